@@ -2,7 +2,6 @@
 
 from fractions import Fraction
 
-import numpy as np
 import pytest
 
 import deltahist as dh
@@ -44,20 +43,6 @@ def test_a_charge_is_divided_and_not_made_more():
     for more in (lambda: PAID * 5, lambda: PAID + 0.1, lambda: 1 - PAID):
         with pytest.raises(TypeError):
             more()
-
-
-@pytest.mark.parametrize(
-    "publish",
-    [
-        lambda **how: dh.publish(np.ones(8, dtype=int), LINE, **how),
-        lambda **how: dh.publish_sorted([1.5, 2.5], LINE, **how),
-        lambda **how: dh.publish_quantile([1.5, 2.5], 0.5, LINE, **how),
-    ],
-)
-def test_publishers_spend_charges(publish):
-    assert publish(epsilon=PAID).epsilon == Fraction(1, 2)
-    with pytest.raises(dh.InputError, match="charged as epsilon"):
-        publish(rho=PAID)
 
 
 def test_billionths():

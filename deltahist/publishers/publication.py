@@ -75,8 +75,8 @@ def publish_mechanism(
     rng : a seeded generator, for experiments only: the release is stamped not for publication.
     contributions : points of one user that may move at once; None: what the data know, or 1.
     dropped : what was left out before counting, besides what the data know: "bad rows", "points outside".
-    weak_protection_accepted : publish although hardly anything is protected (docs/privacy/weak.md). The statement says
-        so in its first line.
+    weak_protection_accepted : publish although hardly anything is protected (docs/privacy/weak.md). The first line of
+        the statement says so.
 
     Returns
     -------

@@ -57,10 +57,6 @@ def refine(
     account : pays the difference; the one that paid for the chain's first release, if one did.
     rng : a seeded generator, for experiments only: the release is stamped not for publication.
 
-    Returns
-    -------
-    Release or SortedRelease, as the release is.
-
     Raises
     ------
     BudgetExceeded
@@ -68,8 +64,8 @@ def refine(
     DamagedFile
         If the state is truncated or altered.
     InputError
-        If the state is missing, in use, of another chain or not the last one; on a budget that is not larger, or in
-        the other unit; if hardly anything would be protected. Nothing is drawn or charged then.
+        If the state is missing, in use, of another chain or not the last one, or the budget is not larger. Nothing has
+        been drawn or charged then.
 
     >>> import tempfile, deltahist as dh, numpy as np
     >>> near = dh.Neighbourhood(dh.Domain((0, 8), (8,)), delta=1)
@@ -82,12 +78,17 @@ def refine(
     with lock_state(state) as known:
         given = known.release if release is None else release
         budget = Budget(**amounts_for(account, epsilon=epsilon, rho=rho))
-        chain = _chain_of(given, known, state)
+        chain = _check_chain(given, known, state)
         if budget.unit != given.mechanism.budget.unit:
             raise InputError(f"{budget.unit} is given, but the chain spends {given.mechanism.budget.unit}")
         _check_account(known.release, account)
         if chain != known.chain:  # the state went on, and maybe its release was never saved
-            return _once_more(known, chain, budget.amount, account)
+            if known.chain.amounts != (*chain.amounts, budget.amount):
+                raise InputError(
+                    f"release {chain.number} of chain {chain.name} was refined already, up to "
+                    f"{float(known.chain.amount):.10g}: go on with release {known.chain.number}, which the state holds"
+                )
+            return _settle_known(known, account)
         finer = known.mechanism.with_chain(chain.finer(budget.amount, budget.unit))
         check_publication(finer, weak_protection_accepted, rng)
         check_refines(known, finer)
@@ -103,14 +104,14 @@ def refine(
 
 
 def once_more(state: str | Path, *, account: Account | None = None) -> Any:
-    """Return the release of a state once more: where a run ended before it was saved, or its file was lost.
+    """Return the release of a state once more, if a run ended before it was saved, or its file was lost.
 
-    The account that paid for the chain, if one did, must know of this state before the release is handed out: a copy of
-    the state before may have gone another way. Raises InputError if that is so, or as `refine` on the state.
+    The account that paid for the chain must know of this state before the release is handed out, since a copy of the
+    state before may have gone another way. Raises InputError in that case, or as `refine` on the state.
     """
     with lock_state(state) as known:
         _check_account(known.release, account)
-        return _settled(known, account)
+        return _settle_known(known, account)
 
 
 def tighten(
@@ -136,15 +137,8 @@ def tighten(
         small for whole numbers.
     rng : a seeded generator, for experiments only: the copy is stamped not for publication.
 
-    Returns
-    -------
-    Release or SortedRelease, as the release is.
-
-    Raises
-    ------
-    InputError
-        On a budget that is not smaller, or in the other unit; on quantiles; on a release that needs a state; on a
-        state of another release.
+    Raises InputError on a budget that is not smaller, a quantile, a release that needs a state, or the state of another
+    release.
 
     >>> import deltahist as dh, numpy as np
     >>> near = dh.Neighbourhood(dh.Domain((0, 8), (8,)), delta=1)
@@ -171,10 +165,10 @@ def tighten(
     origin = history.origin or release.digest  # a copy of a copy is one of the first release
     coarser = mechanism.with_chain(replace(history, copied=budget.amount, origin=origin))
     if state is None:
-        values = release.values + mechanism.scatter(_further(mechanism, coarser, rng))
+        values = release.values + mechanism.scatter(_draw_addition(mechanism, coarser, rng))
     else:
         known = State.load(state)
-        if _chain_of(release, known, state) != known.chain:
+        if _check_chain(release, known, state) != known.chain:
             raise InputError(
                 f"state {str(state)!r} is of release {known.chain.number} of its chain, and an earlier one is given: "
                 "copies are made of the last one"
@@ -185,7 +179,9 @@ def tighten(
     return replace(release, mechanism=coarser, values=values, publishable=publishable)  # type: ignore[type-var]
 
 
-def _further(mechanism: BaseMechanism, coarser: BaseMechanism, rng: np.random.Generator | None) -> NDArray[np.int64]:
+def _draw_addition(
+    mechanism: BaseMechanism, coarser: BaseMechanism, rng: np.random.Generator | None
+) -> NDArray[np.int64]:
     """Draw noise (draws,) that can be added to published numbers, whose own draws are not known."""
     if not mechanism.scatters_linearly:
         raise InputError(
@@ -200,7 +196,7 @@ def _further(mechanism: BaseMechanism, coarser: BaseMechanism, rng: np.random.Ge
     return noise
 
 
-def _chain_of(release: BaseRelease, known: State, state: str | Path) -> Chain:
+def _check_chain(release: BaseRelease, known: State, state: str | Path) -> Chain:
     """Return the chain of a release, which the state must belong to."""
     chain, last = release.mechanism.chain, known.chain
     if chain is None or not chain.name:
@@ -224,18 +220,7 @@ def _chain_of(release: BaseRelease, known: State, state: str | Path) -> Chain:
     return chain
 
 
-def _once_more(known: State, chain: Chain, amount: Fraction, account: Account | None) -> BaseRelease:
-    """Return the state's own release, if it is the next one at that amount."""
-    last = known.chain
-    if last.amounts != (*chain.amounts, amount):
-        raise InputError(
-            f"release {chain.number} of chain {chain.name} was refined already, up to {float(last.amounts[-1]):.10g}: "
-            f"go on with release {last.number}, which the state holds, too; nothing was drawn or spent"
-        )
-    return _settled(known, account)
-
-
-def _settled(known: State, account: Account | None) -> BaseRelease:
+def _settle_known(known: State, account: Account | None) -> BaseRelease:
     """Return the state's own release, after its account knows of the state: an earlier run may have ended before."""
     if account is not None and known.release.payment is not None:
         account.settle_chain(known.chain.name, known.token, known.source)
@@ -262,7 +247,7 @@ def _check_account(release: BaseRelease, account: Account | None) -> None:
 
 
 def withdraw(path: str | Path, reason: str, *, ledger: Ledger | str | Path | None = None) -> Notice:
-    """Withdraw a release: enter it in the ledger that paid, durably, then write the notice beside the file.
+    """Withdraw a release: enter it in the ledger that paid, durably, then write the notice next to the file.
 
     What was spent stays spent, since the release was seen. A second call with the same reason does what the first one
     left undone, and returns the same notice.
@@ -276,7 +261,7 @@ def withdraw(path: str | Path, reason: str, *, ledger: Ledger | str | Path | Non
     Raises
     ------
     DamagedFile
-        If the release, or a notice beside it, cannot be understood.
+        If the release, or a notice next to it, cannot be understood.
     InputError
         If it was withdrawn for another reason, or the ledger has no account that paid for it.
 

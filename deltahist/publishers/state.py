@@ -65,10 +65,7 @@ def write_state(
 
 
 def _refuse_existing(path: str | Path) -> None:
-    raise InputError(
-        f"state {str(path)!r} exists already: it belongs to something else, and is never overwritten; name a new file, "
-        "or go on with that one (`refine`)"
-    )
+    raise InputError(f"state {str(path)!r} exists already, and is never overwritten: name a new file, or refine it")
 
 
 def check_new(path: str | Path) -> None:
@@ -85,13 +82,13 @@ def read_state(path: Path, form: str) -> tuple[dict[str, Any], dict[str, NDArray
     DamagedFile if it is truncated, of another form or something else.
     """
     if not path.is_file():
-        raise InputError(f"state {str(path)!r} does not exist: nothing can go on without the one that was written")
-    if zipfile.is_zipfile(path):  # what is no state is called that, not a state that others can read
+        raise InputError(f"state {str(path)!r} does not exist")
+    if zipfile.is_zipfile(path):  # other files are no states, whoever can read them
         check_secret(path, "state")
         if path.stat().st_nlink > 1:
             raise InputError(
                 f"state {str(path)!r} has {path.stat().st_nlink} names (hard links), and each would refine the same "
-                f"noise: leave one (`find FOLDER -samefile {str(path)!r}` shows them); nothing was drawn or spent"
+                f"noise: leave one (`find FOLDER -samefile {str(path)!r}` shows them)"
             )
     try:
         with zipfile.ZipFile(path) as parts:
@@ -103,10 +100,8 @@ def read_state(path: Path, form: str) -> tuple[dict[str, Any], dict[str, NDArray
         return description, arrays, str(description["token"])
     except InputError:
         raise
-    except Exception as problem:  # NumPy reads headers as programs are read, and stumbles in as many ways
-        raise DamagedFile(
-            f"state {str(path)!r} is truncated or no state: {problem}; nothing was drawn or spent"
-        ) from None
+    except Exception as problem:  # NumPy evaluates headers, and fails in many ways
+        raise DamagedFile(f"state {str(path)!r} is truncated or no state: {problem}") from None
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,8 +114,8 @@ class State:
     Parameters
     ----------
     release : the last release of the chain. draws : (draws,) its noise; private.
-    token : names this state in ledgers; another one for each release of the chain. source : token of the state that it
-        came of; None for the first.
+    token : names this state in ledgers; each release of the chain has its own. source : token of the state before;
+        None for the first.
     """
 
     release: BaseRelease
@@ -169,7 +164,7 @@ class State:
 
 @contextlib.contextmanager
 def lock_state(path: str | Path) -> Iterator[State]:
-    """Yield a state that no other process refines meanwhile."""
+    """Yield a state while no other process can refine it."""
     if not Path(path).is_file():
         State.load(path)  # says what is missing
     with exclusive(Path(path), "state"):

@@ -18,7 +18,6 @@ from deltahist.kinds.quantile import (
     InverseNoise,
     PointsAround,
     SmoothNoise,
-    rank_of,
 )
 from deltahist.preprocessing import Preprocessing
 from tests.moves import distances, moves_of, neighbours
@@ -193,22 +192,6 @@ def test_the_law_of_places_is_as_private_as_was_promised(budget, together):
         assert 0.5 * float(budget["rho"]) < spread**2 / 8 <= float(budget["rho"]) * (1 + 1e-11)
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_every_method_finds_the_quantile(method):
-    """With plenty of budget all are near; the released value lies on the lattice, within the domain."""
-    points = np.random.default_rng(6).random(2001)
-    near = dh.Neighbourhood(LINE, 0.01)
-    options = {"epsilon": 200.0}
-    for q in (0.0, 0.25, 0.5, 1.0):
-        found = dh.publish_quantile(points, q, near, method=method, rng=np.random.default_rng(7), **options)
-        true = np.sort(points)[rank_of(q, 2001) - 1]
-        assert abs(found.value - true) < 0.003
-        assert not found.publishable
-        assert float(found) == found.value
-        assert 0 <= found.step < LINE.size * LINE.steps[0]
-        assert (found.value - LINE.low[0]) / LINE.step[0] == pytest.approx(found.step)
-
-
 def test_smooth_noise_follows_its_law():
     """Draws of `quantile` against the law with the brute-force smooth sensitivity. False alarms: 1 in 1,000."""
     points = np.array([10.0, 20, 21, 22, 60]) / 100
@@ -258,26 +241,6 @@ def _moves_on_stretches(steps, rank, reach, size):
     for low, high in itertools.pairwise(marks):
         out[_passed(steps, rank, low, reach)] += high - low
     return out
-
-
-def test_many_equal_points_are_published_with_noise():
-    """At β = ¼ and more, e^(−β · 20,000) is zero in floats: the value went out as it was."""
-    near = dh.Neighbourhood(LINE, 0.05)
-    points = np.full(40_000, 0.37)
-    drawn = {dh.publish_quantile(points, 0.5, near, 1, method="smooth").step for _ in range(12)}
-    assert len(drawn) > 1
-    assert max(abs(step - near.domain.lattice([0.37])[0, 0]) for step in drawn) < 10**6
-
-
-def test_the_smooth_sensitivity_is_capped_by_delta():
-    points = np.linspace(0, 1, 11)
-    near = dh.Neighbourhood(LINE, 0.01)
-    wide = dh.Neighbourhood(LINE, 1)
-    around = PointsAround(LINE.lattice(points[::-1])[:, 0], 6, LINE.lattice_shape[0] - 1)
-    assert around.smooth(near.radius, 0.1, 1) == near.radius
-    assert around.smooth(wide.radius, 0.1, 1) * LINE.step[0] > 0.1
-    one, two = (around.smooth(wide.radius, 0.1, k) for k in (1, 2))
-    assert two > one
 
 
 @pytest.mark.parametrize(

@@ -95,16 +95,3 @@ def test_noise_scales_are_exact_fractions():
     assert scales == [Fraction(60), Fraction(30), Fraction(20)]
     variances = [law.parameter for law in calibrate(A, near, rho=Fraction(1, 2), contributions=2)]
     assert variances == [Fraction(4 * 26), Fraction(26), Fraction(4 * 26, 9)]
-
-
-def test_a_float_budget_is_its_binary_value():
-    domain = dh.Domain((0, 1), (4,))
-    near = dh.Neighbourhood(domain, delta=0.25)
-    (law,) = calibrate(dh.strategies.Identity(domain), near, epsilon=0.1)
-    assert law.parameter == 2 / Fraction(0.1)
-
-
-def test_strategy_and_neighbourhood_must_share_a_domain():
-    one, other = dh.Domain((0, 1), (4,)), dh.Domain((0, 1), (5,))
-    with pytest.raises(dh.InputError, match="different domains"):
-        dh.sensitivity(dh.strategies.Identity(one), dh.Neighbourhood(other, delta=0.2))

@@ -8,7 +8,7 @@ import pytest
 from scipy import stats
 
 import deltahist as dh
-from deltahist.mechanisms.base import Chain, scale_noise
+from deltahist.mechanisms.base import Chain
 from deltahist.noise.samplers import RoundedGaussianSampler
 from deltahist.privacy import RoundedGaussian, gaussian_epsilon
 
@@ -67,21 +67,6 @@ def test_moments_of_rounded_gaussian_noise(variance):
     weight = law.weights(k.astype(float))
     assert weight / weight.sum() == pytest.approx(mass / mass.sum(), abs=1e-12)
     assert replace(law, continuous=True).variance() == variance
-
-
-def test_only_gaussian_noise_is_rounded():
-    for budget, kind in ((dh.Budget(1), "laplace"), (dh.Budget(rho=1), "rounded gaussian")):
-        assert scale_noise(budget, Fraction(2), refinable=True).kind == kind
-
-
-def test_the_statement_says_that_noise_is_rounded():
-    near = dh.Neighbourhood(dh.Domain((0, 8), (8,)), delta=1)
-    cells = dh.strategies.Identity(near.domain)
-    mechanism = dh.Mechanism(near, cells, dh.Budget(rho=1), chain=Chain(NAME, (Fraction(1),)))
-    assert "gaussian noise rounded to whole numbers" in dh.write_statement(mechanism)
-    assert f"Release 1 of chain {NAME}." in dh.write_statement(mechanism)
-    assert mechanism.approximate(1e-6) <= mechanism.guarantee.approximate(1e-6)
-    assert "gaussian noise on whole numbers" in dh.write_statement(dh.Mechanism(near, cells, dh.Budget(rho=1)))
 
 
 @pytest.mark.parametrize("first", [Fraction(1, 10**9), Fraction(1, 1000), Fraction(1, 2)])

@@ -69,12 +69,3 @@ def test_a_promise_on_the_way_counts_whole_lattice_steps_as_well():
         distance = times * (2 + 4e-8)
         exact, bound = mechanism.cost_within(distance)
         assert mechanism.cost_under(near.moves_within(distance)) == exact <= bound
-
-
-def test_distances_that_are_none():
-    near = dh.Neighbourhood(DOMAIN, "1km")
-    mechanism = dh.Mechanism(near, dh.strategies.Cumulative(DOMAIN), dh.Budget(epsilon=0.5))
-    assert mechanism.cost_within(float("inf")) == mechanism.cost_within(near.diameter)
-    for distance in (float("nan"), 0, -1, float("-inf")):
-        with pytest.raises(dh.InputError, match="distance is"):
-            mechanism.cost_within(distance)

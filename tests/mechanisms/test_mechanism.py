@@ -57,32 +57,6 @@ def test_a_sensitivity_is_computed_once(monkeypatch):
     assert len(asked) == 1 + len(dh.list_facts(release)["protection"])
 
 
-def test_a_mechanism_is_published():
-    mechanism = dh.Mechanism(NEAR, CELLS, dh.Budget(epsilon=0.5))
-    release = dh.publish_mechanism(mechanism, ONES)
-    assert release.mechanism == mechanism
-    assert (release.total, release.epsilon) == (16, Fraction(1, 2))
-    best = dh.plan(NEAR, epsilon=1)[0]
-    assert dh.publish_mechanism(best.mechanism, ONES).strategy is best.strategy
-
-
-def test_it_must_allow_for_what_the_counts_hold():
-    places, ids = np.random.default_rng(1).uniform(0, 4, (40, 2)), np.arange(40) % 5
-    counts = dh.count(places, SQUARE, user=ids, max_per_user=3)
-    three = dh.Mechanism(NEAR, CELLS, dh.Budget(1), Preprocessing(3))
-    assert dh.publish_mechanism(three, counts).laws[0].parameter == 6
-    assert dh.publish_mechanism(dh.Mechanism(NEAR, CELLS, dh.Budget(1), Preprocessing(4)), counts).contributions == 4
-    for less in (Preprocessing(), Preprocessing(2)):
-        with pytest.raises(dh.InputError, match=r"these have one user \(3 points\)"):
-            dh.publish_mechanism(dh.Mechanism(NEAR, CELLS, dh.Budget(1), less), counts)
-    near = dh.Neighbourhood(SQUARE, 1, "boundary")
-    dropped = dh.count(places, SQUARE, outside="drop")
-    with pytest.raises(dh.InputError, match="points outside dropped: it must allow"):
-        dh.publish_mechanism(dh.Mechanism(near, CELLS, dh.Budget(1)), dropped)
-    allowed = dh.Mechanism(near, CELLS, dh.Budget(1), Preprocessing(dropped=("points outside",)))
-    assert dh.publish_mechanism(allowed, dropped).total is None
-
-
 def test_every_publisher_takes_its_mechanism():
     points, seed = np.linspace(3, 97, 21), lambda: np.random.default_rng(5)
     made = SortedMechanism(LINE, 21, dh.Budget(1), 3)
@@ -106,18 +80,6 @@ def test_every_publisher_takes_its_mechanism():
             refused()
     three = QuantileMechanism(LINE, 0.5, 21, dh.Budget(1), "inverse", Preprocessing(3))
     assert dh.publish_mechanism(three, points, contributions=2).contributions == 3
-
-
-def test_another_way_of_counting_has_its_own_noise():
-    one = dh.Mechanism(NEAR, CELLS, dh.Budget(1))
-    assert one.laws[0].parameter == 2
-    assert one.cost_within(3)[0] == 1
-    three = one.with_counting(Preprocessing(3))
-    assert (three.laws[0].parameter, one.laws[0].parameter) == (6, 2)
-    assert three.sensitivity is one.sensitivity
-    assert not three.with_counting(Preprocessing(dropped=("bad rows",))).total_known
-    with pytest.raises(dh.InputError, match="the boundary is no source"):
-        one.with_counting(Preprocessing(dropped=("points outside",)))
 
 
 @pytest.mark.parametrize("counting", [Preprocessing(), Preprocessing(5), Preprocessing(2, user=True)])
@@ -162,25 +124,6 @@ def test_another_amount_is_what_it_would_be_from_the_start(unit, monkeypatch):
     assert found.with_budget(dh.Budget(**{unit: other})).laws
 
 
-def test_what_is_said_beside_a_mechanism_is_not_lost():
-    mechanism = dh.Mechanism(NEAR, CELLS, dh.Budget(1))
-    with pytest.raises(dh.InputError, match=r"these have one user \(5 points\)"):
-        dh.publish_mechanism(mechanism, ONES, contributions=5)
-    with pytest.raises(dh.InputError, match="bad rows dropped: it must allow"):
-        dh.publish_mechanism(mechanism, ONES, dropped=["bad rows"])
-    wide = dh.Mechanism(NEAR, CELLS, dh.Budget(1), Preprocessing(5, dropped=("bad rows",)))
-    assert dh.publish_mechanism(wide, ONES, contributions=5, dropped=["bad rows"]).laws[0].parameter == 10
-    way = Preprocessing(projection="a shift")
-    assert dh.publish_mechanism(dh.Mechanism(NEAR, CELLS, dh.Budget(1), way), ONES).counting.projection == "a shift"
-
-
-def test_what_sensitivities_are_worked_out_from_is_read_only():
-    near = dh.Neighbourhood(SQUARE, 1, "boundary")
-    for array in (near.source_cells, near.reach, near.frontier, NEAR.source_cells):
-        with pytest.raises(ValueError, match="read-only"):
-            array[...] = 0
-
-
 def test_what_would_give_people_away_is_no_mechanism():
     flow = dh.strategies.Flow(SQUARE)
     with pytest.raises(dh.InputError, match="give away who appears"):
@@ -196,9 +139,3 @@ def test_names_of_strategies_are_checked():
     for text in ("identiy", "spectral"):  # the latter is made for Gaussian noise
         with pytest.raises(dh.InputError, match=text):
             dh.publish(np.zeros((8, 8), int), near, text, epsilon=1)
-
-
-def test_one_unit_is_not_several():
-    assert dh.publish(ONES, NEAR, CELLS, epsilon=1).mechanism.promise.endswith("up to 1 unit")
-    two = dh.Neighbourhood(SQUARE, 2)
-    assert dh.publish(ONES, two, CELLS, epsilon=1).mechanism.promise.endswith("up to 2 units")

@@ -9,7 +9,7 @@ import deltahist as dh
 from deltahist.mechanisms.base import Step
 from deltahist.preprocessing import Clock
 from deltahist.space.neighbourhood import read_lasting
-from deltahist.statement.facts import explain_longer, explain_window
+from deltahist.statement.facts import explain_longer
 
 NEAR = dh.Neighbourhood(dh.Domain((0, 0, 4, 4), (4, 4)), 1, "boundary")
 DAYS = Clock.of("2010-05-01", "1d")
@@ -69,22 +69,6 @@ def test_what_is_no_step_is_refused(changes, words):
         step(**changes)
 
 
-@pytest.mark.parametrize(
-    ("clock", "window", "words"),
-    [
-        (
-            Clock.of("2010-05-01", "6h"),
-            4,
-            "any 4 consecutive steps of 6 hours spend at most ε = 1 together",
-        ),
-        (Clock.of("2010-05-01", "90min"), 1, "each step of 90 minutes spends at most ε = 1"),
-        (Clock.of("1", None), 2, "any 2 consecutive steps spend at most ε = 1 together"),
-    ],
-)
-def test_its_words(clock, window, words):
-    assert explain_window(step(clock=clock, window=window)) == words
-
-
 def test_an_altered_step_is_damage(tmp_path):
     described = step().describe()
     assert Step.from_description(described) == step()
@@ -110,9 +94,3 @@ def test_the_window_that_is_promised_pays(account):
     with pytest.raises(dh.InputError, match=r"step 2010-05-03 of a stream, .* publish steps with Account\(window"):
         dh.publish_mechanism(made, np.ones((4, 4), dtype=int), account=account)
     assert account is None or account.spent == 0
-
-
-def test_amounts_are_said_as_they_are():
-    exact = Step(DAYS, 2, 7, dh.Budget(rho=Fraction(1234564, 10**7)), read_lasting([(30, 2)], 7))
-    assert explain_window(exact).endswith("spend at most ρ = 0.1234564 together")
-    assert explain_longer(exact).startswith("ρ = 0.2469128 within 30 steps; ρ = 0.4938256 within 60 steps")

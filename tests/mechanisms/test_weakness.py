@@ -66,9 +66,3 @@ def test_no_guess_from_the_integer_noise_of_two_cells_is_better(budget):
 )
 def test_what_is_weak(made, weak):
     assert (made.weakness is None) if weak is None else re.search(weak, made.weakness)
-
-
-def test_numbers_that_determine_no_cells_are_taken_as_they_are():
-    grids = dh.strategies.ShiftedGrids(SQUARE, width=2, shift=1)
-    made = dh.Mechanism(NEAR, grids, dh.Budget(epsilon=6))
-    assert made.noise_of_a_cell == min(row["std"] for row in made.noise_rows())

@@ -48,16 +48,3 @@ def test_distances_that_share_cells_are_each_as_alone():
     assert [domain.cell[0] for domain in seen] == [16, 8, 4, 2, 1, 1 / 2]
     alone = [dh.advise(BOX, 50_000, squares, deltas=[delta], **how) for delta in (4, 8)]
     pd.testing.assert_frame_equal(together, pd.concat(alone, ignore_index=True))
-
-
-def test_a_delta_that_is_longer_than_the_map_is_refused():
-    with pytest.raises(dh.InputError, match="room for two cells"):
-        dh.advise(BOX, 100, deltas=[1000])
-    with pytest.raises(dh.InputError, match="at most 4,000,000 of 2 δ"):
-        dh.advise((0, 0, 1e6, 1e6), 100, deltas=[1])
-
-
-def test_a_domain_and_a_missing_number_of_points_are_refused():
-    for asked in ((dh.Domain((0, 0, 4, 4), (4, 4)), 100), (BOX,)):
-        with pytest.raises(dh.InputError):
-            dh.advise(*asked)

@@ -10,7 +10,6 @@ import deltahist as dh
 from deltahist.planning import CellChoice, on_cells, plan_cells
 from deltahist.planning.advice import CLUMPING, cut_shares, expected_spread
 from deltahist.space.workloads import random_boxes
-from deltahist.strategies.flow import tuning
 
 MAP = dh.Domain((0, 0, 64, 64), (64, 64))
 
@@ -76,12 +75,6 @@ def test_the_prior_is_that_of_points_that_clump_so():
     assert math.sqrt(squares.mean() / 100) == pytest.approx(math.sqrt(expected.mean()), rel=0.2)
 
 
-def test_users_points_at_one_place_count_as_many():
-    work = dh.workloads.boxes([[0.5, 0.5, 9.5, 9.5]])
-    one, five = (expected_placement(work, MAP, 100, contributions=k)[0] for k in (1, 5))
-    assert one < five < 5 * one
-
-
 def test_more_points_take_smaller_cells_and_more_noise_larger_ones():
     def side(points, **how):
         best = plan_cells(on_cells((0, 0, 64, 64), 4), points, strategy="flow", **how)[0]
@@ -118,27 +111,6 @@ def test_strategies_far_behind_on_larger_cells_are_not_tried_on_smaller_ones(mon
     assert {shape for cls, shape in tried if cls is dh.strategies.Flow} == set(shapes)
 
 
-def test_flows_are_tuned_once_for_each_grid_of_blocks(monkeypatch):
-    made, mean = [], tuning.MeanError
-    monkeypatch.setattr(tuning, "MeanError", lambda blocks, *rest: made.append(blocks) or mean(blocks, *rest))
-    tuning._find_best_chain.cache_clear()
-    plan_cells(on_cells((0, 0, 48, 48), 2), 1e6, lambda domain: random_boxes(300, domain, seed=7), epsilon=1)
-    assert sorted(made) == [(6, 6), (12, 12), (24, 24)]
-
-
-def test_errors_are_kept_for_one_workload_alone():
-    mechanism = dh.Mechanism(dh.Neighbourhood(MAP, 1), dh.strategies.Identity(MAP), dh.Budget(1))
-    first, second = (dh.workloads.boxes([[0, 0, side, side]]) for side in (2, 8))
-    for work in (first, second, second):
-        assert mechanism.rmse(work) == math.sqrt(mechanism.variance(work).mean())
-
-
-def test_ranges_of_whole_cells_have_noise_alone():
-    near = dh.Neighbourhood(MAP, 1)
-    choice = plan_cells([near], 1e6, dh.workloads.all_ranges, epsilon=1)[0]
-    assert (choice.placement_error, choice.noise_error) == (0, pytest.approx(dh.plan(near, epsilon=1)[0].rmse))
-
-
 def test_cells_end_where_there_are_too_many_or_fewer_than_two():
     assert [n.domain.size for n in on_cells((0, 0, 16, 16), 1, most=300)] == [64, 256]
     assert [n.domain.size for n in on_cells((0, 0, 1, 1), 1)] == [4, 16, 64]
@@ -146,15 +118,3 @@ def test_cells_end_where_there_are_too_many_or_fewer_than_two():
     assert [round(n.domain.ground(n.domain.cell[0])) for n in metres] == [2000, 1000, 500, 250, 125]
     with pytest.raises(dh.InputError, match="no cells to choose from"):
         plan_cells([], 100, epsilon=1)
-
-
-@pytest.mark.parametrize("points", [0, -5, math.nan, math.inf])
-def test_the_number_of_points_must_be_one(points):
-    with pytest.raises(dh.InputError, match="points is"):
-        expected_placement(dh.workloads.boxes([[0, 0, 1, 1]]), MAP, points)
-
-
-def test_limits_that_can_be_read_once_hold_on_all_cells():
-    found = list(on_cells((0, 0, 8, 8), 1, limits=iter([(3, 2), ("any", 4)])))
-    assert len(found) > 3
-    assert {len(near.profile) for near in found} == {2}

@@ -12,7 +12,7 @@ from deltahist._files import exclusive
 from deltahist.noise import samplers
 from deltahist.publishers import publication
 from deltahist.publishers.revisions import once_more
-from deltahist.publishers.state import State, lock_state, read_state, released_noise, write_state
+from deltahist.publishers.state import State, read_state, released_noise, write_state
 from deltahist.releases.sums import Summed
 
 SQUARE = dh.Neighbourhood(dh.Domain((0, 0, 8, 8), (8, 8)), delta=1)
@@ -88,13 +88,6 @@ def test_the_noise_of_experiments_stays_marked(tmp_path):
     assert not dh.refine(release, path, epsilon=2).publishable
 
 
-def test_users_of_several_points_are_refined_as_such(tmp_path):
-    release = dh.publish(COUNTS, SQUARE, "identity", epsilon=1, contributions=3, state=tmp_path / "s")
-    finer = dh.refine(release, tmp_path / "s", epsilon=2)
-    assert finer.contributions == 3
-    assert finer.laws[0].parameter == 3  # contributions · Δ / ε = 3 · 2 / 2
-
-
 # ------------------------------------------------------------------------------------------------------- states
 
 
@@ -115,20 +108,9 @@ def test_a_state_is_never_overwritten(chain, monkeypatch, came):
     before = path.read_bytes()
     if came == "meanwhile":
         monkeypatch.setattr(publication, "check_new", lambda path: None)
-    with pytest.raises(dh.InputError, match=r"city.state' exists already: .* never overwritten"):
+    with pytest.raises(dh.InputError, match=r"city.state' exists already"):
         dh.publish(COUNTS, SQUARE, "identity", epsilon=1, state=path)
     assert path.read_bytes() == before
-
-
-def test_a_link_leads_to_one_state(chain, tmp_path):
-    path, release = chain
-    link = tmp_path / "link.state"
-    link.symlink_to(path)
-    finer = dh.refine(release, link, epsilon=2)
-    assert link.is_symlink()
-    assert State.load(path).chain == finer.mechanism.chain
-    with lock_state(link), pytest.raises(dh.InputError, match="in use"), lock_state(path):
-        pass
 
 
 def test_a_state_of_two_names_is_refused(chain, tmp_path):
@@ -206,7 +188,7 @@ def test_bad_input_draws_nothing(chain, tmp_path, monkeypatch):
             dh.refine(given, path, **how)
     with pytest.raises(dh.InputError, match="nowhere' does not exist"):
         dh.publish(COUNTS, SQUARE, "identity", epsilon=1, state=tmp_path / "nowhere" / "s")
-    with pytest.raises(dh.InputError, match=r"nowhere' does not exist: nothing can go on without"):
+    with pytest.raises(dh.InputError, match=r"nowhere' does not exist"):
         dh.refine(release, tmp_path / "nowhere", epsilon=2)
     assert path.read_bytes() == before
 
@@ -232,7 +214,7 @@ def test_damaged_states_are_refused(chain, tmp_path):
     for content in (b"", whole[:-30], whole[: len(whole) // 2], b"something else", bytes(5_000)):
         broken.write_bytes(content)
         broken.chmod(0o600)
-        with pytest.raises(dh.DamagedFile, match=r"broken.state' is truncated or no state: .*; nothing was drawn"):
+        with pytest.raises(dh.DamagedFile, match=r"broken.state' is truncated or no state"):
             dh.refine(release, broken, epsilon=2)
     header = whole.index(b"{'descr'")
     for word in (b"{'descr'(", b"[[[[[[[[["):  # NumPy reads it as a program is read
@@ -406,14 +388,6 @@ def test_the_release_of_a_state_is_not_handed_out_unsettled(tmp_path, account, m
         dh.refine(release, tmp_path / "copy", epsilon=1.5, account=account)
 
 
-def test_who_paid_for_the_last_release_is_asked(tmp_path, account, monkeypatch):
-    """Nobody paid for the release that is given, but somebody for the one that its state has come to."""
-    release = dh.publish(COUNTS, SQUARE, "identity", epsilon=1, state=tmp_path / "s")
-    unsettled(tmp_path / "s", account, monkeypatch, release)
-    with pytest.raises(dh.InputError, match="ledger and account are missing: account 'people' paid for this chain"):
-        dh.refine(release, tmp_path / "s", epsilon=1.5)
-
-
 @pytest.mark.parametrize("name", ["wavelet", "spectral", "users of three points"])
 def test_the_least_step_keeps_the_noise(name, tmp_path):
     """A step to the next float hardly ever moves a draw, with a chance below 10⁻⁶ each; nothing wraps around."""
@@ -513,19 +487,6 @@ def test_releases_that_do_not_keep_their_noise():
         dh.tighten(dh.publish_quantile(POINTS, 0.5, LINE, epsilon=1), epsilon=0.5)
 
 
-def test_which_strategies_add_linearly():
-    """Where it is said, the sum of two noises enters as the sum of what they do."""
-    for strategy in (
-        FLOW,
-        BLOCKS,
-        dh.strategies.Flow(SQUARE.domain, widths=()),
-        dh.strategies.Identity(SQUARE.domain),
-    ):
-        one, two = (rng(seed).integers(-50, 50, strategy.draws) for seed in (1, 2))
-        same = (strategy.scatter(one + two) == strategy.scatter(one) + strategy.scatter(two)).all()
-        assert same == strategy.scatters_linearly
-
-
 def test_copies_of_one_release_say_so(tmp_path):
     """Together they cost what the release does, and never the sum: they share its noise."""
     release = dh.publish(COUNTS, SQUARE, "identity", epsilon=0.1)
@@ -543,12 +504,3 @@ def test_copies_of_one_release_say_so(tmp_path):
     for together in (copies[:2], [release, copies[1]], [release, release], [release, again]):
         with pytest.raises(dh.InputError, match=rf"2 of the releases are copies .* of one \({release.digest}"):
             Summed(tuple(together))
-
-
-def test_refinements_are_of_one_origin(chain):
-    path, release = chain
-    finer = dh.refine(release, path, epsilon=2)
-    copy = dh.tighten(finer, epsilon=1.5)
-    assert release.origin == finer.origin == copy.origin == release.mechanism.chain.name
-    with pytest.raises(dh.InputError, match="share its noise"):
-        Summed((release, copy))

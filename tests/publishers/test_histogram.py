@@ -76,12 +76,6 @@ def test_the_total_is_public_only_with_fixed_membership_and_no_drops():
     assert dh.publish(COUNTS, inside, epsilon=1.0, dropped=["points outside"]).counting.dropped == ("points outside",)
 
 
-def test_one_cell_with_fixed_membership_hides_nothing_and_says_the_total():
-    domain = dh.Domain((0, 1), (1,))
-    release = dh.publish(np.array([7]), dh.Neighbourhood(domain, 0.5), epsilon=1.0)
-    assert dh.answer(release, dh.workloads.boxes([[0, 1]]))["estimate"].tolist() == [7.0]
-
-
 def test_one_cell_with_dropped_rows_is_refused_before_an_account_pays():
     """Its number is exact, and would tell whether one person's row was dropped."""
     near, account = dh.Neighbourhood(dh.Domain((0, 1), (1,)), 0.5), dh.Account.total(epsilon=1)
@@ -148,26 +142,6 @@ def test_counts_that_are_no_counts_are_refused(counts, words):
 # ---------------------------------------------------------------------------- numbers of any library
 
 
-@pytest.mark.parametrize("kind", [float, Fraction, np.int32, np.float32])
-@pytest.mark.parametrize("budget", ["epsilon", "rho"])
-def test_a_budget_is_the_same_from_any_library(kind, budget):
-    A = dh.strategies.Hierarchical(LINE)
-    plain, other = (
-        dh.publish(ROW, ON_LINE, A, rng=np.random.default_rng(1), **{budget: value}) for value in (3, kind(3))
-    )
-    assert other.laws == plain.laws
-    assert np.array_equal(other.values, plain.values)
-
-
-@pytest.mark.parametrize("kind", [np.int8, np.uint64, np.float32, list])
-def test_counts_of_any_whole_type_are_taken(kind):
-    counts = ROW.tolist() if kind is list else ROW.astype(kind)
-    release = dh.publish(counts, ON_LINE, dh.strategies.Cumulative(LINE), 500.0, weak_protection_accepted=True)
-    assert release.total == 28
-    assert release.values.dtype == np.int64
-    assert np.allclose(release.cells(), ROW, atol=1)
-
-
 @pytest.mark.parametrize(
     "rows",
     [
@@ -192,18 +166,6 @@ def test_groups_that_leave_out_or_repeat_draws_are_refused(rows):
 
     with pytest.raises(dh.InputError, match="groups of Broken"):
         dh.publish(ROW, ON_LINE, Broken(LINE), 1.0)
-
-
-@pytest.mark.parametrize("rows", [[slice(0, 8)], [slice(0, 8, 2), slice(1, 8, 2)], [np.arange(8)[::-1]]], ids=str)
-def test_groups_may_hold_the_draws_in_any_order(rows):
-    class Sound(dh.strategies.Identity):
-        @property
-        def groups(self):
-            return tuple(Group(str(i), r) for i, r in enumerate(rows))
-
-        edge_cost = Strategy.edge_cost
-
-    assert len(dh.publish(ROW, ON_LINE, Sound(LINE), 1.0).values) == 8
 
 
 def test_noise_that_32_bits_do_not_hold_is_kept_whole(monkeypatch):

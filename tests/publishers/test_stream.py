@@ -110,18 +110,6 @@ def test_of_two_runs_at_once_one_alone_publishes_a_step(folder, monkeypatch):
     assert [file.name for file in (folder / "out").glob("*.parquet")] == ["0.parquet"]
 
 
-def test_a_failed_first_run_leaves_room_for_a_corrected_one(folder):
-    with pytest.raises(dh.InputError, match="the stream is for counts with"):
-        run(stream(folder, Preprocessing(), user="u"), folder, max_per_user=3)
-    assert run(stream(folder, Preprocessing(3, user=True), user="u"), folder, max_per_user=3)["published"] == 3
-
-
-def test_an_account_of_that_name_that_is_no_stream_is_refused(folder):
-    Ledger(folder / "s.ledger").open("stream", epsilon=1)
-    with pytest.raises(dh.InputError, match="opened with other parameters"):
-        run(stream(folder), folder)
-
-
 def test_a_stream_goes_on_with_the_users_that_it_began_with(folder):
     """Else a person whose rows are of two users, one of each column, would be paid for as two."""
     counting = Preprocessing(3, user=True)
@@ -198,16 +186,6 @@ def test_another_ledger_does_not_draw_the_steps_of_a_folder_again(folder):
     assert {file.name: file.read_bytes() for file in (folder / "out").iterdir()} == before
 
 
-def test_the_next_step_is_due_and_not_lost(folder):
-    """Two of three days, then the third: nothing is lost, nothing is left out."""
-    plan, said = stream(folder), []
-    for number in (2, 3):
-        found = plan.publish(folder / "in", folder / "out", number, x="x", tell=said.append)
-        assert found == {"published": 4 - number if number == 3 else 2, "lost": 0, "skipped": 0}
-    assert list(Ledger(folder / "s.ledger").list_charges("stream")) == [0, 1, 2]
-    assert not [text for text in said if "warning" in text]
-
-
 def test_a_folder_that_cannot_be_written_costs_nothing(folder, monkeypatch):
     def full(target):
         raise dh.InputError("no space left")
@@ -216,16 +194,6 @@ def test_a_folder_that_cannot_be_written_costs_nothing(folder, monkeypatch):
     with pytest.raises(dh.InputError, match="no space left"):
         run(stream(folder), folder)
     assert not Ledger(folder / "s.ledger").list_accounts()
-
-
-def test_streams_of_one_ledger_have_accounts_of_their_own(folder):
-    """A second account adds to what the same people may lose, and releases say so."""
-    run(stream(folder), folder)
-    other = replace(stream(folder), account="evenings")
-    assert other.publish(folder / "in", folder / "evenings", 3, x="x")["published"] == 3
-    people = dh.load(folder / "evenings" / "2.parquet").payment.population
-    assert people == Ledger(folder / "s.ledger").read_standing("stream").population
-    assert people.sums == (("epsilon", 3, None, 2),)
 
 
 def test_a_step_is_published_on_the_account_of_its_window_alone(folder):
