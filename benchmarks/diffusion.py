@@ -9,7 +9,7 @@ import pandas as pd
 
 import deltahist as dh
 from benchmarks.points import timed
-from deltahist.network.graph import distances_of
+from deltahist.network.mechanism import measure_distances
 
 USERS, EDGES, RESPONSES = 4_039, 88_234, 1_000_000
 
@@ -21,10 +21,10 @@ def main() -> None:
     print(network)
     everybody = np.arange(len(network))
     first = 0 * everybody
-    resistance = distances_of(network, "resistance")
+    resistance = measure_distances(network, "resistance")
     timed("resistance distances, all pairs", lambda: resistance.between(first, everybody))
     some = everybody[:100].repeat(len(network))
-    timed("hops of 100 users to all", lambda: distances_of(network).between(some, np.tile(everybody, 100)))
+    timed("hops of 100 users to all", lambda: measure_distances(network).between(some, np.tile(everybody, 100)))
     places = pd.DataFrame(rng.uniform(0, 1e5, (len(network), 2)), columns=["x", "y"], index=network.nodes)
     bits = pd.Series(rng.integers(0, 2, len(network)), index=network.nodes)
     names = np.array(network.nodes, dtype=object)

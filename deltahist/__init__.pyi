@@ -33,8 +33,11 @@ from .mechanisms import Mechanism as Mechanism
 from .mechanisms.histogram import sensitivity as sensitivity
 from .network.clients import Clients as Clients
 from .network.diffusion import Diffusion as Diffusion
-from .network.graph import Network as Network
-from .network.mechanism import DiffusionMechanism as DiffusionMechanism, PrivacyLevels as PrivacyLevels
+from .network.mechanism import (
+    DiffusionMechanism as DiffusionMechanism,
+    Network as Network,
+    PrivacyLevels as PrivacyLevels,
+)
 from .network.rappor import Rappor as Rappor
 from .personal.people import People as People
 from .planning import (

@@ -17,8 +17,7 @@ from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
 import deltahist as dh
-from deltahist.network.graph import distances_of, read_network
-from deltahist.network.mechanism import Signal
+from deltahist.network.mechanism import Signal, measure_distances, read_network
 from deltahist.noise.paths import BitPaths, VectorPaths
 from experiments._common import (
     BLUE,
@@ -47,7 +46,7 @@ Floats = NDArray[np.float64]
 def ego_network(data: Path | None, ego: str) -> dh.Network:
     """Return the ego, her friends and all friendships among them. She is the first node."""
     whole = made_up() if data is None else read_network(data / FILE)
-    centre = int(whole.index([ego], "ego")[0])
+    centre = int(whole.find_places([ego], "ego")[0])
     members = np.concatenate([[centre], whole.adjacency[[centre]].indices])
     return dh.Network(tuple(whole.nodes[i] for i in members), whole.adjacency[members][:, members])
 
@@ -72,14 +71,14 @@ def fitted(distance: Floats) -> str:
 def run(out: Path, small: bool, data: Path | None = None, ego: str = EGO) -> Found:
     """Write ego_network.csv (a row per ε(d) and range of distances), ego_coalitions.csv and ego_network.png."""
     network = ego_network(data, ego)
-    distances = distances_of(network, "resistance")
+    distances = measure_distances(network, "resistance")
     friends = np.arange(1, len(network))
     distance = distances.between(0 * friends, friends)
     draws = 200 if small else DRAWS
     rows, gains, ranges = [], [], {}
     for name, epsilon in (("printed", EPSILON), ("fitted", fitted(distance))):
         mechanism = dh.DiffusionMechanism(network, epsilon, distance=distances)
-        levels = mechanism.epsilon.billionths(distance)
+        levels = mechanism.privacy_levels.round_down(distance)
         right = _right(levels, draws)
         rows += [{"epsilon(d)": name} | row for row in _by_distance(distance, levels / 1e9, right)]
         gains += [{"epsilon(d)": name} | row for row in _by_size(distance, levels / 1e9, right)]
@@ -190,7 +189,7 @@ def _draw(
     (samples, ego), (accuracy, coalition) = drawn.subplots(2, 2)
     _draw_signals(samples, signals)
     grid = np.linspace(distance.min(), distance.max(), 400)
-    law = mechanism.epsilon.at(grid)
+    law = mechanism.privacy_levels.at(grid)
     _draw_ego(ego, network, distance, signals, grid, law)
     at = [row["distance"] for row in rows]
     accuracy.plot(grid, 1 / (1 + np.exp(-law)), color=BLUE, label="the bit itself, by a chain")

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from scipy.spatial.distance import pdist
 
 import deltahist as dh
-from deltahist.network.graph import distances_of
+from deltahist.network.mechanism import measure_distances
 from experiments._common import BLUE, GREY, ORANGE, RED, Found, command, figure, print_table, save, write_csv
 
 #: As in the paper: users, friendships, and ε from the nearest to the furthest.
@@ -37,7 +37,7 @@ def proximity(seed: int) -> tuple[Floats, dh.Network]:
         first, second = np.triu_indices(USERS, 1)
         closest = np.argsort(pdist(places), kind="stable")[:EDGES]
         network = dh.Network.from_edges(np.column_stack([first, second])[closest], range(USERS))
-        order = network.index(range(USERS))
+        order = network.find_places(range(USERS))
         if np.isfinite(_hops(network, int(order[0]))).all():
             return places[np.argsort(order)], network
         seed += 1
@@ -45,7 +45,7 @@ def proximity(seed: int) -> tuple[Floats, dh.Network]:
 
 def _hops(network: dh.Network, start: int) -> Floats:
     everybody = np.arange(USERS)
-    return distances_of(network).between(np.full(USERS, start), everybody)
+    return measure_distances(network).between(np.full(USERS, start), everybody)
 
 
 def run(out: Path, small: bool) -> Found:
@@ -62,7 +62,7 @@ def run(out: Path, small: bool) -> Found:
     others = np.flatnonzero(np.arange(USERS) != star)
     coalition = others[np.argsort(np.linalg.norm(places[others] - places[diamond], axis=1))]
     epsilon = np.zeros(USERS)
-    epsilon[others] = mechanism.epsilon.at(distance[others])
+    epsilon[others] = mechanism.privacy_levels.at(distance[others])
 
     draws = 40 if small else DRAWS
     ours, independent = np.empty((draws, USERS, 2)), np.empty((draws, USERS, 2))
@@ -110,7 +110,7 @@ def _by_distance(
     rows = []
     for hops in np.unique(distance[others]):
         at = others[distance[others] == hops]
-        level = mechanism.epsilon.billionths([hops])
+        level = mechanism.privacy_levels.round_down([hops])
         rows.append(
             {
                 "distance": int(hops),

@@ -53,7 +53,7 @@ def together(reports: Sequence[Reports]) -> Any:
     mean = np.average(counts, axis=0, weights=weights)
     ones = np.clip(flips * users[:, None] + (1 - 2 * flips) * mean, 0, users[:, None])
     names = TEXTS + ABSENT
-    positions = reports[0].mechanism.positions(names)
+    positions = reports[0].mechanism.find_positions(names)
     return decode_counts(ones, users, positions, Channel(flips, 1 - flips), names, 0.05)
 
 

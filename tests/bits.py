@@ -10,7 +10,7 @@ def texts_of_filters(mechanism):
     """A text for every filter of one cohort that some text has, by its bits; small filters only."""
     found = {}
     for number in range(400):
-        at = mechanism.positions([str(number)])[0, 0]
+        at = mechanism.find_positions([str(number)])[0, 0]
         found.setdefault(tuple(int(b in at) for b in range(mechanism.bits)), str(number))
     return found
 

@@ -111,8 +111,7 @@ def share(
     from deltahist._files import form_of, write_whole
     from deltahist.counting import check_file, read_owners
     from deltahist.network.diffusion import Diffusion
-    from deltahist.network.graph import read_network, read_pairs
-    from deltahist.network.mechanism import DiffusionMechanism, PrivacyLevels
+    from deltahist.network.mechanism import DiffusionMechanism, PrivacyLevels, read_network, read_pairs
     from deltahist.space.crs import are_degrees
 
     form = form_of(out, {".csv": "csv", ".parquet": "parquet"})
@@ -163,7 +162,7 @@ def share(
     if requesters > 1:
         print_note(f"{out} is for {requesters:,} users: give each user their own rows only")
     print(format_facts(answers=f"{out}, {len(answers):,} about {owners:,} users to {requesters:,}"))
-    print(mechanism.statement(mechanism.epsilon.billionths(answers["distance"])))
+    print(mechanism.statement(mechanism.privacy_levels.round_down(answers["distance"])))
     return answers
 
 
@@ -177,6 +176,6 @@ def _add_isolated_users(mechanism: DiffusionMechanism, data: pd.DataFrame) -> Di
     if not isolated:
         return mechanism
     if isolated == users:
-        network.index(list(data.index))
+        network.find_places(list(data.index))
     print_note(f"{len(isolated):,} users of the table have no edges")
     return replace(mechanism, network=network.with_users(data.index))

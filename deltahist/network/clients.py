@@ -70,15 +70,15 @@ class Clients:
         cohorts = check_cohorts(cohorts, mechanism)
         if len(cohorts) != len(texts):
             raise InputError(f"cohorts are {len(cohorts)} and texts {len(texts)}: each user has one of both")
-        # Bloom filters (users, m), worked out once for each different text.
+        # Bloom filters (users, m), computed once for each different text.
         places = {text: place for place, text in enumerate(dict.fromkeys(texts))}
         which = np.array([places[text] for text in texts], dtype=np.int64)
         true = np.zeros((len(texts), mechanism.bits), dtype=np.uint8)
-        np.put_along_axis(true, mechanism.positions(list(places))[which, cohorts], 1, axis=1)
-        permanent = _drawn(mechanism.permanent, true, rng)
-        self._begin(mechanism, cohorts, true, permanent, None, rng is None)
+        np.put_along_axis(true, mechanism.find_positions(list(places))[which, cohorts], 1, axis=1)
+        permanent = _draw_bits(mechanism.permanent, true, rng)
+        self._set_state(mechanism, cohorts, true, permanent, None, rng is None)
 
-    def _begin(
+    def _set_state(
         self, mechanism: Rappor, cohorts: NDArray[np.int64], true: Bits, permanent: Bits,
         report: tuple[Rappor, Bits] | None, publishable: bool, file: Path | None = None, token: str = "",
     ) -> None:  # fmt: skip
@@ -91,7 +91,7 @@ class Clients:
         """Report the permanent bits of each user with new noise. Raises InputError if the users were relaxed."""
         with self._alone:
             self._check_current()
-            return self._publish(_drawn(self.mechanism.instantaneous, self._permanent, rng), rng)
+            return self._publish_report(_draw_bits(self.mechanism.instantaneous, self._permanent, rng), rng)
 
     def refine(self, *, rng: np.random.Generator | None = None) -> Reports:
         """Repeat the last report with the smaller noise of the current settings.
@@ -104,7 +104,9 @@ class Clients:
                 raise InputError("there is no coarser report to refine: call report(), then relax()")
             before, last = self._report
             coarse = before.to_report(self.mechanism)
-            return self._publish(_refined(coarse, self.mechanism.instantaneous, self._permanent, last, rng), rng)
+            return self._publish_report(
+                _refine_bits(coarse, self.mechanism.instantaneous, self._permanent, last, rng), rng
+            )
 
     def relax(
         self, mechanism: Rappor, *, weak_protection_accepted: bool = False, rng: np.random.Generator | None = None
@@ -120,11 +122,11 @@ class Clients:
         _check_protection(mechanism, weak_protection_accepted, rng)
         with self._alone:
             self._check_current()
-            permanent = _refined(self.mechanism.permanent, mechanism.permanent, self._true, self._permanent, rng)
+            permanent = _refine_bits(self.mechanism.permanent, mechanism.permanent, self._true, self._permanent, rng)
             publishable = self._publishable and rng is None
             out = object.__new__(Clients)
-            out._begin(mechanism, self.cohorts, self._true, permanent, self._report, publishable)
-            out._write(self._file, self._token)
+            out._set_state(mechanism, self.cohorts, self._true, permanent, self._report, publishable)
+            out._write_file(self._file, self._token)
             self._relaxed = True
             return out
 
@@ -138,7 +140,7 @@ class Clients:
             file = Path(path)
             if self._file not in (None, file):
                 raise InputError(f"path is {str(path)!r}: these users have the file {str(self._file)!r} already")
-            self._write(file, self._token)
+            self._write_file(file, self._token)
 
     @classmethod
     def load(cls, path: str | Path) -> Clients:
@@ -153,16 +155,16 @@ class Clients:
             mechanism, said = Rappor.from_description(description["mechanism"]), description["report"]
             cohorts = check_cohorts(arrays["cohorts"], mechanism)
             shape = len(cohorts), mechanism.bits
-            report = None if said is None else (Rappor.from_description(said), _unpacked(arrays["report"], shape))
-            true, permanent = (_unpacked(arrays[name], shape) for name in ("true", "permanent"))
+            report = None if said is None else (Rappor.from_description(said), _unpack_bits(arrays["report"], shape))
+            true, permanent = (_unpack_bits(arrays[name], shape) for name in ("true", "permanent"))
             publishable = bool(description["publishable"])
         except (KeyError, TypeError, ValueError) as problem:
             raise DamagedFile(f"state {str(path)!r} contradicts itself: {problem}") from None
         users = object.__new__(cls)
-        users._begin(mechanism, cohorts, true, permanent, report, publishable, Path(path), token)
+        users._set_state(mechanism, cohorts, true, permanent, report, publishable, Path(path), token)
         return users
 
-    def _write(self, file: Path | None, token: str) -> None:
+    def _write_file(self, file: Path | None, token: str) -> None:
         """Update the file, if there is one and its last write is `token`; "" for a new file."""
         if file is None:
             return
@@ -185,12 +187,12 @@ class Clients:
         if self._relaxed:
             raise InputError("these users were relaxed: use the users that relax() returned")
 
-    def _publish(self, drawn: Bits, rng: np.random.Generator | None) -> Reports:
+    def _publish_report(self, drawn: Bits, rng: np.random.Generator | None) -> Reports:
         """Keep a report, durably if there is a file, and return it."""
         before = self._report, self._publishable
         self._report, self._publishable = (self.mechanism, drawn), self._publishable and rng is None
         try:
-            self._write(self._file, self._token)
+            self._write_file(self._file, self._token)
         except BaseException:
             self._report, self._publishable = before  # it was not published
             raise
@@ -201,21 +203,21 @@ class Clients:
         raise TypeError("users cannot be copied or pickled: a copy could be refined a second time")
 
 
-def _drawn(law: Channel, true: Bits, rng: np.random.Generator | None) -> Bits:
+def _draw_bits(law: Channel, true: Bits, rng: np.random.Generator | None) -> Bits:
     """Draw noise on bits."""
     if law.exact:
         return true
     return throw_coins((law.zero, law.one), true, open_words(rng)).view(np.uint8)
 
 
-def _refined(coarse: Channel, law: Channel, true: Bits, before: Bits, rng: np.random.Generator | None) -> Bits:
+def _refine_bits(coarse: Channel, law: Channel, true: Bits, before: Bits, rng: np.random.Generator | None) -> Bits:
     """Draw bits with less noise, given `before`: the bits that `coarse` noise made."""
     if law.exact:
         return true
-    return throw_coins(law.refining(coarse), 2 * true + before, open_words(rng)).view(np.uint8)
+    return throw_coins(law.find_refinement(coarse), 2 * true + before, open_words(rng)).view(np.uint8)
 
 
-def _unpacked(packed: NDArray[Any], shape: tuple[int, int]) -> Bits:
+def _unpack_bits(packed: NDArray[Any], shape: tuple[int, int]) -> Bits:
     """Read bits of a file, or raise ValueError."""
     if packed.dtype != np.uint8 or packed.shape != (shape[0], -(-shape[1] // 8)):
         raise ValueError(f"bits of the shape {packed.shape}")

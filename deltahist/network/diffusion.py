@@ -20,8 +20,7 @@ from deltahist._memory import check_memory
 from deltahist.budget import floor_nano
 from deltahist.errors import NANO, DamagedFile, InputError
 from deltahist.mechanisms.base import weakness_of
-from deltahist.network.graph import first_columns
-from deltahist.network.mechanism import DiffusionMechanism, Signal, on_lattice
+from deltahist.network.mechanism import DiffusionMechanism, Signal, snap_to_lattice, take_columns
 from deltahist.noise.exact import open_words
 from deltahist.noise.paths import BitPaths, VectorPaths
 from deltahist.privacy import Guarantee
@@ -31,9 +30,6 @@ if TYPE_CHECKING:
 
 #: Bytes of a pair while it is answered.
 _BYTES_PER_PAIR = 160
-#: Bytes of a key.
-KEY = 32
-_FORMAT = "deltahist-diffusion-key-1"
 
 
 class Diffusion:
@@ -54,8 +50,8 @@ class Diffusion:
     rng : a seeded generator, for experiments only: its answers are not for publication.
 
     Raises InputError if a user has no finite numbers, other bits than 0 and 1, or two rows, or is not in the network;
-    if a column is missing, there are no data, or the key is for other data; DamagedFile if the key file is damaged.
-    Nothing is drawn then, and no file made.
+    if there are no data, or the key is for other data; DamagedFile if the key file is damaged. Nothing is drawn then,
+    and no file made.
 
     >>> import deltahist as dh
     >>> network = dh.Network.from_edges([("ann", "bob"), ("bob", "cem")])
@@ -83,18 +79,18 @@ class Diffusion:
         if rng is not None and state is not None:
             raise InputError("state is given with rng: a key file is for answers, a seeded generator for experiments")
         names, values = _read_data(data, mechanism)
-        places = mechanism.network.index(names, "user")
+        places = mechanism.network.find_places(names, "user")
         # Noise depends on a name's rank among all names, not on the order of the table or the network.
         order = sorted(range(len(names)), key=names.__getitem__)
         values, places = values[order], places[order]
         self.mechanism, self.publishable = mechanism, rng is None
         self._any_level = weak_protection_accepted or rng is not None
         self._values, self._rng = values, rng
-        #: Where the data of each node stand; -1 for none.
+        #: The row of the data of each node; -1 for none.
         self._rows = np.full(len(mechanism.network), -1, dtype=np.int64)
         self._rows[places] = np.arange(len(places))
         self._state = None if state is None else Path(state)
-        self._bound = _describe_bound(sorted(names), values, mechanism)
+        self._bound = _write_bound(sorted(names), values, mechanism)
         # Without a file the key is drawn here: copies, forks or threads that drew their own would answer twice.
         if self._state is None or self._state.exists():
             _ = self._paths
@@ -103,9 +99,9 @@ class Diffusion:
     def _paths(self) -> Any:
         """All noise. The first answer makes a missing key file, so that a refused request makes none."""
         if self._rng is not None:
-            key = self._rng.bytes(KEY)
+            key = self._rng.bytes(32)
         else:
-            key = os.urandom(KEY) if self._state is None else open_key(self._state, self._bound)
+            key = os.urandom(32) if self._state is None else open_key(self._state, self._bound)
         mechanism = self.mechanism
         return BitPaths(key) if mechanism.bits else VectorPaths(key, mechanism.dimension, mechanism.reach)
 
@@ -127,18 +123,17 @@ class Diffusion:
 
         Raises InputError if a user is unknown, has no data or is both, or a pair has no path and ε no `least`.
         """
-        frame = first_columns(pairs, 2, "pairs")
-        index = self.mechanism.network.index
-        owners, requesters = index(frame.iloc[:, 0], "owner"), index(frame.iloc[:, 1], "requester")
-        self._rows_of(owners)  # raises without data
-        return self._answer(owners, requesters, self.mechanism.distances_between(owners, requesters))
+        frame, find = take_columns(pairs, 2), self.mechanism.network.find_places
+        owners, requesters = find(frame.iloc[:, 0], "owner"), find(frame.iloc[:, 1], "requester")
+        self._find_rows(owners)  # raises without data
+        return self._answer_pairs(owners, requesters, self.mechanism.measure_between(owners, requesters))
 
     def to(self, requester: str) -> pd.DataFrame:
         """Return one requester's responses about all users who are connected, or about all if ε has a `least`.
 
         Columns are those of `responses`. Raises InputError if the requester is not in the network.
         """
-        place = int(self.mechanism.network.index([requester], "requester")[0])
+        place = int(self.mechanism.network.find_places([requester], "requester")[0])
         owners = np.flatnonzero(self._rows >= 0)
         return self._answer_connected(owners, np.full(len(owners), place))
 
@@ -151,15 +146,13 @@ class Diffusion:
     def signal(self, owner: str, requester: str | None = None, *, epsilon: float | Fraction | None = None) -> Signal:
         """Return the responses about a user up to the level of a requester, or up to an ε (2018, section IV-A).
 
-        Raises InputError unless one of `requester` and `epsilon` is given, or as `responses` does.
+        One of `requester` and `epsilon` is given. Raises InputError as `responses` does.
         """
-        if (requester is None) == (epsilon is None):
-            raise InputError("a signal needs one of requester and epsilon")
-        row = int(self._rows_of(self.mechanism.network.index([owner], "owner"))[0])
+        row = int(self._find_rows(self.mechanism.network.find_places([owner], "owner"))[0])
         if requester is None:
             level = floor_nano(epsilon=epsilon)
         else:
-            level = int(self.mechanism.levels([owner], [requester])[0])
+            level = int(self.mechanism.find_levels([owner], [requester])[0])
         self._refuse_weak(level)
         if self.mechanism.bits:
             starts, values = self._paths.signal(row, int(self._values[row, 0]), 1, level)
@@ -181,7 +174,7 @@ class Diffusion:
                 "that it is meant, with weak_protection_accepted=True"
             )
 
-    def _rows_of(self, owners: NDArray[np.int64]) -> NDArray[np.int64]:
+    def _find_rows(self, owners: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the rows of the data of nodes; InputError if one has none."""
         rows = self._rows[owners]
         if (rows < 0).any():
@@ -191,26 +184,26 @@ class Diffusion:
     def _answer_connected(self, owners: NDArray[np.int64], requesters: NDArray[np.int64]) -> pd.DataFrame:
         """Answer the pairs of different users that are connected, or have a least ε; owners have data."""
         distances = self.mechanism.distances.between(owners, requesters)
-        there = (owners != requesters) & ((distances < np.inf) | (self.mechanism.epsilon.least is not None))
+        there = (owners != requesters) & ((distances < np.inf) | (self.mechanism.privacy_levels.least is not None))
         owners, requesters, distances = owners[there], requesters[there], distances[there]
-        return self._answer(owners, requesters, distances)
+        return self._answer_pairs(owners, requesters, distances)
 
-    def _answer(
+    def _answer_pairs(
         self, owners: NDArray[np.int64], requesters: NDArray[np.int64], distances: NDArray[np.float64]
     ) -> pd.DataFrame:
         import pandas as pd
 
         mechanism = self.mechanism
-        rows, levels = self._rows[owners], mechanism.epsilon.billionths(distances)
+        rows, levels = self._rows[owners], mechanism.privacy_levels.round_down(distances)
         self._refuse_weak(int(levels.max(initial=0)))
         names = pd.Series(mechanism.network.nodes, dtype=str).array
         answers = {"owner": names.take(owners), "requester": names.take(requesters), "distance": distances}
         answers["epsilon"] = levels / NANO
         if mechanism.bits:
             answers[mechanism.columns[0]] = self._paths.at(rows, levels, self._values[rows, 0])
-            answers["flipped"] = mechanism.flipped(levels)
+            answers["flipped"] = mechanism.flip_probability(levels)
         else:
-            noisy = mechanism.in_units(self._values[rows] + self._paths.at(rows, levels))
+            noisy = mechanism.to_units(self._values[rows] + self._paths.at(rows, levels))
             answers |= {name: noisy[:, axis] for axis, name in enumerate(mechanism.columns)}
             answers["rmse"] = mechanism.rmse(levels)
         frame = pd.DataFrame(answers)
@@ -229,26 +222,23 @@ def _read_data(data: Any, mechanism: DiffusionMechanism) -> tuple[list[str], NDA
         elif isinstance(data, pd.Series):
             data = data.to_frame(columns[0])
         frame = pd.DataFrame(data)[columns]
-        values = frame.to_numpy(np.float64)
-    except (KeyError, TypeError, ValueError) as why:
-        raise InputError(f"data are not numbers of each user in the columns {', '.join(columns)}: {why}") from None
-    names = [str(name) for name in frame.index]
-    if not names or len(set(names)) < len(names) or values.shape[1] != len(columns):
-        raise InputError(f"data have the shape {values.shape}: each user must have one row of {len(columns)} numbers")
-    if not np.isfinite(values).all():
-        raise InputError("data are missing or infinite for some users")
+        values, names = frame.to_numpy(np.float64), [str(name) for name in frame.index]
+        usable = np.isin(values, (0, 1)).all() if mechanism.bits else np.isfinite(values).all()
+    except (KeyError, TypeError, ValueError):  # whose message may quote data
+        names = []
+    if not names or len(set(names)) < len(names) or not usable:
+        kind = "bits, 0 or 1 (numbers need alpha)" if mechanism.bits else "finite numbers"
+        raise InputError(f"data are unusable: each user must have one row of {kind}, in the columns {columns}")
     if mechanism.bits:
-        if not np.isin(values, (0, 1)).all():
-            raise InputError("data are other numbers than the bits 0 and 1: numbers need alpha")
         return names, values.astype(np.int64)
     area = mechanism.area
     if area is not None and ((values < area.low) | (values > area.high)).any():
         bounds = ", ".join(f"{b:.8g}" for b in area.bounds)
         raise InputError(f"data are outside the area of {mechanism.crs} ({bounds}) for some users (x and y swapped?)")
-    return names, on_lattice(values, mechanism.lattice)
+    return names, snap_to_lattice(values, mechanism.lattice)
 
 
-def _describe_bound(names: list[str], values: NDArray[np.int64], mechanism: DiffusionMechanism) -> bytes:
+def _write_bound(names: list[str], values: NDArray[np.int64], mechanism: DiffusionMechanism) -> bytes:
     """Return the data and parameters that a key is for, as bytes; the network and ε(d) may change."""
     head = f"{mechanism.bits} {mechanism.dimension} {mechanism.lattice} {mechanism.reach} {len(names)}"
     text = "\n".join([head, *(f"{len(name)} {name}" for name in names)])
@@ -265,18 +255,19 @@ def open_key(path: Path, bound: bytes) -> bytes:
     its folder cannot be written.
     """
     if not path.exists():
-        key = os.urandom(KEY)
-        content = json.dumps({"format": _FORMAT, "key": key.hex(), "bound": _digest(key, bound)})
+        key = os.urandom(32)
+        content = json.dumps({"format": "deltahist-diffusion-key-1", "key": key.hex(), "bound": _digest(key, bound)})
         if write_whole(path, lambda part: part.write_text(content), secret=True, replace=False):
             return key
     try:
         with path.open("rb") as file:
             said = json.loads(file.read(1 << 10))
         key, known = bytes.fromhex(said["key"]), said["bound"].encode()
-        if said["format"] != _FORMAT or len(key) != KEY:
-            raise ValueError("another format")
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as problem:
-        raise DamagedFile(f"key file {str(path)!r} is damaged or no key of a diffusion ({problem})") from None
+        whole = said["format"] == "deltahist-diffusion-key-1" and len(key) == 32
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        whole = False
+    if not whole:
+        raise DamagedFile(f"key file {str(path)!r} is damaged, or not a key of a diffusion")
     check_secret(path, "key file")
     if not hmac.compare_digest(_digest(key, bound).encode(), known):
         raise InputError(

@@ -1,6 +1,6 @@
-"""Diffusion of private data over a network: privacy levels ε(d), the mechanism without its noise, and signals.
+"""Networks of users, distances, privacy levels ε(d), and the mechanism of diffusion without its noise.
 
-Source: 2018. Proofs: docs/privacy/diffusion.md.
+All of it is public. Source: 2018. Proofs: docs/privacy/diffusion.md.
 """
 
 from __future__ import annotations
@@ -9,21 +9,27 @@ import contextlib
 import functools
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import scipy
 from numpy.typing import ArrayLike, NDArray
+from scipy.sparse import csgraph
 
+from deltahist._memory import check_memory
 from deltahist.budget import floor_nano
-from deltahist.errors import NANO, InputError, as_printed_fraction, check_positive
+from deltahist.errors import NANO, InputError, as_printed_fraction, check_choice, check_positive
 from deltahist.mechanisms.base import make_readonly
-from deltahist.network.graph import Distances, Network, distances_of
 from deltahist.privacy import Guarantee
 from deltahist.space.crs import extent_on, read_crs, unit_of
 from deltahist.space.domain import Domain
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _NUMBER = r"\d+(?:\.\d*)?(?:e[-+]?\d+)?|\.\d+(?:e[-+]?\d+)?"
 #: exp(4-3.3d), exp(-0.5*d), 15*exp(-0.5 d).
@@ -34,14 +40,268 @@ _EXPONENTIAL = re.compile(
 #: The largest ε; beyond it nothing is protected, and a float would not tell billionths apart.
 _MOST = 1e6
 _FORMS = "exp(4-3.3d), or distances with their ε such as 1:15,2:8,4:0.5"
-#: α in lattice steps times n + 1, at most: responses at the least level still fit into 64 bits.
-_MOST_REACH = 1 << 26
-#: Data further than so many lattice steps from zero are not taken.
-_FARTHEST = 1 << 40
-#: Columns of answers besides the data's own.
-_TAKEN = ("owner", "requester", "distance", "epsilon", "rmse", "flipped")
-
 Function = Callable[[Any], Any]
+
+
+class Network:
+    """Users and the unweighted edges between them; public.
+
+    Names are compared as text: user 7 of one table is user "7" of another. Self-loops and duplicate edges are ignored.
+    Source: 2018, section II-A.
+
+    Parameters
+    ----------
+    nodes : names of the N users, different from each other.
+    adjacency : (N, N) sparse or dense matrix of zeros and ones; symmetric unless `directed`.
+    directed : edges lead from the owners of data to the users who may ask.
+
+    Raises InputError if a name is empty or repeated, or the matrix is another one.
+
+    >>> Network.from_edges([("ann", "bob"), ("bob", "cem"), ("cem", "bob")])
+    Network(users=3, edges=2, directed=False)
+    """
+
+    def __init__(self, nodes: Iterable[Any], adjacency: Any, directed: bool = False) -> None:
+        self.nodes, self.directed = tuple(map(str, nodes)), directed
+        if len({*self.nodes, ""}) <= len(self.nodes):
+            raise InputError("nodes have an empty or a repeated name: each user needs a different name")
+        matrix = scipy.sparse.csr_array(adjacency)
+        matrix.sum_duplicates()
+        fits = matrix.shape == (len(self.nodes),) * 2 and np.isin(matrix.data, (0, 1)).all()
+        if not fits or (not directed and (matrix != matrix.T).nnz):
+            rule = f"of 0 and 1, {len(self.nodes):,} by {len(self.nodes):,}, symmetric unless directed=True"
+            raise InputError(f"adjacency is a matrix of the shape {matrix.shape}: it must be {rule}")
+        self.adjacency = matrix.astype(bool)
+        self.adjacency.setdiag(False)
+        self.adjacency.eliminate_zeros()
+        self.adjacency.sort_indices()
+
+    @classmethod
+    def from_edges(cls, edges: Any, nodes: Iterable[Any] = (), *, directed: bool = False) -> Network:
+        """Make a network from a list of edges.
+
+        Parameters
+        ----------
+        edges : (m, 2) names; a frame's first two columns.
+        nodes : further users, who may have no edge.
+        directed : an edge leads from the first user to the second only.
+
+        Raises InputError if a name is missing.
+
+        >>> Network.from_edges([(1, 2), (2, 2)], nodes=[3]).nodes
+        ('1', '2', '3')
+        """
+        import pandas as pd
+
+        ends = take_columns(edges, 2)
+        if ends.isna().any(axis=None):
+            raise InputError("edges lack a name: each edge needs two users")
+        texts = [*ends.iloc[:, 0].astype(str), *ends.iloc[:, 1].astype(str), *map(str, nodes)]
+        codes, users = pd.factorize(np.array(texts, dtype=object))
+        first, second = codes[: len(ends)], codes[len(ends) : 2 * len(ends)]
+        if not directed:
+            first, second = np.concatenate([first, second]), np.concatenate([second, first])
+        ones = np.ones(len(first), dtype=bool)
+        return cls(tuple(users), scipy.sparse.coo_array((ones, (first, second)), shape=(len(users),) * 2), directed)
+
+    def __repr__(self) -> str:
+        number = self.adjacency.nnz // (1 if self.directed else 2)
+        return f"Network(users={len(self)}, edges={number}, directed={self.directed})"
+
+    def __len__(self) -> int:
+        return len(self.nodes)
+
+    @functools.cached_property
+    def _places(self) -> pd.Index:
+        import pandas as pd
+
+        return pd.Index(self.nodes, dtype=object)
+
+    def find_places(self, users: Any, what: str = "user") -> NDArray[np.int64]:
+        """Return the places (m,) of users among the nodes.
+
+        Raises InputError, which calls them `what`, if some are not in the network.
+
+        >>> Network.from_edges([("ann", "bob")]).find_places(["bob", "ann"])
+        array([1, 0])
+        """
+        import pandas as pd
+
+        # A column keeps its type; of a list each name is read as it is.
+        column = users if isinstance(users, pd.Series) else pd.Series(users, dtype=object)
+        codes, distinct = pd.factorize(column, use_na_sentinel=False)
+        names = pd.Index([str(user) for user in distinct], dtype=object)
+        places = np.asarray(self._places.get_indexer(names), dtype=np.int64)
+        if (places < 0).any():
+            unknown, like = names[places < 0], f", unlike {self.nodes[0]!r}" if self.nodes else ""
+            raise InputError(f"{what} {unknown[0]!r} ({len(unknown):,} in all) is not in the network{like}")
+        return places[codes]
+
+    def with_users(self, users: Iterable[Any]) -> Network:
+        """Return the network with further users, who have no edge; known users are ignored.
+
+        They are put in the order of their names: the order of a private table may reveal something about its rows.
+
+        >>> Network.from_edges([("ann", "bob")]).with_users(["bob", "cem"])
+        Network(users=3, edges=1, directed=False)
+        """
+        more = sorted(set(map(str, users)).difference(self.nodes))
+        matrix = self.adjacency.copy()
+        matrix.resize((len(self) + len(more),) * 2)
+        return Network((*self.nodes, *more), matrix, self.directed)
+
+
+def take_columns(table: Any, number: int) -> pd.DataFrame:
+    """Return the first columns of a table; an empty table has no rows."""
+    import pandas as pd
+
+    frame = pd.DataFrame(table)
+    return pd.DataFrame(columns=range(number), dtype=object) if frame.empty else frame.iloc[:, :number]
+
+
+def read_network(path: str | Path, *, directed: bool = False) -> Network:
+    """Read a network from a text file with an edge on each line (`read_pairs`)."""
+    return Network.from_edges(read_pairs(path), directed=directed)
+
+
+def read_pairs(path: str | Path, columns: int = 2) -> pd.DataFrame:
+    """Read the first columns of a text table, separated by commas, semicolons, tabs or spaces.
+
+    Lines that begin with # are skipped, and so is a heading such as "source,target".
+
+    Raises InputError if the file is empty or no text, or a line has too few columns.
+    """
+    import pandas as pd
+
+    text = Path(path).read_text(encoding="utf-8-sig", errors="replace")
+    lines = [line for line in text.splitlines() if line.split("#")[0].strip()]
+    mark = next((mark for mark in ",;\t" if mark in "".join(lines[:1])), None)
+    rows = [[part.strip().strip('"') for part in line.split(mark)[:columns]] for line in lines]
+    headings = (
+        "source target from to src dst owner requester distance user friend user1 user2 node1 node2 id1 id2 weight"
+    )
+    if rows and {word.lower() for word in rows[0]} <= set(headings.split()):
+        del rows[0]
+    wrong = next((row for row in rows if len(row) < columns or not all(row) or "\ufffd" in "".join(row)), None)
+    if not rows or wrong:
+        found = f"the line {wrong}" if wrong else "no lines"
+        raise InputError(f"file {str(path)!r} has {found}: each line needs {columns} columns")
+    return pd.DataFrame(rows, columns=range(columns), dtype=object)
+
+
+@dataclass(frozen=True, eq=False)
+class Distances:
+    """Distances d(i, j) from the owner i of data to a requester j; public.
+
+    `name` appears in statements. `between` returns the distances (m,) of owners and requesters, given by their places
+    (m,) among the nodes; it is infinite without a path.
+    """
+
+    name: str
+    between: Callable[[NDArray[np.int64], NDArray[np.int64]], NDArray[np.float64]]
+
+
+def measure_distances(network: Network, kind: Any = "hops") -> Distances:
+    """Return the distances d_ij of a network (2018, section II-A).
+
+    Parameters
+    ----------
+    network : Network.
+    kind : "hops" (edges of the shortest path), "resistance" (with a unit resistor on each edge; 2018, eq. (2)), or the
+        distances in one direction: an (N, N) array in the order of the nodes, or a frame whose first three columns are
+        owner, requester and distance. Pairs that a frame lacks are not connected. `Distances` are returned unchanged.
+
+    Raises InputError if distances are negative or NaN, an array has another shape, a frame has an unknown user, a
+    directed network is asked for resistances, or the result does not fit into memory.
+
+    >>> path = Network.from_edges([("ann", "bob"), ("bob", "cem"), ("cem", "ann"), ("cem", "dia")])
+    >>> ann, dia = path.find_places(["ann"]), path.find_places(["dia"])
+    >>> [measure_distances(path, kind).between(ann, dia).round(4) for kind in ("hops", "resistance")]
+    [array([2.]), array([1.6667])]
+    """
+    if isinstance(kind, Distances):
+        return kind
+    if not isinstance(kind, str):
+        return _take_distances(network, kind)
+    check_choice(("hops", "resistance"), distance=kind)
+    return _count_hops(network) if kind == "hops" else _compute_resistances(network)
+
+
+def _count_hops(network: Network) -> Distances:
+    """Count edges of the shortest path, from a few users at a time."""
+
+    def between(owners: NDArray[np.int64], requesters: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Search from each different owner, or backwards from each requester if they are fewer."""
+        graph, starts, ends = network.adjacency, owners, requesters
+        if len(np.unique(requesters)) < len(np.unique(owners)):
+            graph, starts, ends = graph.T.tocsr(), requesters, owners
+        out = np.empty(len(starts))
+        unique, place = np.unique(starts, return_inverse=True)
+        for first in range(0, len(unique), 256):
+            hops = csgraph.dijkstra(graph, indices=unique[first : first + 256], unweighted=True)
+            rows = np.flatnonzero((place >= first) & (place < first + 256))
+            out[rows] = hops[place[rows] - first, ends[rows]]
+        return out
+
+    return Distances("hops", between)
+
+
+def _compute_resistances(network: Network) -> Distances:
+    """Compute R_ij = Γ_ii + Γ_jj − 2 Γ_ij with Γ = (L + J/n)⁻¹ of a component's Laplacian L (2018, eq. (2)).
+
+    J is all ones. Γ differs from the pseudo-inverse of L by J/n, which cancels.
+    """
+    if network.directed:
+        raise InputError("distance is 'resistance': a directed network has none; use 'hops'")
+    components = csgraph.connected_components(network.adjacency, directed=False)[1]
+    # For each pair of a component: the Laplacian, its inverse, and their sum.
+    check_memory(32 * int((np.bincount(components).astype(object) ** 2).sum()), "resistance distances")
+
+    @functools.cache
+    def inverse_of(component: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        members = np.flatnonzero(components == component)
+        laplacian = csgraph.laplacian(network.adjacency[members][:, members].astype(np.float64)).toarray()
+        inverse = np.linalg.inv(laplacian + 1 / len(members))
+        return members, (inverse + inverse.T) / 2  # symmetric to the last bit
+
+    def between(owners: NDArray[np.int64], requesters: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Compute distances from the inverses of components, each made at its first use."""
+        component = components[owners]
+        out = np.where(owners == requesters, 0.0, np.inf)
+        together = (component == components[requesters]) & (owners != requesters)
+        for one in np.unique(component[together]).tolist():
+            rows = np.flatnonzero(together & (component == one))
+            members, inverse = inverse_of(one)
+            i, j = (np.searchsorted(members, ends[rows]) for ends in (owners, requesters))
+            out[rows] = np.maximum(inverse[i, i] + inverse[j, j] - 2 * inverse[i, j], 0.0)
+        return out
+
+    return Distances("resistance distance", between)
+
+
+def _take_distances(network: Network, given: Any) -> Distances:
+    """Take distances from an (N, N) array, or from a frame with owner, requester and distance."""
+    import pandas as pd
+
+    number = len(network)
+    if isinstance(given, pd.DataFrame):
+        table = take_columns(given, 3)
+        owners = network.find_places(table.iloc[:, 0], "owner")
+        requesters = network.find_places(table.iloc[:, 1], "requester")
+        values: NDArray[Any] = pd.to_numeric(table.iloc[:, 2], errors="coerce").to_numpy(np.float64)
+        known = pd.Series(values, index=owners * number + requesters)  # each pair once, or pandas refuses it
+    else:
+        values = np.asarray(given, dtype=np.float64)
+        if values.shape != (number, number):
+            raise InputError(f"distance has the shape {values.shape}: it must be {number:,} by {number:,}")
+        known = pd.Series(values.ravel())
+    if not (values >= 0).all():
+        raise InputError(f"distance is {values[~(values >= 0)][0]:g}: it must be a number of at least zero")
+
+    def between(owners: NDArray[np.int64], requesters: NDArray[np.int64]) -> NDArray[np.float64]:
+        return known.reindex(owners * number + requesters, fill_value=np.inf).to_numpy()
+
+    return Distances("distances as given", between)
 
 
 @dataclass(frozen=True)
@@ -67,7 +327,7 @@ class PrivacyLevels:
     array([10.48556972,  0.38674102])
     >>> PrivacyLevels({1: 15, 2: 8, 4: 0.5}).at([1, 1.2, 3, 100])
     array([15. ,  8. ,  0.5,  0.5])
-    >>> PrivacyLevels("exp(4-3.3d)", least=0.5).billionths([1, float("inf")])
+    >>> PrivacyLevels("exp(4-3.3d)", least=0.5).round_down([1, float("inf")])
     array([2013752707,  500000000])
     """
 
@@ -75,16 +335,14 @@ class PrivacyLevels:
     least: float | None = None
 
     def __post_init__(self) -> None:
-        if self.least is not None and check_positive(least=self.least) > _MOST:
-            raise InputError(f"least is {self.least!r}: it must be at most 10^6")
-        function: Any = self.epsilon
-        if isinstance(function, str):
-            function = _read(function)
-        if isinstance(function, Mapping):
-            function = _table(function)
-        if not callable(function):
-            raise InputError(f"epsilon is {self.epsilon!r}: it must be a function of the distance, such as {_FORMS}")
-        object.__setattr__(self, "_function", function)
+        if self.least is not None:
+            _check_levels(np.zeros(1), np.full(1, check_positive(least=self.least)))
+        _ = self._function  # raises early
+
+    @functools.cached_property
+    def _function(self) -> Function:
+        function = _read_levels(self.epsilon) if isinstance(self.epsilon, str) else self.epsilon
+        return _make_table(function) if isinstance(function, Mapping) else function
 
     def at(self, distances: ArrayLike) -> NDArray[np.float64]:
         """Return ε at each distance, before rounding.
@@ -97,12 +355,12 @@ class PrivacyLevels:
         if not (unique >= 0).all() or (self.least is None and not reached.all()):
             raise InputError("distances must be zero or more, and finite unless the least ε is given")
         levels = np.full(len(unique), self.least or 0.0)
-        found = np.asarray(self._function(unique[reached]), dtype=np.float64)  # type: ignore[attr-defined]
+        found = np.asarray(self._function(unique[reached]), dtype=np.float64)
         _check_levels(unique[reached], found)
         levels[reached] = found
         return np.maximum(levels, self.least or 0.0)[where].reshape(array.shape)
 
-    def billionths(self, distances: ArrayLike) -> NDArray[np.int64]:
+    def round_down(self, distances: ArrayLike) -> NDArray[np.int64]:
         """Return ε at each distance in whole billionths, rounded down, one at least."""
         epsilon = self.at(distances)
         out = np.floor(epsilon * NANO)
@@ -120,36 +378,31 @@ class PrivacyLevels:
 
 def _check_levels(distances: NDArray[np.float64], values: NDArray[np.float64]) -> None:
     """Raise InputError if an ε is out of range, or grows between two of the rising distances."""
-    if values.shape != distances.shape:
-        raise InputError(f"epsilon has the shape {values.shape}: it must be {distances.shape}, one per distance")
-    if not ((values > 0) & (values <= _MOST)).all():
-        raise InputError(f"epsilon is from {values.min():g} to {values.max():g}: it must be above zero, at most 10^6")
-    if (growth := np.diff(values) > 0).any():
-        raise InputError(f"epsilon grows beyond distance {distances[:-1][growth][0]:g}: it must not grow")
+    in_range = values.shape == distances.shape and ((values > 0) & (values <= _MOST)).all()
+    if not in_range or (np.diff(values) > 0).any():
+        rule = "above zero, at most 10^6, and must not grow"
+        raise InputError(f"epsilon is {values} at the distances {distances}: it must be one for each, {rule}")
 
 
-def _read(text: str) -> Function | dict[float, float]:
+def _read_levels(text: str) -> Function | dict[float, float]:
     """Parse a text: a function of "exp(4-3.3d)", a table of "1:15,2:8"."""
     plain = "".join(text.split())
     match = _EXPONENTIAL.fullmatch(plain)
     if match is None:
-        try:
+        with contextlib.suppress(ValueError):
             pairs = [(float(distance), float(level)) for distance, level in (p.split(":") for p in plain.split(","))]
-        except ValueError:
-            raise InputError(f"epsilon is {text!r}: it must be a falling function, such as {_FORMS}") from None
-        if len(dict(pairs)) < len(pairs):
-            raise InputError(f"epsilon is {text!r}: each distance may appear once")
-        return dict(pairs)
-    factor, start, rate, unit = (
-        default if part is None else float(part) for part, default in zip(match.groups(), (1, 0, 1, 1), strict=True)
-    )
-    slope, highest = rate / (unit or math.nan), math.log(factor or math.nan) + start
-    if not (0 < slope < math.inf and highest <= math.log(_MOST)):
-        raise InputError(f"epsilon is {text!r}: it must fall with the distance, from at most 10^6 and above zero")
-    return lambda distances: np.maximum(np.exp(highest - slope * distances), 1 / NANO)
+            if len(dict(pairs)) == len(pairs):
+                return dict(pairs)
+    else:
+        given = zip(match.groups(), (1, 0, 1, 1), strict=True)
+        factor, start, rate, unit = (default if part is None else float(part) for part, default in given)
+        slope, highest = rate / (unit or math.nan), math.log(factor or math.nan) + start
+        if 0 < slope < math.inf and highest <= math.log(_MOST):
+            return lambda distances: np.maximum(np.exp(highest - slope * distances), 1 / NANO)
+    raise InputError(f"epsilon is {text!r}: it must fall from at most 10^6, such as {_FORMS}")
 
 
-def _table(levels: Mapping[float, float]) -> Function:
+def _make_table(levels: Mapping[float, float]) -> Function:
     """Return steps: up to each distance its own ε, beyond the last distance the last ε."""
     ends, values = np.array(sorted((float(d), float(e)) for d, e in levels.items())).reshape(-1, 2).T
     if not len(ends) or not ((ends >= 0) & (ends < math.inf)).all():
@@ -158,15 +411,15 @@ def _table(levels: Mapping[float, float]) -> Function:
     return lambda distances: values[np.minimum(np.searchsorted(ends, distances), len(ends) - 1)]
 
 
-def on_lattice(values: ArrayLike, step: Fraction) -> NDArray[np.int64]:
+def snap_to_lattice(values: ArrayLike, step: Fraction) -> NDArray[np.int64]:
     """Return the nearest whole steps, ⌊value/step + ½⌋ exactly; a float stands for its binary number.
 
     Values within α are at most ⌈α / step⌉ steps apart along each axis. Raises InputError beyond 2^40 steps.
     """
     array = np.asarray(values, dtype=np.float64)
     place = array / float(step) + 0.5
-    if array.size and np.abs(place).max() >= _FARTHEST:
-        raise InputError(f"data have a value beyond {_FARTHEST:,} steps of {float(step):g}: use a longer step")
+    if array.size and np.abs(place).max() >= 1 << 40:
+        raise InputError(f"data have a value beyond 2^40 steps of {float(step):g}: use a longer step")
     out = np.floor(place).astype(np.int64)
     # A float may have been rounded across an edge.
     near = np.flatnonzero(np.abs(place - np.rint(place)).ravel() <= 8 * np.spacing(np.abs(place).ravel() + 1))
@@ -189,7 +442,7 @@ class DiffusionMechanism:
     epsilon : ε(d), as `PrivacyLevels` or its argument: "exp(4-3.3d)", a table, a function.
     alpha : a number in the data's units, or with a CRS also a length on the ground, "100m". None: the data are bits,
         and either is hidden in the other.
-    distance : "hops", "resistance" or distances, as `distances_of` takes them.
+    distance : "hops", "resistance" or distances, as `measure_distances` takes them.
     columns : names of the data's n columns; n = 1 for bits.
     step : lattice step of the data, in their units; the power of ten from α / 10,000 to α / 1,000 when None.
     crs : projected CRS of positions; None for plain numbers.
@@ -199,7 +452,7 @@ class DiffusionMechanism:
 
     >>> network = Network.from_edges([("ann", "bob"), ("bob", "cem")])
     >>> mechanism = DiffusionMechanism(network, "exp(3-d)", alpha=100, columns=("x", "y"))
-    >>> mechanism.reach, mechanism.rmse(mechanism.levels(["ann", "ann"], ["bob", "cem"])).round(1)
+    >>> mechanism.reach, mechanism.rmse(mechanism.find_levels(["ann", "ann"], ["bob", "cem"])).round(1)
     (1002, array([33.2, 90.3]))
     """
 
@@ -212,20 +465,23 @@ class DiffusionMechanism:
     crs: str | None = None
 
     def __post_init__(self) -> None:
-        if not isinstance(self.epsilon, PrivacyLevels):
-            object.__setattr__(self, "epsilon", PrivacyLevels(self.epsilon))
-        columns = tuple(map(str, self.columns))
-        object.__setattr__(self, "columns", columns)
-        if not columns or len(set(columns)) < len(columns) or set(columns) & set(_TAKEN):
-            raise InputError(f"columns are {columns}: they need different names, none of {', '.join(_TAKEN)}")
-        if self.bits and (len(columns) > 1 or self.step is not None or self.crs is not None):
+        taken = {"owner", "requester", "distance", "epsilon", "rmse", "flipped"}  # columns of answers
+        if not self.columns or len(set(self.columns)) < self.dimension or taken & set(self.columns):
+            rule = f"they need different names, none of {', '.join(sorted(taken))}"
+            raise InputError(f"columns are {self.columns}: {rule}")
+        if self.bits and (self.dimension > 1 or self.step is not None or self.crs is not None):
             raise InputError("alpha is None: bits have one column, no step and no crs")
-        self.reach, self.distances  # noqa: B018  raises early
+        self.reach, self.distances, self.privacy_levels  # noqa: B018  raises early
+
+    @functools.cached_property
+    def privacy_levels(self) -> PrivacyLevels:
+        """ε(d)."""
+        return self.epsilon if isinstance(self.epsilon, PrivacyLevels) else PrivacyLevels(self.epsilon)
 
     @functools.cached_property
     def distances(self) -> Distances:
         """Distances between users; public."""
-        return distances_of(self.network, self.distance)
+        return measure_distances(self.network, self.distance)
 
     @property
     def bits(self) -> bool:
@@ -278,35 +534,34 @@ class DiffusionMechanism:
         if self.bits:
             return 1
         steps = self._radius / self.lattice
-        if steps < 1:
-            raise InputError(f"step is {float(self.lattice):g}: it must be at most alpha, {float(self._radius):g}")
         more = Fraction(math.isqrt(self.dimension * 10**12 - 1) + 1, 10**6) if self.dimension > 1 else 0
-        reach, most = math.ceil(steps + more), _MOST_REACH // (self.dimension + 1)
-        if reach > most:
-            raise InputError(f"alpha has {reach:,} steps of {float(self.lattice):g}: it may have {most:,} at most")
+        # So that responses at the least level fit into 64 bits.
+        reach, most = math.ceil(steps + more), (1 << 26) // (self.dimension + 1)
+        if steps < 1 or reach > most:
+            raise InputError(f"alpha has {float(steps):g} steps of {float(self.lattice):g}: it must have 1 to {most:,}")
         return reach
 
-    def distances_between(self, owners: NDArray[np.int64], requesters: NDArray[np.int64]) -> NDArray[np.float64]:
+    def measure_between(self, owners: NDArray[np.int64], requesters: NDArray[np.int64]) -> NDArray[np.float64]:
         """Return d of pairs (m,) of places; InputError if one asks themselves, or has no path and ε no `least`."""
         nodes = self.network.nodes
         if (owners == requesters).any():
             raise InputError(f"requester {nodes[owners[owners == requesters][0]]!r} is the owner: they must differ")
         distances = self.distances.between(owners, requesters)
-        apart = np.flatnonzero(np.isinf(distances))
-        if len(apart) and self.epsilon.least is None:
-            raise InputError(
-                f"no path leads from {nodes[owners[apart[0]]]!r} to {nodes[requesters[apart[0]]]!r} ({len(apart):,} of "
-                f"{len(distances):,} pairs): leave them out, or give the least ε"
-            )
+        unconnected = np.flatnonzero(np.isinf(distances))
+        if len(unconnected) and self.privacy_levels.least is None:
+            owner, requester = nodes[owners[unconnected[0]]], nodes[requesters[unconnected[0]]]
+            many = f"{len(unconnected):,} of {len(distances):,} pairs"
+            raise InputError(f"no path leads from {owner!r} to {requester!r} ({many}): omit them, or give the least ε")
         return distances
 
-    def levels(self, owners: Sequence[Any], requesters: Sequence[Any]) -> NDArray[np.int64]:
+    def find_levels(self, owners: Sequence[Any], requesters: Sequence[Any]) -> NDArray[np.int64]:
         """Return ε of responses to pairs (m,) of users, in whole billionths.
 
         Raises InputError if a user is unknown or both, or a pair has no path and ε no `least`.
         """
-        first, second = self.network.index(owners, "owner"), self.network.index(requesters, "requester")
-        return np.asarray(self.epsilon.billionths(self.distances_between(first, second)))
+        find = self.network.find_places
+        distances = self.measure_between(find(owners, "owner"), find(requesters, "requester"))
+        return self.privacy_levels.round_down(distances)
 
     def rmse(self, levels: ArrayLike) -> NDArray[np.float64]:
         """Return the root mean square of a response's distance from the data, in their units: √(n(n+1)) α/ε.
@@ -317,11 +572,11 @@ class DiffusionMechanism:
         noise = self.dimension * (self.dimension + 1) * (self.reach / epsilon) ** 2
         return float(self.lattice) * np.asarray(np.sqrt(noise + self.dimension / 6))
 
-    def flipped(self, levels: ArrayLike) -> NDArray[np.float64]:
+    def flip_probability(self, levels: ArrayLike) -> NDArray[np.float64]:
         """Return the probability that the response to a bit is the other one, 1/(1 + e^ε)."""
         return 1 / (1 + np.exp(np.minimum(np.asarray(levels, dtype=np.float64) / NANO, 700.0)))
 
-    def in_units(self, steps: NDArray[np.int64]) -> NDArray[np.float64]:
+    def to_units(self, steps: NDArray[np.int64]) -> NDArray[np.float64]:
         """Return whole lattice steps in the units of the data, to the last digit."""
         return np.asarray(steps * float(self.lattice.numerator) / float(self.lattice.denominator))
 
@@ -338,13 +593,14 @@ class DiffusionMechanism:
             "hidden": hidden,
             "promise": "a response at distance d is ε(d)-private: no conclusion becomes over e^ε(d) times likelier",
             "distance": f"{self.distances.name} in a network of {len(self.network):,} users",
-            "ε(d)": str(self.epsilon),
+            "ε(d)": str(self.privacy_levels),
             "together": "all responses about a user together are as private as the one with the largest ε",
         }
         if np.size(levels):
             most, least = int(np.max(levels)), int(np.min(levels))
             if self.bits:
-                error = f"wrong with a probability of {self.flipped(most):.3g} to {self.flipped(least):.3g}"
+                low, high = self.flip_probability([most, least]).tolist()
+                error = f"wrong with a probability of {low:.3g} to {high:.3g}"
             else:
                 small, large = (f"{e:,.0f}" if e >= 1000 else f"{e:.4g}" for e in self.rmse([most, least]).tolist())
                 error = f"off by {small} to {large} {unit}".rstrip() + " (root mean square)"
@@ -398,7 +654,7 @@ class Signal:
 
     def at(self, epsilon: float | Fraction) -> NDArray[np.float64]:
         """Return the response (n,) at an ε, in the units of the data. Raises InputError as `trim` does."""
-        return self.mechanism.in_units(self.trim(epsilon).values[-1])
+        return self.mechanism.to_units(self.trim(epsilon).values[-1])
 
     def trim(self, epsilon: float | Fraction) -> Signal:
         """Return the part up to an ε. Nothing is left of what was above it.
@@ -413,8 +669,8 @@ class Signal:
         return Signal(self.mechanism, self.owner, starts, level, values, self.publishable)
 
     def to(self, requester: str) -> Signal:
-        """Return the part for a user of the network. Raises InputError as `levels` and `trim` do."""
-        return self.trim(Fraction(int(self.mechanism.levels([self.owner], [requester])[0]), NANO))
+        """Return the part for a user of the network. Raises InputError as `find_levels` and `trim` do."""
+        return self.trim(Fraction(int(self.mechanism.find_levels([self.owner], [requester])[0]), NANO))
 
     def __repr__(self) -> str:
         return f"Signal of {self.owner!r} up to ε = {float(self.epsilon):g}, {len(self.starts):,} steps"

