@@ -1,6 +1,8 @@
-"""Strategies: measurements of a map of counts, each with its exact cost and its decoder.
+"""Strategies: measurements of a map of counts, each in one file with its exact cost and its decoder.
 
-On a line of 64 cells, for moves by one cell at ε = 1: what each costs, and the mean squared error of all ranges.
+A new strategy is one more file here, and one more name in the list below (docs/internals/adding-a-strategy.md).
+
+On a line of 64 cells, for moves by one cell at ε = 1: the sensitivity, and the mean squared error over all ranges.
 
 >>> import deltahist as dh
 >>> near = dh.Neighbourhood(dh.Domain((0, 64), (64,)), delta=1)
