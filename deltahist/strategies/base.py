@@ -235,10 +235,9 @@ class Strategy:
         return found.reshape(len(found), *x.shape[1:])
 
     def _matmat(self, X: NDArray[Any]) -> NDArray[Any]:
-        raise NotImplementedError(f"{type(self).__name__} must define _matmat")
+        raise NotImplementedError(f"{type(self).__name__} must define _matmat and _rmatmat")
 
-    def _rmatmat(self, X: NDArray[Any]) -> NDArray[Any]:
-        raise NotImplementedError(f"{type(self).__name__} must define _rmatmat")
+    _rmatmat = _matmat
 
 
 def _convert_to_json(value: Any) -> Any:

@@ -211,14 +211,13 @@ class ShiftedGrids(Grids):
     @functools.cached_property
     def grids(self) -> tuple[tuple[int, int], ...]:
         """Width and offset of each grid."""
-        paper, general = (self.width, self.shift, self.m), (self.widths, self.offsets)
-        if self.widths is not None and self.offsets is not None and paper == (None,) * 3 and len(self.widths):
-            if len(self.widths) != len(self.offsets):
-                raise InputError(f"widths has {len(self.widths)} numbers, offsets {len(self.offsets)}: one per grid")
-            widths = (check_whole(widths=w) for w in self.widths)
-            return tuple(zip(widths, (check_whole(least=0, offsets=o) for o in self.offsets), strict=True))
-        if self.width is None or self.shift is None or general != (None, None):
-            raise InputError("ShiftedGrids takes width and shift (and m), or else widths and offsets")
+        paper, widths, offsets = (self.width, self.shift, self.m), self.widths, self.offsets
+        if widths and offsets and len(widths) == len(offsets) and paper == (None,) * 3:
+            return tuple(
+                (check_whole(widths=w), check_whole(least=0, offsets=o)) for w, o in zip(widths, offsets, strict=True)
+            )
+        if self.width is None or self.shift is None or widths is not None or offsets is not None:
+            raise InputError("ShiftedGrids takes width and shift (and m), or else widths and offsets, one per grid")
         width, shift = check_whole(width=self.width), check_whole(shift=self.shift)
         m = check_whole(m=self.m if self.m is not None else max(1, width // shift))
         return tuple((width, shift * i) for i in range(m))

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from deltahist.decode.base import Decoder
 from deltahist.decode.forms import IntArray
-from deltahist.errors import InputError, check_choice, check_whole
+from deltahist.errors import InputError, check_whole
 from deltahist.space.domain import Domain
 from deltahist.strategies.base import (
     Group,
@@ -112,45 +112,39 @@ class Flow(Strategy):
     texts: ClassVar[tuple[str, ...]] = ("flow[:block]",)
 
     def __post_init__(self) -> None:
-        longest, widths = max(self.blocks), self.sum_widths
-        if longest < 2:
-            raise InputError(f"block is {self.block!r}: a domain of {self.domain.shape} cells needs at least two")
-        if list(widths) != sorted(set(widths)) or (widths and (self.domain.ndim == 1 or widths[-1] > longest)):
-            raise InputError(
-                f"widths is {widths}: they must increase up to at most {longest}, the blocks on a line (none in 1-D)"
-            )
-        if isinstance(self.arrivals, str):
-            check_choice(("boundary",), arrivals=self.arrivals)
-        else:
-            cells = [check_whole(least=0, arrivals=a) for a in self.arrivals or ()]
-            if cells and (cells != sorted(set(cells)) or cells[-1] >= self.size):
-                raise InputError(f"arrivals is {cells[:5]}...: blocks must increase, from 0 to {self.size - 1}")
-        self._check_hubs(longest)
+        for name, holds, rule in self._check_fields():
+            if not holds:
+                raise InputError(f"{name} is {getattr(self, name)!r:.200}: {rule}")
         if self.shares is not None:
             read_shares(self.shares, len(self.draw_kinds), "group of the flow")
 
-    def _check_hubs(self, longest: int) -> None:
-        check_choice((True, False), centred=self.centred)
-        check_choice((True, False), hub_strips=self.hub_strips)
-        widths = [check_whole(least=2, hub_widths=w) for w in self.hub_widths]
+    def _check_fields(self) -> Iterator[tuple[str, bool, str]]:
+        """Yield the name of a field, whether it is valid, and its rule. Later checks rely on earlier ones."""
+        most, widths, arrivals = max(self.blocks), self.sum_widths, self.arrivals
+        yield "block", most >= 2, f"a domain of {self.domain.shape} cells needs at least two blocks"
+        increase = list(widths) == sorted(set(widths)) and (
+            not widths or (self.domain.ndim == 2 and widths[-1] <= most)
+        )
+        yield "widths", increase, f"they must increase up to at most {most}, the blocks on a line (none in 1-D)"
+        cells = [] if isinstance(arrivals, str) else [check_whole(least=0, arrivals=a) for a in arrivals or ()]
+        valid = cells == sorted(set(cells)) and max(cells, default=0) < self.size
+        valid = arrivals == "boundary" if isinstance(arrivals, str) else valid
+        yield "arrivals", valid, f'it must be "boundary", or blocks that increase from 0 to {self.size - 1} at most'
+        yield "centred", isinstance(self.centred, bool), "it must be True or False"
+        yield "hub_strips", isinstance(self.hub_strips, bool), "it must be True or False"
+        sums = [check_whole(least=2, hub_widths=w) for w in self.hub_widths]
         if self.hubs is None:
-            if widths or self.hub_strips:
-                raise InputError(f"hub_widths is {widths}, but hubs is None: sums of hubs require hubs")
+            yield "hub_widths", not sums, "sums of hubs require hubs"
+            yield "hub_strips", not self.hub_strips, "strips of hubs require hubs"
             return
         hubs = check_whole(hubs=self.hubs)
-        if hubs % 2 == 0 or hubs > longest:
-            raise InputError(f"hubs is {hubs}: it must be odd, and at most the {longest} blocks along an axis")
+        yield "hubs", hubs % 2 == 1 and hubs <= most, f"it must be odd, and at most the {most} blocks along an axis"
         numbers = [len(line.places) for line in Hubs.on_grid(self.blocks, hubs).axes]
-        if any(b % a or a == b for a, b in itertools.pairwise(widths)) or max(widths, default=0) > max(numbers):
-            raise InputError(
-                f"hub_widths is {widths}: each must be a multiple of the one before, and at most the "
-                f"{max(numbers)} hubs along an axis"
-            )
-        if self.hub_strips and (not widths or min(numbers) == 1):
-            raise InputError(
-                f"hub_strips is True with hub_widths {widths} and {min(numbers)} hubs along an axis: strips require "
-                "hub_widths and several hubs along both axes"
-            )
+        valid = all(b % a == 0 and a < b for a, b in itertools.pairwise(sums)) and max(sums, default=0) <= max(numbers)
+        rule = f"each must be a multiple of the one before, and at most the {max(numbers)} hubs along an axis"
+        yield "hub_widths", valid, rule
+        valid = not self.hub_strips or (bool(sums) and min(numbers) > 1)
+        yield "hub_strips", valid, "strips require hub_widths, and several hubs along both axes"
 
     def describe(self) -> dict[str, Any]:
         return super().describe() | {"block": list(self.sides), "widths": list(self.sum_widths)}
