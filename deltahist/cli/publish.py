@@ -225,7 +225,9 @@ def publish_quantile(
     limit: options.Limit = None,
     epsilon: options.Epsilon = None,
     rho: options.Rho = None,
-    method: Annotated[Literal["inverse", "smooth"], Option(help="Inverse or smooth sensitivity.")] = "inverse",
+    method: Annotated[
+        str, Option(metavar="METHOD", help="Inverse, or smooth sensitivity: inverse, smooth.")
+    ] = "inverse",
     user: options.User = None,
     max_per_user: options.MaxPerUser = None,
     where: options.Where = None,

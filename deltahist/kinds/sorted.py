@@ -32,18 +32,10 @@ from deltahist.space.workloads import Regions, Workload
 if TYPE_CHECKING:
     import pandas as pd
 
-#: Error of a rank within a group where points clump, as a share of the group.
-_CLUMPED = 0.2
 #: Largest sum of lattice steps in a group, noise included: exact in int64 and in floats.
 _MOST_SUM = 1 << 52
-_BYTES_PER_NUMBER = 96
 #: Ranks and lattice steps of a piecewise linear estimate.
 Knots = tuple[NDArray[np.float64], NDArray[np.float64]]
-#: Chance that an end of the simplest points' bounds is wrong.
-_EVEN = 0.5
-#: Simulated noise values for standard errors, and the least and largest number of simulations.
-_SIMULATED = 100_000_000
-_SIMULATIONS = (20, 200)
 
 
 def check_membership(near: Neighbourhood) -> None:
@@ -101,7 +93,7 @@ def noise_law(near: Neighbourhood, budget: Budget, contributions: int, *, refina
 def variance_within(group: ArrayLike) -> NDArray[np.float64]:
     """Return the variance of a rank within a group of k: (k − 1)/6 for random points, more for clumps."""
     k = np.asarray(group, dtype=np.float64)
-    return np.asarray((k - 1) / 6 + ((k - 1) * _CLUMPED) ** 2)
+    return np.asarray((k - 1) / 6 + ((k - 1) * 0.2) ** 2)  # a fifth of the group is the error where points clump
 
 
 def group_size(near: Neighbourhood, number: int, budget: Budget, contributions: int = 1) -> int:
@@ -393,7 +385,7 @@ class SortedRelease(BaseRelease):
 
     @classmethod
     def read(cls, description: dict[str, Any], file: Any, path: str) -> SortedRelease:
-        check_header(description, file, path, form=SortedMechanism.kind, version=VERSION, memory=_BYTES_PER_NUMBER)
+        check_header(description, file, path, form=SortedMechanism.kind, version=VERSION, memory=96)
         mechanism, rows = SortedMechanism.from_description(description), file.metadata.num_rows
         if rows != mechanism.size:
             raise damaged(path, f"has {rows:,} values: {mechanism.words} make {mechanism.size:,}")
@@ -452,7 +444,7 @@ class Isotonic:
 
         Each place has as many ranks as its bounds allow, from the left, and the mean of their sums.
         """
-        upper, lower = self.bounds(_EVEN)
+        upper, lower = self.bounds(0.5)
         rows, cuts = len(self.values), [0]
         # From boundary i on, one place fits up to the last j whose lower bound is no larger than the upper bound of i.
         following = np.maximum(np.searchsorted(lower, upper, side="right") - 1, np.arange(1, rows + 2)).tolist()
@@ -471,7 +463,7 @@ class Isotonic:
         ranks, places = self.simplest
         each = np.searchsorted(ranks[1::2], self.ends[1:])
         sums = places[::2][each] * np.diff(self.ends)
-        number = int(np.clip(_SIMULATED // rows, *_SIMULATIONS))
+        number = int(np.clip(100_000_000 // rows, 20, 200))
         return [self._decode(sums + self.law.simulate(rows, rng)) for _ in range(number)]
 
     def bounds(self, alpha: float) -> Knots:

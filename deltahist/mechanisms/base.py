@@ -34,12 +34,8 @@ from deltahist.strategies.base import Members, join_groups
 #: An observer who becomes so certain has learnt all there is; nearly so is enough where counts are all but exact.
 MOST_CERTAIN, NEARLY_CERTAIN = 0.999, 0.9
 _WHO = "an observer who holds two places within δ equally likely"
-#: Limits are combined where there are fewer than this: the time it takes grows with each.
-_COMBINED = 4
 #: Longest chain that is read from a file.
 _LONGEST = 10_000
-#: No start lies before that many seconds, or step numbers.
-_FAR = 10**15
 
 
 @dataclass(frozen=True)
@@ -65,24 +61,20 @@ class Chain:
 
     def __post_init__(self) -> None:
         copy, amounts = self.copied is not None, self.amounts
-        if not re.fullmatch(r"([0-9a-f]{32})?" if copy else r"[0-9a-f]{32}", self.name):
-            raise InputError(f"name of a chain is {self.name!r}: it must be 32 hexadecimal digits")
-        if not 0 < len(amounts) <= _LONGEST or not amounts[0] > 0:
-            raise InputError(f"a chain of {len(amounts):,} amounts: there must be 1 to {_LONGEST:,}, above zero")
-        for before, now in itertools.pairwise(amounts):
-            if not before < now:
-                raise InputError(
-                    f"amounts of a chain go from {float(before):.10g} to {float(now):.10g}: they must rise"
-                )
-        if self.copied is not None and not 0 < self.copied < amounts[-1]:
-            raise InputError(
-                f"a copy at {float(self.copied):.10g} of a release at {float(amounts[-1]):.10g}: it must be less"
-            )
-        if not re.fullmatch(r"[0-9a-f]{64}" if copy else "", self.origin):
-            raise InputError(
-                f"origin is {self.origin!r}: a copy must state the SHA-256 of the release that it was made of, and "
-                "other releases none"
-            )
+        rules = {
+            "its name must be 32 hexadecimal digits": re.fullmatch(
+                r"([0-9a-f]{32})?" if copy else r"[0-9a-f]{32}", self.name
+            ),
+            f"it must have 1 to {_LONGEST:,} amounts, above zero": 0 < len(amounts) <= _LONGEST and amounts[0] > 0,
+            "its amounts must rise": all(before < now for before, now in itertools.pairwise(amounts)),
+            "a copy must have less than its release": not copy or 0 < (self.copied or 0) < amounts[-1],
+            "a copy alone must state the SHA-256 of its release": re.fullmatch(
+                r"[0-9a-f]{64}" if copy else "", self.origin
+            ),
+        }
+        for rule, kept in rules.items():
+            if not kept:
+                raise InputError(f"chain {self.name!r} is invalid: {rule}")
 
     @property
     def number(self) -> int:
@@ -179,7 +171,7 @@ class Step:
     def from_description(cls, description: dict[str, Any]) -> Step:
         """Make the step that `describe` described, from an untrusted file."""
         clock = Clock(
-            check_whole(least=-_FAR, start=description["start"]),
+            check_whole(least=-(10**15), start=description["start"]),
             check_whole(least=0, every=description["every"]),
             tz=description.get("tz"),
         )
@@ -478,7 +470,7 @@ def factor_promised(near: Neighbourhood, distance: float) -> Fraction:
     [1, 2, 2, 3, 4, 6, 8]
     """
     direct = near.factor_within(distance)
-    few = near.profile if len(near.profile) < _COMBINED else ()
+    few = near.profile if len(near.profile) < 4 else ()  # the time grows with each limit
     lengths = [(near.steps_of(limit.distance), limit.factor) for limit in few if not limit.any]
     on_the_way = max(Fraction(1), _cover(near.steps_of(distance), lengths[::-1], near.radius))
     return on_the_way if direct is None else min(direct, on_the_way)

@@ -39,8 +39,6 @@ CLUMPING = 0.55
 BOXES = 2_000
 #: Sides of cells that are tried, in δ, the largest first.
 SIDES = (2.0, 1.0, 1 / 2, 1 / 4, 1 / 8)
-#: Number of squares that stand for a workload when none is given, and their side over the map's shorter one.
-_SQUARES, _SIDE = 500, 1 / 20
 
 
 def expected_spread(domain: Domain, points: float, *, contributions: int = 1) -> float:
@@ -277,8 +275,8 @@ def compare_sizes(
     skipped_kinds: list[set[type[Strategy]]] = [set() for _ in deltas]
     for domain, group in itertools.groupby(nears, key=lambda each: each[1].domain):
         if workload is None:
-            side = min(high - low for low, high in zip(domain.low, domain.high, strict=True)) * _SIDE
-            queries: Workload = random_squares(side, _SQUARES, domain)
+            side = min(high - low for low, high in zip(domain.low, domain.high, strict=True)) / 20
+            queries: Workload = random_squares(side, 500, domain)
         else:
             queries = workload(domain) if callable(workload) else workload
         for at, near in group:

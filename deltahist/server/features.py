@@ -112,7 +112,8 @@ def _link(relation: str, address: str, media: str = JSON) -> dict[str, str]:
 
 
 def _is_collection(served: Served) -> bool:
-    return isinstance(served.release, Release) and served.release.domain.ndim == 2 and bool(served.release.domain.crs)
+    release = served.release
+    return release.mechanism.determines_cells is not None and release.domain.ndim == 2 and bool(release.domain.crs)
 
 
 def _find(service: Service, name: str) -> Served:
