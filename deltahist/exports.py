@@ -21,7 +21,7 @@ from deltahist.releases.series import PeriodDifference, Series
 from deltahist.releases.tables import NONNEGATIVE, PLACED, UNBIASED, cells_frame, geo_frame
 from deltahist.space.crs import LONGITUDE_LATITUDE
 from deltahist.space.domain import Domain
-from deltahist.space.geometries import to_degrees, way_to_map
+from deltahist.space.geometries import find_operation, to_degrees
 from deltahist.statement import list_facts, write_statement
 from deltahist.strategies.base import sum_blocks
 
@@ -287,7 +287,7 @@ def _describe_columns(
 
 def _on_map(frame: gpd.GeoDataFrame, domain: Domain) -> gpd.GeoDataFrame:
     """Return a frame in the domain's CRS, without the shapes that have no place there."""
-    operation = way_to_map(frame.crs, domain, "the table")
+    operation = find_operation(frame.crs, domain, "the table")
     shapes = frame.geometry.to_numpy()
     return frame.set_geometry(shapes if operation is None else operation.shapes(shapes), crs=domain.crs)
 

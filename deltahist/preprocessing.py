@@ -1,4 +1,4 @@
-"""How rows are prepared before they are counted: whose points they are, which are left out, the steps of time.
+"""How rows become counts: the unit of privacy, the rows that may be left out, and the steps of time.
 
 All of it is public, and fixed before any row is read.
 """
@@ -20,8 +20,6 @@ from deltahist.errors import InputError, check_choice, check_whole, is_number
 UNPAID = "people who cannot pay"
 #: What may be left out before counting.
 DROPS = ("bad rows", "points outside", UNPAID)
-#: Characters of a condition on rows, or of a reason, since the privacy statement shows them in full.
-_LONGEST = 1000
 
 
 @dataclass(frozen=True)
@@ -38,7 +36,7 @@ class Correction:
 
 @dataclass(frozen=True)
 class Preprocessing:
-    """How rows become counts. Raises InputError on a parameter that is not as described.
+    """How rows become counts.
 
     Parameters
     ----------
@@ -98,7 +96,7 @@ class Preprocessing:
 
     @classmethod
     def from_description(cls, description: dict[str, Any]) -> Preprocessing:
-        """Make the object again that `describe` described; raise InputError if it contradicts itself."""
+        """Make the object that `describe` described; raise InputError if it contradicts itself."""
         dropped, projection = description["dropped"], description["projection"]
         if not isinstance(dropped, list) or not isinstance(projection, str | None):
             raise InputError("dropped must be a list, and projection a name")
@@ -110,11 +108,11 @@ class Preprocessing:
 
 
 def check_line(**given: Any) -> str:
-    """Return the one keyword's value, text that a privacy statement shows in full, as one printable line."""
+    """Return the one keyword's value as one printable line, which a privacy statement shows in full."""
     ((name, value),) = given.items()
     line = value.strip() if isinstance(value, str) else ""
-    if not 0 < len(line) <= _LONGEST or not line.isprintable():
-        raise InputError(f"{name} is {value!r:.80}: it must be one printable line of 1 to {_LONGEST:,} characters")
+    if not 0 < len(line) <= 1000 or not line.isprintable():
+        raise InputError(f"{name} is {value!r:.80}: it must be one printable line of 1 to 1,000 characters")
     return line
 
 
@@ -126,7 +124,7 @@ def check_digits(**given: Any) -> str:
     return value
 
 
-#: Points, one of them at a time, in the map's own coordinates, none left out.
+#: Single points in the map's own coordinates, with none left out.
 POINTS = Preprocessing()
 
 
@@ -136,8 +134,6 @@ POINTS = Preprocessing()
 SINCE_1970 = ("unix", "unix-ms")
 #: Seconds of a calendar month on average, by which a clock's period counts months.
 MONTH = 2_629_746
-_UNITS = {"s": 1, "min": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400, "month": MONTH}
-_NAMES = (("month", MONTH), ("week", 7 * 86_400), ("day", 86_400), ("hour", 3600), ("minute", 60), ("second", 1))
 _STEP_NUMBER = re.compile(r"[-+]?\d{1,15}")
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
@@ -175,7 +171,7 @@ class Clock:
 
     @classmethod
     def of(cls, start: str, every: str | None, format: str | None = None, tz: str | None = None) -> Clock:
-        """Read a clock from text: a date or date-time and a period such as 1d or month; or a whole number and None."""
+        """Read a clock from text: a date or date-time and a period such as 1d or month, or a whole number and None."""
         if _STEP_NUMBER.fullmatch(start.strip()):
             for name, value in {"every": every, "time_format": format, "tz": tz}.items():
                 if value is not None:
@@ -245,7 +241,8 @@ class Clock:
     def period(self) -> str:
         """Length of a step in words; empty for plain step numbers."""
         zone = f" ({self.tz})" if self.tz else ""
-        for name, length in _NAMES:
+        names = {"month": MONTH, "week": 7 * 86_400, "day": 86_400, "hour": 3600, "minute": 60, "second": 1}
+        for name, length in names.items():
             if self.every and self.every % length == 0:
                 return f"{self.every // length:,} {name}{'s' if self.every > length else ''}{zone}"
         return ""
@@ -257,7 +254,8 @@ def read_period(text: str, name: str) -> int:
     number = 0 if found is None else int(found[1] or found[2] == "month")
     if found is None or not number:
         raise InputError(f"{name} is {text!r}: it must be a number with a unit (1d, 6h, 15min, 1w), or month")
-    return number * _UNITS[found[2].removesuffix("s") or "s"]
+    units = {"s": 1, "min": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400, "month": MONTH}
+    return number * units[found[2].removesuffix("s") or "s"]
 
 
 def seconds(text: str, name: str) -> int:
@@ -274,7 +272,7 @@ def seconds(text: str, name: str) -> int:
 
 
 def check_format(format: str) -> str:
-    """Return a format of times, for `strptime` or in SINCE_1970; raise InputError unless it names day, month, year."""
+    """Return a format of times, for `strptime` or in SINCE_1970; it must name a day, a month and a year."""
     day = datetime.datetime(2031, 12, 30, tzinfo=datetime.UTC)
     try:
         if format in SINCE_1970 or datetime.datetime.strptime(day.strftime(format), format).date() == day.date():

@@ -229,7 +229,7 @@ class MapOptions:
 
     def make_neighbourhood(self, side: float | str | None = None) -> Neighbourhood:
         """Return the neighbourhood on cells of a side; by default --cell, or else δ."""
-        from deltahist.space.domain import Domain, check_room
+        from deltahist.space.domain import Domain, check_memory_for
         from deltahist.space.geometries import read_sources
         from deltahist.space.neighbourhood import Neighbourhood, is_far
 
@@ -239,7 +239,7 @@ class MapOptions:
         domain = Domain.from_cell(box, side or cell, crs, name=name)  # type: ignore[arg-type]
         near = Neighbourhood(domain, self.delta, limits=parse_limits(self.limit))
         near.check_on_map()
-        check_room(domain)
+        check_memory_for(domain)
         entry = read_sources(self.sources, domain, "--sources")
         require(
             entry is None or isinstance(entry, str) or not is_far(entry, domain, near.radius),
@@ -251,13 +251,13 @@ class MapOptions:
         """Return the neighbourhood on cells of several sizes, from large to small."""
         from deltahist.planning import on_cells
         from deltahist.planning.advice import SIDES
-        from deltahist.space.domain import CellTooLarge, length_times
+        from deltahist.space.domain import CellTooLarge, multiply_length
 
         try:
             near = self.make_neighbourhood()
         except CellTooLarge as problem:  # δ may still fit between the corners
             try:
-                near = self.make_neighbourhood(length_times(self.delta, SIDES[-1]))
+                near = self.make_neighbourhood(multiply_length(self.delta, SIDES[-1]))
             except CellTooLarge:
                 raise problem from None
         box, crs = self.find_extent()
@@ -269,12 +269,12 @@ def read_queries(
 ) -> tuple[Queries | None, str]:
     """Return a function from a domain, whatever its cells, to its queries, and their name; None without any."""
     from deltahist import workloads
-    from deltahist.space.geometries import fit, named, read_geometries
+    from deltahist.space.geometries import add_names, fit, read_geometries
 
     given = [each for each in (regions, squares, boxes) if each is not None]
     require(len(given) <= 1, "give at most one of --regions, --squares and --boxes")
     if regions is not None:
-        frame = named(read_geometries(regions, domain, "--regions"))
+        frame = add_names(read_geometries(regions, domain, "--regions"))
         names = [name or str(number) for number, name in enumerate(frame["name"])]
         fitted = fit(frame.geometry.to_numpy(), domain, frame.crs)
         return lambda on: _clip_regions(fitted.shapes, names, on), f"the {fitted.held.sum():,} regions of {regions}"
@@ -371,13 +371,13 @@ def choose_mechanism(options: MapOptions, points: Fraction | None, asked: dict[s
 
 def describe_map(domain: Domain) -> dict[str, str]:
     """Return cells, bounds and map, for `format_facts`."""
-    from deltahist.space.crs import words
+    from deltahist.space.crs import describe_map
 
     about = {
         "cells": f"{' × '.join(map(str, domain.shape))} of {domain.size_of_cells}",
         "bounds": ",".join(f"{b:.10g}" for b in domain.bounds) + (f" in {domain.crs}" if domain.crs else ""),
     }
-    return about if domain.crs is None else about | {"map": words(domain)}
+    return about if domain.crs is None else about | {"map": describe_map(domain)}
 
 
 def describe_limit(mechanism: Mechanism, asked: Any) -> str:
@@ -514,8 +514,8 @@ def open_series(folder: Path) -> Series:
 
 def read_regions(regions: Path | None, layer: str | None, name: str | None, domain: Domain) -> gpd.GeoDataFrame | None:
     """Read the regions, with their names in front; None if there are none."""
-    from deltahist.space.geometries import named, read_geometries
+    from deltahist.space.geometries import add_names, read_geometries
 
     if regions is None:
         return None
-    return named(read_geometries(regions, domain, "--regions", layer), name, "--name")
+    return add_names(read_geometries(regions, domain, "--regions", layer), name, "--name")

@@ -21,7 +21,7 @@ from deltahist.errors import InputError, OutsideBounds
 from deltahist.noise.exact import open_words
 from deltahist.preprocessing import Clock, Preprocessing, normalize_name
 from deltahist.space.crs import Operation, read_crs
-from deltahist.space.domain import Domain, check_room
+from deltahist.space.domain import Domain, check_memory_for
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -236,7 +236,7 @@ class RowCounter:
     def __init__(self, domain: Domain, reading: Reading, *, fine: bool = False, steps: int = 0) -> None:
         self.domain, self.reading, self.fine, self.steps = domain, reading, fine, steps
         if not fine:
-            check_room(domain)
+            check_memory_for(domain)
         #: Places from here on are outside.
         self.edge = max(steps, 1) * (domain.lattice_shape[0] if fine else domain.size)
         self.all, self.kept = Tally(2 * self.edge), Tally(2 * self.edge)

@@ -23,7 +23,7 @@ from deltahist.mechanisms import Mechanism
 from deltahist.mechanisms.base import OfMechanism
 from deltahist.planning.ranking import mechanism_for
 from deltahist.preprocessing import POINTS, Clock, Preprocessing
-from deltahist.space.domain import CellTooLarge, Domain, length_times
+from deltahist.space.domain import CellTooLarge, Domain, multiply_length
 from deltahist.space.neighbourhood import Neighbourhood
 from deltahist.space.workloads import AllRanges, Regions, Workload, random_boxes, random_squares
 from deltahist.strategies.base import Strategy
@@ -142,7 +142,7 @@ def on_cells(
     found = False
     for times in SIDES:
         with contextlib.suppress(CellTooLarge):
-            domain = Domain.from_cell(bounds, length_times(delta, times), crs)
+            domain = Domain.from_cell(bounds, multiply_length(delta, times), crs)
             if 1 < domain.size <= most:
                 found = True
                 yield Neighbourhood(domain, delta, sources, limits)

@@ -18,7 +18,7 @@ from deltahist.errors import InputError
 from deltahist.plots.colours import ColourScale
 from deltahist.space.crs import LONGITUDE_LATITUDE, Operation, read_crs
 from deltahist.space.domain import Domain
-from deltahist.space.geometries import onto_map
+from deltahist.space.geometries import project_frame
 
 if TYPE_CHECKING:
     import geopandas as gpd
@@ -191,7 +191,7 @@ def draw_frame(ax: Axes, domain: Domain, bounds: Sequence[float], context: Seque
 def geometries_of(layer: gpd.GeoDataFrame | gpd.GeoSeries, domain: Domain, name: str) -> NDArray[Any]:
     """Return the geometries (m,) of a frame or series, in the map's coordinates."""
     frame = layer if hasattr(layer, "columns") else layer.to_frame("geometry").set_geometry("geometry")
-    return np.asarray(onto_map(frame, domain, name).geometry.to_numpy(), dtype=object)
+    return np.asarray(project_frame(frame, domain, name).geometry.to_numpy(), dtype=object)
 
 
 def add_colour_bar(axes: Any, scale: ColourScale, label: str) -> None:

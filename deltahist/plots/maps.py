@@ -16,7 +16,7 @@ from deltahist.decode.base import MOST_DENSE
 from deltahist.decode.placement import block_error
 from deltahist.errors import InputError, check_choice
 from deltahist.plots import colours, ground
-from deltahist.space.geometries import named
+from deltahist.space.geometries import add_names
 from deltahist.space.workloads import regions
 from deltahist.strategies.base import spread_blocks, sum_blocks
 
@@ -244,7 +244,7 @@ def values_of(release: Any, answers: gpd.GeoDataFrame, per: str = "area") -> Val
     domain = release.domain
     estimate, error, low, high = (np.asarray(answers[name], dtype=np.float64) for name in wanted)
     # Answers stand behind the columns of the regions themselves.
-    names = named(answers.loc[:, :"estimate"].drop(columns="estimate"))["name"]
+    names = add_names(answers.loc[:, :"estimate"].drop(columns="estimate"))["name"]
     shapes = shapely.make_valid(ground.geometries_of(answers, domain, "answers"))
     shapes = np.asarray(shapely.intersection(shapes, shapely.box(*domain.bounds)))
     area = ground.region_areas(domain, shapes)

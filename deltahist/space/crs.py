@@ -26,14 +26,6 @@ if TYPE_CHECKING:
 
 #: Longitude and latitude; GeoJSON is always in it (RFC 7946).
 LONGITUDE_LATITUDE = "EPSG:4326"
-#: Points per side at which a projection is examined; scale factors are smooth, with extremes on the rim.
-_SAMPLES = 65
-#: From longitude and latitude to metres from the centre of the ellipsoid.
-_TO_SPACE = "+proj=pipeline +step +proj=unitconvert +xy_in=deg +xy_out=rad +step +proj=cart +ellps=WGS84"
-#: Usual names of columns of degrees.
-_ANGLES = {"lon", "lng", "long", "longitude", "lat", "latitude"}
-#: Boxes are extended to multiples of a power of ten that is at most this part of their longer side.
-_ROUND = 1e-3
 
 
 # --- one operation for all coordinates ----------------------------------------------------------------------
@@ -49,7 +41,6 @@ def read_crs(text: Any, name: str = "crs") -> Any:
         raise InputError(f"{name} is {text!r}: it must be a known CRS such as EPSG:32618") from None
 
 
-# Kept: `transform_bounds` is needed for every batch of boxes.
 @functools.lru_cache(maxsize=64)
 def area_of(crs: str, bounds: tuple[float, ...], target: Any = LONGITUDE_LATITUDE) -> tuple[float, ...] | None:
     """Return west, south, east and north of a box on a map in another CRS; None if parts of it have no place there.
@@ -81,10 +72,7 @@ class Operation:
 
     @classmethod
     def between(cls, source: Any, target: Any, area: tuple[float, ...] | None) -> Operation:
-        """Return the operation from a CRS to another that suits an area (W, S, E, N in degrees) best.
-
-        Raises InputError if all of them need a correction grid.
-        """
+        """Return the operation from one CRS to another that best suits an area (W, S, E, N in degrees)."""
         import pyproj
         from pyproj.transformer import AreaOfInterest, TransformerGroup
 
@@ -97,25 +85,22 @@ class Operation:
                 # A transformer made from a pipeline can be pickled.
                 return cls(found.description, pyproj.Transformer.from_pipeline(found.definition))
         raise InputError(
-            f"coordinates in {source.to_string()[:60]} cannot be brought to {target.to_string()[:60]}: there is no "
-            "operation between them without a grid of corrections"
+            f"coordinates in {source.to_string()[:60]} cannot be projected to {target.to_string()[:60]}: every "
+            "operation between them needs a correction grid"
         )
 
     @staticmethod
     @functools.lru_cache(maxsize=64)
     def onto(domain: Domain, source: Any) -> Operation | None:
-        """Return the operation that brings coordinates in a CRS to the map; None if they are in the map's.
-
-        Raises InputError if there is none.
-        """
+        """Return the operation from coordinates in a CRS to the map; None if they are in the map's CRS."""
         given, own = read_crs(source), read_crs(domain.crs)
         if given.equals(own, ignore_axis_order=True):
             return None
         found = Operation.between(given, own, area_of(domain.crs, domain.bounds))
         if "ballpark" in found.projection.lower():
             warnings.warn(
-                f"coordinates come to {domain.crs} by {found.projection!r}, which shifts nothing between the two "
-                "datums: places may be off by a hundred metres or more",
+                f"coordinates are projected to {domain.crs} by {found.projection!r}, which ignores the shift between "
+                "the two datums: places may be off by a hundred metres or more",
                 DeltaHistWarning,
                 stacklevel=2,
             )
@@ -138,7 +123,7 @@ class Operation:
         return [np.asarray(c) for c in self.transformer.transform(*columns, direction="INVERSE")]
 
     def shapes(self, shapes: NDArray[Any]) -> NDArray[Any]:
-        """Return geometries (m,) after the operation; None where there was none, or a vertex has no place there."""
+        """Return geometries (m,) after the operation; None for missing ones, or if a vertex has no place there."""
         moved = shapely.transform(shapes, lambda v: np.column_stack(self(v[:, 0], v[:, 1])))
         places, owner = shapely.get_coordinates(moved, return_index=True)
         moved[owner[~np.isfinite(places).all(axis=1)]] = None
@@ -148,7 +133,6 @@ class Operation:
 # --- a map over a box ---------------------------------------------------------------------------------------
 
 
-# Kept: cells of every size lie on the same few boxes.
 @functools.lru_cache(maxsize=64)
 def scales(crs: str, bounds: tuple[float, ...]) -> tuple[float, float]:
     """Return the smallest and largest ratio of map units to ground metres, in any direction, over a box.
@@ -171,7 +155,7 @@ def scales(crs: str, bounds: tuple[float, ...]) -> tuple[float, float]:
     if not system.is_projected or len(bounds) != 4:
         raise InputError(f"crs is {crs!r}: it must be a projected CRS, on a 2-D domain")
     to_ground = Operation.between(system, read_crs(LONGITUDE_LATITUDE), area_of(crs, bounds))
-    x, y = np.meshgrid(*np.linspace(bounds[:2], bounds[2:], _SAMPLES).T, indexing="ij")
+    x, y = np.meshgrid(*np.linspace(bounds[:2], bounds[2:], 65).T, indexing="ij")
     lon, lat = to_ground(x, y)
     if not (np.isfinite(lon).all() and np.isfinite(lat).all()):
         raise InputError(
@@ -180,14 +164,15 @@ def scales(crs: str, bounds: tuple[float, ...]) -> tuple[float, float]:
         )
     # Wide enough that positions keep their digits, narrow enough that scales do not change.
     h = max(max(map(abs, bounds)) * 1e-6, 1e-3)
-    to_space = pyproj.Transformer.from_pipeline(_TO_SPACE)
+    cartesian = "+proj=pipeline +step +proj=unitconvert +xy_in=deg +xy_out=rad +step +proj=cart +ellps=WGS84"
+    to_space = pyproj.Transformer.from_pipeline(cartesian)
 
     def in_space(dx: float, dy: float) -> NDArray[np.float64]:
         lon, lat = to_ground(x + dx, y + dy)
         return np.stack(to_space.transform(lon, lat, np.zeros_like(lon)), axis=-1)
 
     ground = np.stack([in_space(h, 0) - in_space(-h, 0), in_space(0, h) - in_space(0, -h)], axis=-1) / (2 * h)
-    # Latitudes lose half of their digits at a pole; places a little further off stand for it.
+    # Latitudes lose half of their digits at a pole, so places a little further off represent it.
     sure = 1e3 * h < np.hypot(*in_space(0, 0).T[:2]).T
     singular = np.linalg.svd(ground[np.isfinite(ground).all(axis=(-1, -2)) & sure], compute_uv=False)
     most, least = float(singular[..., 0].max(initial=0.0)), float(singular[..., -1].min(initial=math.inf))
@@ -231,11 +216,11 @@ def check_order(crs: str, bounds: tuple[float, ...]) -> None:
         raise InputError(f"bounds are {bounds}: they must be in the order west, south, east, north, to fit {crs}")
 
 
-def words(domain: Domain) -> str:
-    """Describe a domain's map in words: the name of its CRS, and how its lengths compare with the ground's.
+def describe_map(domain: Domain) -> str:
+    """Describe a domain's map: the name of its CRS, and how its lengths compare with the ground's.
 
     >>> from deltahist.space.domain import Domain
-    >>> words(Domain((560_000, 4_480_000, 610_000, 4_530_000), (50, 50), "EPSG:32618"))
+    >>> describe_map(Domain((560_000, 4_480_000, 610_000, 4_530_000), (50, 50), "EPSG:32618"))
     'WGS 84 / UTM zone 18N; a metre on the ground is 0.99964 to 0.99975 m of the map'
     """
     crs = read_crs(domain.crs)
@@ -265,27 +250,27 @@ def looks_like_degrees(box: Sequence[float]) -> bool:
 
 
 def width_in_degrees(west: Any, east: Any) -> Any:
-    """Return how many degrees east of west a box goes: longitudes count modulo 360, and equal ones mean all around."""
+    """Return a box's width in degrees: longitudes count modulo 360, and equal ones mean all around."""
     return 360 - (west - east) % 360
 
 
 def are_degrees(box: Sequence[float], *columns: str | None) -> bool:
     """Return whether W,S,E,N without a CRS are longitudes and latitudes rather than numbers of some plane.
 
-    They must look like it, and either all columns be called so, or the box not hold the origin: that is a place in the
-    ocean, but a corner or the middle of most planes.
+    They must look like degrees, and either all columns have such names, or the box does not contain the origin, which
+    is a place in the ocean, but a corner or the middle of most planes.
     """
     if not looks_like_degrees(box):
         return False
-    named = all(str(name).lower() in _ANGLES for name in columns)
+    angles = {"lon", "lng", "long", "longitude", "lat", "latitude"}
+    named = all(str(name).lower() in angles for name in columns)
     return named or not (box[0] <= 0 <= box[2] and box[1] <= 0 <= box[3])
 
 
 def extent_on(bounds: Sequence[float], crs: str) -> tuple[float, ...]:
     """Return the box on a map that covers bounds (W, S, E, N) in degrees; west above east crosses the antimeridian.
 
-    It is extended outwards to round figures, by at most a five-hundredth of its longer side. Raises InputError if the
-    bounds are not degrees, or some of them have no place on the map.
+    It is extended outwards to round figures, by at most a five-hundredth of its longer side.
 
     >>> extent_on((-74.3, 40.45, -73.6, 40.95), "EPSG:32618")
     (558910.0, 4477940.0, 618720.0, 4534160.0)
@@ -302,14 +287,14 @@ def extent_on(bounds: Sequence[float], crs: str) -> tuple[float, ...]:
             "made for the region"
         )
     low, high = found.min(axis=1), found.max(axis=1)
-    unit = 10.0 ** math.floor(math.log10((high - low).max() * _ROUND))
+    unit = 10.0 ** math.floor(math.log10((high - low).max() / 1000))
     corners = [*np.floor(low / unit), *np.ceil(high / unit)]
     # Dividing by a whole number gives the decimals that were meant.
     return tuple(float(c * unit if unit >= 1 else c / round(1 / unit)) for c in corners)
 
 
 def _check_degrees(bounds: Sequence[float]) -> tuple[float, ...]:
-    """Return bounds that are longitudes, brought to -180 to 180, and latitudes; raise InputError if they are not."""
+    """Return bounds in degrees with longitudes from -180 to 180."""
     box = tuple(float(check_finite(bounds=b)) for b in bounds)
     if not looks_like_degrees(box) or not box[1] < box[3] or box[0] == box[2]:
         raise InputError(
@@ -325,9 +310,7 @@ def _check_degrees(bounds: Sequence[float]) -> tuple[float, ...]:
 def extent_of(bounds: Sequence[float]) -> tuple[tuple[float, ...], str]:
     """Choose the map that suits bounds in degrees, and return the box of `extent_on` on it, and its CRS.
 
-    It is the UTM zone that holds the bounds. If none does, it is Lambert's equal-area map centred on them.
-
-    Raises InputError if the bounds are not degrees, or the map does not hold them in one piece.
+    It is the UTM zone that contains the bounds, or else Lambert's equal-area map centred on them.
 
     >>> extent_of((-74.3, 40.45, -73.6, 40.95))[1], extent_of((170, -50, -170, -30))[1]
     ('EPSG:32618', '+proj=laea +lat_0=-39.7 +lon_0=180 +datum=WGS84 +units=m')

@@ -16,26 +16,19 @@ from numpy.typing import ArrayLike, NDArray
 from deltahist._memory import check_memory
 from deltahist.errors import InputError, check_finite, check_positive, check_whole
 
-#: Least number of lattice steps along the side of a cell: a step is a fraction of a millimetre for cells
-#: of up to a kilometre, far below the accuracy of any position, and whole decimals of a cell stay whole.
+#: Least number of lattice steps along the side of a cell: a step is a fraction of a millimetre for cells of up to a
+#: kilometre, far below the accuracy of any position, and whole decimals of a cell stay whole.
 STEPS_PER_CELL = 1_000_000
-#: Largest lattice coordinate: int64 and the exact integers of float64 both hold it.
-_MOST_STEPS = 1 << 52
-#: Shortest lattice step: its inverse must be a float.
-_LEAST_STEP = 1e-290
-#: Relative difference of scale factors between versions of the projections' library that is no matter.
-_SCALE_DIGITS = 1e-6
 _LENGTH = re.compile(r"\s*([-+0-9.eE]+)\s*(km|m|cm|mm)\s*")
-_METRES = {"km": 1000.0, "m": 1.0, "cm": 0.01, "mm": 0.001}
 
 
 def has_unit(value: float | str) -> bool:
-    """Return whether a length is a text with a unit."""
+    """Return whether a length is text with a unit."""
     return isinstance(value, str) and _LENGTH.fullmatch(value) is not None
 
 
 def read_length(value: float | str, name: str = "length") -> float:
-    """Return a length without its unit, in metres if it has one; raise InputError if it is no number.
+    """Return a length without its unit, in metres if it has one.
 
     >>> read_length("0.5km"), read_length("7"), read_length(7)
     (500.0, 7.0, 7)
@@ -44,23 +37,24 @@ def read_length(value: float | str, name: str = "length") -> float:
         return value
     match = _LENGTH.fullmatch(value)
     try:
-        return float(value) if match is None else float(match[1]) * _METRES[match[2]]
+        metres = {"km": 1000.0, "m": 1.0, "cm": 0.01, "mm": 0.001}
+        return float(value) if match is None else float(match[1]) * metres[match[2]]
     except ValueError:
         raise InputError(f"{name} is {value!r}: it must be a number, with a unit or without, such as 250m") from None
 
 
-def length_times(length: float | str, factor: float) -> float | str:
+def multiply_length(length: float | str, factor: float) -> float | str:
     """Multiply a length, a number or text with its unit, by a factor.
 
-    >>> length_times("0.5km", 1 / 4)
+    >>> multiply_length("0.5km", 1 / 4)
     '125m'
     """
     product = read_length(length) * factor
     return f"{product:.15g}m" if has_unit(length) else product
 
 
-def check_room(domain: Domain) -> None:
-    """Raise InputError if publishing a map would need more memory than there is."""
+def check_memory_for(domain: Domain) -> None:
+    """Raise InputError if publishing a map needs more memory than there is."""
     sides = " × ".join(f"{n:,}" for n in domain.shape)
     # Counting, planning and noise take 45 bytes per cell together.
     check_memory(45 * domain.size, f"a grid of {sides} cells")
@@ -84,14 +78,8 @@ class Domain:
     shape : cells per axis, (n,) or (nx, ny); axis 0 is x.
     crs : a *projected* coordinate reference system (anything that pyproj reads), or None for a plane
         without units.
-    scale : largest ratio of map length to ground metres over the domain; worked out when not given (1
-        without a CRS). `from_cell` gives it, so that a cell and δ are converted with one figure.
-
-    Raises
-    ------
-    InputError
-        On reversed, empty or non-finite bounds, a geographic CRS, cells that differ in number from the
-        bounds' dimension, or a domain that crosses the antimeridian.
+    scale : largest ratio of map length to ground metres over the domain; computed by default (1 without a CRS).
+        `from_cell` sets it, so that a cell and δ are converted with one figure.
 
     Examples
     --------
@@ -126,12 +114,12 @@ class Domain:
         if not (min(sides) > 0 and max(sides) < min(sides) * 1e9 and max(sides) < 1e300):
             raise InputError(f"bounds are {bounds} with {shape} cells: sides of a cell must be of like size")
         farthest = max(abs(b) for b in bounds)
-        if min(self.step) < _LEAST_STEP or (farthest >= 2**53 and np.spacing(farthest) > min(self.step)):
+        if min(self.step) < 1e-290 or (farthest >= 2**53 and np.spacing(farthest) > min(self.step)):
             raise InputError(
                 f"bounds are {bounds} with {shape} cells: floats of this size must hold a lattice step of "
                 f"{min(self.step):.3g}; use other units, or subtract the lower bound first"
             )
-        if max(self.lattice_shape) > _MOST_STEPS:
+        if max(self.lattice_shape) > 1 << 52:  # int64 and the exact integers of float64 hold this
             raise InputError(f"shape is {shape}: too many cells for the integer lattice; use larger cells")
         if self.crs is None and self.scale not in (None, 1):
             raise InputError(f"scale is {self.scale!r} without a CRS: it must be left out")
@@ -142,7 +130,7 @@ class Domain:
             check_order(str(self.crs), bounds)
             if self.scale is None:
                 object.__setattr__(self, "scale", needed)
-            elif check_positive(scale=self.scale) < needed * (1 - _SCALE_DIGITS):
+            elif check_positive(scale=self.scale) < needed * (1 - 1e-6):  # as much as versions of PROJ differ
                 raise InputError(
                     f"scale is {self.scale!r}: lengths on the map are up to {needed:.7g} times those on the ground"
                 )
@@ -152,8 +140,8 @@ class Domain:
         """Make a domain of square cells of a given size; the bounds are extended outwards to whole cells.
 
         With a CRS the side of a cell is in ground metres (a number, or text such as "250m"): it is multiplied by the
-        projection's largest scale factor over the bounds. Without one it is a plain number. Raises InputError if the
-        cell is longer than all sides of the bounds, so that one cell would be the whole map, and calls it `name`.
+        projection's largest scale factor over the bounds. Without one it is a plain number. A cell longer than all
+        sides of the bounds is refused; messages call it `name`.
 
         >>> Domain.from_cell((0, 0, 1, 0.45), 0.2)
         Domain(bounds=(0.0, 0.0, 1.0, 0.6000000000000001), shape=(5, 3), crs=None, scale=None)
@@ -176,18 +164,13 @@ class Domain:
 
     @classmethod
     def from_degrees(cls, bounds: Sequence[float], cell: float | str, crs: str = "auto") -> Domain:
-        """Make a domain of square cells, as of `from_cell`, that covers bounds in degrees.
+        """Make a domain of square cells, as `from_cell` does, that covers bounds in degrees.
 
         Parameters
         ----------
         bounds : west, south, east, north in degrees of WGS 84; west above east means across the antimeridian.
         crs : a projected CRS, or "auto" for the one that suits: a UTM zone, EPSG:3035, or an equal-area map
             (`deltahist.space.crs.extent_of` has the rule).
-
-        Raises
-        ------
-        InputError
-            If no map holds the bounds in one piece, or they leave the area of the CRS.
 
         >>> domain = Domain.from_degrees((-74.3, 40.45, -73.6, 40.95), "500m")
         >>> domain.crs, domain.shape
@@ -260,10 +243,7 @@ class Domain:
         return "units" if self.crs is None else "m"
 
     def length(self, value: float | str, *, name: str = "length") -> float:
-        """Return a ground length in units of the CRS: multiplied by the largest scale factor over the domain.
-
-        Raises InputError on text with a unit of metres for a plane without a CRS, or a length not above zero.
-        """
+        """Return a ground length in units of the CRS: multiplied by the largest scale factor over the domain."""
         if self.crs is None and has_unit(value):
             raise InputError(f"{name} is {value!r}: without a CRS there are no metres, so it must be a plain number")
         return float(check_positive(**{name: read_length(value, name)})) * (self.scale or 1.0)
@@ -280,7 +260,7 @@ class Domain:
     def lattice(self, points: ArrayLike) -> NDArray[np.int64]:
         """Return the lattice steps (m, ndim) of points, clamped to the domain. This one formula serves every engine.
 
-        Points are (m, ndim), or (m,) in 1-D, in units of the CRS. Raises InputError if one is NaN or infinite.
+        Points are (m, ndim), or (m,) in 1-D, in units of the CRS.
         """
         points = np.asarray(points, dtype=np.float64)
         points = points.reshape(-1, 1) if self.ndim == 1 and points.ndim < 2 else points
@@ -293,7 +273,7 @@ class Domain:
 
     def _steps_along(self, axis: int, values: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return lattice steps along one axis, as whole floats, which are exact."""
-        with np.errstate(over="ignore"):  # what is too far away for a float is clamped as well
+        with np.errstate(over="ignore"):  # infinite distances are clamped as well
             place = values - self.low[axis]
             place *= 1.0 / self.step[axis]
         place += 0.5

@@ -25,18 +25,11 @@ if TYPE_CHECKING:
 
 #: Endings of files of geometries, and the one driver of GDAL that may read them.
 DRIVERS = {".gpkg": "GPKG", ".geojson": "GeoJSON", ".json": "GeoJSON", ".fgb": "FlatGeobuf", ".shp": "ESRI Shapefile"}
-#: Nothing listens there: a file may name addresses (that of its CRS, say), which GDAL then asks for.
-_NO_NETWORK = {f"GDAL_{kind}_PROXY": "http://127.0.0.1:0" for kind in ("HTTP", "HTTPS")}
-#: Columns that name regions, whatever their case; the first that a file has is taken.
-_NAMES = ("name", "nom", "nombre", "nome", "naam", "navn", "namn", "label", "id", "code", "geoid")
 
 
-def onto_map(frame: gpd.GeoDataFrame, domain: Domain, name: str) -> gpd.GeoDataFrame:
-    """Return geometries that say their CRS, or none, in a domain's coordinates, by one operation for all of them.
-
-    Raises InputError as of `way_to_map`, or if a vertex has no place on the map.
-    """
-    operation = way_to_map(frame.crs, domain, name)
+def project_frame(frame: gpd.GeoDataFrame, domain: Domain, name: str) -> gpd.GeoDataFrame:
+    """Return geometries in a domain's coordinates, projected by one operation if they state a CRS."""
+    operation = find_operation(frame.crs, domain, name)
     if operation is None:
         return frame
     moved = operation.shapes(frame.geometry.to_numpy())
@@ -45,11 +38,8 @@ def onto_map(frame: gpd.GeoDataFrame, domain: Domain, name: str) -> gpd.GeoDataF
     return frame.set_geometry(moved, crs=read_crs(domain.crs))
 
 
-def way_to_map(crs: Any, domain: Domain, name: str) -> Operation | None:
-    """Return the operation that brings geometries in a CRS to a domain's map; None if they are in its coordinates.
-
-    Raises InputError if they say a CRS and the domain has none, or no operation leads to the domain's.
-    """
+def find_operation(crs: Any, domain: Domain, name: str) -> Operation | None:
+    """Return the operation from geometries in a CRS to a domain's map; None if they are in its coordinates."""
     if crs is None:
         return None
     if domain.crs is None:
@@ -63,9 +53,8 @@ def way_to_map(crs: Any, domain: Domain, name: str) -> Operation | None:
 def read_geometries(file: str | Path, domain: Domain, name: str = "file", layer: str | None = None) -> gpd.GeoDataFrame:
     """Read a file of geometries, unchanged; without a CRS, they are in the domain's coordinates.
 
-    The file is GeoPackage, GeoJSON, FlatGeobuf, a shapefile, each also in a .zip, or GeoParquet. GeoJSON always says
-    degrees; for a plane it is in the plane's coordinates all the same.
-    Raises InputError if the file is missing or unreadable, has no geometries, or has several layers and none is chosen.
+    The file is GeoPackage, GeoJSON, FlatGeobuf, a shapefile, each also in a .zip, or GeoParquet. GeoJSON always states
+    degrees; for a plane without a CRS it is in the plane's coordinates.
     """
     import geopandas as gpd
     from shapely.errors import ShapelyError
@@ -75,7 +64,7 @@ def read_geometries(file: str | Path, domain: Domain, name: str = "file", layer:
         raise InputError(f"{name} is {str(file)!r}: there is no such file")
     try:
         with warnings.catch_warnings():
-            # What the readers notice (empty geometries) is no matter here, and may quote the file.
+            # Warnings of the readers (empty geometries) do not matter here, and may quote the file.
             warnings.simplefilter("ignore")
             if file.suffix.lower() in (".parquet", ".geoparquet"):
                 frame = gpd.read_parquet(file)
@@ -103,13 +92,11 @@ def _text_of(value: Any) -> Any:
 
 
 def _layer_of(file: Path, layer: str | None) -> tuple[str, str]:
-    """Return what GDAL opens, and the layer.
-
-    Raises InputError if the file is of another kind than its ending says, or has several layers and none is chosen.
-    """
+    """Return the address for GDAL, and the layer; the file must be of the kind that its ending says."""
     import pyogrio
 
-    pyogrio.set_gdal_config_options(_NO_NETWORK)
+    # A file may name addresses, such as that of its CRS, which GDAL would open. Nothing listens at this proxy.
+    pyogrio.set_gdal_config_options({f"GDAL_{kind}_PROXY": "http://127.0.0.1:0" for kind in ("HTTP", "HTTPS")})
     suffix = file.suffix.lower()
     if suffix not in (*DRIVERS, ".zip"):
         raise ValueError(f"its ending is {suffix!r}: it must be one of {', '.join((*DRIVERS, '.parquet', '.zip'))}")
@@ -134,7 +121,7 @@ def open_layer(file: Path, layer: str | None, columns: list[str]) -> Iterator[tu
     if file.suffix.lower() == ".shp":
         with file.open("rb") as opened:
             header = opened.read(28)
-        # Of a file that was cut short the missing points would pass for rows without one.
+        # The missing points of a truncated file would look like rows without a point.
         if len(header) < 28 or 2 * int.from_bytes(header[24:28], "big") > file.stat().st_size:
             raise InputError(f"input {file.name!r} is shorter than it says: was it cut short?")
     place, layer = _layer_of(file, layer)
@@ -157,7 +144,7 @@ def read_sources(text: str, domain: Domain, name: str = "sources") -> str | shap
         raise InputError(
             f"{name} is {text!r}: it must be none, boundary, left or right (in 1-D only), or a file of geometries"
         )
-    return onto_map(read_geometries(text, domain, name), domain, f"{name} {text!r}").union_all()
+    return project_frame(read_geometries(text, domain, name), domain, f"{name} {text!r}").union_all()
 
 
 def read_box_file(file: Path, wanted: int, name: str = "boxes") -> tuple[NDArray[np.float64], list[str]]:
@@ -185,16 +172,16 @@ def read_box_file(file: Path, wanted: int, name: str = "boxes") -> tuple[NDArray
     return figures, frame["name"].fillna("").tolist() if "name" in frame else list(map(str, range(len(frame))))
 
 
-def named(frame: gpd.GeoDataFrame, column: str | None = None, name: str = "name") -> gpd.GeoDataFrame:
+def add_names(frame: gpd.GeoDataFrame, column: str | None = None, name: str = "name") -> gpd.GeoDataFrame:
     """Return a frame with the names of its regions in front, as texts, in the column `name`.
 
-    They come from a column or, where none is chosen, from one that is called as names are (name, nom, id, code, ...),
-    else the first text column that tells all regions apart, else they are numbers. Another column that is called
-    `name`, in any case, gets "_region" behind it. Raises InputError if the column is missing.
+    They come from the chosen column, else from one with a usual name (name, nom, id, code, ...), else from the first
+    text column whose values all differ, else they are numbers. Another column called `name`, in any case, gets the
+    suffix "_region".
 
     >>> import geopandas as gpd, shapely
     >>> zones = gpd.GeoDataFrame({"code": [7, 8]}, geometry=[shapely.Point(0, 0), shapely.Point(1, 1)])
-    >>> named(zones)["name"].tolist()
+    >>> add_names(zones)["name"].tolist()
     ['7', '8']
     """
     import pandas as pd
@@ -205,7 +192,8 @@ def named(frame: gpd.GeoDataFrame, column: str | None = None, name: str = "name"
     if column is None:
         filled = [c for c in others if frame[c].notna().any()]
         called = {c.lower(): c for c in reversed(filled)}
-        known = [called[word] for word in _NAMES if word in called]
+        usual = ("name", "nom", "nombre", "nome", "naam", "navn", "namn", "label", "id", "code", "geoid")
+        known = [called[word] for word in usual if word in called]
         known += [c for c in filled if frame[c].is_unique and all(isinstance(value, str) for value in frame[c])]
         column = known[0] if known else None
     names: list[str | None] = [str(number) for number in range(len(frame))]
@@ -221,18 +209,12 @@ def named(frame: gpd.GeoDataFrame, column: str | None = None, name: str = "name"
 
 # --- regions on a map ---------------------------------------------------------------------------------------
 
-#: Share of a cell's area: less of a region than this on the map is rounding.
-SPECK = 1e-6
-#: Regions fitted at a time, so that memory stays small.
-AT_A_TIME = 1 << 12
-#: Note of a region of which the map holds nothing.
-OUTSIDE = "not answered: outside the map"
-#: Share of a cell's side by which a straight piece of an edge in degrees may miss the curve that it is on the map.
-_BEND = 2e-3
+#: Share of a cell's area: a region with less than this on the map is outside.
+_SPECK = 1e-6
+#: The note of such a region.
+_OUTSIDE = "not answered: outside the map"
 #: How rings are made valid: where they overlap there is land, and not a hole.
 _OVERLAPS_ARE_LAND: Any = {"method": "structure", "keep_collapsed": False}
-#: Radius of the earth in metres.
-_EARTH = 6_371_000.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -282,12 +264,9 @@ class Fitted:
 def fit(regions: ArrayLike, domain: Domain, crs: Any = None) -> Fitted:
     """Return regions (m,), shapely geometries in a CRS or the domain's coordinates, as polygons on a map.
 
-    They are repaired where rings cross themselves, and clipped to the map. In longitude and latitude edges are
-    straight in degrees, and longitudes count modulo 360. An edge of more than 180 degrees takes the
-    shorter way, across the antimeridian (`read_rings`).
-
-    Warns if regions are changed or cannot be answered. Raises InputError if none of them can be, with the likely cause;
-    if the domain has one dimension; or as of `way_to_map`.
+    Rings that cross themselves are repaired, and regions are clipped to the map. In longitude and latitude edges are
+    straight in degrees, and longitudes count modulo 360. An edge of more than 180 degrees takes the shorter side,
+    across the antimeridian (`read_rings`). Warns if regions are changed or cannot be answered.
 
     >>> import shapely, warnings, deltahist as dh
     >>> domain = dh.Domain((0, 0, 4, 4), (4, 4))
@@ -302,8 +281,8 @@ def fit(regions: ArrayLike, domain: Domain, crs: Any = None) -> Fitted:
     given, crs = np.array(regions, dtype=object), None if crs is None else read_crs(crs)
     if not len(given):
         raise InputError("there are 0 regions: give at least one")
-    operation = way_to_map(crs, domain, "the frame of geometries")
-    parts = (given[start : start + AT_A_TIME] for start in range(0, len(given), AT_A_TIME))
+    operation = find_operation(crs, domain, "the frame of geometries")
+    parts = (given[start : start + 4096] for start in range(0, len(given), 4096))
     found = Fitted(*map(np.concatenate, zip(*(_fit(part, domain, crs, operation) for part in parts), strict=True)))
     if not found.held.any():
         stated = "without a CRS" if crs is None else f"in {crs.to_string()}"
@@ -323,7 +302,7 @@ def fit(regions: ArrayLike, domain: Domain, crs: Any = None) -> Fitted:
 def _fit(
     given: NDArray[Any], domain: Domain, crs: Any, operation: Operation | None
 ) -> tuple[NDArray[Any], NDArray[np.float64], NDArray[Any]]:
-    """Return what `Fitted` holds of some regions."""
+    """Return the shapes, shares outside and notes of some regions."""
     shapes, notes = _repair(read_rings(given) if operation is not None and crs.is_geographic else given)
     near = np.ones(len(shapes))
     if operation is not None:
@@ -337,16 +316,16 @@ def _fit(
     bounds = shapely.box(*domain.bounds)
     for at in np.flatnonzero(reach_beyond(shapely.bounds(shapes), domain) | shapely.is_empty(shapes)):
         part = polygons_of(shapely.intersection(shapes[at], bounds))
-        if part.area > SPECK * np.prod(domain.cell):
+        if part.area > _SPECK * np.prod(domain.cell):
             outside[at] = share = 1 - near[at] * part.area / shapes[at].area
-            shapes[at], notes[at] = part, "; ".join(filter(None, [notes[at], tell_clipped(share)]))
+            shapes[at], notes[at] = part, "; ".join(filter(None, [notes[at], write_clip_note(share)]))
         else:
-            shapes[at], outside[at], notes[at] = None, 1.0, OUTSIDE
+            shapes[at], outside[at], notes[at] = None, 1.0, _OUTSIDE
     return shapes, outside, notes
 
 
-def tell_clipped(share: float) -> str:
-    """Return the note of a clipped region, in words that never look like none or all."""
+def write_clip_note(share: float) -> str:
+    """Return the note of a clipped region, which never rounds to none or all."""
     words = "less than 1%" if share < 0.01 else "more than 99%" if share > 0.99 else f"{share:.0%}"
     return f"clipped: {words} of its area lies outside the map"
 
@@ -435,13 +414,13 @@ def _cut_surroundings(shapes: NDArray[Any], crs: Any, domain: Domain) -> tuple[N
     if area is None:
         return shapes, share
     (west, south, east, north), turns, least = area, [0], 1000.0
-    beside = max((east - west) / 20, least)
+    margin = max((east - west) / 20, least)
     if crs.is_geographic:
         east, turns, least = west + width_in_degrees(west, east), [-360, 0, 360], 0.01
         # The gap between turns of a map of nearly all longitudes holds its seam.
-        beside = min(max((east - west) / 20, least), (360 - east + west) / 4)
+        margin = min(max((east - west) / 20, least), (360 - east + west) / 4)
     above = max((north - south) / 20, least)
-    parts = [shapely.box(west - beside + t, south - above, east + beside + t, north + above) for t in turns]
+    parts = [shapely.box(west - margin + t, south - above, east + margin + t, north + above) for t in turns]
     # The sides may be curves on the map, and must not come to lie on it.
     window = shapely.segmentize(shapely.union_all(parts), max(east - west, north - south) / 64)
     shapely.prepare(window)
@@ -451,9 +430,9 @@ def _cut_surroundings(shapes: NDArray[Any], crs: Any, domain: Domain) -> tuple[N
         share[at] = _area(part, crs) / _area(shapes[at], crs)
         shapes[at] = part
     if crs.is_geographic:
-        # A piece of length l on a circle of radius r is l² / 8 r off its chord.
+        # A piece of length l on a circle of the earth's radius r is l² / 8 r off its chord: at most 0.2% of a cell.
         cell = min(domain.cell) * metres_per_unit(domain.crs)
-        shapes = shapely.segmentize(shapes, math.degrees(math.sqrt(8 * _BEND * cell / _EARTH)))
+        shapes = shapely.segmentize(shapes, math.degrees(math.sqrt(8 * 2e-3 * cell / 6_371_000)))
     return shapes, share
 
 
@@ -470,8 +449,7 @@ def _area(shape: Any, crs: Any) -> float:
 def clip_boxes(corners: NDArray[np.float64], domain: Domain) -> Fitted | None:
     """Clip boxes (m, 4), or (m, 2) on a line, in a map's coordinates to the map.
 
-    The shapes are corners (2 d,); None if every box lies on the map, or one is empty or reversed. Raises InputError if
-    all lie outside.
+    The shapes are corners (2 d,). Returns None if every box lies on the map, or one is empty or reversed.
 
     >>> import deltahist as dh
     >>> found = clip_boxes(np.array([[3.0, 7.0], [0.0, 1.0], [5.0, 6.0]]), dh.Domain((0, 4), (4,)))
@@ -486,7 +464,7 @@ def clip_boxes(corners: NDArray[np.float64], domain: Domain) -> Fitted | None:
     clipped = np.hstack([np.clip(first, low, high), np.clip(last, low, high)])
     sides = np.diff(np.split(clipped, 2, axis=1), axis=0)[0]
     share = np.where(beyond, 1 - (sides / (last - first)).prod(axis=1), 0.0)
-    gone = beyond & (sides.prod(axis=1) <= SPECK * np.prod(domain.cell))
+    gone = beyond & (sides.prod(axis=1) <= _SPECK * np.prod(domain.cell))
     if gone.all():
         raise InputError(
             f"0 of {len(corners):,} boxes are inside the domain, whose bounds are {domain.bounds}: the first is "
@@ -496,15 +474,15 @@ def clip_boxes(corners: NDArray[np.float64], domain: Domain) -> Fitted | None:
     for at in np.flatnonzero(~gone):
         shapes[at] = clipped[at] if beyond[at] else corners[at]
     for at in np.flatnonzero(beyond):
-        notes[at] = OUTSIDE if gone[at] else tell_clipped(share[at])
+        notes[at] = _OUTSIDE if gone[at] else write_clip_note(share[at])
     return Fitted(shapes, np.where(gone, 1.0, share), notes)
 
 
 def boxes_in_degrees(corners: NDArray[np.float64], domain: Domain) -> NDArray[Any] | None:
     """Return boxes (m, 4) as polygons (m,) in longitude and latitude; None unless they surely are in degrees.
 
-    That is: every corner can be a longitude and latitude, and no place of the map has coordinates as small or a box
-    crosses the antimeridian. Warns if they are. Raises InputError as `bend_boxes`.
+    That is, every corner can be a longitude and latitude, and no place of the map has such small coordinates or a box
+    crosses the antimeridian. Warns if they are.
     """
     if domain.crs is None or domain.ndim != 2 or not corners.size:
         return None
@@ -526,8 +504,8 @@ def boxes_in_degrees(corners: NDArray[np.float64], domain: Domain) -> NDArray[An
 def bend_boxes(corners: NDArray[np.float64], domain: Domain) -> NDArray[Any]:
     """Return boxes (m, 4) in longitude and latitude as polygons (m,) for `fit`.
 
-    West above east means across the antimeridian. Raises InputError if such a box goes more than half around the earth
-    and the map does not: the box must be reversed.
+    West above east means across the antimeridian. If such a box goes more than half around the earth and the map does
+    not, the box is reversed.
     """
     west, south, east, north = corners.T
     width = width_in_degrees(west, east)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 import math
@@ -20,22 +21,13 @@ from deltahist._memory import check_memory
 from deltahist.errors import InputError, as_printed_fraction, check_choice, check_whole
 from deltahist.space.domain import Domain
 
-#: Rounding allowed when δ is converted to lattice steps: bounds far from zero lose digits of a cell's size. It
-#: is part of the one lattice step by which the guarantee for raw coordinates falls short of δ.
-_ROUNDING = 0.05
-#: Blocks of cells are split into this many per axis and level until they are single cells.
-_SPLIT = 8
-#: Farthest lattice coordinate of a source: distances between such coordinates are right to a sixteenth of a step.
-_FARTHEST = 1 << 48
 #: Part of a step by which a cell must be nearer than δ; it separates "exactly δ away" from rounding in distances.
 _MARGIN = 0.25
 
 #: What any move at all costs at most, in units of ε, where a strategy is chosen and nothing is said (docs/choosing.md).
 USUAL_CAP = Fraction(4)
-#: A distance that no move exceeds.
+#: The distance of a limit for moves of any length.
 ANY = "any"
-#: Limits that a profile may have.
-_MOST_LIMITS = 4096
 
 
 class Limit(NamedTuple):
@@ -133,9 +125,11 @@ class Neighbourhood:
 
     def steps_of(self, distance: float | str) -> int:
         """Convert a distance (in the units of delta) to whole lattice steps, rounded up."""
-        # The shorter of two unequal steps gives the larger number: nothing is understated on either axis.
+        # The shorter of two unequal steps gives the larger number: nothing is understated on either axis. Bounds far
+        # from zero lose digits of a cell's size; the rounding allowed for that is part of the one lattice step by which
+        # the guarantee for raw coordinates falls short of δ.
         steps = self.domain.length(distance, name="distance") / min(self.domain.step)
-        return max(1, math.ceil(steps - _ROUNDING))
+        return max(1, math.ceil(steps - 0.05))
 
     @property
     def fixed_membership(self) -> bool:
@@ -144,9 +138,9 @@ class Neighbourhood:
 
     @functools.cached_property
     def relations(self) -> tuple[tuple[Fraction, Neighbourhood], ...]:
-        """Return each factor with its relation, by increasing distance: the one within δ first.
+        """Each factor with its relation, by increasing distance, starting with δ.
 
-        The cost of a strategy is the largest of its costs under these, each over its factor.
+        The cost of a strategy is the largest of its costs under these relations, each divided by its factor.
         """
         out = [(Fraction(1), self if self.limits == () else self.with_limits(()))]
         for limit in self.profile:
@@ -164,16 +158,16 @@ class Neighbourhood:
 
     @functools.cached_property
     def reach(self) -> NDArray[np.int64]:
-        """Closed form of the displacement set.
+        """Closed form of the displacement set, clipped to the domain.
 
-        1-D: one number, the most cells that a move may cross over. 2-D: for dx = 0, 1, ... the largest dy
-        such that cells (dx, dy) apart are neighbours; it does not increase. Cut to the domain.
+        1-D: one number, the most cells that a move may cross. 2-D: for dx = 0, 1, ... the largest dy such that cells
+        (dx, dy) apart are neighbours; it does not increase.
         """
         kx, radius = self.domain.steps[0], self.radius
         # gap = (|d| - 1) k < radius
         far_x = min(-(-radius // kx), self.domain.shape[0] - 1)
         if self.domain.ndim == 1:
-            return _fixed(np.array([far_x], dtype=np.int64))
+            return _make_readonly(np.array([far_x], dtype=np.int64))
         ky, ny = self.domain.steps[1], self.domain.shape[1]
         out = []
         for dx in range(far_x + 1):
@@ -181,19 +175,19 @@ class Neighbourhood:
             # largest integer g with gap² + g² < radius²
             most = math.isqrt(radius * radius - gap * gap - 1)
             out.append(min(most // ky + 1, ny - 1))
-        return _fixed(np.array(out, dtype=np.int64))
+        return _make_readonly(np.array(out, dtype=np.int64))
 
     @functools.cached_property
     def frontier(self) -> NDArray[np.int64]:
         """The displacements (m, ndim), none negative, that no other one exceeds on every axis."""
         if self.domain.ndim == 1:
-            return _fixed(self.reach.reshape(1, 1))
+            return _make_readonly(self.reach.reshape(1, 1))
         keep = np.append(self.reach[1:] < self.reach[:-1], True)
         dx = np.flatnonzero(keep)
-        return _fixed(np.column_stack([dx, self.reach[dx]]))
+        return _make_readonly(np.column_stack([dx, self.reach[dx]]))
 
     def displacements(self) -> NDArray[np.int64]:
-        """All displacements (m, ndim) between different neighbouring cells, one of each pair ±d."""
+        """Return all displacements (m, ndim) between different neighbouring cells, one of each pair ±d."""
         if self.domain.ndim == 1:
             return np.arange(1, self.reach[0] + 1, dtype=np.int64).reshape(-1, 1)
         check_memory(32 * int((2 * self.reach + 1).sum()), f"the list of all moves within delta={self.delta!r}")
@@ -206,12 +200,12 @@ class Neighbourhood:
 
     @functools.cached_property
     def source_cells(self) -> NDArray[np.bool_]:
-        """Which cells (domain.shape, bool) touch a source: points within δ of one, also outside, are counted there."""
+        """Which cells (domain.shape, bool) touch a source: those that count points within δ of it."""
         near = np.zeros(self.domain.shape, dtype=bool)
         if self.sources is None:
-            return _fixed(near)
+            return _make_readonly(near)
         if not isinstance(self.sources, str):
-            return _fixed(touched_cells(self.sources, self.domain, self.radius))
+            return _make_readonly(find_touched_cells(self.sources, self.domain, self.radius))
         for axis, (n, k) in enumerate(zip(self.domain.shape, self.domain.steps, strict=True)):
             deep = min(-(-self.radius // k), n)  # cells i with gap i k < radius
             side = np.moveaxis(near, axis, 0)
@@ -219,10 +213,10 @@ class Neighbourhood:
                 side[:deep] = True
             if self.sources in ("boundary", "right"):
                 side[n - deep :] = True
-        return _fixed(near)
+        return _make_readonly(near)
 
     def edges(self) -> NDArray[np.int64]:
-        """Edges (M, 2) of the graph as flat cell indices; -1 stands for the null vertex.
+        """Return the edges (M, 2) of the graph as flat cell indices; -1 is the null vertex.
 
         The set N = {(i, j): some x in bin i and y in bin j have d(x, y) ≤ δ}, and arrivals.
         Source: 2014, section 5.2. Rows (u, v) are moves, u < v, followed by rows (-1, v), one per source cell.
@@ -242,7 +236,7 @@ class Neighbourhood:
         return np.concatenate(parts)
 
     def incidence(self) -> scipy.sparse.csc_array:
-        """Incidence matrix E (N, M), int64: +1 where an edge ends, -1 where it starts; no row for ⊥."""
+        """Return the incidence matrix E (N, M), int64: +1 where an edge ends, -1 where it starts; no row for ⊥."""
         edges = self.edges()
         column = np.arange(len(edges))
         moves = edges[:, 0] >= 0
@@ -252,15 +246,15 @@ class Neighbourhood:
         return scipy.sparse.csc_array((values, places), shape=(self.domain.size, len(edges)))
 
     def with_sources(self, sources: str | shapely.Geometry | None) -> Neighbourhood:
-        """Return the neighbourhood of the same moves with other sources."""
+        """Return a neighbourhood with the same moves and other sources."""
         return replace(self, sources=sources)
 
     def with_limits(self, limits: Limits | None) -> Neighbourhood:
-        """Return the neighbourhood of the same moves and sources with another promise beyond δ."""
+        """Return a neighbourhood with the same moves and sources, and other limits beyond δ."""
         return replace(self, limits=limits)
 
     def capped(self) -> Neighbourhood:
-        """With the usual limit for any move at all where nothing was said of moves beyond δ.
+        """Return the neighbourhood with the usual limit for any move, unless it has limits.
 
         >>> near = Neighbourhood(Domain((0, 1), (4,)), 0.25)
         >>> [float(limit.factor) for limit in near.capped().profile], near.with_limits(()).capped().profile
@@ -303,7 +297,7 @@ class Neighbourhood:
 
     @classmethod
     def from_description(cls, domain: Domain, description: dict[str, Any]) -> Neighbourhood:
-        """Make the neighbourhood of a description that `describe` made."""
+        """Make the neighbourhood that `describe` described."""
         sources = description["sources"]
         if isinstance(sources, dict):
             try:
@@ -328,7 +322,7 @@ class Neighbourhood:
             )
 
 
-def _fixed(array: NDArray[Any]) -> NDArray[Any]:
+def _make_readonly(array: NDArray[Any]) -> NDArray[Any]:
     """Make an array read-only, since sensitivities are computed from it."""
     array.flags.writeable = False
     return array
@@ -338,11 +332,9 @@ def _fixed(array: NDArray[Any]) -> NDArray[Any]:
 
 
 def read_limits(given: Limits, within: float, measure: Callable[[Any], float]) -> tuple[Limit, ...]:
-    """Read limits and sort them by distance, without those that a longer one implies.
+    """Read limits and sort them by distance, without limits that a longer one implies.
 
-    `within` is the length up to which the budget itself holds; `measure` gives the length of a distance. Raises
-    InputError on a distance that is not longer, a factor that is not a number of at least 1, or factors that fall where
-    the distance grows.
+    `within` is the length up to which the budget itself holds; `measure` gives the length of a distance.
     """
     found = []
     for pair in given:
@@ -368,7 +360,7 @@ def read_limits(given: Limits, within: float, measure: Callable[[Any], float]) -
 
 
 def read_lasting(given: Limits, window: int | None) -> tuple[Limit, ...]:
-    """Read limits for changes by their steps of time, more than a window's, as `read_limits`; None is endless."""
+    """Read limits for changes by their steps of time, longer than a window; None is an endless window."""
     within = math.inf if window is None else float(window)
     return read_limits(given, within, lambda steps: check_whole(**{"the steps of a limit": steps}))
 
@@ -379,16 +371,12 @@ def describe_limits(limits: Sequence[Limit]) -> list[list[Any]]:
 
 
 def limits_of(description: Any) -> list[tuple[float | str, Fraction]]:
-    """Read the limits that `describe_limits` described; InputError on anything else, since files are untrusted."""
-    try:
-        if not isinstance(description, list) or len(description) > _MOST_LIMITS:
-            raise ValueError
-        if not all(isinstance(far, int | float | str) and isinstance(factor, str) for far, factor in description):
-            raise ValueError
-        return [(far, Fraction(factor)) for far, factor in description]
-    except (TypeError, ValueError, ZeroDivisionError):
-        rule = "it must be pairs of a distance and a factor, a fraction"
-        raise InputError(f"limits is {str(description)[:80]!r}: {rule}") from None
+    """Read the limits that `describe_limits` described; anything else is refused, since files are untrusted."""
+    with contextlib.suppress(TypeError, ValueError, ZeroDivisionError):
+        bounded = isinstance(description, list) and len(description) <= 4096
+        if bounded and all(isinstance(far, int | float | str) and isinstance(f, str) for far, f in description):
+            return [(far, Fraction(factor)) for far, factor in description]
+    raise InputError(f"limits is {str(description)[:80]!r}: it must be pairs of a distance and a factor, a fraction")
 
 
 # --- sources that are geometries ----------------------------------------------------------------------------
@@ -410,21 +398,22 @@ def check_geometry(geometry: shapely.Geometry, domain: Domain) -> None:
     """Raise InputError unless a source is a valid, non-empty, finite shapely geometry, not too far away."""
     if not isinstance(geometry, shapely.Geometry):
         raise InputError(f'sources is {geometry!r}: it must be None, "boundary", "left", "right" or a shapely geometry')
-    if shapely.is_empty(geometry) or not np.isfinite(shapely.get_coordinates(geometry)).all():
-        raise InputError("sources is an empty or unbounded geometry: it must have finite coordinates")
-    if not shapely.is_valid(geometry):
-        raise InputError(f"sources is not a valid geometry: {shapely.is_valid_reason(geometry)}")
+    finite = np.isfinite(shapely.get_coordinates(geometry)).all()
+    if shapely.is_empty(geometry) or not finite or not shapely.is_valid(geometry):
+        reason = shapely.is_valid_reason(geometry)
+        raise InputError(f"sources is not a valid geometry with finite coordinates, but empty or unbounded ({reason})")
+    # Distances between nearer coordinates are right to a sixteenth of a step.
     away = np.abs(shapely.get_coordinates(geometry)[:, : domain.ndim] - domain.low)
     farthest = float((away / domain.step).max())
-    if not farthest < _FARTHEST:
+    if not farthest < 1 << 48:
         raise InputError(
             f"sources reach {farthest * max(domain.step):.3g} {domain.unit} from the domain's corner, where distances "
             "are not exact: they must be nearer (are they in another CRS?)"
         )
 
 
-def on_lattice(geometry: shapely.Geometry, domain: Domain) -> shapely.Geometry:
-    """Convert a geometry to lattice steps, its vertices rounded to whole ones; in 1-D flat, on a plane's x axis."""
+def place_on_lattice(geometry: shapely.Geometry, domain: Domain) -> shapely.Geometry:
+    """Convert a geometry to lattice steps, with vertices rounded to whole steps; in 1-D it is flat, on the x axis."""
 
     def to_lattice(vertices: NDArray[np.float64]) -> NDArray[np.float64]:
         out = np.zeros_like(vertices)
@@ -438,31 +427,32 @@ def on_lattice(geometry: shapely.Geometry, domain: Domain) -> shapely.Geometry:
 
 
 def is_far(geometry: shapely.Geometry, domain: Domain, radius: int) -> bool:
-    """Whether no place of the domain itself is within `radius` lattice steps of the geometry."""
+    """Return whether no place of the domain is within `radius` lattice steps of the geometry."""
     sides = (*domain.lattice_shape, 0)[:2]
-    return bool(shapely.distance(on_lattice(geometry, domain), shapely.box(0, 0, *sides)) >= radius - _MARGIN)
+    return bool(shapely.distance(place_on_lattice(geometry, domain), shapely.box(0, 0, *sides)) >= radius - _MARGIN)
 
 
-def touched_cells(geometry: shapely.Geometry, domain: Domain, radius: int) -> NDArray[np.bool_]:
-    """Cells (domain.shape, bool) in which a raw point less than `radius` lattice steps from the geometry is counted.
+def find_touched_cells(geometry: shapely.Geometry, domain: Domain, radius: int) -> NDArray[np.bool_]:
+    """Return the cells (domain.shape, bool) that count raw points less than `radius` lattice steps from a geometry.
 
     Points outside the domain are counted in the nearest cell: cells at the rim reach outwards without end (in 1-D
     along x only). The geometry is defined on the lattice: its vertices are rounded to whole steps, so that distances
     in simple positions are exact. Proof: docs/privacy/histogram.md, lemma 2.
     """
-    placed = on_lattice(geometry, domain)
+    placed = place_on_lattice(geometry, domain)
     shapely.prepare(placed)
     shape = np.array((*domain.shape, 1)[:2])
     steps = np.array((*domain.steps, 0)[:2], dtype=np.float64)
     limit = radius - _MARGIN
-    # Nothing of the geometry is nearer to what lies still further out.
+    # Places still further out are no nearer to the geometry.
     bounds = np.array(shapely.bounds(placed))
     outer_low = np.where(steps > 0, np.minimum(0, bounds[:2] - radius), 0)
     outer_high = np.where(steps > 0, np.maximum(shape * steps, bounds[2:] + radius), 0)
 
     near = np.zeros(tuple(shape), dtype=bool)
     # From one block that holds the grid down to single cells.
-    block, low = _SPLIT ** math.ceil(math.log(shape.max(), _SPLIT)), np.zeros((1, 2), dtype=np.int64)
+    split = 8  # blocks per axis and level
+    block, low = split ** math.ceil(math.log(shape.max(), split)), np.zeros((1, 2), dtype=np.int64)
     while True:
         high = np.minimum(low + block, shape)
         first = np.where(low == 0, outer_low, low * steps)
@@ -477,6 +467,6 @@ def touched_cells(geometry: shapely.Geometry, domain: Domain, radius: int) -> ND
         inside = shapely.distance(placed, middle) + np.hypot(*((high - low) * steps / 2).T) < limit
         for (x0, y0), (x1, y1) in zip(low[inside].tolist(), high[inside].tolist(), strict=True):
             near[x0:x1, y0:y1] = True
-        block //= _SPLIT
-        finer = low[~inside, None] + np.indices((_SPLIT, _SPLIT)).reshape(2, -1).T * block
+        block //= split
+        finer = low[~inside, None] + np.indices((split, split)).reshape(2, -1).T * block
         low = finer[(finer < shape).all(axis=2)]

@@ -14,7 +14,7 @@ from deltahist.mechanisms.base import Chain, Step
 from deltahist.preprocessing import UNPAID
 from deltahist.privacy import Guarantee
 from deltahist.releases import BaseRelease, Series
-from deltahist.space.crs import words as describe_crs
+from deltahist.space.crs import describe_map as describe_crs
 from deltahist.space.neighbourhood import Neighbourhood, list_limits
 
 #: A label and its lines.

@@ -10,7 +10,7 @@ import pytest
 import shapely
 
 import deltahist as dh
-from deltahist.space.geometries import named, read_box_file, read_geometries
+from deltahist.space.geometries import add_names, read_box_file, read_geometries
 
 PLANE = dh.Domain((0, 0, 10, 8), (10, 8))
 SQUARES = [shapely.box(i, 0, i + 1, 1) for i in range(3)]
@@ -95,7 +95,7 @@ def frame(**columns):
     ],
 )
 def test_names_are_found(columns, names):
-    found = named(frame(**columns))
+    found = add_names(frame(**columns))
     assert found.columns[0] == "name"
     assert found["name"].astype(object).where(found["name"].notna(), None).tolist() == names
     assert {c for c in columns if c != "name"} - set(found.columns) <= {"NAME"}

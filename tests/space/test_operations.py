@@ -11,7 +11,7 @@ import shapely
 
 import deltahist as dh
 from deltahist.space.crs import Operation
-from deltahist.space.geometries import onto_map, read_geometries
+from deltahist.space.geometries import project_frame, read_geometries
 
 #: ED50 to ETRS89 near the end of one operation's area at 10.38° E, where another one lies 120 m away.
 ED50, GERMANY = "EPSG:4230", "EPSG:25832"
@@ -51,7 +51,7 @@ def test_geometries_come_to_the_map_like_points(tmp_path):
     edge = shapely.LineString(PAIR)
     gpd.GeoDataFrame({"name": ["edge"]}, geometry=[edge], crs=ED50).to_file(tmp_path / "edge.gpkg")
     domain = germany()
-    found = onto_map(read_geometries(tmp_path / "edge.gpkg", domain), domain, "--regions")
+    found = project_frame(read_geometries(tmp_path / "edge.gpkg", domain), domain, "--regions")
     expected = np.column_stack(Operation.onto(domain, ED50)(*PAIR.T))
     assert np.allclose(shapely.get_coordinates(found.geometry), expected, atol=1e-6)
     assert found.geometry.length.max() < 1
@@ -119,5 +119,5 @@ def test_a_grid_of_corrections_is_refused(tmp_path):
     """Coordinates jump at its edges."""
     domain = dh.Domain.from_cell((545_000, 5_300_000, 600_000, 5_350_000), "250m", GERMANY)
     grids = [((9, 47, 10, 49), 1.0), ((10, 47, 11, 49), 2.0)]
-    with pytest.raises(dh.InputError, match="grid of corrections"):
+    with pytest.raises(dh.InputError, match="correction grid"):
         Operation.onto(domain, ntv2(tmp_path / "t.gsb", grids))
