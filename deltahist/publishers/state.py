@@ -83,7 +83,7 @@ def read_state(path: Path, form: str) -> tuple[dict[str, Any], dict[str, NDArray
     """
     if not path.is_file():
         raise InputError(f"state {str(path)!r} does not exist")
-    if zipfile.is_zipfile(path):  # other files are no states, whoever can read them
+    if zipfile.is_zipfile(path):  # other files are not states, so their permissions do not matter
         check_secret(path, "state")
         if path.stat().st_nlink > 1:
             raise InputError(
