@@ -23,13 +23,9 @@ from deltahist.errors import DamagedFile, InputError, check_whole
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-#: Where a release file keeps its description, in the Parquet metadata.
-KEY = b"deltahist"
-#: Where a release file keeps its digest: in the Parquet metadata, or in the description that is all of it.
-DIGEST = "sha256"
-#: Where it explains itself to readers without this package. The package does not read it, nor does the digest cover it.
-README = b"deltahist:readme"
-#: Longest description that is read; a real one has a few kilobytes.
+#: Keys of a release's description and digest in the Parquet metadata. A file of JSON alone holds its own digest.
+KEY, DIGEST = b"deltahist", "sha256"
+#: Bytes of the longest description that is read; a real one has a few thousand.
 _MOST_DESCRIPTION = 64 << 20
 _Read = TypeVar("_Read")
 
@@ -37,29 +33,27 @@ _Read = TypeVar("_Read")
 def digest_of(description: dict[str, Any], columns: Mapping[str, NDArray[Any]]) -> str:
     """Return the SHA-256 of a description and columns (m,), as 64 hexadecimal digits.
 
-    The bytes are the description as JSON, keys sorted and without spaces, then for each column its name, type and
+    The bytes are the description as JSON, with sorted keys and without spaces, then for each column its name, type and
     length as JSON, and its values, little-endian.
     """
     import numpy as np
 
-    found = hashlib.sha256(_as_json(description))
+    def encode(value: Any) -> bytes:
+        return json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
+
+    found = hashlib.sha256(encode(description))
     for name, values in columns.items():
         plain = np.ascontiguousarray(values, dtype=values.dtype.newbyteorder("<"))
-        found.update(_as_json([name, plain.dtype.str, len(plain)]))
+        found.update(encode([name, plain.dtype.str, len(plain)]))
         found.update(plain.data)
     return found.hexdigest()
 
 
-def _as_json(value: Any) -> bytes:
-    return json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
-
-
-def check_digest(stated: Any, found: str, path: str) -> None:
-    """Raise DamagedFile unless a file states the digest that its content has."""
+def _check_digest(stated: Any, found: str, path: str) -> None:
     if stated != found:
         raise DamagedFile(
-            f"release file {path!r} has the digest {found[:16]}..., but states {str(stated)[:16]}...: it was altered; "
-            "get it again from the publisher"
+            f"release file {path!r} has the digest {found[:16]}..., but states {str(stated)[:16]}...: it was altered, "
+            "so get it again from the publisher"
         )
 
 
@@ -70,13 +64,17 @@ def write_parquet(
     digest: str,
     readme: str,
 ) -> None:
-    """Write one Parquet file of columns; in its metadata the public description, the digest of both, and a readme."""
+    """Write one Parquet file of columns, with the public description, the digest of both and a readme as metadata.
+
+    The package does not read the readme, and the digest does not cover it.
+    """
     import numpy as np
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    meta = {KEY: json.dumps(description).encode(), DIGEST.encode(): digest.encode(), README: readme.encode()}
-    # From buffers: Arrow's own conversion of NumPy arrays would import pandas first.
+    meta = {KEY: json.dumps(description).encode(), DIGEST.encode(): digest.encode()}
+    meta[b"deltahist:readme"] = readme.encode()
+    # Arrow's own conversion of NumPy arrays would import pandas.
     arrays = {}
     for name, values in columns.items():
         buffers = [None, pa.py_buffer(np.ascontiguousarray(values))]
@@ -86,11 +84,11 @@ def write_parquet(
 
 
 def read_described(path: str | Path, read: Callable[[dict[str, Any], Any, str], _Read]) -> _Read:
-    """Open a release file and return what `read(description, file, path)` makes of it.
+    """Open a release file and return `read(description, file, path)`.
 
-    `file` is the open Parquet file, or None for a file that holds only its description, one JSON object.
+    `file` is the open Parquet file, or None for a file that is one JSON object, its description.
 
-    Raises InputError if the file is missing, and DamagedFile if it is truncated, foreign, oversized, without a
+    Raises InputError if the file is missing, and DamagedFile if it is truncated, foreign, oversized, has no
     description, or `read` fails on its description.
     """
     if is_stored_file(path):
@@ -105,23 +103,21 @@ def read_described(path: str | Path, read: Callable[[dict[str, Any], Any, str], 
             return read_parquet(file, path, read)
         text = file.read(_MOST_DESCRIPTION + 1)
     if len(text) > _MOST_DESCRIPTION:
-        raise DamagedFile(f"release file {str(path)!r} is oversized, and no Parquet file")
+        raise DamagedFile(f"release file {str(path)!r} is oversized and not Parquet")
 
     def read_alone(description: dict[str, Any]) -> _Read:
         stated = description.pop(DIGEST, None)
         found = read(description, None, str(path))
-        check_digest(stated, digest_of(description, {}), str(path))
+        _check_digest(stated, digest_of(description, {}), str(path))
         return found
 
-    return _understood(text, path, read_alone)
+    return _read_description(text, path, read_alone)
 
 
 def open_regular(path: Path, what: str) -> BinaryIO:
-    """Open a regular file to read it; InputError on anything else. Opening a named pipe would wait for its writer.
-
-    `what` is what messages call the file.
-    """
+    """Open a regular file to read it; InputError on anything else. `what` names the file in messages."""
     try:
+        # Opening a named pipe must not wait for its writer.
         file = open(path, "rb", opener=lambda name, flags: os.open(name, flags | getattr(os, "O_NONBLOCK", 0)))  # noqa: SIM115
     except FileNotFoundError:
         raise InputError(f"{what} {str(path)!r} does not exist") from None
@@ -136,40 +132,35 @@ def open_regular(path: Path, what: str) -> BinaryIO:
 def read_parquet(
     content: bytes | IOBase | BinaryIO, path: Path | str, read: Callable[[dict[str, Any], Any, str], _Read]
 ) -> _Read:
-    """Do as `read_described` does, with Parquet of a file, open or not, or of bytes; `path` is named in errors."""
+    """Do as `read_described` does for Parquet in an open file or in bytes; errors name `path`."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
         source = pa.BufferReader(content) if isinstance(content, bytes) else content
-        _check_end(source)
+        file: Any = source
+        file.seek(max(0, file.seek(0, os.SEEK_END) - 8))
+        end = file.read(8)
+        # The footer holds the description twice, once in base64.
+        if end[4:] != b"PAR1" or int.from_bytes(end[:4], "little") > 3 * _MOST_DESCRIPTION:
+            raise ValueError("its footer is missing or oversized")
         file = pq.ParquetFile(source, page_checksum_verification=True)
     except (pa.ArrowException, OSError, ValueError) as problem:
-        raise DamagedFile(f"release file {str(path)!r} is no readable Parquet file: {first_line(problem)}") from None
+        raise DamagedFile(f"release file {str(path)!r} cannot be read as Parquet: {first_line(problem)}") from None
     with file:
         text = (file.schema_arrow.metadata or {}).get(KEY)
         if text is None:
-            raise DamagedFile(f"file {str(path)!r} is Parquet but no release: it has no deltahist description")
+            raise DamagedFile(f"file {str(path)!r} is Parquet, but not a release: it has no deltahist description")
         if len(text) > _MOST_DESCRIPTION:
             raise DamagedFile(f"release file {str(path)!r} is oversized: its description has {len(text):,} bytes")
         try:
-            return _understood(text, path, lambda description: read(description, file, str(path)))
+            return _read_description(text, path, lambda description: read(description, file, str(path)))
         except (pa.ArrowException, OSError) as problem:
             raise DamagedFile(f"release file {str(path)!r} is damaged: {first_line(problem)}") from None
 
 
-def _check_end(file: Any) -> None:
-    """Raise ValueError unless a file ends as Parquet does, with a footer of a length that is worth reading."""
-    file.seek(max(0, file.seek(0, os.SEEK_END) - 8))
-    end = file.read(8)
-    if end[4:] != b"PAR1":
-        raise ValueError("it does not end as Parquet does")
-    if int.from_bytes(end[:4], "little") > 3 * _MOST_DESCRIPTION:  # it holds the description twice, once in base64
-        raise ValueError("its footer is oversized")
-
-
-def _understood(text: bytes, path: Path | str, read: Callable[[dict[str, Any]], _Read]) -> _Read:
-    """Return the result of `read` on a JSON description; every error that it provokes is damage."""
+def _read_description(text: bytes, path: Path | str, read: Callable[[dict[str, Any]], _Read]) -> _Read:
+    """Return the result of `read` on a JSON description. Every error that the description causes is damage."""
     from pyarrow import ArrowException
 
     try:
@@ -181,7 +172,7 @@ def _understood(text: bytes, path: Path | str, read: Callable[[dict[str, Any]], 
 
 
 def check_format(description: dict[str, Any], path: str, *, form: str, version: int) -> None:
-    """Refuse another format or a newer version."""
+    """Raise an error on another format or a newer version."""
     if description["format"] != form:
         raise DamagedFile(f"file {path!r} is {description['format']!r}: it must be {form!r}")
     stated = check_whole(version=description["version"])
@@ -190,19 +181,19 @@ def check_format(description: dict[str, Any], path: str, *, form: str, version: 
 
 
 def check_header(description: dict[str, Any], file: Any, path: str, *, form: str, version: int, memory: int) -> None:
-    """Refuse another format, a newer version, no table, or more values and cells than memory holds.
+    """Raise an error on another format, a newer version, no values, or more than memory holds.
 
-    `memory` : bytes that each cell and each value may take.
+    `memory` is the number of bytes for each cell and each value.
     """
     check_format(description, path, form=form, version=version)
     if file is None:
-        raise DamagedFile(f"file {path!r} describes a release, but has no values: it is no Parquet file")
+        raise DamagedFile(f"file {path!r} describes a release, but has no values: it must be Parquet")
     size = math.prod(int(n) for n in description["domain"]["shape"])
     check_memory(memory * (max(size, 0) + file.metadata.num_rows), f"release file {path!r}")
 
 
 def read_columns(file: Any, path: str, names: list[str]) -> dict[str, NDArray[Any]]:
-    """Return the columns of a file, after checking their names, their types (int64, no gaps) and the digest."""
+    """Return the columns of a file after checking their names, types, completeness and digest."""
     import numpy as np
 
     found = {field.name: str(field.type) for field in file.schema_arrow}
@@ -210,28 +201,24 @@ def read_columns(file: Any, path: str, names: list[str]) -> dict[str, NDArray[An
         raise DamagedFile(f"release file {path!r} has columns {found}: they must be integers, {' and '.join(names)}")
     rows, start = file.metadata.num_rows, 0
     columns = {name: np.empty(rows, dtype=found[name]) for name in names}
-    # Batches reuse memory, which costs less than a table of everything.
+    # Batches reuse memory.
     for batch in file.iter_batches(1 << 17, use_threads=False):
         if any(batch.column(name).null_count for name in names):
             raise DamagedFile(f"release file {path!r} has missing values")
         for name, column in columns.items():
-            # Arrow's own conversion to NumPy would import pandas first.
+            # Arrow's own conversion to NumPy would import pandas.
             column[start : start + len(batch)] = np.from_dlpack(batch.column(name))
         start += len(batch)
     if start != rows:
         raise DamagedFile(f"release file {path!r} has {start:,} rows: it states {rows:,}")
     meta = file.schema_arrow.metadata
     own = digest_of(json.loads(meta[KEY]), columns)
-    check_digest(meta.get(DIGEST.encode(), b"none").decode(errors="replace"), own, path)
+    _check_digest(meta.get(DIGEST.encode(), b"none").decode(errors="replace"), own, path)
     return columns
 
 
 def form_of(path: str | Path, forms: Mapping[str, str]) -> str:
-    """Return the form that an output's suffix asks for; raise InputError on an unknown suffix.
-
-    >>> form_of("cells.CSV", {".csv": "csv"})
-    'csv'
-    """
+    """Return the form of an output by its suffix."""
     form = forms.get(Path(path).suffix.lower())
     if form is None:
         raise InputError(f"output is {str(path)!r}: its suffix must be one of {', '.join(forms)}")
@@ -239,7 +226,7 @@ def form_of(path: str | Path, forms: Mapping[str, str]) -> str:
 
 
 def _make_part(target: Path) -> Path:
-    """Make an empty temporary file next to a target; InputError if its folder or its name does not allow one."""
+    """Make an empty temporary file next to a target."""
     if not target.parent.is_dir():
         raise InputError(f"output folder {str(target.parent)!r} does not exist")
     if target.is_dir():
@@ -253,21 +240,22 @@ def _make_part(target: Path) -> Path:
 
 
 def check_creatable(target: str | Path) -> None:
-    """Raise InputError unless `write_whole` can write a file: to be called before anything is charged."""
+    """Raise InputError unless `write_whole` can write a file. Call it before anything is charged."""
     _make_part(Path(target)).unlink()
 
 
 def write_whole(target: Path, write: Callable[[Path], Any], *, secret: bool = False, replace: bool = True) -> bool:
-    """Let `write(path)` fill a temporary file next to the target, then rename it: all or nothing.
+    """Let `write(path)` fill a temporary file next to the target, then rename it, so that the file is always whole.
 
-    A secret file can be read by its owner alone, from the first byte on, and is durable, with its name, when this
-    returns. A link to it stays a link, so that no older secret survives behind it. Without `replace` an existing file
-    stays, and the answer is False.
-
-    Raises InputError if the folder does not exist or cannot be written.
+    Only its owner can read a secret file, from the first byte on, and file and name are on the disk when this returns.
+    A link to a secret stays a link, so that no older secret survives behind it. Without `replace` an existing file
+    stays, and False is returned.
     """
     target = target.resolve() if secret else target
-    _sweep(target)
+    for left in target.parent.glob(f".{glob.escape(target.name)}.????????{glob.escape(target.suffix)}"):
+        with contextlib.suppress(OSError):  # another process may remove it as well
+            if time.time() - left.stat().st_mtime > 3600:  # from a process that was killed
+                left.unlink()
     part = _make_part(target)
     try:
         try:
@@ -283,7 +271,7 @@ def write_whole(target: Path, write: Callable[[Path], Any], *, secret: bool = Fa
         if replace:
             part.replace(target)
         else:
-            # A link, unlike a renaming, never replaces what another process has just made.
+            # Unlike renaming, linking never replaces a file that another process has just made.
             try:
                 os.link(part, target)
             except FileExistsError:
@@ -295,28 +283,17 @@ def write_whole(target: Path, write: Callable[[Path], Any], *, secret: bool = Fa
         part.unlink(missing_ok=True)
 
 
-def _sweep(target: Path) -> None:
-    """Remove what killed processes left of this file an hour ago or longer."""
-    for part in target.parent.glob(f".{glob.escape(target.name)}.????????{glob.escape(target.suffix)}"):
-        with contextlib.suppress(OSError):  # another process may sweep as well
-            if time.time() - part.stat().st_mtime > 3600:
-                part.unlink()
-
-
 def check_secret(path: Path, what: str, *, readable: bool = False) -> None:
-    """Refuse a secret that other users can read, or, where it is `readable`, that they can write."""
+    """Raise InputError if other users can read a secret, or can write it if it is `readable`."""
     mode = stat.S_IMODE(path.stat().st_mode)
     if os.name == "posix" and mode & (0o022 if readable else 0o077):
-        cure = "go-w" if readable else "600"
-        raise InputError(f"{what} {str(path)!r} has mode {mode:o}, which is open to other users: chmod {cure} it")
+        mended = "go-w" if readable else "600"
+        raise InputError(f"{what} {str(path)!r} has mode {mode:o}, which is open to other users: chmod {mended} it")
 
 
 @contextlib.contextmanager
 def exclusive(path: Path, what: str) -> Iterator[None]:
-    """Hold a lock on a file beside `path`; the lock ends with the process, however that ends.
-
-    Raises InputError if another process, or another block of this one, holds it.
-    """
+    """Hold a lock on a file next to `path` until the block or the process ends; InputError if it is already held."""
     from filelock import FileLock, Timeout
 
     lock = FileLock(f"{path.resolve()}-lock", timeout=0)
@@ -333,7 +310,7 @@ def exclusive(path: Path, what: str) -> Iterator[None]:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make the names in a folder durable, where the system can."""
+    """Write the names in a folder to the disk, where the system can."""
     if os.name == "posix":
         handle = os.open(folder, os.O_RDONLY)
         try:

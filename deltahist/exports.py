@@ -17,8 +17,8 @@ from deltahist._files import form_of, write_whole
 from deltahist._memory import check_memory
 from deltahist.decode import stands_out
 from deltahist.errors import InputError, check_whole
+from deltahist.releases.base import NONNEGATIVE, PLACED, UNBIASED, cells_frame, geo_frame
 from deltahist.releases.series import PeriodDifference, Series
-from deltahist.releases.tables import NONNEGATIVE, PLACED, UNBIASED, cells_frame, geo_frame
 from deltahist.space.crs import LONGITUDE_LATITUDE
 from deltahist.space.domain import Domain
 from deltahist.space.geometries import find_operation, to_degrees

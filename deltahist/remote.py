@@ -22,8 +22,7 @@ import deltahist.kinds  # noqa: F401  releases of every kind are read
 from deltahist.answers import COLUMNS
 from deltahist.errors import InputError
 from deltahist.kinds import parse_release
-from deltahist.releases.base import BaseRelease
-from deltahist.releases.tables import join_answers
+from deltahist.releases.base import BaseRelease, join_answers
 from deltahist.space.domain import Domain
 from deltahist.space.workloads import Boxes, Regions, Workload
 

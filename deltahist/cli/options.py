@@ -492,8 +492,8 @@ def open_release(path: Path | str, *, refuse_withdrawn: bool = True) -> BaseRele
     else:
         release = read_release(path)
     if release.withdrawn is not None:
-        require(not refuse_withdrawn, f"{path} was withdrawn {release.withdrawn.words}")
-        print_note(f"warning: {path} was withdrawn {release.withdrawn.words}")
+        require(not refuse_withdrawn, f"{path} was withdrawn {release.withdrawn}")
+        print_note(f"warning: {path} was withdrawn {release.withdrawn}")
     warn_of_release(path, release.publishable, release.mechanism.weakness)
     return release
 

@@ -79,7 +79,7 @@ def serve(
         address = f"http://{host}:{listening.getsockname()[1] if listening else port}{root_path}"
         for served in catalogue:
             notice = served.release.withdrawn
-            ending = "" if notice is None else f" (withdrawn {notice.words})"
+            ending = "" if notice is None else f" (withdrawn {notice})"
             print_note(f"{address}/releases/{served.quoted}{ending}")
         print_note(f"{address}/")
         if listening is None:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from deltahist.errors import InputError
 from deltahist.mechanisms import BaseMechanism
-from deltahist.plots import colours, ground
+from deltahist.plots import ground
 from deltahist.space.neighbourhood import list_limits
 
 if TYPE_CHECKING:
@@ -101,12 +101,12 @@ def plot_protection(release: Any, ax: Axes | None = None) -> Axes:
     factor, unit = (1e-3, "km") if near.domain.unit == "m" and near.diameter >= 2000 else (1.0, near.domain.unit)
     distance, exact, bound = curve["distance"] * factor, curve["exact"], curve["bound"]
     ax.plot(distance, bound, color="0.55", linestyle="--", drawstyle="steps-pre", label="promised")
-    ax.plot(distance, exact, color=colours.CATEGORIES[0], linewidth=2, drawstyle="steps-pre", label="exact")
+    ax.plot(distance, exact, color=ground.CATEGORIES[0], linewidth=2, drawstyle="steps-pre", label="exact")
     ax.set_xscale("log")
     if np.max(bound, where=np.isfinite(bound), initial=0) > 20 * exact.min() > 0:
         ax.set_yscale("log")
     delta = near.delta_ground * factor
-    ax.axvline(delta, color=colours.CATEGORIES[1], linewidth=1, label=f"δ = {ground.figure_of(delta, 6)} {unit}")
+    ax.axvline(delta, color=ground.CATEGORIES[1], linewidth=1, label=f"δ = {ground.figure_of(delta, 6)} {unit}")
     budget, small = float(mechanism.budget.amount), dict[str, Any](textcoords="offset points", fontsize=8)
 
     def mark(far: float, height: float, words: str, colour: str = "0.35") -> None:
@@ -122,7 +122,7 @@ def plot_protection(release: Any, ax: Axes | None = None) -> Axes:
     else:
         ax.annotate("any move: no bound (∞)", (0.98, 0.97), xycoords="axes fraction", va="top", ha="right", fontsize=8)
     if true < most * (1 - 1e-9):
-        mark(near.diameter, true, f"any move, exactly: {ground.figure_of(true)}", colours.CATEGORIES[0])
+        mark(near.diameter, true, f"any move, exactly: {ground.figure_of(true)}", ground.CATEGORIES[0])
     ends = [height for height in (most, true) if math.isfinite(height)]
     ax.plot([distance[-1]] * len(ends), ends, "o", color="0.35", markersize=4, clip_on=False)
     for axis in (ax.xaxis, ax.yaxis):

@@ -15,7 +15,7 @@ from deltahist.decode import stands_out
 from deltahist.decode.base import MOST_DENSE
 from deltahist.decode.placement import block_error
 from deltahist.errors import InputError, check_choice
-from deltahist.plots import colours, ground
+from deltahist.plots import ground
 from deltahist.space.geometries import add_names
 from deltahist.space.workloads import regions
 from deltahist.strategies.base import spread_blocks, sum_blocks
@@ -101,7 +101,7 @@ def draw_map(
         ]
         # Proportional up to about three standard errors, so that specks of noise are pale.
         linear = 3 * error * point if nonnegative and error else None
-        scale = colours.smooth_scale(shown, linear=linear, least=point)
+        scale = ground.smooth_scale(shown, linear=linear, least=point)
         (west, south), (east, north) = domain.low, domain.high
         style: dict[str, Any] = {"cmap": scale.colours, "norm": scale.norm, "interpolation": "nearest"}
         drawn = np.ma.masked_array(shown, ~standing)
@@ -210,9 +210,9 @@ class Values:
         return order[: int(np.isfinite(self.value).sum())]
 
     @property
-    def scale(self) -> colours.ColourScale | None:
+    def scale(self) -> ground.ColourScale | None:
         """The scale of colours; None if nothing stands out from the noise."""
-        return None if self.doubtful.all() else colours.classed_scale(self.value[~self.doubtful])
+        return None if self.doubtful.all() else ground.classed_scale(self.value[~self.doubtful])
 
     @property
     def faces(self) -> NDArray[np.float64]:

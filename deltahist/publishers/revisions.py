@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import date
 from fractions import Fraction
 from pathlib import Path
@@ -276,7 +276,7 @@ def withdraw(path: str | Path, reason: str, *, ledger: Ledger | str | Path | Non
     known = release.withdrawn
     notice = known or Notice(release.digest, check_line(reason=reason), date.today().isoformat())
     if notice.reason != check_line(reason=reason):
-        raise InputError(f"reason is {reason!r}, but {path} was withdrawn {notice.words}: give that reason")
+        raise InputError(f"reason is {reason!r}, but {path} was withdrawn {notice}: give that reason")
     if ledger is not None:
         _enter(ledger, release.payment, notice, path.name)
     if known is None:
@@ -298,4 +298,4 @@ def _enter(ledger: Ledger | str | Path, payment: Payment | None, notice: Notice,
     key = WITHDRAWN + notice.digest
     with ledger.transaction() as connection:
         if get_note(connection, payment.account, key) is None:
-            set_note(connection, payment.account, key, {"file": name, **notice.describe()})
+            set_note(connection, payment.account, key, {"file": name, **asdict(notice)})

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from deltahist.decode import interval, sums_between
 from deltahist.decode.placement import Chosen, placement_variance
-from deltahist.releases.tables import join_answers
+from deltahist.releases.base import join_answers
 from deltahist.space.workloads import (
     BoxCover,
     Cover,

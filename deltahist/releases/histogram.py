@@ -26,9 +26,8 @@ from deltahist.decode.placement import block_variance
 from deltahist.errors import InputError, check_whole
 from deltahist.mechanisms import Mechanism
 from deltahist.releases.answerer import Answerer
-from deltahist.releases.base import VERSION, BaseRelease, damaged, is_publishable
+from deltahist.releases.base import NONNEGATIVE, UNBIASED, VERSION, BaseRelease, damaged, is_publishable
 from deltahist.releases.notices import Notice
-from deltahist.releases.tables import NONNEGATIVE, UNBIASED
 from deltahist.space.domain import Domain
 from deltahist.space.workloads import Boxes, Workload
 from deltahist.strategies.base import Strategy

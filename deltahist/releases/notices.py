@@ -11,7 +11,6 @@ import json
 import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from deltahist._files import check_format, first_line, open_regular, write_whole
 from deltahist._objects import UnseenObject, is_stored_file, read_object
@@ -31,7 +30,7 @@ class Notice:
     ----------
     digest : of the release, its SHA-256. reason : one line. date : YYYY-MM-DD.
 
-    >>> Notice("0" * 64, "wrong column", "2026-11-25").words
+    >>> str(Notice("0" * 64, "wrong column", "2026-11-25"))
     'on 2026-11-25: wrong column'
     """
 
@@ -45,18 +44,13 @@ class Notice:
         if datetime.date.fromisoformat(self.date).isoformat() != self.date:
             raise InputError(f"date is {self.date!r}: it must be a day, such as '2026-11-25'")
 
-    @property
-    def words(self) -> str:
-        """When and why."""
+    def __str__(self) -> str:
+        """Say when and why."""
         return f"on {self.date}: {self.reason}"
-
-    def describe(self) -> dict[str, Any]:
-        """Return the notice as JSON."""
-        return asdict(self)
 
     def save(self, path: Path) -> None:
         """Write the notice beside the file of its release; it appears whole or not at all."""
-        readme = f"{path.name} (SHA-256 {self.digest}) was withdrawn {self.words}. Do not use it any more."
+        readme = f"{path.name} (SHA-256 {self.digest}) was withdrawn {self}. Do not use it any more."
         text = json.dumps({"format": FORMAT, "version": VERSION, **asdict(self), "readme": readme}, indent=2) + "\n"
         write_whole(Path(notice_path(path)), lambda part: part.write_text(text, encoding="utf-8"))
 

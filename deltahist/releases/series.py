@@ -191,7 +191,13 @@ class Series:
         """Return the names of the missing steps, each with when and why it was withdrawn if it was."""
         known = {self.clock.label(step): each.withdrawn for step, each in self.withdrawn.items()}
         said = ((label, known.get(label)) for label in self.missing)
-        return [label if notice is None else f"{label} (withdrawn {notice.words})" for label, notice in said]
+        return [label if notice is None else f"{label} (withdrawn {notice})" for label, notice in said]
+
+    def explain_missing(self) -> str:
+        """Return how many steps are missing, and which."""
+        missing, steps = self.describe_missing(), self.last - self.first + 1
+        named = ", ".join(missing[:_NAMED]) + (", ..." if len(missing) > _NAMED else "")
+        return f"{len(missing):,} of {steps:,} steps have no release, which is not the same as empty ({named})"
 
     @functools.cached_property
     def spent(self) -> dict[int, Fraction]:
@@ -273,13 +279,10 @@ class Series:
     @functools.cached_property
     def summed(self) -> Summed:
         """The sum of all steps; InputError, naming them, if some are missing and were not left out."""
-        missing = self.missing
-        if missing and not self.skipping:
-            named = ", ".join(self.describe_missing()[:_NAMED]) + (", ..." if len(missing) > _NAMED else "")
+        if self.missing and not self.skipping:
             raise InputError(
-                f"{len(missing):,} of {self.last - self.first + 1:,} steps have no release, which is not the same "
-                f"as empty: {named}; choose another period, or leave them out (--skip-missing, over HTTP missing=skip) "
-                f"and answer from the other {len(self.releases):,}"
+                f"{self.explain_missing()}: choose another period, or leave them out to answer from the other "
+                f"{len(self.releases):,}"
             )
         return Summed(tuple(self.releases.values()))
 

@@ -18,9 +18,8 @@ from deltahist.decode.placement import Chosen, block_variance
 from deltahist.errors import InputError
 from deltahist.privacy import Law
 from deltahist.releases.answerer import answer_in_parts
-from deltahist.releases.base import BaseRelease
+from deltahist.releases.base import UNBIASED, BaseRelease
 from deltahist.releases.histogram import CountEstimates, Release
-from deltahist.releases.tables import UNBIASED
 from deltahist.space.domain import Domain
 from deltahist.space.workloads import RegionCover, Workload
 from deltahist.strategies.base import Strategy

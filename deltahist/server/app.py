@@ -1,4 +1,4 @@
-"""The application: it puts the routes together. `deltahist serve` runs it, any ASGI server may."""
+"""The application, which puts the routes together. `deltahist serve` or any other ASGI server runs it."""
 
 from __future__ import annotations
 
@@ -27,28 +27,25 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from deltahist import __version__
 from deltahist.errors import DeltaHistWarning, InputError
-from deltahist.server import cells, features, pages, queries, series
+from deltahist.server import answers, maps, releases
 from deltahist.server.catalogue import Catalogue
 from deltahist.server.models import PROBLEMS
 from deltahist.server.service import PARQUET, Service, Settings
-
-#: Seconds between two looks at the files.
-_PACE = 1.0
 
 
 def create_app(catalogue: Catalogue, settings: Settings | None = None) -> FastAPI:
     """Return the application that answers range queries from the releases of a catalogue.
 
-    While its lifespan runs, it looks for files that change.
+    It reads changed files until it shuts down.
     """
     settings = settings or Settings()
     app = FastAPI(
         title="deltahist",
         version=__version__,
-        description="Range queries over published releases: asking again costs no privacy.",
+        description="Range queries over published releases. Asking again costs no privacy.",
         lifespan=_watch,
         dependencies=[Depends(_refuse_repeats)],
-        docs_url=None,  # its scripts come from elsewhere, which would tell others who reads
+        docs_url=None,  # it loads scripts from another host, which would learn who reads
         redoc_url=None,
         generate_unique_id_function=lambda route: route.name,
     )
@@ -63,18 +60,18 @@ def create_app(catalogue: Catalogue, settings: Settings | None = None) -> FastAP
 
     @app.get("/", responses={200: {"content": {"text/html": {"schema": {}}}}})
     async def land(request: Request) -> Response:
-        """Return the map to a browser (Accept: text/html), and to programs the links that OGC requires."""
+        """Return the map to a browser (Accept: text/html), and the links that OGC requires to programs."""
         if "text/html" not in request.headers.get("accept", ""):
-            return JSONResponse(features.list_links(str(request.base_url)), headers={"vary": "Accept"})
+            return JSONResponse(maps.list_links(str(request.base_url)), headers={"vary": "Accept"})
         headers = {"content-security-policy": policy, "referrer-policy": "no-referrer", "vary": "Accept"}
-        return FileResponse(pages.STATIC / "index.html", headers=headers)
+        return FileResponse(releases.STATIC / "index.html", headers=headers)
 
-    for module in (pages, queries, series, cells, features):
+    for module in (releases, answers, maps):
         app.include_router(module.router, responses=PROBLEMS)
     app.mount("/static/leaflet", StaticFiles(directory=xstatic.pkg.leaflet.BASE_DIR))
-    app.mount("/static", StaticFiles(directory=pages.STATIC))
+    app.mount("/static", StaticFiles(directory=releases.STATIC))
     for kind in (InputError, RequestValidationError, HTTPException, ClientDisconnect, Exception):
-        app.add_exception_handler(kind, _explain)
+        app.add_exception_handler(kind, explain_error)
     excluded = (*DEFAULT_EXCLUDED_CONTENT_TYPES, PARQUET)
     app.add_middleware(_AnswerHead)
     app.add_middleware(GZipMiddleware, minimum_size=2_000, compresslevel=1, exclude_content_types=excluded)
@@ -89,14 +86,14 @@ def create_app(catalogue: Catalogue, settings: Settings | None = None) -> FastAP
 
 
 def serve_files(paths: list[Path], settings: Settings) -> FastAPI:
-    """Return the application that serves files: each worker process reads them by itself."""
-    sys.setswitchinterval(0.0005)  # seconds: threads that answer boxes wait less for a busy event loop
+    """Return the application that serves files. Each worker process reads them."""
+    sys.setswitchinterval(0.0005)  # so that threads that answer boxes wait less for a busy event loop
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
     logging.getLogger("deltahist.server").setLevel(logging.INFO)
-    # Answers say what matters about them, and logs must not tell what is asked.
+    # Answers carry their own notes, and logs must not reveal queries.
     warnings.simplefilter("ignore", DeltaHistWarning)
     app = create_app(Catalogue(paths), settings)
-    # Answers would wait for the garbage collector, which looks through everything that is loaded: p99 was 65 ms for 24.
+    # The garbage collector would scan everything loaded while answers wait: p99 was 65 ms instead of 24.
     gc.collect()
     gc.freeze()
     gc.set_threshold(100_000)
@@ -105,14 +102,14 @@ def serve_files(paths: list[Path], settings: Settings) -> FastAPI:
 
 @contextlib.asynccontextmanager
 async def _watch(app: FastAPI) -> AsyncIterator[None]:
-    """Look for files that change, until the application ends."""
+    """Look for changed files until the application ends."""
 
     async def watch() -> None:
         while True:
-            await asyncio.sleep(_PACE)
+            await asyncio.sleep(1)
             try:
                 await asyncio.to_thread(app.state.service.catalogue.refresh)
-            except Exception:  # whatever it is, withdrawals must be noticed
+            except Exception:  # later withdrawals must still be noticed
                 logging.getLogger("deltahist.server").exception("looking for changed files failed")
 
     task = asyncio.create_task(watch())
@@ -121,7 +118,7 @@ async def _watch(app: FastAPI) -> AsyncIterator[None]:
 
 
 async def _refuse_repeats(request: Request) -> None:
-    """Raise InputError if a query parameter is repeated: only one of its values could be heeded."""
+    """Raise InputError if a query parameter is repeated."""
     query = request.query_params
     if len(query) < len(query.multi_items()):
         name = next(name for name in query if len(query.getlist(name)) > 1)
@@ -140,9 +137,9 @@ class _AnswerHead:
         await self.app(scope, receive, send)
 
 
-async def _explain(_: Request, error: Exception) -> Response:
-    """Return the problem document (RFC 9457) of an error: it names the value and the rule."""
-    status, headers, detail = 500, None, "the service failed: its log says why"
+async def explain_error(_: Request, error: Exception) -> Response:
+    """Return the problem document (RFC 9457) of an error."""
+    status, headers, detail = 500, None, "the service failed: see its log"
     more: dict[str, Any] = {}
     if isinstance(error, InputError):
         status, detail = 400, str(error)
@@ -155,6 +152,6 @@ async def _explain(_: Request, error: Exception) -> Response:
         status, headers = error.status_code, error.headers
         more = dict(error.detail) if isinstance(error.detail, dict) else {"detail": error.detail}
     elif isinstance(error, ClientDisconnect):
-        status, detail = 400, "the client has left"
+        status, detail = 400, "the client disconnected"
     content = {"title": HTTPStatus(status).phrase, "status": status, "detail": detail} | more
     return JSONResponse(content, status, headers, "application/problem+json")

@@ -1,4 +1,4 @@
-"""What requests ask and what small answers hold, as pydantic models; batches of boxes are read by msgspec."""
+"""Parameters of requests and contents of responses as pydantic models. msgspec reads batches of boxes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _BOX = Field(description="west,south,east,north; low,high on a line", examples=[
 
 
 class Asked(BaseModel):
-    """Query parameters; unknown ones are refused, since a misspelt one would do nothing."""
+    """Query parameters. Unknown ones are refused, because a misspelt one would have no effect."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -22,8 +22,8 @@ class Options(Asked):
 
     crs: str | None = Field(None, description="CRS of the coordinates: CRS84 (longitude, latitude), or the release's")
     level: float = Field(0.95, gt=0, lt=1, description="confidence level of the interval")
-    nonnegative: bool = Field(False, description="estimates that are never negative, and no longer unbiased")
-    f: Literal["json", "csv", "arrow"] | None = Field(None, description="format; otherwise the Accept header decides")
+    nonnegative: bool = Field(False, description="estimates that are never negative, but biased")
+    f: Literal["json", "csv", "arrow"] | None = Field(None, description="format; by default the Accept header decides")
 
 
 class OfRelease(Options):
@@ -60,7 +60,9 @@ class CellsAsked(Asked):
 
     bbox: str | None = Field(None, description="west,south,east,north; low,high on a line; the whole map by default")
     crs: str | None = Field(None, description="CRS of bbox: CRS84 (longitude, latitude), or the release's")
-    width: int = Field(1, ge=1, le=1 << 20, description="cells along a block's side; more if there are too many blocks")
+    width: int = Field(
+        1, ge=1, le=1 << 20, description="cells along a block's side; doubled if there are too many blocks"
+    )
     compare: str | None = Field(None, description="another release: its cells minus this release's")
 
 
@@ -75,26 +77,26 @@ class ItemsAsked(Asked):
 
 
 class BoxAnswer(BaseModel):
-    """The number of points in a box, in points, with what it is an answer of."""
+    """The estimated number of points in a box, and what it was estimated from."""
 
     model_config = ConfigDict(extra="allow")
     estimate: float | None
-    std_error: float | None = Field(description="of the noise and of the places of points in cut cells together")
+    std_error: float | None = Field(description="from noise and from positions in cut cells together")
     low: float | None
     high: float | None
-    noise_error: float | None = Field(None, description="the noise's part of std_error, if the box cuts cells")
-    placement_error: float | None = Field(None, description="the part of std_error that comes from cut cells")
-    cut: float | None = Field(None, description="share of the box's area that lies in cut cells")
-    inner: float | None = Field(None, description="estimate if all points of cut cells lie outside the box")
-    outer: float | None = Field(None, description="estimate if all points of cut cells lie inside the box")
+    noise_error: float | None = Field(None, description="the part of std_error from noise, if the box cuts cells")
+    placement_error: float | None = Field(None, description="the part of std_error from positions in cut cells")
+    cut: float | None = Field(None, description="share of the box's area in cut cells")
+    inner: float | None = Field(None, description="estimate if all points of cut cells lay outside the box")
+    outer: float | None = Field(None, description="estimate if all points of cut cells lay inside the box")
     outside: float | None = Field(None, description="share of the box's area outside the map")
     unresolved: float | None = Field(None, description="share of the query that was not measured")
     estimator: str | None = None
-    note: str | None = Field(None, description="that the box was clipped")
+    note: str | None = Field(None, description="says that the box was clipped")
     bbox: list[float]
     unit: str
     level: float
-    estimates: str = Field(description="unbiased (where cells are cut, by noise alone) or non-negative")
+    estimates: str = Field(description="unbiased (in cut cells, as far as noise goes) or non-negative")
 
 
 class FeatureCollection(BaseModel):
@@ -106,7 +108,7 @@ class FeatureCollection(BaseModel):
 
 
 class Boxes(msgspec.Struct, forbid_unknown_fields=True):
-    """The body of a request for many boxes: msgspec is 2 to 5 times faster than pydantic here."""
+    """The body of a request for many boxes. msgspec reads it 2 to 5 times faster than pydantic."""
 
     boxes: Annotated[list[Annotated[list[float], msgspec.Meta(min_length=2, max_length=4)]], msgspec.Meta(min_length=1)]
     crs: str | None = None
@@ -118,7 +120,7 @@ class Described(BaseModel):
     """A release and its promise."""
 
     id: str
-    kind: str = Field(description="the mechanism, in words")
+    kind: str = Field(description="strategy and noise")
     promise: str
     may_be_published: str
     bounds: list[float] = Field(description="in units of the CRS")
@@ -128,7 +130,7 @@ class Described(BaseModel):
     digest: str = Field(description="SHA-256 of the release")
     links: dict[str, str]
     withdrawn: dict[str, Any] | None = None
-    chain: dict[str, Any] | None = Field(None, description="releases that share noise, and which of them to read")
+    chain: dict[str, Any] | None = Field(None, description="releases that share noise, and the finest of them")
     statement: dict[str, Any] | None = None
 
 
@@ -136,23 +138,23 @@ class Cells(BaseModel):
     """Blocks of cells, x varying slowest."""
 
     model_config = ConfigDict(extra="allow")
-    width: int = Field(description="cells along a block's side; at the map's upper edges blocks are cut")
+    width: int = Field(description="cells along a block's side; blocks at the upper edges of the map may be smaller")
     shape: list[int] = Field(description="blocks along each axis")
     unit: str = Field(description="unit of density")
-    ends: list[list[int]] = Field(description="cells between which the blocks lie, along each axis")
+    ends: list[list[int]] = Field(description="first cell of each block along each axis, and the end of the last block")
     x: list[float] = Field(description="of the blocks' corners: longitude, or the plane's coordinate")
     y: list[float]
     density: list[float]
     stands_out: list[bool] = Field(
-        description="surely not empty, or for a difference not zero; 95% confidence for all blocks together, larger too"
+        description="surely not empty (a difference: not zero), at 95% confidence for all blocks of all sizes together"
     )
     larger: list[dict[str, Any]] = Field(
-        description="larger blocks that stand out while none of their parts does: first and last corner, and density"
+        description="larger blocks that stand out although none of their parts does: first and last corner, and density"
     )
 
 
 def returns(media: dict[str, type[BaseModel] | None]) -> dict[int | str, dict[str, Any]]:
-    """Describe the media types of a response, for routes that encode it themselves."""
+    """Describe the media types of a response that a route encodes itself."""
     return {200: {"content": {name: {"schema": m.model_json_schema() if m else {}} for name, m in media.items()}}}
 
 

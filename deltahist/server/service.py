@@ -1,4 +1,4 @@
-"""What routes share: releases, settings, boxes that wait, and turns for long work."""
+"""What routes share: settings, releases by name, boxes that are answered together, and turns for long work."""
 
 from __future__ import annotations
 
@@ -6,33 +6,148 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from fastapi import Request
+from numpy.typing import NDArray
 from starlette.exceptions import HTTPException
 
-from deltahist.releases.base import BaseRelease
-from deltahist.releases.sums import ReleaseDifference
-from deltahist.server.answers import Batcher, Source
+from deltahist.errors import InputError
+from deltahist.releases import Series
+from deltahist.releases.base import UNCUT, BaseRelease
+from deltahist.releases.sums import Difference, ReleaseDifference
 from deltahist.server.catalogue import Catalogue, Served
+from deltahist.space.crs import LONGITUDE_LATITUDE
+from deltahist.space.geometries import bend_boxes, clip_boxes, fit
+from deltahist.space.workloads import Workload, boxes, regions
 
+#: What answers queries: a release, a series of steps, or the difference of two.
+Source: TypeAlias = BaseRelease | Series | Difference
+#: Columns of answers (m,), by name.
+Columns: TypeAlias = dict[str, NDArray[Any]]
 #: Media types.
 JSON, GEOJSON, CSV = "application/json", "application/geo+json", "text/csv"
 ARROW, PARQUET = "application/vnd.apache.arrow.stream", "application/vnd.apache.parquet"
-#: Long requests of a worker that run at a time, and that run or wait; seconds within which a body must arrive.
-_AT_ONCE, _MOST_WAITING, _PATIENCE = 2, 16, 20
+#: The CRS of longitude and latitude, as OGC's services name it.
+CRS84 = "http://www.opengis.net/def/crs/OGC/1.3/CRS84"
 
 
 @dataclass(frozen=True)
 class Settings:
     """Choices of an operator; limits hold for each worker."""
 
-    origins: tuple[str, ...] = ()  # of web pages that may ask; "*" is all
+    origins: tuple[str, ...] = ()  # of web pages that may send requests; "*" allows all
     max_bytes: int = 16 << 20  # of a request's body
     max_boxes: int = 100_000  # or features, of a request
     tiles: str | None = None  # address of the map's background, with {z}, {x} and {y}
     attribution: str = ""
+
+
+@dataclass(frozen=True)
+class BoxQuery:
+    """What to answer for boxes, and how; parameters as for `dh.answer`."""
+
+    release: Source
+    degrees: bool  # boxes are in longitude and latitude, not in the release's own coordinates
+    level: float
+    nonnegative: bool
+
+    def answer(self, corners: NDArray[np.float64]) -> Columns:
+        """Return the columns of `dh.answer` for boxes (m, 4), or (m, 2) on a line, clipped to the map."""
+        domain = self.release.domain
+        if not self.degrees:
+            clipped = clip_boxes(corners, domain)
+            work: Workload = boxes(corners if clipped is None else np.array(clipped.shapes[clipped.held].tolist()))
+        else:
+            west, south, east, north = corners.T
+            valid = (west != east) & (south < north) & (np.abs(corners) <= (360, 90, 360, 90)).all(axis=1)
+            if not valid.all():
+                wrong = corners[np.argmin(valid)].tolist()
+                raise InputError(f"bbox is {wrong}: it must be west, south, east, north, in degrees")
+            clipped = fit(bend_boxes(corners, domain), domain, LONGITUDE_LATITUDE)
+            work = regions(clipped.shapes[clipped.held])
+        found = self.release.answers(work, level=self.level, nonnegative=self.nonnegative)
+        return found if clipped is None else clipped.spread_over_regions(found)
+
+    def answer_one(self, corners: NDArray[np.float64]) -> Columns:
+        """Return the columns (1,) of the answer to one box (4,), or (2,) on a line."""
+        return _select_row(self.answer(corners[None]), 0)
+
+    def answer_separately(self, corners: list[NDArray[np.float64]]) -> list[Columns | Exception]:
+        """Return the columns (1,) of each box, or its error, exactly as `answer_one` has them."""
+        try:
+            columns = self.answer(np.array(corners))
+        except Exception as problem:
+            if len(corners) == 1:
+                return [problem]
+            half = len(corners) // 2  # one bad box must not slow down all others
+            return [*self.answer_separately(corners[:half]), *self.answer_separately(corners[half:])]
+        unanswered = np.isnan(columns["estimate"]) & (len(corners) > 1)  # answered alone, for the error that says why
+        return [
+            self.answer_separately([each])[0] if unanswered[at] else _select_row(columns, at)
+            for at, each in enumerate(corners)
+        ]
+
+
+def _select_row(columns: Columns, at: int) -> Columns:
+    """Return the columns (1,) of one box, without those that only other boxes of the call have."""
+    row = {name: values[[at]] for name, values in columns.items()}
+    if "cut" in row and not row["cut"][0]:
+        row = {name: value for name, value in row.items() if name not in UNCUT}
+    if not row.get("outside", [1.0])[0]:
+        del row["outside"]
+    if "note" in row and not isinstance(row["note"][0], str):
+        del row["note"]
+    return row
+
+
+def are_in_degrees(source: Source, crs: str | None) -> bool:
+    """Return whether coordinates in a CRS are longitude and latitude; InputError unless they are or the release's own.
+
+    None is longitude and latitude, or the plane without a CRS. No text is looked up: it could name a file.
+    """
+    own = source.domain.crs
+    if crs is None or (own is not None and crs in (CRS84, "OGC:CRS84", "CRS84", "urn:ogc:def:crs:OGC:1.3:CRS84")):
+        return own is not None
+    forms = ("EPSG:", "http://www.opengis.net/def/crs/EPSG/0/", "urn:ogc:def:crs:EPSG::")
+    if own is not None and crs in [own.replace("EPSG:", form) for form in forms]:
+        return False
+    rule = "leave it out" if own is None else f"it must be {own} or {CRS84} (longitude, latitude)"
+    raise InputError(f"crs is {crs[:80]!r}: {rule}")
+
+
+@dataclass
+class Batcher:
+    """Answers to single boxes: those that arrive while others are answered share one call."""
+
+    _waiting: dict[BoxQuery, list[tuple[NDArray[np.float64], asyncio.Future[Columns]]]] = field(default_factory=dict)
+    _task: asyncio.Task[None] | None = None
+
+    async def answer(self, query: BoxQuery, corners: NDArray[np.float64]) -> Columns:
+        """Return the columns (1,) of the answer to a box (4,), or (2,) on a line."""
+        future: asyncio.Future[Columns] = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(query, []).append((corners, future))
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._answer_waiting())
+        return await future
+
+    async def _answer_waiting(self) -> None:
+        await asyncio.sleep(0)  # other requests of this round of the loop join
+        while self._waiting:
+            query, asked = next(iter(self._waiting.items()))
+            del self._waiting[query]
+            try:
+                found = await asyncio.to_thread(query.answer_separately, [corners for corners, _ in asked])
+            except Exception as problem:
+                found = [problem] * len(asked)
+            for (_, future), each in zip(asked, found, strict=True):
+                if future.done():
+                    continue
+                if isinstance(each, Exception):
+                    future.set_exception(each)
+                else:
+                    future.set_result(each)
 
 
 @dataclass
@@ -42,22 +157,22 @@ class Service:
     catalogue: Catalogue
     settings: Settings
     batcher: Batcher = field(default_factory=Batcher)
-    _turns: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_AT_ONCE))
-    _number: int = 0
+    _turns: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(2))
+    _number: int = 0  # of long requests that run or wait
 
     def find(self, name: str, field: str = "release") -> Served:
         """Return the release of a name; HTTPException 404 if there is none, 410 if it is withdrawn."""
         served = self.catalogue.find(name)
         if served is None:
-            raise HTTPException(404, f"{field} is {name[:80]!r}: it must be one of those at /releases")
+            raise HTTPException(404, f"{field} is {name[:80]!r}: it must be one of those listed at /releases")
         if served.release.withdrawn is None:
             return served
         successor = self.catalogue.find_successor(served.release)
         headers = {"cache-control": "no-cache"}
         if successor is not None:
             headers["link"] = f'</releases/{successor.quoted}>; rel="successor-version"'
-        words = f"release {name!r} was withdrawn {served.release.withdrawn.words}"
-        detail: Any = {"detail": words, "withdrawn": self.describe_withdrawal(served.release)}
+        reason = f"release {name!r} was withdrawn {served.release.withdrawn}"
+        detail: Any = {"detail": reason, "withdrawn": self.describe_withdrawal(served.release)}
         raise HTTPException(410, detail, headers)
 
     def describe_withdrawal(self, release: BaseRelease) -> dict[str, str | None]:
@@ -68,7 +183,7 @@ class Service:
         return about | {"replacement": None if successor is None else successor.name}
 
     def find_source(self, name: str, compare: str | None) -> tuple[Source, list[Served]]:
-        """Return a release, or another one minus this one; and the releases it is made of."""
+        """Return a release, or its difference from another one, and the releases that take part."""
         served = self.find(name)
         if compare is None:
             return served.release, [served]
@@ -76,10 +191,10 @@ class Service:
         return ReleaseDifference(served.release, other.release), [served, other]
 
     @contextlib.asynccontextmanager
-    async def place(self) -> AsyncIterator[None]:
-        """Hold one of the places for long requests; HTTPException 503 if all are taken."""
-        if self._number >= _MOST_WAITING:
-            raise HTTPException(503, "the service is busy: ask again in a second", {"retry-after": "1"})
+    async def take_place(self) -> AsyncIterator[None]:
+        """Hold one of the 16 places for long requests; HTTPException 503 if all are taken."""
+        if self._number >= 16:
+            raise HTTPException(503, "the service is busy: try again in a second", {"retry-after": "1"})
         self._number += 1
         try:
             yield
@@ -95,13 +210,13 @@ class Service:
         """Return the body of a request; HTTPException 413 if it is too long, 408 if it is too slow."""
         body, most = bytearray(), self.settings.max_bytes
         try:
-            async with asyncio.timeout(_PATIENCE):
+            async with asyncio.timeout(20):
                 async for part in request.stream():
                     body += part
                     if len(body) > most:
-                        raise HTTPException(413, f"the body has more than {most:,} bytes: ask in several requests")
+                        raise HTTPException(413, f"the body has more than {most:,} bytes: split the request")
         except TimeoutError:
-            raise HTTPException(408, f"the body did not arrive within {_PATIENCE} seconds") from None
+            raise HTTPException(408, "the body did not arrive within 20 seconds") from None
         return bytes(body)
 
 
@@ -111,7 +226,7 @@ def service_of(request: Request) -> Service:
     return service
 
 
-def plain(value: Any) -> Any:
-    """Return a figure as JSON has it: None where it is not known."""
+def to_json_value(value: Any) -> Any:
+    """Return a figure as JSON has it: None for NaN and infinity."""
     value = value.item() if isinstance(value, np.generic) else value
     return None if isinstance(value, float) and not np.isfinite(value) else value

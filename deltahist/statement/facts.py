@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
 from dataclasses import asdict
@@ -9,6 +10,7 @@ from fractions import Fraction
 from typing import Any, TypeAlias
 
 from deltahist._text import format_length, format_number
+from deltahist.budget import LETTERS
 from deltahist.mechanisms import BaseMechanism
 from deltahist.mechanisms.base import Chain, Step
 from deltahist.preprocessing import UNPAID
@@ -22,8 +24,8 @@ Row: TypeAlias = tuple[str, list[str]]
 Facts: TypeAlias = dict[str, Any]
 Published: TypeAlias = BaseMechanism | BaseRelease | Series
 
-#: Limits, missing steps and groups of noisy numbers that a statement lists; it says how many more there are.
-MOST_LIMITS, MOST_STEPS, MOST_GROUPS = 4, 5, 12
+#: Limits that a statement names; of more it names some.
+MOST_LIMITS = 4
 
 
 def list_facts(published: Published | Any) -> Facts:
@@ -41,19 +43,12 @@ def list_facts(published: Published | Any) -> Facts:
         return dict(stated)
     facts = _list_promises(mechanism_of(published))
     if isinstance(published, BaseRelease):
-        try:
-            digest = published.digest
-        except TypeError:  # a strategy from elsewhere that no file can describe
-            digest = None
-        facts |= {
-            "estimator": published.estimator(False),
-            "total": published.total,
-            "digest": digest,
-            "publishable": published.publishable,
-            "may_be_published": published.may_be_published,
-            "account": None if published.payment is None else published.payment.describe(),
-            "kept_by": None if published.payment is None else str(published.payment),
-        }
+        names = ("total", "publishable", "may_be_published")
+        facts |= {"estimator": published.estimator(False), **{name: getattr(published, name) for name in names}}
+        with contextlib.suppress(TypeError):  # no file can describe a strategy from elsewhere
+            facts["digest"] = published.digest
+        if published.payment is not None:
+            facts |= {"account": published.payment.describe(), "kept_by": str(published.payment)}
         if published.withdrawn is not None:
             facts["withdrawn"] = asdict(published.withdrawn)
     elif isinstance(published, Series):
@@ -99,16 +94,11 @@ def _list_promises(mechanism: BaseMechanism) -> Facts:
         ],
         "protection": [],
         "total_public": mechanism.total_known,
-        "total": None,
         "dropped": list(counting.dropped),
         "where": counting.where,
         "noise": mechanism.noise_rows(),
         "determines_cells": mechanism.determines_cells,
-        "digest": None,
-        "publishable": None,
-        "may_be_published": None,
-        "account": None,
-        "kept_by": None,
+        **dict.fromkeys(("total", "digest", "publishable", "may_be_published", "account", "kept_by")),
         "weak_protection": mechanism.weakness,
         "values": mechanism.size,
     }
@@ -159,12 +149,7 @@ def _list_steps(series: Series) -> Facts:
 
 
 def list_distances(near: Neighbourhood) -> list[float]:
-    """Return 1, 2, 5 and 10 δ and the distances of limits, those below the diameter, in ground units.
-
-    >>> import deltahist as dh
-    >>> list_distances(dh.Neighbourhood(dh.Domain((0, 9), (9,)), 1, limits=[(3, 2), ("any", 4)]))
-    [1.0, 2.0, 3.0, 5.0]
-    """
+    """Return 1, 2, 5 and 10 δ and the distances of limits, those below the diameter, in ground units."""
     limits = [distance for distance, _ in list_limits(near, MOST_LIMITS) if distance is not None]
     distances = sorted([*(k * near.delta_ground for k in (1, 2, 5, 10)), *limits])
     # Distances that differ by rounding alone are one.
@@ -178,12 +163,7 @@ def bound_guess(facts: Facts, cost: float | None) -> float | None:
     Under ε that is `Guarantee.certainty`. Under ρ it is what zCDP implies for any noise: half of one and the total
     variation distance, by the inequalities of Pinsker and of Bretagnolle and Huber.
 
-    Parameters
-    ----------
-    cost : ε, or ρ, of a move between the places; None if nothing is promised.
-
-    >>> round(bound_guess({"rho": None}, 1.0), 3)
-    0.731
+    `cost` is ε or ρ of a move between the places, None if nothing is promised.
     """
     if cost is None:
         return None
@@ -201,30 +181,32 @@ def format_guess(share: float | None) -> str:
 
 
 def list_rows(published: Published) -> list[Row]:
-    """Return the statement as labelled lines, in order.
-
-    >>> import deltahist as dh
-    >>> near = dh.Neighbourhood(dh.Domain((0, 1), (4,)), delta=0.25)
-    >>> dict(list_rows(dh.Mechanism(near, dh.strategies.Identity(near.domain), dh.Budget(1))))["Unit of privacy"]
-    ['one point']
-    """
-    facts = list_facts(published)
-    mechanism = mechanism_of(published)
-    rows = _series_rows(published) if isinstance(published, Series) else []
+    """Return the statement as labelled lines, in order."""
+    facts, mechanism = list_facts(published), mechanism_of(published)
+    rows = _list_series_rows(published) if isinstance(published, Series) else []
+    folder = "This is the cost of one step. The statement of the whole folder gives the cost of all steps together."
+    pointer = [] if mechanism.step is None else [folder]
     if facts["may_be_published"] is not None:
-        rows.append(("May be published", [facts["may_be_published"], *_point_to_folder(mechanism)]))
+        rows.append(("May be published", [facts["may_be_published"], *pointer]))
         if not facts["publishable"]:
             rows.append(("Warning", ["This file protects nobody. What follows describes fresh noise."]))
-    rows += [
-        ("In plain words", _explain_plainly(mechanism, facts)),
-        *_promise_rows(mechanism, facts),
-        *_publication_rows(mechanism, facts),
-        *_people_rows(mechanism, facts),
-        ("Noise", _explain_noise(facts["noise"])),
-    ]
-    if facts["determines_cells"] is False:
-        rows.append(("Resolution", ["The numbers do not determine every cell. Answers state what is unresolved."]))
-    rows.append(("Use", _explain_use(mechanism, facts)))
+    rows += _list_promise_rows(mechanism, facts) + _list_content_rows(mechanism, facts)
+    cite = f"Cite: {facts['promise']}, published with deltahist."
+    quote = (
+        "Quote every figure with its standard error. Do not add standard errors: query the sum. Single cells can be "
+        "mostly noise. Larger areas are known better."
+    )
+    are_counts = facts["determines_cells"] is not None and "unit" not in facts["noise"][0]  # not coordinates
+    rows.append(
+        (
+            "Use",
+            [
+                f"Nothing computed from these figures weakens the guarantee. {cite}",
+                *pointer,
+                *([quote] if are_counts else []),
+            ],
+        )
+    )
     if isinstance(published, BaseRelease):
         rows.append(("Account", [facts["kept_by"] or _explain_no_account(mechanism)]))
         if facts["digest"] is not None:
@@ -232,21 +214,120 @@ def list_rows(published: Published) -> list[Row]:
     return rows
 
 
-def explain_guess(distance: str, share: float | None, steps: int | None = None) -> str:
-    """Return a sentence about an attacker who weighs two places at most a distance apart, in each of some steps.
+def _list_series_rows(series: Series) -> list[Row]:
+    step, letter = series.example.mechanism.step, series.mechanism.letter
+    each = f" of {series.clock.period}" if series.clock.period else ""
+    steps = [f"{series.last - series.first + 1:,}{each}, from {series.labels[0]} to {series.labels[-1]}"]
+    if series.missing:
+        steps.append(f"{series.explain_missing()}.")
+    least, most = (float(end(series.spent.values())) for end in (min, max))
+    amount = f"{letter} = {most:.6g}" if least == most else f"{letter} = {least:.6g} to {most:.6g}"
+    rows: list[Row] = [("In all", [explain_cost(series)]), ("Steps", steps), ("Spent in each", [amount])]
+    if step is not None:
+        longer = f"For data that differ in more steps, all releases together cost at most {explain_longer(step)}."
+        rows.append(("Window", [f"{explain_window(step).capitalize()}.", longer]))
+    payment = series.releases[max(series.releases)].payment
+    return rows if payment is None else [*rows, ("Account", [str(payment)])]
 
-    >>> explain_guess("1 km", 0.731).partition(". ")[2]
-    'With this release they pick the right one in at most 73.1 of 100 cases. A coin toss is right in 50.'
-    """
-    right = f"in at most {format_guess(share)} cases"
-    if right.endswith("always cases"):
-        right = "nearly always"
-    where, source = "where you were", "this release"
-    if steps is not None:
-        where, source = f"where you were in each of {steps:,} steps", "all releases together"
+
+def _list_promise_rows(mechanism: BaseMechanism, facts: Facts) -> list[Row]:
+    """Return the rows about who is protected, how strongly, and at which distance."""
+    near, points, unit = mechanism.neighbourhood, facts["points_per_user"], facts["unit"]
+    delta = format_length(facts["delta"], unit)
+    lines = ["The guarantee covers one point at a time. A user with several points is less protected."]
+    if points is not None:
+        kept = "their one kept point" if points == 1 else f"up to {points:,} kept points"
+        lines = [f"The guarantee covers each user with {kept}."]
+    steps = facts["series"]["together"]["releases"] if "series" in facts else None
+    guess = explain_guess(f"δ = {delta}", facts["protection"][0]["guess"], steps)
+    lines.append(f"{guess} Protection fades over longer distances.")
+    if near.fixed_membership:
+        lines.append("Only places are hidden. Who is in the data is assumed to be known.")
+    else:
+        lines.append(f"For people within {delta} of {name_sources(near)}, being in the data at all is hidden too.")
+
+    cells = " × ".join(format_number(c) for c in facts["delta_cells"])
+    lost = "one lattice step" if facts["lattice_steps_lost"] == 1 else "two lattice steps"
+    raw = f"For raw coordinates the guarantee holds up to {facts['delta_guaranteed']:.10g} {unit}, {lost} less."
+    rows = [
+        ("In plain words", lines),
+        ("Guarantee", [_explain_guarantee(facts)]),
+        ("Neighbours", [facts["neighbour_relation"]]),
+        ("δ", [f"{format_number(facts['delta'])} {unit} = {cells} cell{'' if cells == '1' else 's'}", raw]),
+        ("Unit of privacy", ["one point"] if points is None else _explain_user(points, near)),
+    ]
+    if facts["limits"]:
+        rows.append(("Limits", [explain_limits(near, mechanism.letter, mechanism.norm)]))
+    if (step := mechanism.step) is not None:
+        within = "one step" if step.window == 1 else f"{step.window:,} consecutive steps"
+        lines = [
+            f"step {step.label} of a stream: {explain_window(step)}",
+            f"That is the guarantee of all releases together for data that differ within {within}.",
+            f"For data that differ in more steps they cost at most {explain_longer(step)}.",
+        ]
+        rows.append(("Stream", lines))
+    if mechanism.chain is not None:
+        rows.append(("Chain", [explain_chain(mechanism.chain, mechanism.letter)]))
+    return rows
+
+
+def _list_content_rows(mechanism: BaseMechanism, facts: Facts) -> list[Row]:
+    """Return the rows about what is published, which records it is about, and its noise."""
+    domain, counting, dropped = mechanism.domain, mechanism.counting, facts["dropped"]
+    plural = "s" if facts["values"] > 1 else ""
+    numbers = f"{facts['values']:,} noisy whole number{plural} ({facts['mechanism']}), and nothing else"
+    rows = [("What is published", [numbers])]
+    if counting.replaces is not None:
+        lines = [f"the release with the SHA-256 {counting.replaces.digest}", f"Reason: {counting.replaces.reason}"]
+        rows.append(("Replaces", [*lines, "An attacker can compare the two releases, so their costs add up."]))
+    sides = " × ".join(format_number(c) for c in facts["cell_size"])
+    cells = f"{' × '.join(map(str, facts['cells']))} cells of {sides} {facts['unit']}"
+    rows.append(("Map", [cells] if domain.crs is None else [f"{cells}, {domain.crs}", describe_crs(domain)]))
+    outside = "dropped" if "points outside" in dropped else "counted in the nearest cell"
+    bounds = ", ".join(format_number(b) for b in domain.bounds)
+    rows.append(("Bounds", [f"{bounds}, extended to whole cells", f"Points outside are {outside}."]))
+    if counting.projection is not None:
+        rows.append(("Projection", [f"one operation for all points: {counting.projection}"]))
+    if facts["total_public"]:
+        total = "" if facts["total"] is None else f"{facts['total']:,}{' kept' if counting.user else ''}, "
+        number = f"{total}published exactly, because membership is fixed and the number reveals nothing"
+    elif facts["sources"] is None:
+        number = "not published, because rows were dropped, and how many may depend on a person"
+    else:
+        near = "" if UNPAID in dropped else " near the sources"
+        number = f"not published, because who takes part is protected{near}"
+    rows.append(("Number of points", [number]))
+    if facts["where"] is not None:
+        nor = ", nor is the number of rows that meet it" if facts["total_public"] else ""
+        lines = [f"only rows where {facts['where']}", f"Places are protected. What the condition asks for is not{nor}."]
+        rows.append(("Rows", lines))
+    if counting.user:
+        rows.append(("Users", [f"Of each user, at most {counting.contributions:,} rows were kept."]))
+    if "bad rows" in dropped:
+        bad = "Rows without usable coordinates, user or time were dropped. Neighbours have the same unusable rows."
+        rows.append(("Dropped rows", [bad]))
+    if "points outside" in dropped:
+        rows.append(("Dropped points", ["Points outside the bounds were dropped, so the boundary is a source."]))
+    if UNPAID in dropped:
+        paid = "Each person's budget paid for their records. Records of people who could not pay were left out."
+        rows.append(("Budgets", [paid]))
+    rows.append(("Noise", _explain_noise(facts["noise"])))
+    if facts["determines_cells"] is False:
+        rows.append(("Resolution", ["The numbers do not determine every cell. Answers state what is unresolved."]))
+    return rows
+
+
+# --- sentences ----------------------------------------------------------------------------------------------
+
+
+def explain_guess(distance: str, share: float | None, steps: int | None = None) -> str:
+    """Return a sentence about an attacker who weighs two places at most a distance apart, in each of some steps."""
+    words = format_guess(share)
+    right = words if words == "nearly always" else f"in at most {words} cases"
+    each, source = ("", "this release") if steps is None else (f" in each of {steps:,} steps", "all releases together")
     return (
-        "Suppose an attacker knows everything about everyone else, and is weighing two guesses about "
-        f"{where}, at most {distance} apart. With {source} they pick the right one {right}. A coin toss is right in 50."
+        "Suppose an attacker knows everything about everyone else, and is weighing two guesses about where you were"
+        f"{each}, at most {distance} apart. With {source} they pick the right one {right}. A coin toss is right in 50."
     )
 
 
@@ -254,41 +335,26 @@ def explain_cost(series: Series) -> str:
     """Return what all releases of a series cost together, in a sentence."""
     number, amount = len(series.spent), float(series.mechanism.budget.amount)
     subject = "One release costs" if number == 1 else f"All {number:,} releases together cost"
-    return (
-        f"{subject} {series.mechanism.letter} = {amount:.6g} for a user who is in every step and moves by at most δ in "
-        "each."
-    )
+    cost = f"{subject} {series.mechanism.letter} = {amount:.6g}"
+    return f"{cost} for a user who is in every step and moves by at most δ in each."
 
 
 def explain_window(step: Step) -> str:
-    """Return what the releases of a window of steps spend together.
-
-    >>> import deltahist as dh
-    >>> from deltahist.preprocessing import Clock
-    >>> explain_window(Step(Clock.of("2010-05-01", "1d"), 2, 7, dh.Budget(1)))
-    'any 7 consecutive steps of 1 day spend at most ε = 1 together'
-    """
+    """Return what the releases of a window of steps spend together."""
     period = f" of {step.clock.period}" if step.clock.every else ""
-    most = f"{_letter_of(step)} = {float(step.budget.amount):.10g}"
+    most = f"{LETTERS[step.budget.unit]} = {float(step.budget.amount):.10g}"
     if step.window == 1:
         return f"each step{period} spends at most {most}"
     return f"any {step.window:,} consecutive steps{period} spend at most {most} together"
 
 
 def explain_longer(step: Step) -> str:
-    """Return what releases cost together for data that differ in more steps than a window has.
-
-    >>> import deltahist as dh
-    >>> from deltahist.preprocessing import Clock
-    >>> explain_longer(Step(Clock.of("2010-05-01", "1d"), 2, 7, dh.Budget(1)))
-    'ε = 2 within 14 steps, and so on without end'
-    """
-    letter, amount, limits = _letter_of(step), float(step.budget.amount), step.limits
-    parts = [
-        f"{letter} = {amount * float(limit.factor):.10g} "
-        + ("in any steps" if limit.any else f"within {int(limit.distance):,} steps")
-        for limit in limits
-    ]
+    """Return what releases cost together for data that differ in more steps than a window has."""
+    letter, amount, limits = LETTERS[step.budget.unit], float(step.budget.amount), step.limits
+    parts = []
+    for limit in limits:
+        reach = "in any steps" if limit.any else f"within {int(limit.distance):,} steps"
+        parts.append(f"{letter} = {amount * float(limit.factor):.10g} {reach}")
     if not limits or not limits[-1].any:
         length, factor = (int(limits[-1].distance), limits[-1].factor) if limits else (step.window, 1)
         parts.append(f"{letter} = {2 * amount * float(factor):.10g} within {2 * length:,} steps, and so on without end")
@@ -310,24 +376,15 @@ def explain_chain(chain: Chain, letter: str) -> str:
 
 
 def explain_limits(near: Neighbourhood, letter: str, norm: int) -> str:
-    """Return the most that moves beyond δ, and arrivals, cost.
-
-    >>> import deltahist as dh
-    >>> near = dh.Neighbourhood(dh.Domain((0, 9), (9,)), 1, limits=[(3, 2), ("any", 4)])
-    >>> explain_limits(near, "ε", 1), explain_limits(near.with_sources("left"), "ρ", 2)
-    ('a move of up to 3 units costs at most 2 ε, any move at most 4 ε',
-     'a move of up to 3 units, or appearing within 3 units of the left end, costs at most 4 ρ; any move, or appearing
-     anywhere, at most 16 ρ')
-    """
+    """Return the most that moves beyond δ, and arrivals, cost."""
     parts: list[str] = []
     for distance, factor in list_limits(near, MOST_LIMITS):
         move, arrival = "any move", "or appearing anywhere"
         if distance is not None:
-            far = format_length(distance, near.domain.unit, 6)
-            move, arrival = f"a move of up to {far}", f"or appearing within {far} of {name_sources(near)}"
+            reach = format_length(distance, near.domain.unit, 6)
+            move, arrival = f"a move of up to {reach}", f"or appearing within {reach} of {name_sources(near)}"
         move += "" if near.fixed_membership else f", {arrival},"
-        verb = "" if parts else " costs"
-        parts.append(f"{move}{verb} at most {format_number(float(factor**norm), 6)} {letter}")
+        parts.append(f"{move}{'' if parts else ' costs'} at most {format_number(float(factor**norm), 6)} {letter}")
     number = len(near.profile)
     lead = f"as a function of the distance, in {number:,} steps: " if number > MOST_LIMITS else ""
     return lead + (", " if near.fixed_membership else "; ").join(parts)
@@ -337,76 +394,6 @@ def name_sources(near: Neighbourhood) -> str:
     """Return the name of the places at which people may appear or vanish."""
     names = {"boundary": "the domain's boundary", "left": "the left end", "right": "the right end"}
     return names[near.sources] if isinstance(near.sources, str) else "the source geometry"
-
-
-def _letter_of(step: Step) -> str:
-    return "ε" if step.budget.unit == "epsilon" else "ρ"
-
-
-def _point_to_folder(mechanism: BaseMechanism) -> list[str]:
-    if mechanism.step is None:
-        return []
-    return ["This is the cost of one step. The statement of the whole folder gives the cost of all steps together."]
-
-
-def _series_rows(series: Series) -> list[Row]:
-    step, letter = series.example.mechanism.step, series.mechanism.letter
-    each = f" of {series.clock.period}" if series.clock.period else ""
-    steps = [f"{series.last - series.first + 1:,}{each}, from {series.labels[0]} to {series.labels[-1]}"]
-    if missing := series.describe_missing():
-        named = ", ".join(missing[:MOST_STEPS]) + (", ..." if len(missing) > MOST_STEPS else "")
-        steps.append(f"{len(missing):,} without a release, which is not the same as empty: {named}")
-    least, most = (float(end(series.spent.values())) for end in (min, max))
-    amount = f"{letter} = {most:.6g}" if least == most else f"{letter} = {least:.6g} to {most:.6g}"
-    rows: list[Row] = [("In all", [explain_cost(series)]), ("Steps", steps), ("Spent in each", [amount])]
-    if step is not None:
-        longer = f"For data that differ in more steps, all releases together cost at most {explain_longer(step)}."
-        rows.append(("Window", [f"{explain_window(step).capitalize()}.", longer]))
-    payment = series.releases[max(series.releases)].payment
-    if payment is not None:
-        rows.append(("Account", [str(payment)]))
-    return rows
-
-
-def _explain_plainly(mechanism: BaseMechanism, facts: Facts) -> list[str]:
-    points, delta = facts["points_per_user"], format_length(facts["delta"], facts["unit"])
-    protected = "The guarantee covers one point at a time. A user with several points is less protected."
-    if points is not None:
-        kept = "their one kept point" if points == 1 else f"up to {points:,} kept points"
-        protected = f"The guarantee covers each user with {kept}."
-    steps = facts["series"]["together"]["releases"] if "series" in facts else None
-    guess = explain_guess(f"δ = {delta}", facts["protection"][0]["guess"], steps)
-    presence = "Only places are hidden. Who is in the data is assumed to be known."
-    if not mechanism.neighbourhood.fixed_membership:
-        sources = name_sources(mechanism.neighbourhood)
-        presence = f"For people within {delta} of {sources}, being in the data at all is hidden too."
-    return [protected, f"{guess} Protection fades over longer distances: see the table.", presence]
-
-
-def _promise_rows(mechanism: BaseMechanism, facts: Facts) -> list[Row]:
-    cells = " × ".join(format_number(c) for c in facts["delta_cells"])
-    lost = "one lattice step" if facts["lattice_steps_lost"] == 1 else "two lattice steps"
-    delta = f"{format_number(facts['delta'])} {facts['unit']} = {cells} cells"
-    raw = f"{facts['delta_guaranteed']:.10g} {facts['unit']}, {lost} less"
-    rows = [
-        ("Guarantee", [_explain_guarantee(facts)]),
-        ("Neighbours", [facts["neighbour_relation"]]),
-        ("δ", [delta, f"For raw coordinates the guarantee holds up to {raw}."]),
-        ("Unit of privacy", _explain_unit(mechanism)),
-    ]
-    if facts["limits"]:
-        rows.append(("Limits", [explain_limits(mechanism.neighbourhood, mechanism.letter, mechanism.norm)]))
-    if (step := mechanism.step) is not None:
-        within = "one step" if step.window == 1 else f"{step.window:,} consecutive steps"
-        lines = [
-            f"step {step.label} of a stream: {explain_window(step)}",
-            f"That is the guarantee of all releases together for data that differ within {within}.",
-            f"For data that differ in more steps they cost at most {explain_longer(step)}.",
-        ]
-        rows.append(("Stream", lines))
-    if mechanism.chain is not None:
-        rows.append(("Chain", [explain_chain(mechanism.chain, mechanism.letter)]))
-    return rows
 
 
 def _explain_relation(mechanism: BaseMechanism) -> str:
@@ -434,99 +421,28 @@ def _explain_guarantee(facts: Facts) -> str:
     )
 
 
-def _explain_unit(mechanism: BaseMechanism) -> list[str]:
-    most = mechanism.counting.contributions
-    if not mechanism.counting.user:
-        return ["one point"]
+def _explain_user(points: int, near: Neighbourhood) -> list[str]:
     lines = [
-        f"one user with at most {f'{most:,} points, which may all move at once' if most > 1 else '1 point'}",
+        f"one user with at most {f'{points:,} points, which may all move at once' if points > 1 else '1 point'}",
         "The guarantee covers the points that were kept. They were chosen without looking at places.",
     ]
-    if not mechanism.neighbourhood.fixed_membership:
-        lines.append(
-            "One record more or less can change which other records of the same user are kept, even far from any "
-            "source. This costs as much as appearing, vanishing or moving anywhere."
-        )
-    return lines
-
-
-def _publication_rows(mechanism: BaseMechanism, facts: Facts) -> list[Row]:
-    domain, counting = mechanism.domain, mechanism.counting
-    plural = "s" if facts["values"] > 1 else ""
-    numbers = f"{facts['values']:,} noisy whole number{plural} ({facts['mechanism']}), and nothing else"
-    rows = [("What is published", [numbers])]
-    if counting.replaces is not None:
-        lines = [f"the release with the SHA-256 {counting.replaces.digest}", f"Reason: {counting.replaces.reason}"]
-        rows.append(("Replaces", [*lines, "An attacker can compare the two releases, so their costs add up."]))
-    sides = " × ".join(format_number(c) for c in facts["cell_size"])
-    cells = f"{' × '.join(map(str, facts['cells']))} cells of {sides} {facts['unit']}"
-    bounds = ", ".join(format_number(b) for b in domain.bounds)
-    outside = "dropped" if "points outside" in counting.dropped else "counted in the nearest cell"
-    rows += [
-        ("Map", [cells] if domain.crs is None else [f"{cells}, {domain.crs}", describe_crs(domain)]),
-        ("Bounds", [f"{bounds}, extended to whole cells", f"Points outside are {outside}."]),
-    ]
-    if counting.projection is not None:
-        rows.append(("Projection", [f"one operation for all points: {counting.projection}"]))
-    return rows
-
-
-def _people_rows(mechanism: BaseMechanism, facts: Facts) -> list[Row]:
-    """Return the rows about the number of points and about the records that were left out."""
-    dropped = facts["dropped"]
-    if facts["total_public"]:
-        kept = " kept" if mechanism.counting.user else ""
-        total = "" if facts["total"] is None else f"{facts['total']:,}{kept}, "
-        number = f"{total}published exactly, because membership is fixed and the number reveals nothing"
-    elif facts["sources"] is None:
-        number = "not published, because rows were dropped, and how many may depend on a person"
-    else:
-        near = "" if UNPAID in dropped else " near the sources"
-        number = f"not published, because who takes part is protected{near}"
-    rows = [("Number of points", [number])]
-    if facts["where"] is not None:
-        nor = ", nor is the number of rows that meet it" if facts["total_public"] else ""
-        protected = f"Places are protected. What the condition asks for is not{nor}."
-        rows.append(("Rows", [f"only rows where {facts['where']}", protected]))
-    if mechanism.counting.user:
-        rows.append(("Users", [f"Of each user, at most {mechanism.counting.contributions:,} rows were kept."]))
-    if "bad rows" in dropped:
-        lines = ["Rows without usable coordinates, user or time were dropped. Neighbours have the same unusable rows."]
-        rows.append(("Dropped rows", lines))
-    if "points outside" in dropped:
-        rows.append(("Dropped points", ["Points outside the bounds were dropped, so the boundary is a source."]))
-    if UNPAID in dropped:
-        lines = ["Each person's budget paid for their records. Records of people who could not pay were left out."]
-        rows.append(("Budgets", lines))
-    return rows
+    record = (
+        "One record more or less can change which other records of the same user are kept, even far from any source. "
+        "This costs as much as appearing, vanishing or moving anywhere."
+    )
+    return lines if near.fixed_membership else [*lines, record]
 
 
 def _explain_noise(noise: list[Facts]) -> list[str]:
-    first = noise[0]
+    first, most = noise[0], 12
     if first["std"] is None:
         return [first["law"]]
     law = f"{first['law']}, exact on the integers, standard deviation per number"
     if len(noise) == 1:
         unit = f" {first['unit']}" if "unit" in first else ""
         return [f"{law} {first['std']:.4g}{unit}"]
-    lines = [f"{law}:", *(f"{each['std']:.4g} for {each['rows']}" for each in noise[:MOST_GROUPS])]
-    if len(noise) > MOST_GROUPS:
-        lines.append(f"... and {len(noise) - MOST_GROUPS} more groups of rows")
-    return lines
-
-
-def _explain_use(mechanism: BaseMechanism, facts: Facts) -> list[str]:
-    lines = [
-        "Nothing computed from these figures weakens the guarantee. Cite: "
-        f"{facts['promise']}, published with deltahist."
-    ]
-    lines += _point_to_folder(mechanism)
-    if facts["determines_cells"] is not None and "unit" not in facts["noise"][0]:  # counts, not coordinates
-        lines.append(
-            "Quote every figure with its standard error. Do not add standard errors: query the sum. Single cells can "
-            "be mostly noise. Larger areas are known better."
-        )
-    return lines
+    lines = [f"{law}:", *(f"{each['std']:.4g} for {each['rows']}" for each in noise[:most])]
+    return lines if len(noise) <= most else [*lines, f"... and {len(noise) - most} more groups of rows"]
 
 
 def _explain_no_account(mechanism: BaseMechanism) -> str:

@@ -259,19 +259,6 @@ def test_a_map_across_180_degrees_is_drawn_and_asked_across_them(visit, folder):
     expect(page.locator("path.asked")).to_be_in_viewport()
 
 
-def test_a_link_shows_the_same_to_whoever_opens_it(visit):
-    page = visit("release=later")
-    drag(page)
-    page.locator("#level").select_option("0.9")
-    expect(page.locator("#answer strong + span")).to_contain_text("90 % confidence")
-    told = page.locator("#answer").inner_text()
-    again = visit(page.evaluate("() => location.hash.slice(1)"))
-    expect(again.locator("#answer strong")).to_contain_text("points")
-    assert again.locator("#release").input_value() == "later"
-    assert again.locator("#answer").inner_text() == told
-    assert again.locator("#level").input_value() == "0.9"
-
-
 def test_two_releases_are_compared_with_the_error_of_both(visit, folder):
     page = visit(f"release=city&box={BOX}")
     names = ["nothing", "later", "twin", *(f"2010-05-0{day}" for day in (1, 2, 3))]  # those of the same cells
@@ -288,14 +275,6 @@ def test_two_releases_are_compared_with_the_error_of_both(visit, folder):
     assert difference["std_error"] > max(own["std_error"], other["std_error"])
     expect(page.locator("#legend")).to_contain_text("later minus city")
     expect(page.locator("[data-shows='city later']")).to_have_count(1)
-
-
-def test_a_difference_that_is_refused_leaves_no_map_or_legend(browser, address):
-    page = browser.new_page()  # the console tells of refusals
-    page.goto(f"{address}/#release=city&compare=twin")
-    expect(page.locator("#trouble")).to_contain_text("share data and noise")
-    expect(page.locator("#legend li, .leaflet-density-pane canvas")).to_have_count(0)
-    page.close()
 
 
 def test_a_slider_goes_through_the_steps_of_a_stream(visit, folder):
@@ -338,27 +317,6 @@ def test_a_part_of_a_line_is_typed(visit, folder):
     page.go_back()
     expect(page.locator("#legend:visible")).to_contain_text("points per km²")
     assert page.locator("#release").input_value() == "city"
-
-
-def test_a_plane_without_a_crs_has_a_map_too(visit, folder):
-    page = visit("release=plane")
-    drag(page)
-    expect(page.locator("#answer strong")).to_contain_text("points")
-    (feature,) = json.loads(download(page))["features"]
-    ring = np.array(feature["geometry"]["coordinates"][0])
-    release = dh.load(folder / "plane.parquet")
-    expected = dh.answer(release, [[*ring.min(axis=0), *ring.max(axis=0)]], nonnegative=True).iloc[0]
-    assert feature["properties"]["estimate"] == expected["estimate"]
-    # Another release takes its place: the next answer is told apart, and the map is drawn anew.
-    near = dh.Neighbourhood(release.domain, delta=1)
-    dh.publish(np.full((8, 8), 9), near, epsilon=1).save(folder / "plane.parquet")
-    digest, place = dh.load(folder / "plane.parquet").digest, page.url.partition("#")[0] + "releases/plane"
-    while page.request.get(place).json()["digest"] != digest:
-        page.wait_for_timeout(100)
-    page.locator("#level").select_option("0.9")
-    expect(page.locator("#trouble")).to_contain_text("was replaced meanwhile")
-    page.locator("#level").select_option("0.99")
-    expect(page.locator("#answer strong")).to_contain_text("points")
 
 
 def test_a_telephone_has_the_panel_below_the_map_and_draws_by_touch(visit):

@@ -16,37 +16,6 @@ def drawn(line, distance):
     return y[np.searchsorted(x, distance - 1e-9)]
 
 
-@pytest.mark.parametrize("budget", [{"epsilon": 1}, {"rho": 0.1}])
-def test_a_curve_has_units(make, budget):
-    ax = plot_protection(make(np.ones((20, 20), dtype=np.int64), budget=budget))
-    assert "δ = 0.5 km" in [text.get_text() for text in ax.get_legend().get_texts()]
-    assert ax.get_xlabel() == "distance r (km)"
-    assert ax.get_ylabel().startswith("ε" if "epsilon" in budget else "ρ")
-
-
-@pytest.mark.parametrize(
-    ("limits", "budget", "words", "height"),
-    [
-        ([("any", 4)], {"epsilon": 0.5}, "any move: 4 ε = 2", 2),
-        ([("any", 1)], {"epsilon": 0.5}, "any move: 1 ε = 0.5", 0.5),  # the last level is the first
-        ([("3km", 2), ("any", 4)], {"rho": 0.1}, "any move: 16 ρ = 1.6", 1.6),
-        ((), {"epsilon": 0.5}, "any move: 15 ε = 7.5", 7.5),  # ⌈7.07 km / 500 m⌉, on a logarithmic axis
-    ],
-)
-def test_any_move_is_marked_at_its_height(limits, budget, words, height):
-    domain = dh.Domain((580_000, 4_500_000, 585_000, 4_505_000), (20, 20), "EPSG:32618")
-    near = dh.Neighbourhood(domain, 499, limits=limits)
-    mechanism = dh.Mechanism(near, dh.strategies.Hierarchical(domain, 2), dh.Budget(**budget))
-    ax = plot_protection(SimpleNamespace(mechanism=mechanism))
-    marked = {text.get_text(): text.xy for text in ax.texts}
-    assert marked[words] == pytest.approx((near.diameter / 1000, height))
-    exact = float(mechanism.any_move)
-    written = [place[1] for text, place in marked.items() if text.startswith("any move, exactly: ")]
-    assert written == ([pytest.approx(exact)] if exact < height else [])
-    dots = {height} if exact >= height else {exact, height}
-    assert sorted(set(ax.lines[-1].get_ydata())) == pytest.approx(sorted(dots))
-
-
 def mechanisms():
     """Mechanisms of every kind, on cells as long as δ, shorter, longer, and of no simple ratio to it."""
     budgets = [dh.Budget(epsilon=0.5), dh.Budget(rho=0.1)]

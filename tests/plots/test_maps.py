@@ -8,14 +8,12 @@ import numpy as np
 import pyproj
 import pytest
 import shapely
-from matplotlib_scalebar.scalebar import ScaleBar
 
 import deltahist as dh
 from deltahist.errors import InputError
 from deltahist.plots import plot_map, plot_regions
-from deltahist.plots.ground import block_areas, new_figure
+from deltahist.plots.ground import new_figure
 from deltahist.plots.maps import draw_intervals, draw_map, draw_regions, merge_cells, values_of
-from deltahist.sample import sample_points
 
 # --- cells --------------------------------------------------------------------------------------------------
 
@@ -50,18 +48,6 @@ def test_a_map_says_which_estimates_it_shows(town):
     assert "standard error of 2.8" in notes_of(town)
 
 
-def test_a_speck_of_noise_is_pale_and_an_even_map_is_not_dark(make):
-    """Nearly all of the scale is left to what stands out, however large that is."""
-    counts = np.zeros((40, 32), dtype=np.int64)
-    counts[8:16, 16:24] = 60
-    release = make(counts, rng=np.random.default_rng(1))
-    picture = plot_map(release, per="cell", nonnegative=True).images[0]
-    assert picture.norm(2.8) < 0.15  # one standard error
-    assert picture.norm(60) > 0.8
-    single = plot_map(make(np.full((1, 1), 40))).images[0]  # nothing to compare it with
-    assert 0.3 < single.norm(single.get_array().max()) < 0.95
-
-
 def test_the_largest_values_are_beyond_the_scale(town):
     labels = [label.get_text() for label in plot_map(town).figure.axes[1].get_xticklabels()]
     assert labels[0] == "0"
@@ -75,23 +61,6 @@ def test_a_map_in_which_nothing_stands_out_says_so(make):
         assert not plot_map(release, nonnegative=asked).images
         assert "Nothing stands out" in notes_of(release, nonnegative=asked)
         assert "even −" not in notes_of(release, nonnegative=asked)
-
-
-def test_points_from_outside_are_mentioned_where_they_are_counted(make, town):
-    assert "points from outside" in notes_of(town)
-    dropped = make(np.ones((8, 8), dtype=np.int64), sources="boundary", dropped=["points outside"])
-    assert "points from outside" not in notes_of(dropped)
-
-
-def test_a_plane_has_its_own_units_and_no_scale_bar(make, town):
-    ax = plot_map(make(np.ones((4, 4), dtype=np.int64), crs=None))
-    assert ax.get_xlabel() == "x (units)"
-    assert (*ax.get_xlim(), *ax.get_ylim()) == (0, 4, 0, 4)
-    assert not [child for child in ax.get_children() if isinstance(child, ScaleBar)]
-    (bar,) = (child for child in plot_map(town).get_children() if isinstance(child, ScaleBar))
-    assert bar.dx == pytest.approx(1, rel=2e-3)  # metres on the ground of one on the map
-    with pytest.raises(InputError):
-        plot_map(town, per="region")
 
 
 @pytest.mark.parametrize("town_of", ["cells", "hierarchy"])
@@ -141,32 +110,6 @@ def test_no_more_than_one_map_in_twenty_shows_points_where_there_are_none():
     assert false <= MOST
 
 
-def test_hot_spots_of_the_sample_city_show():
-    points = sample_points()
-    domain = dh.Domain.from_cell((578_000, 4_501_000, 593_000, 4_518_000), "500m", "EPSG:32618")
-    counts = dh.count(points, domain, x="lon", y="lat", crs="EPSG:4326")
-    release = dh.publish(counts, dh.Neighbourhood(domain, 500), epsilon=1, rng=np.random.default_rng(1))
-    shown, standing = merge_cells(release)
-    hottest = np.argsort(-counts.array, axis=None)[:10]
-    assert standing.ravel()[hottest].all()
-    assert np.allclose(shown.ravel()[hottest], counts.array.ravel()[hottest], atol=60)
-
-
-@pytest.mark.parametrize("asked", [None, True])
-def test_one_dimension_is_drawn_as_steps_with_a_band(asked):
-    domain, positive = dh.Domain((0, 50), (50,)), asked is True
-    counts = np.where(np.arange(50) == 30, 90, 0)
-    release = dh.publish(counts, dh.Neighbourhood(domain, delta=5), "identity", 0.5, rng=np.random.default_rng(1))
-    ax = plot_map(release, nonnegative=asked)
-    band, line = ax.patches
-    cells, errors = release.estimates(nonnegative=positive)
-    assert np.array_equal(line.get_data().values, cells)
-    assert np.array_equal(band.get_data().values, cells + errors)
-    assert np.array_equal(band.get_data().baseline, np.maximum(cells - errors, 0) if positive else cells - errors)
-    assert (cells < 0).any() != positive
-    assert "The first and the last cell also hold points from outside" in notes_of(release)
-
-
 def test_context_is_projected_and_clipped(town):
     road = shapely.LineString([(570_000, 4_504_000), (600_000, 4_504_000)])
     park, tree = shapely.box(584_000, 4_502_000, 585_000, 4_503_000), shapely.Point(583_000, 4_501_000)
@@ -179,18 +122,6 @@ def test_context_is_projected_and_clipped(town):
         assert (*ax.get_xlim(), *ax.get_ylim()) == (580_000, 590_000, 4_500_000, 4_508_000)
     with pytest.raises(InputError, match="another CRS"):
         plot_map(town, context=[gpd.GeoSeries([shapely.box(0, 0, 10, 10)], crs=32618)])
-
-
-def test_cells_that_are_alike_on_a_map_are_not_on_the_ground():
-    """On a Mercator map from the equator to 60° north areas shrink to a quarter; together they are the zone's."""
-    x, y = pyproj.Transformer.from_crs(4326, 3857, always_xy=True).transform(10.0, 60.0)
-    domain = dh.Domain((0, 0, x, y), (10, 100), "EPSG:3857")
-    areas = block_areas(domain, [np.arange(n + 1) for n in domain.shape])
-    assert areas.shape == domain.shape
-    assert areas[0, -1] / areas[0, 0] == pytest.approx(0.25, rel=0.05)
-    zone = shapely.segmentize(shapely.box(0, 0, 10, 60), 0.05)
-    whole, _ = pyproj.Geod(ellps="WGS84").geometry_area_perimeter(zone)
-    assert areas.sum() == pytest.approx(abs(whole) / 1e6, rel=2e-3)
 
 
 # --- regions ------------------------------------------------------------------------------------------------
@@ -239,12 +170,6 @@ def test_values_are_points_per_square_kilometre(city):
     assert counts.unit == "points per region"
 
 
-def test_regions_say_which_estimates_they_show(city):
-    assert "unbiased" in plot_regions(city, dh.answer(city, zones_of(city))).get_title(loc="left")
-    found = dh.answer(city, zones_of(city), nonnegative=True)
-    assert city.estimator(True) in plot_regions(city, found).get_title(loc="left")
-
-
 def test_areas_are_those_of_the_ground():
     """On a Mercator map at 60° north every length is twice as long as on the ground."""
     _, y = pyproj.Transformer.from_crs(4326, 3857, always_xy=True).transform(0.0, 60.0)
@@ -280,36 +205,6 @@ def test_one_of_many_regions_must_stand_out_from_more_noise(city):
     assert values_of(city, answers.iloc[7:8]).doubtful.tolist() == [False]
 
 
-def test_values_are_written_on_the_regions(city):
-    ax = plot_regions(city, made_up(city, [5_000, 640, 20], [100, 64, 30]))
-    written = {text.get_text().split("\n")[0]: text for text in ax.texts}
-    assert written["west"].get_text() == "west\n312"
-    assert written["east"].get_text() == "east\nup to 2.7"
-    assert not any(text.get_parse_math() for text in ax.texts)  # $ is a sign and no formula
-
-
-def test_names_are_cut_in_the_middle_and_regions_without_one_are_numbered(city):
-    answers = dh.answer(city, zones_of(city, names=("a name that is far too long of the west", "$5 or $6", None)))
-    names = values_of(city, answers).names
-    assert names == ("a name that is far …the west", "$5 or $6", "region 3")
-
-
-def test_the_frame_is_filled_by_what_is_asked(city):
-    west, south, *_ = city.domain.bounds  # 40 × 32 cells of 250 m
-
-    def frame_of(*boxes):
-        shapes = shapely.box(*(np.array(boxes).T * 250 + np.array([[west], [south], [west], [south]])))
-        zones = gpd.GeoDataFrame(geometry=shapes, crs=city.domain.crs)
-        bounds = values_of(city, dh.answer(city, zones)).bounds
-        return ((np.array(bounds) - [west, south, west, south]) / 250).tolist()
-
-    assert frame_of((0, 0, 6, 8), (6, 2, 10, 10)) == pytest.approx([0, 0, 10.4, 10.4])
-    assert frame_of((0, 0, 40, 32)) == [0, 0, 40, 32]
-    low, bottom, high, top = frame_of((10, 2, 11, 30))
-    assert (bottom, top) == pytest.approx((0.88, 31.12))
-    assert high - low == pytest.approx(14 + 2.24)  # not too narrow
-
-
 def test_a_region_across_the_seam_of_longitudes_is_drawn_whole():
     seam = 3_339_585  # 180° from 150° E, about which the projection turns
     domain = dh.Domain((seam - 200_000, -2_100_000, seam + 200_000, -1_800_000), (40, 30), "EPSG:3832")
@@ -318,12 +213,6 @@ def test_a_region_across_the_seam_of_longitudes_is_drawn_whole():
     ax = plot_regions(release, dh.answer(release, gpd.GeoDataFrame(geometry=[island], crs=4326)))
     assert np.ptp(ax.get_xlim()) < 80_000  # 56 km, and the margin
     assert ax.get_xlim()[0] < seam - 33_000 < seam + 22_000 < ax.get_xlim()[1]
-
-
-def test_a_map_in_which_no_region_stands_out_has_no_colours(city):
-    ax, _ = regions_of(city, made_up(city, [10, 20, 30], [50, 50, 50]))
-    assert len(ax.figure.axes) == 1  # no bar
-    assert len(np.unique(ax.collections[0].get_facecolor(), axis=0)) == 1
 
 
 def test_rows_are_the_largest_first_and_hollow_if_in_doubt(city):
@@ -337,17 +226,6 @@ def test_rows_are_the_largest_first_and_hollow_if_in_doubt(city):
     assert ends[0] == pytest.approx([5_000 - 196, 5_000 + 196])
     assert ends[2] == pytest.approx([0, 20 + 1.96 * 30])  # nothing is less than nothing
     assert ax.get_xlabel() == "points per region, with 90% intervals"
-
-
-def test_forty_rows_at_most(make):
-    release = make(np.full((52, 4), 50), rng=np.random.default_rng(1))
-    west, south, _, north = release.domain.bounds
-    edges = west + 250.0 * np.arange(52)
-    zones = gpd.GeoDataFrame(geometry=shapely.box(edges, south, edges + 250, north), crs=release.domain.crs)
-    ax, notes = regions_of(release, answers := dh.answer(release, zones))
-    draw_intervals(values_of(release, answers), ax, 0.95)
-    assert len(ax.get_yticks()) == 40
-    assert "40 largest of 52 regions" in notes
 
 
 def test_answers_must_be_of_a_frame_on_the_map(city):

@@ -1,6 +1,5 @@
 """Files of pictures: written whole, marked, with what was promised, and nothing is drawn over something else."""
 
-import dataclasses
 import itertools
 import re
 import shutil
@@ -19,10 +18,6 @@ from matplotlib.figure import Figure
 import deltahist as dh
 from deltahist.errors import InputError
 from deltahist.plots import check_picture, save_picture
-
-
-def texts_of(figure):
-    return [t.get_text() for t in figure.findobj(lambda o: hasattr(o, "get_text")) if t.get_text()]
 
 
 def test_pictures_are_written_whole(town, tmp_path):
@@ -56,16 +51,6 @@ def test_drawings_for_print_can_be_opened(town, tmp_path, kind):
         page = matplotlib.image.imread(tmp_path / "page.png")
         assert [2 * n for n in page.shape[1::-1]] == pytest.approx(size, abs=2)
         assert 0.01 < (page.mean(axis=2) < 0.9).mean() < 0.9
-
-
-@pytest.mark.parametrize("publishable", [True, False])
-def test_seeded_releases_are_marked(town, tmp_path, monkeypatch, publishable):
-    seen = []
-    monkeypatch.setattr(Figure, "savefig", lambda self, *_, **how: seen.extend(texts_of(self)))
-    save_picture(dataclasses.replace(town, publishable=publishable), tmp_path / "map.svg", "curve")
-    assert ("NOT FOR PUBLICATION" in seen) != publishable
-    (source,) = (text for text in seen if "with noise for privacy" in text)
-    assert "ε = 1 for each point moving up to 500 m; cells of 250.1 × 250.1 m" in " ".join(source.split())
 
 
 def zones_of(release, number, within=None):
@@ -138,26 +123,3 @@ def drawn_texts(figure):
 def test_other_pictures_are_refused(path, only):
     with pytest.raises(InputError):
         check_picture(path, only)
-
-
-def test_titles_are_what_is_drawn(town, tmp_path, monkeypatch):
-    headings = []
-    monkeypatch.setattr(Figure, "savefig", lambda self, *a, **k: headings.append(self.get_suptitle()))
-    answers = dh.answer(town, zones_of(town, 4))
-    for look in ({}, {"answers": answers}, {"answers": answers, "per": "region"}, {"title": r"Costs $\foo$ in May"}):
-        save_picture(town, tmp_path / "map.png", **look)
-    save_picture(town, tmp_path / "map.png", "map", title="long " * 400)
-    assert len(headings.pop().split("\n")) == 2
-    save_picture(town, tmp_path / "map.png", "curve")
-    assert headings == [
-        "Published map",
-        "Published points per km², 4 regions",
-        "Published points per region, 4 regions",
-        r"Costs $\foo$ in May",
-        "Protection by distance",
-    ]
-    with pytest.raises(InputError):
-        save_picture(town, tmp_path / "map.png", "curve", answers=answers)
-    monkeypatch.undo()
-    save_picture(town, tmp_path / "map.png", "map", title=r"Costs $\foo$ in May")  # a text and no formula
-    assert (tmp_path / "map.png").stat().st_size > 1000

@@ -1,7 +1,5 @@
 """Pictures of a series: periods, gaps, lines with bands."""
 
-import itertools
-
 import geopandas as gpd
 import numpy as np
 import pytest
@@ -13,6 +11,7 @@ from deltahist.preprocessing import Clock
 
 DOMAIN = dh.Domain((0, 0, 8, 6), (8, 6))
 NEAR = dh.Neighbourhood(DOMAIN, 1, "boundary")
+
 pytestmark = pytest.mark.filterwarnings("ignore:1 of 3 regions are clipped")
 
 #: Two regions, the smaller one first, and one beyond the map.
@@ -49,23 +48,6 @@ def ask(part):
     return dh.answer(part, ZONES)
 
 
-@pytest.mark.parametrize(
-    ("steps", "every", "start", "number", "kind"),
-    [
-        (range(0, 80, 3), "1d", "2010-05-31", 12, "week"),
-        (range(0, 30 * 24, 25), "1h", "2010-05-01", 30, "day"),
-        (range(0, 500, 9), "1d", "2010-01-01", 17, "month"),
-        (range(0, 90, 4), None, "7", 45, "2 steps"),
-    ],
-)
-def test_many_steps_are_drawn_as_longer_periods(steps, every, start, number, kind):
-    few = dh.Neighbourhood(dh.Domain((0, 0, 8, 6), (2, 2)), 4)
-    figure = draw_lines(series(list(steps), every, start, few), ask)
-    assert len(panels(figure)[0].patches[1].get_data()[0]) == number
-    assert f"in regions by {kind}" in figure.get_suptitle()
-    assert f"the mean of the steps of a {kind}" in " ".join(figure.get_supxlabel().split())
-
-
 def test_lines_have_bands_gaps_and_the_largest_region_first(monkeypatch):
     city = series([0, 1, 3])
     figure = draw_lines(city, ask)
@@ -88,23 +70,6 @@ def test_long_lines_are_means_with_the_error_of_all_their_steps():
     _, line = panels(figure)[0].patches
     week = dh.answer(city.between("2010-05-03", "2010-05-09").per_step(), ZONES)
     assert line.get_data()[0][1] == pytest.approx(week["estimate"].iloc[1])
-
-
-@pytest.mark.parametrize("number", [1, 9, 70])
-def test_no_text_is_cut_off_or_drawn_over_another(number):
-    figure = draw_lines(series(list(range(number)), near=dh.Neighbourhood(DOMAIN, 1)), ask)
-    figure.canvas.draw()
-    width, height = figure.canvas.get_width_height()
-    boxes = []
-    for text in filter(lambda text: text.get_text(), texts(figure)):
-        box = text.get_window_extent()
-        assert min(box.x0, box.y0) >= -1, text
-        assert box.x1 <= width + 1, text
-        assert box.y1 <= height + 1, text
-        boxes.append((text.get_text(), box))
-    for (text, box), (other, second) in itertools.combinations(boxes, 2):
-        if text != other:  # ticks of shared axes
-            assert not box.shrunk(0.9, 0.6).overlaps(second.shrunk(0.9, 0.6)), (text, other)
 
 
 def test_what_is_seeded_is_marked():

@@ -23,8 +23,8 @@ import deltahist as dh
 from deltahist.preprocessing import Clock, Preprocessing
 from deltahist.publishers import publication
 from deltahist.publishers.stream import Stream
+from deltahist.releases.base import cells_frame
 from deltahist.releases.sums import ReleaseDifference, Summed
-from deltahist.releases.tables import cells_frame
 from deltahist.strategies import CutAugmented, Flow, Hierarchical, ShiftedGrids, strategies
 
 LINE, SQUARE = dh.Domain((0, 16), (16,)), dh.Domain((0, 0, 6, 6), (6, 6))

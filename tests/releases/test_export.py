@@ -2,8 +2,6 @@
 
 import io
 import json
-import resource
-import sys
 import warnings
 
 import geopandas as gpd
@@ -34,25 +32,9 @@ def make(strategy=dh.strategies.Identity, crs="EPSG:32618", sources=None, shape=
     return dh.publish(counts, near, strategy(domain, **parameters), epsilon=1)
 
 
-def one_dimension():
-    domain = dh.Domain((0, 10), (10,))
-    return dh.publish(np.arange(10), dh.Neighbourhood(domain, 1), dh.strategies.Cumulative(domain), epsilon=1)
-
-
 @pytest.fixture(scope="module")
 def release():
     return make()
-
-
-def test_the_frame_has_each_cell_in_its_place(release):
-    frame = release.to_pandas()
-    assert len(frame) == release.domain.size
-    cells = release.cells()
-    for row in frame.itertuples():
-        assert row.estimate == cells[row.column, row.row]
-        assert row.west < row.x < row.east
-        assert row.south < row.y < row.north
-        assert release.domain.locate([[row.x, row.y]]).tolist() == [[row.column, row.row]]
 
 
 @pytest.mark.parametrize(
@@ -96,13 +78,6 @@ def test_geojson_is_in_longitude_and_latitude(release, tmp_path):
     assert np.abs(frame["std_error"] - release.estimates()[1].ravel()).max() <= 0.0005
 
 
-@pytest.mark.parametrize("form", ["geojson", "parquet", "gpkg"])
-def test_a_plane_without_crs_keeps_its_coordinates(tmp_path, form):
-    export(make(crs=None), tmp_path / f"cells.{form}")
-    read = gpd.read_parquet if form == "parquet" else gpd.read_file
-    assert read(tmp_path / f"cells.{form}").total_bounds.tolist() == [0, 0, *SHAPE]
-
-
 @pytest.mark.filterwarnings("ignore::PendingDeprecationWarning")  # of rasterio, when it reads
 def test_geotiff_has_north_up_two_named_bands_and_tags(release, tmp_path):
     export(release, tmp_path / "cells.tif")
@@ -117,46 +92,9 @@ def test_geotiff_has_north_up_two_named_bands_and_tags(release, tmp_path):
     assert sampled.T.tolist() == [cells.ravel().tolist() for cells in expected]
 
 
-@pytest.mark.parametrize("made", [make, one_dimension])
-def test_csv_has_the_columns_of_the_frame(tmp_path, made):
-    release = made()
-    export(release, tmp_path / "cells.csv")
-    whole, frame = release.to_pandas(), pd.read_csv(tmp_path / "cells.csv")
-    assert frame.pop("stands_out").dtype == bool
-    assert set(frame.pop("estimator")) == {"unbiased"}
-    # Whole figures are written without a point, and so read as integers.
-    pd.testing.assert_frame_equal(frame, whole, rtol=0, atol=whole["std_error"].min() / 20, check_dtype=False)
-
-
-@pytest.mark.parametrize("form", ["parquet", "geojson", "gpkg", "tif"])
-def test_one_dimension_has_no_geometry(tmp_path, form):
-    with pytest.raises(InputError):
-        export(one_dimension(), tmp_path / f"cells.{form}")
-    assert not list(tmp_path.iterdir())
-
-
 def test_an_unknown_form_is_refused():
     with pytest.raises(InputError, match=r"\.geojson"):
         check_form("cells.shp")
-
-
-def test_geotiff_without_rasterio_names_the_extra(monkeypatch, release, tmp_path):
-    monkeypatch.setitem(sys.modules, "rasterio", None)
-    with pytest.raises(InputError, match=r"deltahist\[geotiff\]"):
-        export(release, tmp_path / "cells.tif")
-
-
-@pytest.mark.parametrize("ending", ["csv", "geojson", "gpkg", "parquet", "tif"])
-def test_of_a_full_disk_nothing_is_left(tmp_path, ending):
-    release = make(shape=(40, 40))
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (4000, before[1]))
-    try:
-        with pytest.raises(InputError):
-            export(release, tmp_path / f"cells.{ending}")
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
-    assert not list(tmp_path.iterdir())
 
 
 # --- descriptions
@@ -191,16 +129,6 @@ def test_a_file_says_what_it_holds(tmp_path, form, asked):
         assert pq.read_schema(path).field("estimate").metadata[b"unit"] == b"points"
         with pytest.raises(dh.DamagedFile):
             dh.load(path)
-
-
-@pytest.mark.parametrize(("weak", "verdict"), [(True, "only if"), (False, "no")])
-def test_files_say_what_may_not_be_published(tmp_path, weak, verdict):
-    near = dh.Neighbourhood(dh.Domain((0, 0, 4, 4), (4, 4)), 1)
-    how = {"weak_protection_accepted": True} if weak else {"rng": np.random.default_rng(1)}
-    release = dh.publish(np.ones((4, 4), int), near, "identity", epsilon=50 if weak else 1, **how)
-    for form in ("gpkg", "parquet", "geojson"):
-        export(release, path := tmp_path / f"cells.{form}")
-        assert described(path)["may_be_published"].startswith(verdict)
 
 
 def test_rows_that_stand_out_are_marked(tmp_path):
@@ -251,12 +179,6 @@ def test_blocks_have_the_errors_of_their_sums(tmp_path, form, asked):
             assert np.abs(found[name] - expected[name]).max() <= rounding
         if form in ("parquet", "gpkg"):
             assert found.geometry.bounds.to_numpy().tolist() == corners.tolist()
-
-
-def test_blocks_of_a_line(tmp_path):
-    export(one_dimension(), tmp_path / "a.csv", blocks=[4])
-    found = read_blocks(tmp_path / "a.csv", 4)
-    assert found[["column", "low", "high", "cells"]].to_numpy().tolist() == [[0, 0, 4, 4], [4, 4, 8, 4], [8, 8, 10, 2]]
 
 
 @pytest.mark.parametrize(("name", "blocks"), [("a.tif", [2]), ("a.csv", [7]), ("a.csv", [1])])
@@ -316,22 +238,6 @@ def test_rows_shapes_and_columns_come_back(form, crs, tmp_path):
     assert found["code"].isna().tolist() == [False, True]
     assert found["note"].isna().tolist() == [True, False]
     assert found["when"][0] == pd.Timestamp("2020-01-02")
-
-
-def test_texts_have_no_shapes_and_whole_numbers_stay_whole():
-    rows = pd.read_csv(io.BytesIO(encode_table(messy(), "csv", CITY)), dtype=str)
-    assert list(rows.columns) == [c for c in messy().columns if c != "geometry"]
-    assert rows["code"][0] == "7"
-    assert rows.loc[1, ["code", "open", "estimate"]].isna().all()
-    assert json.loads(rows["tags"][0]) == ["u", "v"]
-    first, second = json.loads(encode_table(messy(), "json", CITY))["answers"]
-    assert (first["code"], first["open"], first["note"]) == (7, True, None)
-    assert (second["code"], second["open"], second["estimate"], second["when"]) == (None, None, None, None)
-
-
-def test_a_table_without_shapes():
-    frame = pd.DataFrame({"q": [0.5], "value": [3.0]})
-    pd.testing.assert_frame_equal(pd.read_parquet(io.BytesIO(encode_table(frame, "parquet", PLANE))), frame)
 
 
 def test_a_shape_without_a_place_on_the_map_is_left_out():

@@ -1,12 +1,7 @@
 """What anybody does with a release in Python: open, look, turn into frames, ask."""
 
-import io
-
-import geopandas as gpd
 import numpy as np
-import pandas as pd
 import pytest
-import shapely
 
 import deltahist as dh
 
@@ -76,69 +71,6 @@ def test_xarray_is_right_side_up():
     assert SORTED.to_xarray()["estimate"].dims == ("x",)
 
 
-def test_plots(tmp_path):
-    assert dh.plots.plot_map(RELEASE).get_xlabel().startswith("easting")
-    zones = gpd.GeoDataFrame({"name": ["a", "b"]}, geometry=shapely.box(*BOXES.T), crs=CRS)
-    assert len(dh.plots.plot_regions(RELEASE, dh.answer(RELEASE, zones)).collections[0].get_paths()) == 2
-    figure = dh.plots.plot_map(SORTED).figure
-    figure.savefig(file := io.BytesIO(), format="png")
-    assert file.getvalue().startswith(b"\x89PNG")
-
-
-BOXES = np.array([[583_000, 4_505_000, 584_000, 4_506_000], [584_000, 4_505_000, 587_000, 4_508_000.0]])
-
-
-def test_questions_may_be_asked_in_many_ways():
-    expected = dh.answer(RELEASE, dh.workloads.boxes(BOXES))
-    pd.testing.assert_frame_equal(dh.answer(RELEASE, BOXES), expected)
-    pd.testing.assert_frame_equal(dh.answer(RELEASE, BOXES.tolist()), expected)
-    shapes = shapely.box(*BOXES.T)
-    for asked in (list(shapes), shapes, gpd.GeoSeries(shapes), dh.workloads.regions(shapes)):
-        assert np.allclose(dh.answer(RELEASE, asked)["estimate"], expected["estimate"])
-    assert np.allclose(dh.answer(RELEASE, shapes[0])["estimate"], expected["estimate"][:1])
-    assert len(dh.answer(SORTED, [[0, 10], [10, 40]])) == 2
-    assert len(dh.answer(SORTED, [0, 10])) == 1
-
-
-def test_a_frame_keeps_its_columns_and_its_crs():
-    zones = gpd.GeoDataFrame({"zone": ["a", "b"], "low": [1, 2]}, geometry=shapely.box(*BOXES.T), crs=CRS, index=[7, 3])
-    with pytest.warns(dh.DeltaHistWarning, match="low to low_region"):
-        found = dh.answer(RELEASE, zones)
-    assert isinstance(found, gpd.GeoDataFrame)
-    assert found["zone"].tolist() == ["a", "b"]
-    assert found["low_region"].tolist() == [1, 2]
-    assert found.index.tolist() == [7, 3]
-    assert {"estimate", "std_error", "low", "high"} <= set(found.columns)
-    zones = zones.drop(columns="low")
-    degrees = dh.answer(RELEASE, zones.to_crs("EPSG:4326"))
-    assert degrees.crs == "EPSG:4326"
-    assert np.allclose(degrees["estimate"], found["estimate"], rtol=1e-3, atol=0.01)
-    plane = dh.publish(np.ones((4, 4), dtype=int), dh.Neighbourhood(dh.Domain((0, 0, 4, 4), (4, 4)), 1), epsilon=1)
-    with pytest.raises(dh.InputError, match="a plane without a CRS"):
-        dh.answer(plane, zones)
-
-
-@pytest.mark.parametrize("asked", ["everything", 7, [], None, pd.DataFrame({"west": [0]})])
-def test_what_is_no_question(asked):
-    with pytest.raises(dh.InputError, match="it must be a workload"):
-        dh.answer(RELEASE, asked)
-
-
 def test_a_quantile_answers_no_counts():
     with pytest.raises(dh.InputError, match="it answers no counts"):
         dh.answer(MEDIAN, [[0, 1]])
-
-
-def test_strategies_by_name():
-    assert dh.publish(COUNTS, NEAR, "hierarchical:3", epsilon=1).strategy.branching == 3
-    with pytest.raises(dh.InputError, match="strategy is 'flo'"):
-        dh.publish(COUNTS, NEAR, "flo", epsilon=1)
-
-
-def test_programs_tell_errors_apart():
-    window = dh.Window(2, 1.0)
-    window.charge(1, 0.75)
-    with pytest.raises(dh.BudgetExceeded):
-        window.charge(1, 0.5)
-    assert issubclass(dh.BudgetExceeded, dh.InputError)
-    assert issubclass(dh.DamagedFile, dh.InputError)

@@ -1,9 +1,7 @@
 """releases/notices.py: notices are heeded wherever releases are read, and are untrusted input."""
 
 import json
-import os
 import warnings
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -40,15 +38,6 @@ def test_a_release_that_is_withdrawn_is_warned_of_and_works(city):
         assert release.digest == before.digest
 
 
-def test_a_quantile_and_a_map_of_one_name_have_notices_of_their_own(tmp_path):
-    map_, median = save(tmp_path / "city.parquet"), tmp_path / "city.json"
-    dh.publish_quantile(np.arange(9.0), 0.5, dh.Neighbourhood(dh.Domain((0, 8), (8,)), 1), 1.0).save(median)
-    dh.withdraw(median, "wrong column")
-    dh.load(map_)
-    with pytest.warns(dh.DeltaHistWarning, match="was withdrawn"):
-        dh.load(median)
-
-
 BAD = {
     "no JSON": "{",
     "no object": "[]",
@@ -78,15 +67,6 @@ def test_a_notice_that_cannot_be_taken_is_an_error_that_says_so(city, what, caps
     for command, *rest in (["statement"], ["query", "--box", "0,4"], ["withdraw", "--reason", "wrong column"]):
         assert main([command, str(city), *rest]) == 2
         assert "may be withdrawn" in capsys.readouterr().err
-
-
-def test_a_second_withdrawal_keeps_the_notice(city):
-    digest = dh.load(city).digest
-    first = dh.withdraw(city, REASON)
-    assert (first.reason, first.digest) == (REASON, digest)
-    assert dh.withdraw(city, REASON) == first
-    with pytest.raises(dh.InputError, match="wrong row"):
-        dh.withdraw(city, "wrong row")
 
 
 def test_the_ledger_that_paid_keeps_a_line(tmp_path):
@@ -154,17 +134,6 @@ def test_notices_in_object_storage_are_heeded(stored, capsys):
         dh.load(f"{stored}/other.parquet")
     assert main(["query", f"{stored}/city.parquet", "--box", "0,4"]) == 2
     assert "was withdrawn" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo, lambda p: p.symlink_to(p.name), lambda p: p.symlink_to("no")])
-def test_a_notice_that_is_no_file_is_an_error(city, make):
-    make(city.with_name("city.withdrawn.json"))
-    with pytest.raises(dh.DamagedFile, match="may be withdrawn"):
-        dh.load(city)
-
-
-def test_a_name_that_leaves_no_room_for_a_notice_has_none(city):
-    assert dh.load(city.rename(city.with_name("a" * 245 + ".parquet"))).withdrawn is None
 
 
 def test_a_link_to_a_release_is_withdrawn_with_it(city):

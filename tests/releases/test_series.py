@@ -51,23 +51,6 @@ def test_the_sum_is_the_sum_of_the_tables(strategy, amounts):
     assert found["steps"].tolist() == [5] * 4
 
 
-def test_a_series_of_one_step_answers_as_its_release():
-    releases = made(1)
-    found = dh.answer(series(releases), ASKED)
-    alone = dh.answer(releases[0], ASKED)
-    assert np.allclose(found[list(alone.columns)], alone)
-
-
-def test_a_sum_that_is_prepared_has_the_same_answers():
-    """A service prepares the sums of its streams."""
-    days = series(made(amounts=[1.0, 0.5, 2.0, 1.0, 0.25]))
-    ready = series(days.releases).summed.answerer()
-    ready.prepare()
-    for name, column in ready.answer(ASKED, level=0.95).items():
-        if name in ("estimate", "std_error", "low", "high"):
-            np.testing.assert_allclose(column, dh.answer(days, ASKED)[name])
-
-
 def sum_of_days(days, counts):
     return days, counts.sum(axis=0)
 
@@ -119,14 +102,6 @@ def test_places_that_are_visited_every_day_are_not_taken_for_chance():
     assert ((found["low"] <= 12 * inside) & (12 * inside <= found["high"])).mean() > 0.93
 
 
-def test_the_mean_is_the_sum_by_the_number_of_steps():
-    whole = series(made())
-    total, mean = dh.answer(whole, ASKED), dh.answer(whole.per_step(), ASKED)
-    for name in ("estimate", "std_error", "low", "high", "noise_error", "placement_error", "inner", "outer"):
-        assert np.allclose(mean[name], total[name] / 5)
-    assert mean["cut"].tolist() == total["cut"].tolist()
-
-
 def test_the_sum_is_made_not_negative_and_not_its_parts():
     near = dh.Neighbourhood(DOMAIN, 1)
     rng = np.random.default_rng(2)
@@ -168,35 +143,11 @@ def test_the_noise_of_a_sum_is_that_of_all_its_releases(near, strategy):
     assert (ratio <= law.isf(5e-4 / 48)).all()
 
 
-@pytest.mark.parametrize("nonnegative", [False, True])
-def test_cells_of_a_sum_are_kept_and_cannot_be_changed(nonnegative):
-    summed = series(made(2)).summed
-    with pytest.raises(ValueError, match="read-only"):
-        summed.cells(nonnegative=nonnegative)[0] = 0
-
-
-def test_means_and_steps_of_nonnegative_answers_say_what_they_are():
-    gaps = series({step: release for step, release in made().items() if step != 1})
-    assert set(dh.answer(gaps.present().per_step(), ASKED, nonnegative=True)["estimator"]) == {"non-negative"}
-    each = answer_each(gaps, ASKED, nonnegative=True)
-    assert (each["estimator"].isna() == each["estimate"].isna()).all()
-    assert each["estimate"].isna().sum() == len(ASKED)
-    assert each["estimate"].dtype == np.float64
-
-
 def test_public_totals_add_up():
     releases = made(near=dh.Neighbourhood(DOMAIN, 1))
     found = dh.answer(series(releases), BOXES).iloc[3]
     assert found["estimate"] == pytest.approx(sum(r.total for r in releases.values()))
     assert found["std_error"] == 0
-
-
-def test_a_total_that_is_public_of_some_steps_only_is_not_that_of_all():
-    """As where rows of one step were dropped: its points are protected."""
-    (known,), (unknown,) = (made(1, near).values() for near in (dh.Neighbourhood(DOMAIN, 1), NEAR))
-    summed = Summed((known, unknown))
-    assert known.total is not None
-    assert summed.total is None
 
 
 def test_missing_steps_are_named_and_not_taken_for_empty():
@@ -236,13 +187,6 @@ def test_what_is_no_period_is_refused(first, last, words):
         series(made(2)).between(first, last)
 
 
-def test_a_date_is_a_whole_day_of_shorter_steps():
-    hours = series(made(12), Clock.of("2010-05-01", "6h"))
-    day = hours.between("2010-05-02", "2010-05-02")
-    assert day.labels == [f"2010-05-02T{hour:02}0000" for hour in (0, 6, 12, 18)]
-    assert hours.between("2010-05-02", "2010-05-02T06:00").labels == day.labels[:2]
-
-
 def test_a_change_is_the_later_period_less_the_earlier_one():
     whole = series(made(7))
     before, after = whole.between("2010-05-01", "2010-05-03"), whole.between("2010-05-04", "2010-05-07")
@@ -257,20 +201,6 @@ def test_a_change_is_the_later_period_less_the_earlier_one():
     assert np.allclose(means["estimate"], parts[1]["estimate"] / 4 - parts[0]["estimate"] / 3)
     expected = parts[1]["noise_error"] ** 2 / 16 + parts[0]["noise_error"] ** 2 / 9
     assert np.allclose(means["noise_error"] ** 2, expected)
-
-
-def test_what_is_no_change_is_refused():
-    whole = series(made(4))
-    early, late = whole.between("2010-05-01", "2010-05-02"), whole.between("2010-05-02", "2010-05-04")
-    with pytest.raises(dh.InputError, match="share 1 step, 2010-05-02 first"):
-        late.change_from(early)
-    last = whole.between("2010-05-03", "2010-05-04")
-    with pytest.raises(dh.InputError, match="a mean over its steps and the other a sum"):
-        last.per_step().change_from(early)
-    with pytest.raises(dh.InputError, match="a difference can be negative"):
-        dh.answer(last.change_from(early), ASKED, nonnegative=True)
-    with pytest.raises(dh.InputError, match="of different series"):
-        last.change_from(series(made(2, strategy="identity")))
 
 
 OTHER = dh.Neighbourhood(dh.Domain((0, 0, 9, 6), (9, 6)), 1, "boundary")
@@ -289,12 +219,6 @@ OTHER = dh.Neighbourhood(dh.Domain((0, 0, 9, 6), (9, 6)), 1, "boundary")
 def test_mixed_releases_are_refused(changes, words):
     with pytest.raises(dh.InputError, match=f"2010-05-01 and 2010-05-02 {words}"):
         series({0: made(1)[0], 1: made(1, **changes)[0]})
-
-
-def test_epsilon_and_rho_are_not_mixed():
-    gaussian = dh.publish(np.ones(DOMAIN.shape, dtype=int), NEAR, "identity", rho=0.5)
-    with pytest.raises(dh.InputError, match="differ in the unit of their budget"):
-        series({0: made(1, strategy="identity")[0], 1: gaussian})
 
 
 def of_stream(step, window=7, clock=DAYS):
@@ -323,11 +247,6 @@ def test_one_release_is_not_two_steps():
         dh.Series.of_named({"1": release, "2": release})
 
 
-def test_streams_of_other_windows_are_not_one_series():
-    with pytest.raises(dh.InputError, match="differ in window"):
-        series({0: of_stream(0), 1: of_stream(1, window=8)})
-
-
 @pytest.mark.parametrize(
     ("names", "labels"),
     [
@@ -345,30 +264,6 @@ def test_files_that_say_nothing_of_steps_are_read_by_their_names(tmp_path, names
     for name, release in zip(names, made(len(names)).values(), strict=True):
         release.save(tmp_path / f"{name}.parquet")
     assert dh.Series.load(tmp_path).labels == labels
-
-
-def test_what_is_no_folder_of_releases_is_refused(tmp_path):
-    with pytest.raises(dh.InputError, match="holds no release"):
-        dh.Series.load(tmp_path)
-    made(1)[0].save(tmp_path / "city.parquet")
-    with pytest.raises(dh.InputError, match="are not called by dates, times or step numbers: a name is 'city'"):
-        dh.Series.load(tmp_path)
-    with pytest.raises(dh.InputError, match="is a folder"):
-        dh.load(tmp_path)
-
-
-def test_tables_of_all_noises_of_a_sum_are_made_when_it_is_prepared():
-    domain = dh.Domain((0, 0, 150, 8), (150, 8))
-    summed = Summed(tuple(made(3, dh.Neighbourhood(domain, 1), amounts=[1.0, 0.5, 1.0]).values()))
-    summed.answerer().prepare()
-    low, high = np.sort(np.random.default_rng(6).uniform(0, (150, 8), (2, 2000, 2)), axis=0)
-    corners = np.hstack([low, high])
-
-    def ask(some):
-        return summed.answerer().answer(dh.workloads.boxes(some), level=0.9)["std_error"]
-
-    alone = [ask(corners[[place]])[0] for place in range(5)]
-    assert alone == ask(corners)[:5].tolist()
 
 
 @pytest.mark.parametrize(

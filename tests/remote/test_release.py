@@ -14,7 +14,6 @@ import pyarrow as pa
 import pytest
 import shapely
 from geopandas.testing import assert_geodataframe_equal
-from hypothesis import given, settings, strategies as st
 from pandas.testing import assert_frame_equal
 
 import deltahist as dh
@@ -76,11 +75,6 @@ def test_answers_are_those_of_the_file(pairs, name, how):
     check_same(*pairs["city"], QUERIES[name], **how)
 
 
-@pytest.mark.parametrize("crs", ["EPSG:4326", "EPSG:3857", "EPSG:32618", "EPSG:4267"])
-def test_regions_in_any_crs_keep_their_columns_notes_and_warnings(pairs, zones, crs):
-    check_same(*pairs["city"], zones.to_crs(crs).rename_geometry("shape"), nonnegative=True)
-
-
 def test_every_kind_of_release_is_asked(pairs):
     check_same(*pairs["city"], dh.workloads.all_ranges(pairs["city"][0].domain))
     check_same(*pairs["plane"], [[0, 0, 1.3, 2], [0, 0, 4, 4]])
@@ -90,18 +84,6 @@ def test_every_kind_of_release_is_asked(pairs):
     check_same(*pairs["ages"], [[0, 8], [0.5, 3.3]], level=0.8)
     none = dh.workloads.boxes(np.empty((0, 2)))
     assert list(dh.answer(pairs["line"][1], none)) == list(dh.answer(pairs["line"][0], none))
-
-
-@settings(max_examples=15)
-@given(
-    places=st.lists(st.tuples(st.floats(W, E), st.floats(S, N)), min_size=3, max_size=12),
-    level=st.floats(0.01, 0.99),
-    nonnegative=st.booleans(),
-)
-def test_coordinates_and_levels_keep_every_bit(pairs, places, level, nonnegative):
-    hull = shapely.MultiPoint(places).convex_hull
-    check_same(*pairs["city"], gpd.GeoSeries([hull], crs="EPSG:32618"), level=level, nonnegative=nonnegative)
-    check_same(*pairs["city"], [hull.bounds], level=level, nonnegative=nonnegative)
 
 
 def test_pieces_are_put_together_in_order(pairs, zones, monkeypatch):
@@ -160,14 +142,6 @@ def test_a_release_that_is_replaced_meanwhile_is_noticed(published, service):
 def test_what_is_no_address(url):
     with pytest.raises(dh.InputError, match="url is"):
         dh.connect(url)
-
-
-def test_a_release_that_is_not_there(service):
-    for place in ("/releases/town", "/elsewhere/releases/city"):
-        with pytest.raises(dh.InputError, match="404"):
-            dh.connect(service + place)
-    with pytest.raises(dh.InputError):
-        dh.connect("http://127.0.0.1:1/releases/city")
 
 
 # --- answers that are not to be trusted ---------------------------------------------------------------------

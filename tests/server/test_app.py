@@ -46,20 +46,6 @@ def test_answers_are_those_of_the_library_bit_for_bit(client, catalogue, box, no
         assert many[name] == [value, value]
 
 
-def test_degrees_are_the_usual_coordinates(client, catalogue):
-    release = catalogue.find("city").release
-    expected = dh.answer(release, [DEGREES])
-    found = client.post(f"{CITY}/answers", json={"boxes": [DEGREES]}).json()
-    assert found["estimate"] == expected["estimate"].tolist()
-    bbox = ",".join(map(str, DEGREES))
-    for crs in ({}, {"crs": "CRS84"}, {"crs": "http://www.opengis.net/def/crs/OGC/1.3/CRS84"}):
-        assert client.get(f"{CITY}/answer", params={"bbox": bbox, **crs}).json()["estimate"] == found["estimate"][0]
-    own = client.get(f"{CITY}/answer", params={
-        "bbox": ",".join(map(str, BOUNDS)), "crs": "http://www.opengis.net/def/crs/EPSG/0/32618",
-    })  # fmt: skip
-    assert own.json()["estimate"] == release.total
-
-
 def test_a_clipped_box_is_noted_and_others_beside_it_are_not(client):
     clipped = client.get(f"{CITY}/answer", params={"bbox": "-74.1,40.66,-73.97,40.70"}).json()
     assert clipped["note"].startswith("clipped: ")
@@ -103,18 +89,6 @@ def test_boxes_that_arrive_together_have_their_own_answers(client):
             assert found.json()[name] == (pytest.approx(value, rel=1e-9) if isinstance(value, float) else value)
 
 
-def test_forms_of_many_answers(client):
-    asked = {"boxes": [list(BOUNDS), [580000, 4500000, 584000, 4504000]], "crs": "EPSG:32618"}
-    plain = client.post(f"{CITY}/answers", json=asked).json()
-    assert (plain["unit"], plain["level"], plain["estimates"]) == ("points", 0.95, "unbiased")
-    table = pd.read_csv(io.StringIO(client.post(f"{CITY}/answers", json=asked, headers={"accept": "text/csv"}).text))
-    assert table["estimate"].tolist() == plain["estimate"]
-    arrow = client.post(f"{CITY}/answers", json=asked, headers={"accept": "application/vnd.apache.arrow.stream"})
-    found = pa.ipc.open_stream(arrow.content).read_all()
-    assert found["low"].to_pylist() == plain["low"]
-    assert found.schema.metadata[b"digest"].decode() == plain["digest"]
-
-
 def test_features_come_back_with_answers(client, catalogue):
     zones = gpd.GeoDataFrame(
         {"zone": ["a", "b"]},
@@ -134,13 +108,6 @@ def test_features_come_back_with_answers(client, catalogue):
     arrow = pa.ipc.open_stream(client.post(f"{CITY}/answers?f=arrow", **asked).content).read_all()
     assert arrow["low"].to_pylist() == expected["low"].tolist()
     assert arrow.schema.metadata[b"digest"].decode() == catalogue.find("city").release.digest
-
-
-def test_a_line_without_a_crs(client):
-    found = client.get("/releases/line/answer", params={"bbox": "0,8"}).json()
-    assert found["estimate"] == 28
-    refused = client.get("/releases/line/answer", params={"bbox": "0,8", "crs": "CRS84"})
-    check_problem(refused, 400, "crs is 'CRS84'")
 
 
 def test_releases_say_what_they_promise(client, catalogue):
@@ -195,11 +162,6 @@ def test_plain_words_come_with_the_curve_of_guesses(client, catalogue):
     at_delta = guesses[500]
     assert at_delta == pytest.approx(catalogue.find("city").release.mechanism.guarantee.certainty, abs=1e-3)
     assert list(guesses.values()) == sorted(guesses.values())
-
-
-def test_links_know_the_path_of_the_service(catalogue):
-    client = TestClient(create_app(catalogue), root_path="/maps")
-    assert client.get("/collections").json()["links"][0]["href"] == "http://testserver/maps/collections"
 
 
 #: Requests that cannot be answered: path, status, and the field at fault.
@@ -270,12 +232,8 @@ def collection(content):
     ],
 )
 def test_malformed_bodies_get_problem_documents(client, monkeypatch, body, status, said):
-    monkeypatch.setattr("deltahist.server.queries._MOST_VERTICES", 1_000)
+    monkeypatch.setattr("deltahist.server.answers._MOST_VERTICES", 1_000)
     check_problem(client.post(f"{CITY}/answers", content=body), status, said)
-
-
-def test_other_methods_are_refused(client):
-    check_problem(client.delete(CITY), 405, "Method Not Allowed")
 
 
 def test_head_says_what_get_would(client):
@@ -323,25 +281,3 @@ def test_answers_are_compressed_and_files_are_not(client):
     answer = client.post(f"{CITY}/answers", json=body, headers={"accept-encoding": "gzip"})
     assert answer.headers["content-encoding"] == "gzip"
     assert "content-encoding" not in client.get(f"{CITY}/download", headers={"accept-encoding": "gzip"}).headers
-
-
-def test_features_stay_as_they_are(client):
-    shape = shapely.geometry.mapping(shapely.box(*DEGREES))
-    own = {"n": 9007199254740993, "low": "mine", "High": "too", "low_region": "own"}
-    feature = {"type": "Feature", "id": "z", "geometry": shape, "properties": own}
-    body = {"type": "FeatureCollection", "features": [feature, {"type": "Feature", "geometry": None}]}
-    found = client.post(f"{CITY}/answers", json=body).json()["features"]
-    first = found[0]["properties"]
-    assert (found[0]["id"], first["n"], first["low_region"]) == ("z", 2**53 + 1, "own")
-    assert (first["low_region_region"], first["High_region"]) == ("mine", "too")
-    assert first["low"] < first["estimate"]
-    assert found[1]["properties"]["note"] == "not answered: no geometry"
-    stated = {"type": "name", "properties": {"name": "urn:ogc:def:crs:EPSG::4267"}}
-    refused = client.post(f"{CITY}/answers", json=body | {"crs": stated})
-    check_problem(refused, 400, "crs is 'urn:ogc:def:crs:EPSG::4267'")
-    check_problem(client.post(f"{CITY}/answers?level=0.5", json={"boxes": [DEGREES]}), 400, "level")
-
-
-def test_a_box_all_around_the_earth_is_not_empty(client):
-    whole = client.get(f"{CITY}/answer?bbox=-180,40,180,41").json()
-    assert whole["estimate"] == client.get(f"{CITY}/answer?bbox=-75,40,-73,41").json()["estimate"] > 0

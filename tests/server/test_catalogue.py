@@ -1,6 +1,5 @@
 """server/catalogue.py: files that appear, change, go or are damaged, and releases that must not be served."""
 
-import asyncio
 import contextlib
 import logging
 import os
@@ -14,7 +13,6 @@ import pytest
 
 import deltahist as dh
 from deltahist.kinds import parse_release
-from deltahist.server.answers import Batcher, BoxQuery
 from deltahist.server.catalogue import Catalogue
 
 
@@ -37,21 +35,6 @@ def test_files_that_appear_change_and_go(folder, tmp_path):
     assert catalogue.refresh()
     assert catalogue.find("other") is None
     assert not catalogue.refresh()
-
-
-def test_a_file_that_is_gone_gives_its_name_to_another(folder, tmp_path):
-    (tmp_path / "more").mkdir()
-    catalogue = Catalogue([folder / "city.parquet", folder / "line.parquet", tmp_path / "more"])
-    other = shutil.copy(folder / "line.parquet", tmp_path / "more" / "city.parquet")
-    catalogue.refresh()
-    assert catalogue.find("city").path == folder / "city.parquet"
-    (folder / "city.parquet").unlink()
-    catalogue.refresh()
-    catalogue.refresh()
-    assert [str(served.path) for served in catalogue if served.name == "city"] == [str(other)]
-    (folder / "line.parquet").unlink()
-    catalogue.refresh()
-    assert catalogue.find("line") is None
 
 
 def test_a_damaged_file_leaves_what_was_served(folder, caplog, monkeypatch):
@@ -141,25 +124,6 @@ def test_what_is_no_file_keeps_no_release_waiting(folder, make):
     assert catalogue.find("a").release.digest == catalogue.find("city").release.digest
 
 
-def test_a_file_that_may_not_be_opened_is_read_once_it_may_be(folder, monkeypatch):
-    """As root opens everything, the refusal is played."""
-    catalogue, opened = Catalogue([folder]), os.open
-
-    def refuse(path, *given, **more):
-        if path == str(folder / "new.parquet"):
-            raise PermissionError(13, "Permission denied", path)
-        return opened(path, *given, **more)
-
-    shutil.copy(folder / "city.parquet", folder / "new.parquet")
-    monkeypatch.setattr("os.open", refuse)
-    assert not catalogue.refresh()
-    monkeypatch.undo()
-    assert not catalogue.refresh()  # nothing has changed
-    (folder / "new.parquet").chmod(0o600)
-    assert catalogue.refresh()
-    assert catalogue.find("new").release.digest == catalogue.find("city").release.digest
-
-
 def test_a_file_that_is_replaced_while_it_is_read_is_handed_out_once_it_was_read(folder, monkeypatch):
     catalogue, city = Catalogue([folder]), folder / "city.parquet"
 
@@ -178,27 +142,3 @@ def test_a_file_that_is_replaced_while_it_is_read_is_handed_out_once_it_was_read
     catalogue.refresh()
     assert catalogue.find("city").is_current
     assert catalogue.find("city").release.digest == catalogue.find("line").release.digest
-
-
-def test_an_empty_folder_may_be_filled(folder, tmp_path):
-    (tmp_path / "later").mkdir()
-    catalogue = Catalogue([tmp_path / "later"])
-    assert len(catalogue) == 0
-    shutil.copy(folder / "city.parquet", tmp_path / "later")
-    catalogue.refresh()
-    assert [each.name for each in catalogue] == ["city"]
-
-
-def test_a_call_that_fails_is_told_to_all_who_wait(published, monkeypatch):
-    query = BoxQuery(dh.load(published / "line.parquet"), False, 0.95, False)
-
-    async def ask():
-        batcher = Batcher()
-        with monkeypatch.context() as patch:
-            patch.setattr("deltahist.server.answers._answer_each", lambda *given: 1 / 0)
-            failed = await asyncio.gather(*[batcher.answer(query, np.array([0.0, 8.0]))] * 1, return_exceptions=True)
-        return failed, await batcher.answer(query, np.array([0.0, 8.0]))
-
-    failed, found = asyncio.run(ask())
-    assert isinstance(failed[0], ZeroDivisionError)
-    assert found["estimate"].tolist() == [28.0]

@@ -10,10 +10,10 @@ from hypothesis import given, settings, strategies as st
 import deltahist as dh
 from deltahist.decode import stands_out
 from deltahist.releases.sums import ReleaseDifference
-from deltahist.server.cells import encode_blocks
+from deltahist.server.maps import encode_blocks
 from deltahist.server.models import CellsAsked
 from deltahist.space.crs import Operation
-from tests.server.conftest import DOMAIN, check_problem
+from tests.server.conftest import DOMAIN
 
 OFF = Operation.off(DOMAIN, "EPSG:4326")
 
@@ -114,31 +114,3 @@ def test_the_mesh_lies_where_the_blocks_are(atlas):
     places = [DOMAIN.edges(axis)[np.array(each)] for axis, each in enumerate(found["ends"])]
     corners = np.meshgrid(*places, indexing="ij")
     np.testing.assert_allclose([found["x"], found["y"]], [each.ravel() for each in OFF(*corners)], atol=1e-7)
-
-
-def test_planes_and_lines_keep_their_coordinates(atlas):
-    plane = atlas.get("/releases/plane/cells", params={"bbox": "12,2,14,3", "width": 4}).json()
-    assert (plane["ends"], plane["shape"]) == ([[0, 4, 8, 12, 16], [0, 4, 8]], [4, 2])  # blocks of four times four fit
-    assert (plane["x"][::3], plane["y"]) == ([10, 14, 18, 22, 26], [0, 4, 8] * 5)
-    assert atlas.get("/releases/plane/cells", params={"bbox": "50,2,60,3"}).json()["density"] == []
-    line = atlas.get("/releases/sorted/cells").json()
-    assert line["ends"] == [list(range(21))]
-
-
-REFUSED = {
-    "/releases/nowhere/cells": (404, "release is 'nowhere'"),
-    "/releases/today/cells?compare=nowhere": (404, "compare is 'nowhere'"),
-    "/releases/today/cells?compare=today": (400, "share data and noise"),
-    "/releases/today/cells?compare=plane": (400, "cells"),
-    "/releases/today/cells?compare=sorted": (400, "SortedRelease"),
-    "/releases/today/cells?width=0": (400, "width is '0'"),
-    "/releases/today/cells?bbox=0,1,1,0": (400, "bbox"),
-    "/releases/today/cells?bbox=1,0,0,1&crs=EPSG:32618": (400, "bbox"),
-    "/releases/today/cells?bbox=1,1": (400, "bbox"),
-    "/releases/today/cells?crs=EPSG:3035": (400, "crs is 'EPSG:3035'"),
-}
-
-
-@pytest.mark.parametrize("path", REFUSED)
-def test_malformed_requests_get_problem_documents(atlas, path):
-    check_problem(atlas.get(path), *REFUSED[path])

@@ -53,15 +53,6 @@ def test_a_difference_has_the_errors_of_both(client, catalogue, box, crs):
     assert found["placement_error"] == pytest.approx(before["placement_error"] + after["placement_error"])
 
 
-def test_many_differences(client):
-    many = client.post("/releases/city/answers?compare=later", json={"boxes": [DEGREES, DEGREES]}).json()
-    one = ask(client)
-    assert many["std_error"] == [one.json()["std_error"]] * 2
-    assert many["difference"] == "later minus city"
-    other = client.get("/releases/later/answer", params={"bbox": BBOX, "compare": "city"})
-    assert other.json()["estimate"] == -one.json()["estimate"]
-
-
 @pytest.mark.parametrize(
     ("path", "status", "said"),
     [

@@ -12,7 +12,7 @@ import pytest
 import shapely.geometry
 
 import deltahist as dh
-from deltahist.server.features import _features, cells_within, extent_of
+from deltahist.server.maps import _encode_features, cells_within, extent_of
 from tests.server.conftest import DEGREES, check_problem
 from tests.serving import serving
 
@@ -87,35 +87,10 @@ def test_a_map_across_the_antimeridian_has_cells_on_both_sides():
     assert cells_within(domain, (-180, -90, 180, 90)).all()
     assert not cells_within(domain, (0, -90, 10, 90)).any()
     release = dh.publish(np.zeros(domain.shape, int), dh.Neighbourhood(domain, "20km"), epsilon=1)
-    features = orjson.loads(orjson.dumps(_features(release, np.arange(domain.size))))
+    features = orjson.loads(orjson.dumps(_encode_features(release, np.arange(domain.size))))
     shapes = [shapely.geometry.shape(each["geometry"]) for each in features]
     widths = np.concatenate([np.ptp(shapely.bounds(shapely.get_parts(each))[:, ::2], axis=1) for each in shapes])
     assert widths.max() < 0.25
-
-
-def test_one_feature_is_that_of_its_page(client):
-    page = client.get(ITEMS, params={"limit": 1, "offset": 100}).json()
-    one = client.get(f"{ITEMS}/100").json()
-    assert {key: one[key] for key in ("id", "geometry", "properties")} == {
-        key: page["features"][0][key] for key in ("id", "geometry", "properties")
-    }
-    assert "/answer" in page["note"]
-    links = {each["rel"]: each["href"] for each in page["links"]}
-    assert "offset=101" in links["next"]
-
-
-def test_documents_link_to_each_other(client, catalogue):
-    landing = {each["rel"]: each for each in client.get("/").json()["links"]}
-    assert "/collections/{name}/items" in client.get(landing["service-desc"]["href"]).json()["paths"]
-    classes = client.get(landing["conformance"]["href"]).json()["conformsTo"]
-    assert "http://www.opengis.net/spec/ogcapi-features-1/1.0/conf/geojson" in classes
-    listed = client.get(landing["data"]["href"]).json()["collections"]
-    assert [each["id"] for each in listed] == ["city"]  # the line has no place on the earth
-    assert listed[0] == client.get(CITY).json()
-    west, south, east, north = listed[0]["extent"]["spatial"]["bbox"][0]
-    inner = cells_in_degrees(catalogue.find("city").release).total_bounds
-    assert [west, south, -east, -north] < [inner[0], inner[1], -inner[2], -inner[3]]
-    assert (west, south, east, north) == pytest.approx(inner, abs=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -137,11 +112,6 @@ def test_documents_link_to_each_other(client, catalogue):
 )
 def test_requests_that_cannot_be_answered_are_refused(client, path, status, said):
     check_problem(client.get(path), status, said)
-
-
-def test_pages_are_bounded(client):
-    assert len(client.get(ITEMS, params={"limit": 10**6}).json()["features"]) == 256
-    assert client.get(ITEMS, params={"offset": 10**9}).json()["features"] == []
 
 
 def test_gdal_reads_all_cells(published, catalogue, tmp_path):

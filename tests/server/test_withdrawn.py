@@ -2,7 +2,6 @@
 
 import logging
 import shutil
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -71,14 +70,6 @@ def test_questions_in_bodies_are_gone_too(client):
     check_problem(client.post("/releases/city/answers", json={"boxes": [[0, 0, 1, 1]]}), 410, REASON)
 
 
-def test_lists_say_so(client):
-    second, first = client.get("/releases").json()["releases"]
-    assert (first["id"], first["withdrawn"]["reason"]) == ("city", REASON)
-    assert first["may_be_published"].startswith("no: withdrawn")
-    assert "withdrawn" not in second
-    assert [each["id"] for each in client.get("/collections").json()["collections"]] == ["city 2"]
-
-
 def test_a_notice_that_comes_and_goes_is_taken_up(folder, caplog, monkeypatch):
     monkeypatch.setattr(logging.getLogger("deltahist.server"), "disabled", False)
     catalogue, notice = Catalogue([folder]), folder / "city.withdrawn.json"
@@ -99,33 +90,6 @@ def test_a_release_with_a_damaged_notice_is_not_served(folder):
     catalogue = Catalogue([folder])
     assert [each.name for each in catalogue] == ["city 2"]
     assert "may be withdrawn" in catalogue.problems[0]
-
-
-def test_a_finer_release_that_is_withdrawn_is_recommended_to_nobody(tmp_path):
-    (tmp_path / "chain").mkdir()
-    state = tmp_path / "a.state"
-    releases = [dh.publish(np.full((4, 4), 9), NEAR, "identity", 0.5, state=state)]
-    for amount in (1, 2):
-        releases.append(dh.refine(releases[-1], state, epsilon=amount))
-    for name, release in zip("abc", releases, strict=True):
-        release.save(tmp_path / "chain" / f"{name}.parquet")
-    dh.withdraw(tmp_path / "chain" / "c.parquet", REASON)
-    with TestClient(create_app(Catalogue([tmp_path / "chain"]))) as client:
-        assert client.get("/releases/a").json()["chain"]["finest"] == "b"
-
-
-@pytest.mark.parametrize("make", [Path.mkdir, lambda p: p.symlink_to(p.name), lambda p: p.symlink_to("nowhere")])
-def test_a_notice_that_is_no_file_keeps_no_other_waiting(folder, make):
-    notice = folder / "city.withdrawn.json"
-    notice.unlink()
-    catalogue = Catalogue([folder])
-    (folder / "latest.parquet").symlink_to("city 2.parquet")
-    assert catalogue.refresh()
-    make(notice)
-    dh.withdraw(folder / "city 2.parquet", REASON)
-    catalogue.refresh()
-    assert sorted(each.name for each in catalogue) == ["city 2", "latest"]
-    assert not catalogue.in_force()
 
 
 def test_a_withdrawn_step_of_a_series_is_missing(tmp_path):

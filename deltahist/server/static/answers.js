@@ -35,10 +35,10 @@ function drawBars(answers) {
 function notesOf(answers) {
   const found = answers.map(({ note }) => note);
   if (answers.length === 1 && answers[0].low <= 0 && answers[0].std_error) {
-    found.push("The interval holds 0: perhaps there is nothing here.");
+    found.push("The interval includes 0, so the area may be empty.");
   }
   if (answers[0].estimates === "unbiased" && answers[0].estimate < 0) {
-    found.push("Noise can make unbiased estimates negative. Keep them so when adding up.");
+    found.push("Noise can make unbiased estimates negative. Keep the sign when you add them up.");
   }
   return [...new Set(found.filter(Boolean))].map((text) => make("p", { class: "note" }, text));
 }
@@ -82,7 +82,7 @@ export function showFound(place, { found, problem }, chosen, choose) {
     const answers = found.map(({ features }) => features[number].properties);
     parts.push(...(answers.length > 1 ? showCompared(found, answers) : showOne(answers[0])));
   }
-  if (problem) parts.push(make("p", { class: "note" }, `Without the error of a difference: ${problem}.`));
+  if (problem) parts.push(make("p", { class: "note" }, `The difference has no joint error: ${problem}.`));
   if (many) parts.push(listAreas(last, chosen, choose));
   place.replaceChildren(...parts);
 }
@@ -94,7 +94,7 @@ function listAreas({ name, features }, chosen, choose) {
     pick.addEventListener("click", () => choose(number));
     return make("tr", { class: number === chosen && "chosen" }, make("th", { scope: "row" }, pick), ...cells(properties));
   });
-  const words = `${figure(features.length)} areas, ${name}. Standard errors must not be added: ask for the union instead.`;
+  const words = `${figure(features.length)} areas, ${name}. Do not add standard errors: query the union instead.`;
   const table = make("table", {}, make("caption", {}, words),
     heading(["area", "points", `${percent(features[0].properties.level)} interval`]), make("tbody", {}, ...rows));
   return make("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Answers for all areas" }, table);

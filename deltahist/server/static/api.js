@@ -1,4 +1,4 @@
-// Requests to the service; what goes wrong is thrown as words.
+// Requests to the service. Errors carry its message.
 
 export const releasePath = (name) => `releases/${encodeURIComponent(name)}`;
 export const seriesPath = (name) => `series/${encodeURIComponent(name)}`;
@@ -31,8 +31,8 @@ export function featuresOf({ box, polygon, features }) {
   return [{ type: "Feature", properties: {}, geometry }];
 }
 
-// Ask for what is in an area: a list of {name, digest, features}, of a release, the one that it is compared with, and the
-// difference. Where these two have no joint error, `problem` says why, and there is no difference.
+// Query an area: a list of {name, digest, features} for a release, the one it is compared with, and their difference.
+// If the two have no joint error, there is no difference, and `problem` says why.
 export async function askArea(state, signal) {
   const { release, compare, level, unbiased } = state;
   const ask = async (name, other, label) => {

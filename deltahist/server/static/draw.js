@@ -4,7 +4,7 @@ import * as L from "./leaflet/leaflet-src.esm.js";
 
 const HINTS = {
   box: "Click two opposite corners.",
-  polygon: "Click corner after corner, and the first one again to finish.",
+  polygon: "Click each corner, then the first one again to finish.",
 };
 const KEYS = " With keys: arrows move the map, Space sets a corner at the cross, Enter finishes, Escape ends.";
 

@@ -1,4 +1,4 @@
-// What is shown, as text behind the # of the address: a link to it is all that there is to share.
+// The state of the page as text behind the # of the address, so that a link shares it.
 
 const numbers = (text, many) => {
   const found = (text || "").split(",").map(Number);

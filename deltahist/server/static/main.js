@@ -1,4 +1,4 @@
-// The page: what is chosen, asked and shown, and who is told.
+// The page: its state, its queries, and what it shows.
 
 import * as L from "./leaflet/leaflet-src.esm.js";
 import { showFound } from "./answers.js";
@@ -14,22 +14,22 @@ import { Time } from "./time.js";
 const SIDES = ["west", "south", "east", "north"];
 const form = $("where");
 const state = { ...readHash(), features: null }; // features are those of a file
-// What follows from the state: nothing of it is kept in the address.
+// Derived from the state, and not kept in the address.
 const shown = { found: null, chosen: null, pending: null };
-// What went wrong, in words, by what it is about.
+// Messages about errors, by their subject.
 const troubles = { link: "", map: "", answer: "" };
 const density = new Density();
 const time = new Time((release) => { state.release = release; showRelease(); });
 let releases, ground, drawing, asked;
 
 const current = () => releases.find(({ id }) => id === state.release);
-// Whether two releases have coordinates of one sort, so that one area may be asked of both.
+// Whether one area can be queried in two releases, because their coordinates are of the same kind.
 const alike = (one, other) => one.shape.length === other.shape.length && !one.extent === !other.extent;
 const cellsOf = ({ crs, bounds, shape }) => JSON.stringify([crs, bounds, shape]);
 // Only releases of the same cells can be compared.
 const others = () => releases.filter((other) => other !== current() && !other.withdrawn && cellsOf(other) === cellsOf(current()));
 const onLine = () => current().shape.length === 1;
-// Of a stream, all steps together are what is promised.
+// The promise of a stream covers all its steps together.
 const promised = () => (time.of(state.release) ? seriesPath(time.of(state.release).id) : releasePath(state.release));
 
 async function begin() {
@@ -37,7 +37,7 @@ async function begin() {
   releases = list.releases;
   ground = new Ground($("map"), settings);
   drawing = new Drawing($("map"), choose, showMode);
-  // A stream is one entry, by its last step: the slider has the others.
+  // A stream is one entry, for its last step. The slider has the others.
   const alone = releases.filter(({ id }) => !time.of(id)).map(({ id, withdrawn }) => [id, withdrawn ? `${id} (withdrawn)` : id]);
   const streams = time.series.map(({ id, steps }) => [steps.at(-1), `${id}, ${steps.length} steps`]);
   $("release").replaceChildren(...[...alone, ...streams].map(([value, words]) => make("option", { value }, words)));
@@ -66,7 +66,7 @@ async function showRelease() {
   await Promise.all([showDensity(), answer()]);
 }
 
-// A link may be older than what is served: another release's figures must not be taken for those that it means.
+// A link may be older than the service. It must not show the figures of another release.
 function showNothing(why) {
   shown.pending?.abort();
   shown.found = null;
@@ -81,7 +81,7 @@ function showOthers(release) {
   if (state.compare === release.id) state.compare = null;
   const names = others().map(({ id }) => id);
   if (state.compare && !names.includes(state.compare)) {
-    tell(`${release.id} cannot be compared with ${state.compare}: it has other cells, or is no longer here.`, "link");
+    tell(`${release.id} cannot be compared with ${state.compare}: its cells differ, or it is no longer served.`, "link");
     state.compare = null;
   }
   $("compare").replaceChildren(make("option", { value: "" }, "nothing"), ...names.map((value) => make("option", { value }, value)));
@@ -107,7 +107,7 @@ function showDensity() {
   return onLine() ? null : density.show(ground, state, current().shape, (trouble) => tell(trouble, "map"));
 }
 
-// Ask of another area: {box}, {polygon} or {features}.
+// Query another area: {box}, {polygon} or {features}.
 function choose(shape) {
   Object.assign(state, { box: null, polygon: null, features: null }, shape);
   shown.chosen = null;
@@ -141,16 +141,16 @@ async function answer() {
   }
 }
 
-// Do not show one release's answer next to another's map.
+// Never show the answer of one release next to the map of another.
 const isReplaced = ({ name, digest }) => digest && digest !== releases.find(({ id }) => id === name)?.digest;
 
 async function renew() {
   ({ releases } = await get("releases"));
   await showRelease();
-  tell("The release was replaced meanwhile: this is the new one.", "link");
+  tell("The release was replaced. This is the new one.", "link");
 }
 
-// A box has west above east if it lies across 180° of longitude; a polygon goes on beyond it, on the map's side.
+// A box across 180° of longitude has west above east. A polygon continues beyond 180°, on the side of the map.
 function bringNear() {
   if (onLine() || ground.plane) return;
   const turns = (away) => 360 * Math.floor((away + 180) / 360);
@@ -219,7 +219,7 @@ async function read(file) {
     await choose({ features: features.map(({ id, geometry = null, properties }) => ({ type: "Feature", id, properties: properties ?? {}, geometry })) });
     if (!onLine()) ground.fitAreas(asked);
   } catch {
-    tell(`${file.name} is no GeoJSON with areas.`);
+    tell(`${file.name} is not GeoJSON with areas.`);
   }
 }
 

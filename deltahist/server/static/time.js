@@ -1,4 +1,4 @@
-// Steps of streams: a slider from one to the next.
+// A slider through the steps of a stream.
 
 import { get } from "./api.js";
 import { $ } from "./dom.js";

@@ -1,4 +1,4 @@
-// Figures and sentences: nothing here knows of the page.
+// Numbers and sentences.
 
 const plain = new Intl.NumberFormat("en", { maximumFractionDigits: 6 });
 
@@ -7,13 +7,13 @@ export function figure(value, step = 0) {
   return plain.format(rounded + 0).replace("-", "\u2212");
 }
 
-// A digit that is worth less than half a standard error says nothing.
+// Round to the last digit worth at least half a standard error.
 export function roundingStep(error) {
   return error > 0 ? Math.min(10 ** Math.floor(Math.log10(error / 2)), 1e9) : 0;
 }
 
 export function percent(level) {
-  return `${plain.format(Math.round(level * 1000) / 10)} %`;
+  return `${plain.format(Math.round(level * 1000) / 10)}%`;
 }
 
 export function estimateInWords(answer) {

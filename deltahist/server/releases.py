@@ -1,0 +1,243 @@
+"""Routes to releases and series: lists, statements, files, explanations, and the settings of the map."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+import functools
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from fastapi import APIRouter, Request, Response
+from starlette.exceptions import HTTPException
+from starlette.responses import FileResponse, HTMLResponse, JSONResponse
+
+from deltahist._text import format_length
+from deltahist.errors import InputError
+from deltahist.plots import protection_curve
+from deltahist.releases import BaseRelease, Release, Series
+from deltahist.releases.series import PeriodDifference
+from deltahist.server.catalogue import Served
+from deltahist.server.models import Described, OfSeries, returns
+from deltahist.server.service import PARQUET, Service, Source, service_of, to_json_value
+from deltahist.space.crs import area_of
+from deltahist.statement import list_facts, list_rows, write_statement
+from deltahist.statement.facts import bound_guess, explain_cost, explain_guess, explain_window, list_together
+
+STATIC = Path(__file__).parent / "static"
+_RENDERING = threading.Lock()
+
+router = APIRouter()
+
+
+@router.get("/healthz", tags=["releases"])
+async def health(request: Request) -> dict[str, Any]:
+    """Report that the service is up, and how many releases it serves."""
+    return {"status": "ok", "releases": len(service_of(request).catalogue)}
+
+
+@router.get("/static/settings.json", include_in_schema=False)
+async def show_settings(request: Request) -> dict[str, str | None]:
+    """Return the operator's choices for the map."""
+    settings = service_of(request).settings
+    return {"tiles": settings.tiles, "attribution": settings.attribution}
+
+
+# --- releases -----------------------------------------------------------------------------------------------
+
+
+@router.get("/releases", response_model_exclude_unset=True, tags=["releases"])
+async def list_releases(request: Request) -> dict[str, list[Described]]:
+    """List all releases with their promises. Withdrawn releases are marked, and their other routes return 410."""
+    service = service_of(request)
+    return {"releases": [Described(**_summarize(service, each)) for each in service.catalogue]}
+
+
+@router.get(
+    "/releases/{name}",
+    response_model=Described,
+    response_model_exclude_unset=True,
+    responses=returns({"text/html": None}),
+    tags=["releases"],
+)
+async def describe(request: Request, name: str) -> Any:
+    """Describe a release: its promise as JSON, or its privacy statement as a page (Accept: text/html)."""
+    service = service_of(request)
+    served = service.find(name)
+    if "text/html" in request.headers.get("accept", ""):
+        return await _show_statement(served.release, served.name)
+    about = _summarize(service, served) | {"statement": list_facts(served.release)}
+    shared = [each for each in service.catalogue.in_force() if each.release.origin == served.release.origin]
+    if len(shared) > 1:  # releases that share noise, from coarse to fine
+        names = [each.name for each in sorted(shared, key=lambda each: each.release.mechanism.budget.amount)]
+        about["chain"] = {"finest": names[-1], "releases": names}
+    return about
+
+
+@router.head("/releases/{name}/download", include_in_schema=False)
+@router.get(
+    "/releases/{name}/download", response_class=FileResponse, responses=returns({PARQUET: None}), tags=["releases"]
+)
+async def download(request: Request, name: str) -> FileResponse:
+    """Return the release file."""
+    served = service_of(request).find(name)
+    if not served.is_current:  # its replacement has not been checked
+        raise HTTPException(503, "the file is being replaced: try again in a second", {"retry-after": "1"})
+    return FileResponse(served.path, media_type=PARQUET, filename=f"{served.name}.parquet")
+
+
+@router.get("/releases/{name}/explanation", tags=["releases"])
+async def explain(request: Request, name: str) -> Response:
+    """Return the rows of a release's privacy statement, and how often a guess is right at each distance."""
+    service = service_of(request)
+    return JSONResponse(await service.run(_explain, service.find(name).release))
+
+
+async def _show_statement(release: BaseRelease | Series, title: str) -> HTMLResponse:
+    page = await asyncio.to_thread(_render, release, title)
+    # A statement carries its style and pictures, and runs nothing.
+    policy = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
+    return HTMLResponse(page, headers={"vary": "Accept", "content-security-policy": policy})
+
+
+@functools.lru_cache(maxsize=64)
+def _render(release: BaseRelease | Series, title: str) -> str:
+    with _RENDERING:  # Matplotlib's settings belong to the whole process
+        return write_statement(release, "html", title)
+
+
+@functools.lru_cache(maxsize=64)
+def _explain(release: BaseRelease | Series) -> dict[str, Any]:
+    facts, curve = list_facts(release), protection_curve(release)
+    delta, steps = facts["delta"], len(release.spent) if isinstance(release, Series) else None
+    places = []
+    for distance, cost in zip(curve["distance"].tolist(), curve["exact"].tolist(), strict=True):
+        label, share = format_length(distance, facts["unit"]), bound_guess(facts, to_json_value(cost))
+        text = explain_guess(label, share, steps)
+        places.append({"distance": distance, "label": label, "guess": share, "text": text})
+    return {"statement": list_rows(release), "delta": delta, "distances": places}
+
+
+def _summarize(service: Service, served: Served) -> dict[str, Any]:
+    release, domain = served.release, served.release.domain
+    base = f"/releases/{served.quoted}"
+    return {
+        "id": served.name,
+        "kind": release.mechanism.words,
+        "promise": release.mechanism.promise,
+        "may_be_published": release.may_be_published,
+        "bounds": list(domain.bounds),
+        "crs": domain.crs,
+        "extent": None if domain.crs is None else area_of(domain.crs, domain.bounds),
+        "shape": list(domain.shape),
+        "digest": release.digest,
+        **({} if release.withdrawn is None else {"withdrawn": service.describe_withdrawal(release)}),
+        "links": {"self": base} | {each: f"{base}/{each}" for each in ("answer", "answers", "cells", "download")},
+    }
+
+
+# --- series: folders whose releases are the steps of one stream ---------------------------------------------
+
+
+@router.get("/series", tags=["series"])
+async def list_series(request: Request) -> Response:
+    """List all series: folders whose releases are the steps of one stream."""
+    found = ((name, _series_of(served)) for name, served in service_of(request).catalogue.folders().items())
+    return JSONResponse({"series": [_summarize_series(name, series) for name, series in found if series is not None]})
+
+
+@router.get("/series/{stream}", tags=["series"])
+async def describe_series(request: Request, stream: str) -> Response:
+    """Describe a series and its steps as JSON, or its privacy statement as a page (Accept: text/html)."""
+    service = service_of(request)
+    series = _find_series(service, stream)
+    if "text/html" in request.headers.get("accept", ""):
+        return await _show_statement(series, stream)
+    content = _summarize_series(stream, series) | {"steps": _list_steps(service, series)}
+    return JSONResponse(content, headers={"vary": "Accept"})
+
+
+@router.get("/series/{stream}/explanation", tags=["series"])
+async def explain_series(request: Request, stream: str) -> Response:
+    """Return the rows of a series' privacy statement, and how often a guess from all its steps is right."""
+    service = service_of(request)
+    return JSONResponse(await service.run(_explain, _find_series(service, stream)))
+
+
+def _find_series(service: Service, name: str) -> Series:
+    series = _series_of(service.catalogue.folders().get(name, []))
+    if series is None:
+        raise HTTPException(404, f"series is {name[:80]!r}: it must be one of those listed at /series")
+    return series
+
+
+def _series_of(served: Sequence[Served]) -> Series | None:
+    return _make_series(tuple((each.name, each.release) for each in served if isinstance(each.release, Release)))
+
+
+@functools.lru_cache(maxsize=16)
+def _make_series(named: tuple[tuple[str, Release], ...]) -> Series | None:
+    try:
+        return Series.of_named(dict(named)) if named else None
+    except InputError:  # the names are not those of steps, or there are several streams
+        return None
+
+
+async def sum_periods(service: Service, stream: str, asked: OfSeries) -> tuple[Source, tuple[Series, ...]]:
+    """Return a period of a series, or its difference from another one, and the periods; their sums are computed."""
+    series = _find_series(service, stream)
+    spans = [asked.between] if asked.compare is None else [asked.between, asked.compare]
+    periods = tuple(_choose_period(series, span, asked.mean, asked.missing == "skip") for span in spans)
+    for period in periods:
+        if period.missing and not period.skipping:
+            raise InputError(f"{period.explain_missing()}: use missing=skip to leave them out")
+        if "summed" not in vars(period):
+            await service.run(getattr, period, "summed")
+    return periods[0] if len(periods) == 1 else PeriodDifference(*periods), periods
+
+
+@functools.lru_cache(maxsize=16)  # sums over many steps take long
+def _choose_period(series: Series, span: str | None, mean: bool, skip: bool) -> Series:
+    period = series if span is None else series.between(*span.split(","))
+    number, most = period.last - period.first + 1, 100_000
+    if number > most:
+        raise InputError(f"{span} has {number:,} steps: at most {most:,} can be summed")
+    period = period.present() if skip else period
+    return period.per_step() if mean else period
+
+
+def _summarize_series(name: str, series: Series) -> dict[str, Any]:
+    step, base = series.example.mechanism.step, f"/series/{quote(name, safe='')}"
+    return {
+        "id": name,
+        "first": series.labels[0],
+        "last": series.labels[-1],
+        "missing": series.missing,
+        "together": list_together(series),
+        "published": [label for label, release in series if release is not None],
+        "promise": None if step is None else explain_window(step),
+        "cost": explain_cost(series),
+        "bounds": list(series.domain.bounds),
+        "crs": series.domain.crs,
+        "shape": list(series.domain.shape),
+        "links": {"self": base, "answer": f"{base}/answer", "answers": f"{base}/answers"},
+    }
+
+
+def _list_steps(service: Service, series: Series) -> list[dict[str, Any]]:
+    """Return the name, time and promise of each step, or why it has no release."""
+    found: list[dict[str, Any]] = []
+    for number in range(series.first, series.last + 1):
+        label, release = series.clock.label(number), series.releases.get(number)
+        times = [datetime.datetime.fromtimestamp(end, datetime.UTC) for end in series.clock.span(number) or ()]
+        entry: dict[str, Any] = {"step": label}
+        entry |= zip(("begin", "end"), (each.isoformat() for each in times), strict=False)
+        if number in series.withdrawn:
+            entry["withdrawn"] = service.describe_withdrawal(series.withdrawn[number])
+        if release is not None:
+            entry |= {"release": f"/releases/{label}", "promise": release.mechanism.promise, "digest": release.digest}
+        found.append(entry)
+    return found
