@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 #: Figures of queries (m,), by the names of their columns.
 Columns: TypeAlias = dict[str, NDArray[Any]]
-#: All columns that answers may have. Regions' own columns with these names are renamed.
+#: All columns that answers may have. Columns of regions with these names are renamed.
 COLUMNS = (
     *("rank", "step", "before", "after", "estimate", "std_error", "low", "high"),
     *("noise_error", "placement_error", "cut"),
@@ -43,7 +43,7 @@ def answer(
     level: float = 0.95,
     nonnegative: bool = False,
 ) -> pd.DataFrame:
-    """Answer a workload, with the joint noise of everything that enters each answer.
+    """Answer a workload, with the error of all noise that enters each answer.
 
     Answers are unbiased by noise unless `nonnegative` is set. Positions inside cells are assumed
     (docs/internals/placement.md).
@@ -53,47 +53,37 @@ def answer(
     release : a release, a `Series` (sums over its steps, or means per step), the change between two
         (`Series.change_from`, `ReleaseDifference`), or a release behind a service (`dh.connect`).
     workload : boxes, all ranges or regions. Also corners (m, 4), or (m, 2) on a line; shapely geometries in the
-        release's coordinates; a GeoSeries or GeoDataFrame in any CRS. Geometries are clipped to the map, and repaired
-        where their rings cross. Boxes that can only be degrees are projected. A workload must fit unchanged.
+        release's coordinates; a GeoSeries or GeoDataFrame in any CRS. Geometries are clipped to the map, and crossing
+        rings are repaired. Boxes that can only be degrees are projected. A workload must lie on the map.
     level : of the interval, between 0 and 1.
-    nonnegative : answer from cells that are not negative (`Release.cells`). Such answers are usually nearer to the
-        truth, and biased. Their intervals are those of the unbiased answers, cut to what counts can be and widened to
-        hold the estimate. Of a series the sum is made non-negative, not each step.
+    nonnegative : answer from non-negative cells (`Release.cells`). Such answers are biased, but usually closer to the
+        truth. Their intervals are those of the unbiased answers, cut to possible counts and widened to include the
+        estimate. For a series, the sum is made non-negative, not each step.
 
     Returns
     -------
-    DataFrame with one row per query, in points. A GeoDataFrame keeps its rows, columns, index and CRS; a column of its
-    own with the name of a column below gets the suffix "_region". Sorted points have the first four columns
-    (`SortedRelease.counts`).
+    DataFrame with one row per query, in points. A GeoDataFrame keeps its rows, columns, index and CRS. Its own columns
+    with a name from below get the suffix "_region". Sorted points have the first four columns (`SortedRelease.counts`).
 
-    - `estimate` : the sum of whole cells, and of the share of each cell that the query cuts, moved a little to the side
-      on which the neighbours hold more;
-    - `std_error` : of everything that is not known;
-    - `low`, `high` : the interval. It reaches further up than down for a query without a whole cell, which may have
-      been placed where points are;
+    - `estimate` : the sum of whole cells and of the covered shares of cut cells, shifted slightly towards the denser
+      neighbours;
+    - `std_error` : from noise and from unknown positions in cut cells;
+    - `low`, `high` : the interval. For a query without a whole cell, which may have been placed where points are, it
+      reaches further up than down;
     - `noise_error`, `placement_error` : the parts of `std_error`, if any query cuts cells;
-    - `cut` : the share of the query's area in cells that it cuts; `inner` and `outer` : the answers with all points of
-      these cells outside, or inside;
-    - `steps` : of how many steps a series' answer is the sum, or the mean. A change has `before` and `after`, and no
-      `inner` and `outer`;
+    - `cut` : the share of the query's area in cut cells; `inner` and `outer` : the answers if all points of these cells
+      lay outside, or inside;
+    - `steps` : the number of steps in the answer of a series. A change has `before` and `after` instead of `inner` and
+      `outer`;
     - `unresolved` : the share of the query's squared norm that was not measured, if the strategy does not determine
-      every cell. Where it is above 0 the error can be larger than stated;
+      every cell. Above 0, the error can be larger than stated;
     - `estimator` : the name of non-negative estimates;
-    - `outside` : the share of the geometry's area outside the map, if any reaches there. Everything else is about the
-      part inside;
-    - `note` : if there is something to say of some geometry: that it was clipped or repaired, why it has no answer, or
-      that most of it lies in cells that it cuts.
+    - `outside` : the share of the geometry's area outside the map, if any. The other columns are about the part inside;
+    - `note` : says that a geometry was clipped or repaired, why it has no answer, or that most of it lies in cut cells.
 
-    Raises
-    ------
-    InputError
-        If a query of a workload is reversed, empty or outside the domain; no geometry can be answered; the level is not
-        between 0 and 1; steps of a series are missing and were not left out; or `nonnegative` is set for a change.
-
-    Warns
-    -----
-    DeltaHistWarning
-        If geometries were clipped, repaired or cannot be answered; columns were renamed; or boxes are in degrees.
+    Raises InputError if a query is reversed, empty or outside the domain; if no geometry can be answered; if steps of a
+    series are missing; or if `nonnegative` is set for a change. Warns about clipped, repaired or unanswered geometries,
+    renamed columns, and boxes in degrees.
 
     >>> import deltahist as dh, numpy as np
     >>> domain = dh.Domain((0, 1), (4,))
@@ -110,10 +100,7 @@ def answer(
 def asker(
     domain: Domain, workload: Workload | Any, *, level: float = 0.95, nonnegative: bool = False
 ) -> Callable[[BaseRelease | Series], pd.DataFrame]:
-    """Return a function that answers a workload, fitted once, from any release on a domain.
-
-    Parameters as for `answer`.
-    """
+    """Return a function that answers a workload from any release on a domain; parameters as for `answer`."""
     check_level(level)
     asked, framed = _asked(workload, domain)
     return lambda release: framed(release.answers(asked, level=level, nonnegative=nonnegative))
@@ -122,12 +109,12 @@ def asker(
 def answer_each(
     series: Series, workload: Workload | Any, *, level: float = 0.95, nonnegative: bool = False
 ) -> pd.DataFrame:
-    """Answer every step of a series, in order of time. Parameters as for `answer`, which gives their sum.
+    """Answer every step of a series in order of time. Parameters as for `answer`, which sums over steps.
 
     Returns
     -------
-    DataFrame with a row per step and query: `step`, the step's name, and the columns of `answer`. A missing step has
-    rows of NaN, or none if it was left out (`Series.present`).
+    DataFrame with a row per step and query: `step`, the name of the step, and the columns of `answer`. Missing steps
+    have rows of NaN, or no rows if they were left out (`Series.present`).
 
     >>> import deltahist as dh, numpy as np
     >>> near = dh.Neighbourhood(dh.Domain((0, 4), (4,)), 1)
@@ -150,21 +137,11 @@ def answer_each(
 
 
 def rank(release: Release, workload: Workload | Any, *, level: float = 0.95) -> pd.DataFrame:
-    """Answer a workload, with the ranks that each answer can have.
+    """Answer a workload, with the possible ranks of each answer.
 
-    All pairs of answers are compared by the exact error of their difference, at a level that holds for all pairs
-    together (Bonferroni): with that probability every true rank lies within its range.
-
-    Parameters
-    ----------
-    release : of counts, by a strategy that determines every cell.
-    workload, level : as for `answer`.
-
-    Returns
-    -------
-    DataFrame as of `answer`, with the column `rank`: "1" is the largest, "2 to 5" cannot be told apart any further.
-
-    Raises InputError on another release, or as of `answer`.
+    All pairs of answers are compared by the exact error of their difference, at a level for all pairs together
+    (Bonferroni). With that probability every true rank lies within its range. The column `rank` is "1" for the largest
+    answer, and "2 to 5" where answers cannot be told apart. The strategy must determine every cell.
 
     >>> import deltahist as dh, numpy as np
     >>> near = dh.Neighbourhood(dh.Domain((0, 3), (3,)), delta=1)
@@ -174,11 +151,11 @@ def rank(release: Release, workload: Workload | Any, *, level: float = 0.95) -> 
     """
     check_level(level)
     if not isinstance(release, Release) or release.strategy.determines_cells is not True:
-        raise InputError("ranks need one release of counts whose strategy determines every cell")
+        raise InputError("ranks require one release of counts whose strategy determines every cell")
     asked, framed = _asked(workload, release.domain)
     found, rows = release.answers(asked, level=level, nonnegative=False), asked.matrix(release.domain)
     estimate = found["estimate"]
-    # What is not known of places in two answers is added up as if it were one error.
+    # Placement errors of two answers add up as if they were one error.
     placed, number = found.get("placement_error", np.zeros(len(estimate))), len(estimate)
     share = 1 - (1 - level) / max(1, math.comb(number, 2))
     above, below = np.zeros((2, number), dtype=np.int64)
@@ -221,7 +198,7 @@ def _asked(workload: Any, domain: Domain) -> tuple[Workload, Callable[[Columns],
 
     def framed(found: Columns) -> pd.DataFrame:
         columns = note_cut(fitted.spread_over_regions(found))
-        # By position: an index may hold a label twice.
+        # By position, because an index may have duplicates.
         return _frame(columns, index) if frame is None else frame.assign(**columns)
 
     held = np.flatnonzero(fitted.held)
@@ -234,7 +211,7 @@ def note_cut(columns: Columns) -> Columns:
     mostly = np.flatnonzero(percent > 50)
     if not len(mostly):
         return columns
-    said = [f"{share}% of it lies in cells that it cuts: positions inside cells are assumed" for share in range(101)]
+    said = [f"{share}% of its area lies in cut cells, where positions are assumed" for share in range(101)]
     notes = columns.get("note", np.full(len(percent), None)).copy()
     told = zip(notes[mostly], percent[mostly].astype(int), strict=True)
     notes[mostly] = ["; ".join(filter(None, (own, said[share]))) for own, share in told]
@@ -242,7 +219,7 @@ def note_cut(columns: Columns) -> Columns:
 
 
 def _frame(columns: Columns, index: pd.Index | None = None) -> pd.DataFrame:
-    """Return columns as a frame; from one array if all are float64, which is four times as fast."""
+    """Return columns as a frame. One array of float64 is four times as fast."""
     import pandas as pd
 
     if any(column.dtype != np.float64 for column in columns.values()):
@@ -279,7 +256,7 @@ def _shapes(workload: Any) -> tuple[Any, Any]:
 
 
 def rename_own(names: Iterable[Any]) -> dict[Any, str]:
-    """Return new names for a region's own columns whose names answers may use."""
+    """Return new names for columns of regions that share a name with answers."""
     own: dict[Any, str] = {}
     taken = set(names := list(names))
     for name in names:
@@ -291,7 +268,7 @@ def rename_own(names: Iterable[Any]) -> dict[Any, str]:
 
 
 def _own(frame: gpd.GeoDataFrame) -> gpd.GeoDataFrame:
-    """Rename the columns of a frame whose names answers may use."""
+    """Rename the columns of a frame that share a name with answers."""
     own = rename_own(frame.columns)
     if own:
         warnings.warn(

@@ -44,12 +44,12 @@ _NOT_ADDED = "Do not add std_error or its square: query the sum"
 #: Unit and meaning of each column. An empty unit is that of the estimate.
 _COLUMNS = {
     "block": ("cells", "side of the block in cells, 1 for a single cell"),
-    "column": ("1", "number of the cell from the west, from 0; of a block its first cell"),
-    "row": ("1", "number of the cell from the south, from 0; of a block its first cell"),
+    "column": ("1", "number of the (first) cell from the west, starting at 0"),
+    "row": ("1", "number of the (first) cell from the south, starting at 0"),
     **{side: ("{crs}", f"{side} edge") for side in ("west", "south", "east", "north")},
     **{axis: ("{crs}", f"{axis} of the centre") for axis in ("x", "y")},
     "cells": ("1", "number of cells in the block"),
-    "rank": ("1", "ranks that are possible, 1 the largest; the {level} hold for all rows together"),
+    "rank": ("1", "possible ranks, 1 for the largest; the {level} apply to all rows together"),
     "step": ("1", "step of the series"),
     "before": ("", "estimate of the earlier period"),
     "after": ("", "estimate of the later period"),
@@ -57,17 +57,17 @@ _COLUMNS = {
     "std_error": ("", "standard error of the {whose}"),
     "low": ("", "lower end of the {level} interval"),
     "high": ("", "upper end of the {level} interval"),
-    "noise_error": ("", "part of std_error that comes from noise"),
-    "placement_error": ("", "part of std_error that comes from places in cut cells"),
+    "noise_error": ("", "part of std_error from noise"),
+    "placement_error": ("", "part of std_error from positions in cut cells"),
     "cut": ("1", "share of the area in cut cells"),
-    "inner": ("", "answer with all points of cut cells outside"),
-    "outer": ("", "answer with all points of cut cells inside"),
+    "inner": ("", "answer if all points of cut cells lay outside"),
+    "outer": ("", "answer if all points of cut cells lay inside"),
     "steps": ("1", "number of steps in the answer"),
     "unresolved": ("1", "share that was not measured"),
     "estimator": ("1", "name of the estimate"),
-    "stands_out": ("1", "whether it surely holds points; in 95 of 100 files this is right for all rows that say so"),
+    "stands_out": ("1", "whether it surely holds points; in 95 of 100 files this is right for every marked row"),
     "outside": ("1", "share of the area outside the map"),
-    "note": ("1", "what was changed or is assumed about the region, or why it has no answer"),
+    "note": ("1", "what was changed or assumed about the region, or why it has no answer"),
     "q": ("1", "share of the points below the quantile"),
 }
 
@@ -85,16 +85,16 @@ def check_form(path: str | Path, *, blocks: bool = False) -> str:
         if importlib.util.find_spec("rasterio") is None:
             raise InputError("GeoTIFF needs rasterio: pip install 'deltahist[geotiff]'")
         if blocks:
-            raise InputError(f"output is {str(path)!r}: a GeoTIFF has one size of cells, and no blocks")
+            raise InputError(f"output is {str(path)!r}: a GeoTIFF has one cell size, so it holds no blocks")
     return form
 
 
 def export(release: Release, path: str | Path, *, nonnegative: bool = False, blocks: Sequence[int] = ()) -> None:
     """Write all cells of a release to a file; the suffix chooses the form.
 
-    A row per cell holds its index, centre, box, estimate and standard error in points, and whether it surely holds
-    points (`stands_out`, of all rows together). GeoJSON is in longitude and latitude, everything else in the release's
-    CRS. GeoTIFF has two bands. All forms but CSV carry units and the privacy statement. Text has three decimals.
+    Each row has the index, centre, box, estimate and standard error of a cell, and whether it surely holds points
+    (`stands_out`, tested for all rows together). GeoJSON is in longitude and latitude, everything else in the release's
+    CRS. GeoTIFF has two bands. All forms except CSV carry units and the privacy statement. Text has three decimals.
 
     Parameters
     ----------
@@ -104,10 +104,8 @@ def export(release: Release, path: str | Path, *, nonnegative: bool = False, blo
     blocks : also write sums over blocks of this many cells a side, with their own standard errors: as layers of a
         GeoPackage, elsewhere as rows with the column `block`.
 
-    Raises
-    ------
-    InputError
-        On an unknown suffix, blocks larger than the map, a line in any form but CSV, or a map too large for memory.
+    Raises InputError on an unknown suffix, blocks larger than the map, a 1-D release in any form except CSV, or a map
+    too large for memory.
 
     >>> import tempfile, pandas as pd, deltahist as dh, numpy as np
     >>> near = dh.Neighbourhood(dh.Domain((0, 0, 4, 4), (4, 4)), delta=1)
@@ -121,14 +119,14 @@ def export(release: Release, path: str | Path, *, nonnegative: bool = False, blo
     if widths and widths[-1] > max(domain.shape):
         raise InputError(f"blocks is {widths[-1]}: the map is {max(domain.shape):,} cells long")
     if domain.ndim == 1 and form != "csv":
-        raise InputError(f"output is {str(path)!r}: a release in one dimension can be exported as .csv alone")
+        raise InputError(f"output is {str(path)!r}: a release in one dimension can only be exported as .csv")
     check_memory((100 if form == "geotiff" else 1000) * domain.size, f"{domain.size:,} cells as {form}")
     if form == "geotiff":
         _write_geotiff(release, path, nonnegative)
         return
     make: Any = cells_frame if form == "csv" else geo_frame
     frames = {width: make(release, nonnegative=nonnegative, width=width) for width in (1, *widths)}
-    # All rows of all frames are tested together.
+    # Test all rows of all frames together.
     cells = release.cells()
     moments = [release.block_moments(width) for width in frames]
     sums = [sum_blocks(cells, tuple(np.arange(0, n, width) for n in domain.shape)).ravel() for width in frames]
@@ -153,7 +151,7 @@ def export(release: Release, path: str | Path, *, nonnegative: bool = False, blo
 
 
 def write_table(path: Path, form: str, frame: pd.DataFrame, about: dict[str, Any], domain: Domain) -> None:
-    """Write a table with its description to a file that appears whole or not at all; `encode_table` has the forms."""
+    """Write a table with its description to a file, in a form of `encode_table` or as a GeoPackage."""
     if form == "gpkg":
         write_whole(path, lambda part: _write_geopackage(part, {"answers": frame}, domain, about))
     else:
@@ -220,7 +218,7 @@ def describe_cells(release: BaseRelease, nonnegative: bool, names: Iterable[str]
     estimator = release.estimator(nonnegative)
     return {
         "title": f"Estimates of points per cell, {estimator}, with standard errors",
-        "how_to_read": f"estimate, give or take two std_error. {_NOT_ADDED}.",
+        "how_to_read": f"estimate ± two std_error. {_NOT_ADDED}.",
         **_describe(list_facts(release), estimator),
         "columns": _describe_columns(names, estimator, release.domain, "95%", "points"),
         "statement": write_statement(release),
@@ -236,7 +234,7 @@ def describe_answers(facts: dict[str, Any], table: Mapping[str, Any], level: flo
     share = f"{100 * level:.10g}%"
     what, read = "Estimates", f"low to high: {share} interval. {_NOT_ADDED}."
     if "before" in names:
-        what, read = "Changes", f"{read} The estimate is after less before."
+        what, read = "Changes", f"{read} The estimate is after minus before."
     if "q" in names:
         about["unit"] = facts["unit"]
         what, read = "Quantiles", f"Below estimate lies the share q of all points; low to high: {share} interval."
@@ -262,7 +260,7 @@ def facts_of(source: Any) -> dict[str, Any]:
 def explain_below(about: dict[str, Any]) -> str:
     """Return two lines for below a table of answers."""
     digest = about["digest"]
-    # The promise of a folder begins with how many releases it is about, withdrawn ones included.
+    # The promise of a folder starts with its number of releases, withdrawn ones included.
     whose = "" if isinstance(digest, dict) else f"Release {str(digest)[:16]}: "
     return f"{about['unit'].capitalize()}, {about['estimator']}; {about['how_to_read']}\n{whose}{about['promise']}."
 
@@ -286,14 +284,14 @@ def _describe_columns(
 
 
 def _on_map(frame: gpd.GeoDataFrame, domain: Domain) -> gpd.GeoDataFrame:
-    """Return a frame in the domain's CRS, without the shapes that have no place there."""
+    """Return a frame in the domain's CRS, without shapes that cannot be projected to it."""
     operation = find_operation(frame.crs, domain, "the table")
     shapes = frame.geometry.to_numpy()
     return frame.set_geometry(shapes if operation is None else operation.shapes(shapes), crs=domain.crs)
 
 
 def _plain(frame: Any) -> Any:
-    """Return a table whose columns hold numbers and texts alone, besides its one geometry."""
+    """Return a table that holds only numbers, texts and its one geometry."""
     shape = getattr(frame, "_geometry_column_name", None)
     objects = {name for name in frame.columns if frame[name].dtype == object}
     others = {name for name in frame.columns if str(frame[name].dtype) == "geometry" and name != shape}
@@ -343,7 +341,7 @@ def _write_geotiff(release: BaseRelease, path: Path, nonnegative: bool) -> None:
 
     domain = release.domain
     about = describe_cells(release, nonnegative, ("estimate", "std_error"))
-    content = io.BytesIO()  # to a full disk GDAL would write a part of the file, and say nothing
+    content = io.BytesIO()  # on a full disk GDAL would write a partial file without an error
     transform = rasterio.Affine(domain.cell[0], 0.0, domain.low[0], 0.0, -domain.cell[1], domain.high[1])
     profile = {"driver": "GTiff", "dtype": "float64", "compress": "deflate", "crs": domain.crs, "transform": transform}
     width, height = domain.shape

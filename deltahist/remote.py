@@ -36,7 +36,7 @@ _PATIENCE, _ATTEMPTS = 300, 60
 def connect(url: str) -> RemoteRelease:
     """Return the release at an address of a service; InputError if there is none.
 
-    `dh.answer` sends its queries to the service. What that sends is treated as untrusted input.
+    `dh.answer` sends its queries to the service, whose responses are untrusted input.
 
     >>> connect("city.parquet")
     Traceback (most recent call last):
@@ -50,11 +50,11 @@ def connect(url: str) -> RemoteRelease:
     try:
         return RemoteRelease(address, dict(json.loads(content)["statement"]))
     except (ValueError, LookupError, TypeError):
-        raise InputError(f"url is {url!r}: it answers, but not with a release") from None
+        raise InputError(f"url is {url!r}: the response is not a release") from None
 
 
 class RemoteRelease:
-    """A release behind a service: queries go there, and everything else is read from its file. `connect` makes one."""
+    """A release behind a service, which answers its queries. Everything else is read from the downloaded file."""
 
     def __init__(self, url: str, facts: dict[str, Any]) -> None:
         self.url, self.stated_facts = url, facts
@@ -76,7 +76,7 @@ class RemoteRelease:
         return release
 
     def __getattr__(self, name: str) -> Any:
-        """Return what else a release has, such as `to_geopandas`, from the downloaded file."""
+        """Return any other attribute of a release, such as `to_geopandas`, from the downloaded file."""
         if name.startswith("_"):
             raise AttributeError(name)
         return getattr(self.load(), name)
@@ -85,7 +85,7 @@ class RemoteRelease:
         return f"RemoteRelease({self.url!r})"
 
     def _requests(self, work: Workload) -> Iterator[tuple[int, Any]]:
-        """Yield the queries that are asked at once: their number, and corners or geometries."""
+        """Yield the queries of each request: their number, and corners or geometries."""
         if isinstance(work, Regions):
             work.check(self.domain)
             shapes = shapely.force_2d(work.geometries)
@@ -122,11 +122,11 @@ class RemoteRelease:
 
     def _check_digest(self, digest: str) -> None:
         if digest != self.digest:  # two releases would look like one
-            raise InputError(f"the release at {self.url} was replaced by another one: connect again")
+            raise InputError(f"the release at {self.url} was replaced: connect again")
 
 
 def _send(url: str, accept: str, body: bytes | None = None, media: str = "", most: int = _MOST_ANSWER) -> bytes:
-    """Return the content at an address, at most `most` bytes; InputError on every problem. Wait for a busy service."""
+    """Return the content at an address, at most `most` bytes. Wait for a busy service; any failure is an InputError."""
     for attempt in range(_ATTEMPTS):
         try:
             request = urllib.request.Request(url, body, {"Accept": accept} | ({"Content-Type": media} if media else {}))
@@ -142,5 +142,5 @@ def _send(url: str, accept: str, body: bytes | None = None, media: str = "", mos
         except (OSError, ValueError, http.client.HTTPException) as problem:
             raise InputError(f"url is {url!r}: {getattr(problem, 'reason', problem)}") from None
     if len(content) > most:
-        raise InputError(f"url is {url!r}: it answered with more than {most:,} bytes")
+        raise InputError(f"url is {url!r}: the response has more than {most:,} bytes")
     return content

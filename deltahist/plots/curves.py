@@ -28,14 +28,13 @@ _PANELS, _COLUMNS, _POINTS, _LIMITS = 24, 2, 60, 4
 def protection_curve(release: Any, points: int = 60) -> dict[str, NDArray[np.float64]]:
     """Return the cost of a move against its distance, from a fraction of δ to the diameter.
 
-    A value holds from the distance before it up to its own. Drawn as such steps, costs are never understated, and
-    `exact` is nowhere above `bound`.
+    Each value applies to distances after the previous one, up to its own. Drawn as steps, costs are never understated.
 
     Parameters
     ----------
     release : a release, or a mechanism.
-    points : number of distances at equal ratios. Multiples of δ and of the cells' sides are added, up to as many, and
-        limits: just beyond them costs go up.
+    points : number of distances at equal ratios. Multiples of δ and of the cells' sides, and limits, are added,
+        because costs rise just beyond them.
 
     Returns
     -------
@@ -64,7 +63,7 @@ def protection_curve(release: Any, points: int = 60) -> dict[str, NDArray[np.flo
 
 
 def _evaluate_rising(value: Callable[[int], float], number: int) -> NDArray[np.float64]:
-    """Return the values of a rising function at 0, 1, ...; between two equal values it is not evaluated."""
+    """Return the values of a rising function at 0, 1, ..., without evaluating it between equal values."""
     out = np.full(number, np.nan)
     spans = [(0, number - 1)]
     while spans:
@@ -81,7 +80,7 @@ def _evaluate_rising(value: Callable[[int], float], number: int) -> NDArray[np.f
 
 
 def plot_protection(release: Any, ax: Axes | None = None) -> Axes:
-    """Draw the cost of a move, exact and promised, against its distance up to the diameter; mark δ and limits.
+    """Draw the exact and the promised cost of a move against its distance, with marks at δ and at limits.
 
     Parameters
     ----------
@@ -140,7 +139,7 @@ def plot_protection(release: Any, ax: Axes | None = None) -> Axes:
 
 
 def _divide(series: Series) -> tuple[list[tuple[int, Series | None]], str]:
-    """Return first steps and series of at most 60 periods, None without a release, and the kind of period."""
+    """Return first steps and series of at most 60 periods (None without a release), and the kind of period."""
     import pandas as pd
 
     clock, steps = series.clock, np.arange(series.first, series.last + 1)
@@ -166,22 +165,19 @@ def _divide(series: Series) -> tuple[list[tuple[int, Series | None]], str]:
 def draw_lines(
     series: Series, ask: Callable[[Series], pd.DataFrame], *, level: float = 0.95, title: str | None = None
 ) -> Figure:
-    """Return a figure of lines over time, a panel for each region with the band of its intervals, and gaps.
+    """Return a figure of lines over time with their intervals, a panel for each region, and gaps for missing steps.
 
-    Of more than 60 steps longer periods are drawn, as means per step with their joint error: days, weeks, months,
-    quarters, years, or as many steps as are needed. At most 24 regions are drawn, those of the largest means.
+    More than 60 steps are drawn as longer periods (days, weeks, months and so on), as means per step with their joint
+    error. At most 24 regions are drawn, those with the largest means.
 
     Parameters
     ----------
     series : what was published.
-    ask : what answers regions from a part of the series, such as `lambda part: dh.answer(part, districts)`, with a
-        column `name`. level : of its intervals, for the words.
+    ask : answers regions from a part of the series, with a column `name`, such as
+        `lambda part: dh.answer(part, districts)`. level : of its intervals, for the axis label.
     title : of the picture.
 
-    Raises
-    ------
-    InputError
-        If none of the regions is on the map.
+    Raises InputError if none of the regions is on the map.
     """
     from matplotlib import rc_context
     from matplotlib.dates import AutoDateLocator, ConciseDateFormatter, date2num
@@ -197,7 +193,7 @@ def draw_lines(
     mean = table[0][list(found)].mean(axis=0)
     order = np.argsort(-mean, kind="stable")[: np.isfinite(mean).sum()]
     if not len(order):
-        raise InputError("answers say nothing of any region on the map (are they in another CRS?)")
+        raise InputError("no region has an answer on the map (are they in another CRS?)")
     shown, clock = order[:_PANELS], series.clock
     edges: Any = np.array([clock.begin(start) for start, _ in periods] + [clock.begin(series.last + 1)])
     edges = date2num(edges.astype("datetime64[s]")) if clock.every else edges - 0.5
@@ -209,9 +205,9 @@ def draw_lines(
     if kind != "step":
         notes.append(f"Each value is the mean of the steps of a {kind}.")
     notes.append(f"Estimates: {', '.join(sorted(estimators)) or series.example.estimator(False)}.")
-    notes.append("Each region has a scale of its own.")
+    notes.append("Each panel has its own scale.")
     if len(shown) < len(names):
-        notes.append(f"{len(shown)} of {len(names):,} regions are drawn, the largest.")
+        notes.append(f"{len(shown)} of {len(names):,} regions are drawn: those with the largest means.")
     if missing := len(series.missing):
         notes.append(f"{missing:,} of {len(series.labels):,} steps have no release.")
     if title is None:

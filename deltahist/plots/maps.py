@@ -1,4 +1,4 @@
-"""Maps of cells and of regions, histograms of a line, and lists of values with their intervals."""
+"""Maps of cells and regions, histograms in one dimension, and lists of values with their intervals."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ def plot_map(
     """Draw the published estimates: colours in 2-D, steps with a band of one standard error in 1-D.
 
     Colours are proportional for small values and logarithmic for large ones. Unbiased estimates of single cells are
-    often mostly noise. They are merged where they do not differ from their surroundings (`merge_cells`). Blocks that
-    may be empty are grey. All blocks are tested together, so that on 95 of 100 maps every coloured one holds points.
+    often mostly noise, so cells that do not differ from their surroundings are merged (`merge_cells`). Blocks that may
+    be empty are grey. All blocks are tested together: on 95 of 100 maps every coloured block holds points.
 
     Parameters
     ----------
@@ -52,16 +52,11 @@ def plot_map(
     ax : where to draw; a new figure when None.
     nonnegative : draw non-negative estimates of every cell instead of unbiased ones, merged.
     per : colours are points per "area" (km², or the square of a plane's unit) or per "cell".
-    context : geometries to find one's way by, drawn thin and grey: GeoDataFrames or GeoSeries, in any CRS.
+    context : GeoDataFrames or GeoSeries in any CRS, such as roads, drawn thin and grey.
 
     Returns
     -------
-    The axes. The title says which estimates they show.
-
-    Raises
-    ------
-    InputError
-        On another `per`, or a context of which nothing lies on the map.
+    The axes, whose title names the estimates. Raises InputError if no part of a context lies on the map.
 
     >>> import deltahist as dh, numpy as np
     >>> domain = dh.Domain((583000, 4505000, 587000, 4509000), (16, 16), "EPSG:32618")
@@ -78,7 +73,7 @@ def plot_map(
 def draw_map(
     release: Any, ax: Axes, *, nonnegative: bool = False, per: str = "area", context: Sequence[Any] = ()
 ) -> str:
-    """Draw `plot_map`, and return what to say of it."""
+    """Draw the map of `plot_map`, and return notes about it."""
     check_choice(("area", "cell"), per=per)
     domain = release.domain
     if domain.ndim == 1:
@@ -93,7 +88,7 @@ def draw_map(
     is_even = np.ptp(merged) <= 1e-9 * np.abs(merged).max()
     if domain.size > 1 and (is_even or not standing.any()):
         even = ground.figure_of(max(0.0, float(merged.sum() / areas.sum())))
-        notes = [f"Nothing stands out from the noise. An even {even} points per {unit} fits all of it."]
+        notes = [f"Nothing stands out from the noise. {even} points per {unit} everywhere would fit."]
     else:
         shown, point = (release.cells(nonnegative=True) if nonnegative else merged) / areas, 1 / float(np.median(areas))
         notes = [
@@ -136,11 +131,10 @@ def _draw_histogram(release: Any, ax: Axes, positive: bool) -> str:
 def merge_cells(release: Release, level: float = 0.05) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
     """Return points per cell (domain.shape), averaged over blocks, and whether each cell's block stands out.
 
-    Blocks are nested. One is divided if somewhere in it a part differs from an even spread over the next larger block.
-    A block stands out if it surely holds points. Both are tested for all blocks together (`stands_out`), with equal
-    shares of the level for each size of blocks. So the chance that any empty block stands out is at most `level`, and
-    so is the chance of showing a difference that does not exist. Sums over blocks are kept. Only the release is used,
-    so merging costs no privacy.
+    Blocks are nested. A block is divided if some part of it differs from an even spread over the next larger block, and
+    stands out if it surely holds points. Both are tested for all blocks together, with equal shares of the level for
+    each block size. So the chance that any empty block stands out is at most `level`, and so is the chance of showing a
+    false difference. Sums over blocks are kept. Merging uses only the release, so it costs no privacy.
     """
     cells, branching = release.cells(), int(getattr(release.mechanism.strategy, "branching", 2))
     shape, widths = cells.shape, [1]
@@ -154,7 +148,7 @@ def merge_cells(release: Release, level: float = 0.05) -> tuple[NDArray[np.float
         if release.decoder.has_closed_form or release.domain.size <= MOST_DENSE:
             moments = release.block_moments(fine)
             errors, kurtosis = np.sqrt(moments.variance).reshape(sums.shape), moments.kurtosis.reshape(sums.shape)
-        else:  # a few blocks stand for the others: each takes its time
+        else:  # each block takes long, so a few represent the others
             errors, kurtosis = block_error(release.decoder, (fine,) * len(shape))
         above = stands_out(sums, errors, kurtosis, level=level)
         starts = tuple(np.arange(0, n, coarse // fine) for n in sums.shape)
@@ -200,7 +194,7 @@ class Values:
 
     @property
     def short(self) -> bool:
-        """Whether names are short enough to be written on the map themselves, such as numbers of districts."""
+        """Whether names are short enough to be written on the map, such as district numbers."""
         return max(map(len, self.names)) <= 4
 
     @property
@@ -238,8 +232,8 @@ def values_of(release: Any, answers: gpd.GeoDataFrame, per: str = "area") -> Val
     wanted = ("estimate", "std_error", "low", "high")
     if not hasattr(answers, "geometry") or not set(wanted) <= set(answers.columns):
         raise InputError(
-            f"answers are a {type(answers).__name__}: they must be what dh.answer(release, frame) returns for a "
-            "GeoDataFrame of regions"
+            f"answers are a {type(answers).__name__}: they must be the result of dh.answer(release, frame) "
+            "for a GeoDataFrame of regions"
         )
     domain = release.domain
     estimate, error, low, high = (np.asarray(answers[name], dtype=np.float64) for name in wanted)
@@ -250,7 +244,7 @@ def values_of(release: Any, answers: gpd.GeoDataFrame, per: str = "area") -> Val
     area = ground.region_areas(domain, shapes)
     known = np.isfinite(estimate) & (area > 0)
     if not known.any():
-        raise InputError("answers say nothing of any region on the map (are they in another CRS?)")
+        raise InputError("no region has an answer on the map (are they in another CRS?)")
     size = np.where(known, area if per == "area" else 1.0, np.nan)
     standing = np.zeros(len(names), dtype=bool)
     noise = release.decoder.moments(regions(shapes[known]).cover(domain))
@@ -291,29 +285,23 @@ def plot_regions(
     per: str = "area",
     context: Sequence[Any] = (),
 ) -> Axes:
-    """Draw a map of answers for regions: colours are values, hatched grey is what may be empty.
+    """Draw a map of answers for regions. Colours are values; regions that may be empty are hatched grey.
 
-    All regions are tested together, so that on 95 of 100 maps every coloured region holds points. The
-    40 regions of the largest values have their names and values on the map. `save_picture` lists their intervals, too.
+    All regions are tested together: on 95 of 100 maps every coloured region holds points. The 40 regions with the
+    largest values are labelled. `save_picture` also lists their intervals.
 
     Parameters
     ----------
     release : Release
     answers : `dh.answer(release, frame)` for a GeoDataFrame of regions, in any CRS. Names are in the column `name` or
         `id`.
-    ax : where to draw; a new figure when None. Its layout is worked out, to see where labels fit.
-    per : values are points per "area" (km², or the square of a plane's unit), so that large regions do not stand out
-        by their size; or points per "region".
-    context : as in `plot_map`.
+    ax, context : as in `plot_map`.
+    per : values are points per "area" (km², or the square of a plane's unit), so that regions do not stand out by their
+        size; or points per "region".
 
     Returns
     -------
-    The axes. The title says which estimates they show.
-
-    Raises
-    ------
-    InputError
-        If the answers are no such frame, on another `per`, or on a context of which nothing is on the map.
+    The axes, whose title names the estimates.
 
     >>> import deltahist as dh, geopandas as gpd, numpy as np, shapely
     >>> domain = dh.Domain((583000, 4505000, 587000, 4509000), (16, 16), "EPSG:32618")
@@ -332,7 +320,7 @@ def plot_regions(
 
 
 def draw_regions(domain: Domain, values: Values, ax: Axes, context: Sequence[Any]) -> str:
-    """Draw the map of `plot_regions` without labels, and return what to say of it."""
+    """Draw the map of `plot_regions` without labels, and return notes about it."""
     import geopandas as gpd
 
     shapes, scale = gpd.GeoSeries(values.shapes), values.scale
@@ -358,7 +346,7 @@ def label_regions(ax: Axes, values: Values, *, listed: bool) -> None:
     from matplotlib.patheffects import withStroke
 
     figure: Any = ax.get_figure(root=True)
-    figure.draw_without_rendering()  # so that the layout is known
+    figure.draw_without_rendering()  # to compute the layout
     texts = []
     pixels = ax.get_window_extent().width / (ax.get_xlim()[1] - ax.get_xlim()[0])
     for place, region in enumerate(values.order[:ROWS].tolist(), start=1):
@@ -380,7 +368,7 @@ def label_regions(ax: Axes, values: Values, *, listed: bool) -> None:
 
 
 def _known(values: Values, region: int) -> str:
-    """Return a value with the digits that its interval leaves; its upper end where it is not told from zero."""
+    """Return a value with the digits that its interval justifies, or its upper end if it may be zero."""
     value, low, high = (float(v[region]) for v in (values.value, values.low, values.high))
     if low <= 0:
         return f"up to {ground.figure_of(max(high, 0.0), 2)}"
@@ -389,7 +377,7 @@ def _known(values: Values, region: int) -> str:
 
 
 def draw_intervals(values: Values, ax: Axes, level: float) -> None:
-    """Draw answers for regions with their intervals, a row each, the largest first; at most 40."""
+    """Draw answers for at most 40 regions with their intervals, a row each, the largest first."""
     shown, scale = values.order[:ROWS], values.scale
     row = np.arange(len(shown))
     value, low, high = (np.maximum(v[shown], 0.0) for v in (values.value, values.low, values.high))

@@ -1,4 +1,4 @@
-"""Release: a mechanism and its values, the only thing that crosses from private to public."""
+"""Releases of every kind: a mechanism and its values, the only thing that crosses from private to public."""
 
 from __future__ import annotations
 
@@ -37,18 +37,18 @@ if TYPE_CHECKING:
 
 
 _Release = TypeVar("_Release", bound="BaseRelease")
-#: Names of estimates. Errors and intervals of non-negative ones are those of the unbiased estimates.
+#: Names of estimates. Non-negative estimates have the errors and intervals of the unbiased ones.
 UNBIASED, NONNEGATIVE = "unbiased", "non-negative"
 #: Name of the estimator if some queries cut cells.
 PLACED = "unbiased by noise (positions inside cells are assumed)"
-#: Columns about cells that a query cuts. Where it cuts none, each equals the column named here, or is zero.
+#: Columns about cut cells. For a query that cuts no cell, each equals the column named here, or is zero.
 UNCUT = {"noise_error": "std_error", "placement_error": None, "cut": None, "inner": "estimate", "outer": "estimate"}
 #: Version of all release files.
 VERSION = 1
 
 
 class BaseRelease(OfMechanism, abc.ABC):
-    """A mechanism and its values, and what follows from them.
+    """A mechanism and its values.
 
     Parameters
     ----------
@@ -114,7 +114,7 @@ class BaseRelease(OfMechanism, abc.ABC):
         return self.mechanism.approximate(probability)
 
     def describe(self) -> dict[str, Any]:
-        """Describe the release as JSON. The description and `values` together restore it."""
+        """Describe the release as JSON. The description and `values` restore it."""
         return {
             "format": self.mechanism.kind,
             "version": VERSION,
@@ -130,16 +130,16 @@ class BaseRelease(OfMechanism, abc.ABC):
 
     @property
     def origin(self) -> str:
-        """Return what all releases that share noise have in common: the chain's name, or the first one's digest."""
+        """The name that releases with common noise share: that of their chain, or the digest of the first one."""
         chain = self.mechanism.chain
         return self.digest if chain is None else chain.name or chain.origin
 
     @abc.abstractmethod
     def columns(self) -> dict[str, NDArray[Any]]:
-        """Return the columns of a file beside the description."""
+        """Return the columns of a file, without the description."""
 
     def save(self, path: str | Path) -> None:
-        """Write one Parquet file, whole or not at all: the columns, with description, digest and readme as metadata."""
+        """Write one Parquet file of the columns, with description, digest and readme as metadata."""
         write_whole(Path(path), self.write)
 
     def write(self, target: Path | BinaryIO) -> None:
@@ -177,11 +177,11 @@ class BaseRelease(OfMechanism, abc.ABC):
 
     def estimates(self, *, nonnegative: bool = False) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return estimates of all cells and their standard errors (domain.shape each); InputError if there are none."""
-        raise InputError(f"the release is {self.mechanism.words}: it has no cells")
+        raise InputError(f"the release is {self.mechanism.words}, which has no cells")
 
     def answers(self, work: Workload, *, level: float, nonnegative: bool) -> dict[str, NDArray[Any]]:
         """Return the columns of `dh.answer` for a workload, arrays (m,); InputError if there are none."""
-        raise InputError(f"the release is {self.mechanism.words}: it answers no counts")
+        raise InputError(f"the release is {self.mechanism.words}, which answers no counts")
 
     def estimator(self, nonnegative: bool) -> str:
         """Return the name of the estimates for files and pictures."""
@@ -271,7 +271,7 @@ def is_publishable(description: dict[str, Any]) -> bool:
 
 
 def damaged(path: str, what: str) -> DamagedFile:
-    """Return the error for a file that contradicts itself."""
+    """Return the error about a file that contradicts itself."""
     return DamagedFile(f"release file {path!r} {what} (altered?)")
 
 
@@ -292,7 +292,7 @@ def warn_if_withdrawn(release: _Release, path: str | Path) -> _Release:
 
 
 def join_answers(found: Sequence[dict[str, NDArray[Any]]]) -> dict[str, NDArray[Any]]:
-    """Return columns of answers that were given in parts, one after another."""
+    """Concatenate columns of answers that were computed in parts."""
     columns: dict[str, list[NDArray[Any]]] = {name: [] for name in max(found, key=len)}
     for each in found:
         for name, parts in columns.items():
@@ -304,9 +304,8 @@ def join_answers(found: Sequence[dict[str, NDArray[Any]]]) -> dict[str, NDArray[
 def cells_frame(release: BaseRelease, *, nonnegative: bool = False, width: int = 1) -> pd.DataFrame:
     """Return a row per cell, or per block of `width` cells a side: index, edges, centre, estimate and standard error.
 
-    Columns: column, row, west, south, east, north, x, y, estimate, std_error; in 1-D column, low, high, x,
-    estimate, std_error. As in the arrays, x varies slowest. Blocks begin in the south-west, and are narrower at the
-    other rims. Their index is that of their first cell, `cells` their number of cells, and errors are of the sums.
+    x varies slowest. Blocks start in the south-west and are narrower at the other edges. They have the index of their
+    first cell, the number of their cells, and the error of their sum.
     """
     import pandas as pd
 
@@ -335,21 +334,21 @@ def geo_frame(release: BaseRelease, *, nonnegative: bool = False, width: int = 1
     import shapely
 
     if release.domain.ndim == 1:
-        raise InputError("the release has one dimension, and so no geometry: use to_pandas()")
+        raise InputError("the release has one dimension, so there is no geometry: use to_pandas()")
     frame = cells_frame(release, nonnegative=nonnegative, width=width)
     shapes = shapely.box(*(frame.pop(side).to_numpy() for side in ("west", "south", "east", "north")))
     return gpd.GeoDataFrame(frame, geometry=shapes, crs=release.domain.crs)
 
 
 def dataset(release: BaseRelease, *, nonnegative: bool = False) -> xr.Dataset:
-    """Return estimates and standard errors over the centres of the cells; dimensions y and x (x in 1-D)."""
+    """Return estimates and standard errors over the centres of the cells, with dimensions y and x (x in 1-D)."""
     if importlib.util.find_spec("xarray") is None:
         raise InputError("to_xarray needs xarray, which is not installed: pip install 'deltahist[xarray]'")
     crs, dims = release.domain.crs, ["y", "x"][-release.domain.ndim :]
     # Maps run along y first, so that pictures of them are right side up.
     found = cells_frame(release, nonnegative=nonnegative).set_index(dims)[["estimate", "std_error"]].to_xarray()
     found["estimate"].attrs = {"units": "points", "long_name": f"points per cell, {release.estimator(nonnegative)}"}
-    found["std_error"].attrs = {"units": "points", "long_name": "standard error; not to be added, nor its square"}
+    found["std_error"].attrs = {"units": "points", "long_name": "standard error; do not add it or its square"}
     for axis in dims:
         found[axis].attrs = {"units": "1" if crs is None else "map units"}
     return found.assign_attrs({} if crs is None else {"crs": crs})

@@ -32,10 +32,6 @@ from deltahist.space.domain import Domain
 from deltahist.space.workloads import Boxes, Workload
 from deltahist.strategies.base import Strategy
 
-#: Working memory per cell and per released value when a release is read and decoded, in bytes.
-_BYTES_PER_NUMBER = 48
-#: Cells whose errors are computed together.
-_AT_ONCE = 1_000_000
 _OTHER_GROUPS = "has groups of rows that are not its strategy's"
 
 
@@ -69,14 +65,14 @@ class CountEstimates(abc.ABC):
     def cells(self, *, nonnegative: bool = False) -> NDArray[np.float64]:
         """Return estimates of all cells (domain.shape).
 
-        Least squares by default: unbiased, so that some are negative. With `nonnegative`, the nearest cells in the
-        noise's own metric (`projection`): none is negative, and they add up to the total if that is public. They are
-        biased, but usually much closer to the truth where many cells are empty.
+        The default is least squares, which is unbiased, so some estimates are negative. With `nonnegative` they are the
+        nearest non-negative cells in the noise's own metric (`projection`), and add up to the total if that is public.
+        They are biased, but usually much closer to the truth where many cells are empty.
         """
         return self.projection.cells if nonnegative else self._unbiased
 
     def estimator(self, nonnegative: bool) -> str:
-        """Return the name of the estimates, as files and pictures have it."""
+        """Return the name of the estimates for files and pictures."""
         return NONNEGATIVE if nonnegative else UNBIASED
 
     def answerer(self) -> Answerer:
@@ -148,8 +144,8 @@ class Release(CountEstimates, BaseRelease):
     def block_moments(self, width: int) -> Moments:
         """Return variance and kurtosis of the noise in all blocks of `width` cells a side, x varying slowest."""
         shape = [-(-n // width) for n in self.domain.shape]
-        # A closed form is evaluated in parts, to keep memory small; without one, all blocks share simulated noise.
-        part = max(1, _AT_ONCE * shape[0] // math.prod(shape)) if self.decoder.has_closed_form else shape[0]
+        # A closed form is evaluated in parts to save memory. Without one, all blocks share simulated noise.
+        part = max(1, 1_000_000 * shape[0] // math.prod(shape)) if self.decoder.has_closed_form else shape[0]
         found = [
             self.decoder.moments(_block_boxes(self.domain, width, start, min(start + part, shape[0])))
             for start in range(0, shape[0], part)
@@ -174,7 +170,7 @@ class Release(CountEstimates, BaseRelease):
 
     @classmethod
     def read(cls, description: dict[str, Any], file: Any, path: str) -> Release:
-        check_header(description, file, path, form=Mechanism.kind, version=VERSION, memory=_BYTES_PER_NUMBER)
+        check_header(description, file, path, form=Mechanism.kind, version=VERSION, memory=48)
         mechanism = read_mechanism(description, path)
         rows, strategy = file.metadata.num_rows, mechanism.strategy
         if strategy.shape[0] != rows:
@@ -190,7 +186,7 @@ class Release(CountEstimates, BaseRelease):
 def read_mechanism(description: dict[str, Any], path: str) -> Mechanism:
     """Return the mechanism of a release's description. `read_total` compares its noise."""
     if "points outside" in description.get("dropped", ()) and description["neighbourhood"]["sources"] != "boundary":
-        raise damaged(path, "states drops that do not go with its sources")
+        raise damaged(path, "states dropped points that contradict its sources")
     return Mechanism.from_description(description)
 
 
@@ -198,7 +194,7 @@ def read_total(mechanism: Mechanism, description: dict[str, Any], path: str) -> 
     """Return the stated number of points; DamagedFile unless total, groups and noise follow from the mechanism."""
     total = description["total"]
     if (total is not None) != mechanism.total_known:
-        raise damaged(path, "states a number of points against its own membership rule")
+        raise damaged(path, "states a number of points that contradicts its membership")
     if description["groups"] != [part.name for part in mechanism.strategy.parts]:
         raise damaged(path, _OTHER_GROUPS)
     if [law.describe() for law in mechanism.laws] != description["laws"]:

@@ -1,7 +1,7 @@
-"""Notices of withdrawal: a small public file beside a release, which every reader of the release heeds.
+"""Notices of withdrawal: small public files next to releases. Every reader of a release checks for one.
 
-`city.parquet` is withdrawn by `city.withdrawn.json`. Like a release it is untrusted input. One that is damaged, or
-about another file, is an error, since nobody can tell then whether the release is in force.
+`city.withdrawn.json` withdraws `city.parquet`. It is untrusted input. A damaged notice, or one about another file, is
+an error, because nobody can tell whether the release is still in force.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from deltahist.errors import DamagedFile, InputError
 from deltahist.preprocessing import check_digits, check_line
 
 FORMAT, VERSION = "deltahist-withdrawal", 2
-#: Bytes of a notice that are read: reason and readme are a line each.
+#: Bytes of the longest notice that is read.
 _MOST = 1 << 16
 
 
@@ -49,8 +49,8 @@ class Notice:
         return f"on {self.date}: {self.reason}"
 
     def save(self, path: Path) -> None:
-        """Write the notice beside the file of its release; it appears whole or not at all."""
-        readme = f"{path.name} (SHA-256 {self.digest}) was withdrawn {self}. Do not use it any more."
+        """Write the notice next to the file of its release."""
+        readme = f"{path.name} (SHA-256 {self.digest}) was withdrawn {self}. Do not use it."
         text = json.dumps({"format": FORMAT, "version": VERSION, **asdict(self), "readme": readme}, indent=2) + "\n"
         write_whole(Path(notice_path(path)), lambda part: part.write_text(text, encoding="utf-8"))
 
@@ -65,9 +65,9 @@ def notice_path(path: str | Path) -> str:
 
 
 def find_notice(path: str | Path, digest: str | None = None) -> Notice | None:
-    """Return the notice beside a release's file, or beside the file that a link leads to; None if there is none.
+    """Return the notice next to a release's file, or next to the target of a link; None if there is none.
 
-    Raises DamagedFile if it cannot be understood, or is about a release of another digest.
+    Raises DamagedFile if it cannot be read, or is about a release with another digest.
     """
     stored = is_stored_file(path)
     places = [str(path)] if stored else dict.fromkeys([str(path), str(Path(path).resolve())])
@@ -85,8 +85,8 @@ def find_notice(path: str | Path, digest: str | None = None) -> Notice | None:
                 raise InputError(f"it is about another release, with the SHA-256 {notice.digest[:16]}...")
         except (LookupError, TypeError, ValueError, AttributeError, RecursionError, OSError) as problem:
             raise DamagedFile(
-                f"release file {str(path)!r} may be withdrawn: the notice {place!r} cannot be used: "
-                f"{first_line(problem)}; get both files again from the publisher"
+                f"release file {str(path)!r} may be withdrawn, but the notice {place!r} cannot be read "
+                f"({first_line(problem)}): get both files again from the publisher"
             ) from None
         return notice
     return None

@@ -1,7 +1,7 @@
-"""A folder of releases, one per step of time: periods of it, their sums, and the change from one period to another.
+"""Series: releases of consecutive steps of time, the sums over periods, and the change between two periods.
 
-Noise is drawn afresh for every release, so its variances add up. Where in their cells the points lie is not known of
-any of them, and people come back to the same places: these errors are added up as if they were one (docs/streams.md).
+Every release has fresh noise, so variances add up. Errors of positions inside cells do not, because people return to
+the same places. They are added up as if they were one error (docs/streams.md).
 """
 
 from __future__ import annotations
@@ -31,33 +31,28 @@ from deltahist.releases.sums import Difference, Summed, check_apart
 from deltahist.space.domain import Domain
 from deltahist.space.workloads import Workload
 
-#: What may differ from step to step: the amount that is spent, what follows from it, and what its account had spent.
+#: Fields that may differ from step to step: the amount spent, what follows from it, and the state of the account.
 _OF_A_STEP = ("step", "epsilon", "rho", "laws", "total", "publishable", "version", "account", "chain", "replaces")
 #: Steps that a message names.
 _NAMED = 5
 _DAY = 86_400
-#: Bytes per cell and per value of a release that is kept open.
-_BYTES = 24
 
 
 @dataclass(frozen=True, eq=False)
 class Series:
-    """Releases of consecutive steps of time, alike in all but their amounts; `answer` gives the sums over its steps.
+    """Releases of consecutive steps of time that differ only in their amounts. `answer` sums over the steps.
 
     Parameters
     ----------
-    clock : what a step is.
-    first, last : the steps that are meant, from 0 on the clock.
-    releases : step -> its release. Steps between first and last without one are missing, which is not the same as
-        empty: they are named, and nothing is answered before `present` leaves them out.
+    clock : the definition of steps.
+    first, last : numbers of the first and the last step on the clock.
+    releases : step -> its release. A step without one is missing, which is not the same as empty. Queries fail until
+        `present` leaves missing steps out.
     mean : whether answers are divided by the number of steps that have a release.
-    skipping : whether missing steps were left out on purpose (`present`).
-    withdrawn : step -> its release that was withdrawn: such steps are missing, too, but what they cost is spent.
+    skipping : whether `present` left missing steps out.
+    withdrawn : step -> its withdrawn release. The step is missing, but its cost remains spent.
 
-    Raises
-    ------
-    InputError
-        If there is no release between first and last, or releases differ in more than what they spend.
+    Raises InputError if there is no release between first and last, or if releases differ in more than their amounts.
 
     >>> import tempfile, deltahist as dh, numpy as np
     >>> near = dh.Neighbourhood(dh.Domain((0, 4), (4,)), 1, "boundary")
@@ -93,35 +88,28 @@ class Series:
             if differing:
                 raise InputError(
                     f"the releases of {self.clock.label(start)} and {self.clock.label(step)} differ in "
-                    f"{' and '.join(differing)}: all of a series must be alike but for the amounts that they "
-                    "spend (two streams in one folder?)"
+                    f"{' and '.join(differing)}: the releases of a series may differ only in their amounts "
+                    "(two streams in one folder?)"
                 )
 
     @classmethod
     def load(cls, folder: str | Path) -> Series:
-        """Read all releases of a folder; their files are called by their steps, as `Stream.publish` calls them.
+        """Read all releases of a folder. `Stream.publish` names their files after their steps.
 
-        A release that was withdrawn counts as missing.
-
-        Raises
-        ------
-        InputError
-            If the folder has none, one of another kind, or two that differ in more than what they spend; or if a name
-            is not that of its step.
-        DamagedFile
-            As `Release.load` does.
+        A withdrawn release counts as missing. Raises InputError if the folder has no release, one of another kind, two
+        that differ in more than their amounts, or a wrong name; DamagedFile as `Release.load`.
         """
         folder = Path(folder)
         files = sorted(f for f in folder.glob("*.parquet") if not f.name.startswith("."))
         if not files:
             raise InputError(
-                f"folder {str(folder)!r} holds no release (*.parquet): it must be one that `deltahist stream` wrote"
+                f"folder {str(folder)!r} holds no release (*.parquet): it must be written by `deltahist stream`"
             )
         _read_times([file.stem for file in files], f" in {str(folder)!r}")  # before any is read
-        # All are kept open: what is written is compressed, and says too little of it.
+        # All are kept in memory; compressed files say too little about their size.
         first = _open_step(files[0])
         check_memory(
-            _BYTES * len(files) * (first.domain.size + len(first.values)),
+            24 * len(files) * (first.domain.size + len(first.values)),
             f"{len(files):,} releases in {str(folder)!r}",
         )
         read = [first, *map(_open_step, files[1:])]
@@ -129,15 +117,11 @@ class Series:
 
     @classmethod
     def of_named(cls, releases: Mapping[str, Release]) -> Series:
-        """Return the series of releases by the names of their steps.
-
-        Raises InputError if two differ in more than what they spend or are one and the same, or a name is not that of
-        its step.
-        """
+        """Return the series of releases by the names of their steps; raises as `load`."""
         digests = {name: release.digest for name, release in releases.items()}
         for one, other in itertools.pairwise(sorted(digests, key=lambda name: digests[name])):
             if digests[one] == digests[other]:
-                raise InputError(f"releases {one!r} and {other!r} are one (copied?): every step must have its own")
+                raise InputError(f"releases {one!r} and {other!r} are the same (copied?): every step must have its own")
         numbered, times = _read_times(list(releases))
         stated = [release.mechanism.step for release in releases.values()]
         clock = next((step.clock for step in stated if step is not None), None)
@@ -157,7 +141,7 @@ class Series:
 
     @property
     def example(self) -> Release:
-        """A release; the others differ from it in their amounts alone."""
+        """A release. The others differ from it only in their amounts."""
         return next(iter(self.releases.values()))
 
     @property
@@ -167,24 +151,24 @@ class Series:
 
     @property
     def publishable(self) -> bool:
-        """Whether the noise of all releases was for publication."""
+        """Whether all releases are for publication."""
         return all(each.publishable for each in self.releases.values())
 
     @property
     def weakness(self) -> str | None:
-        """Why all releases together, or one of them, hardly protect anybody; None if they do."""
+        """Why all releases together, or one of them, hardly protect anybody; None if they do protect."""
         if (weakness := weakness_of(self.mechanism.guarantee)) is not None:
             return f"from all {len(self.spent):,} releases together {weakness}"
         return next((w for each in self.releases.values() if (w := each.mechanism.weakness) is not None), None)
 
     @property
     def labels(self) -> list[str]:
-        """Names of all steps that are meant, in order, those that are missing too."""
+        """Names of all steps in order, missing ones included."""
         return [label for label, _ in self]
 
     @property
     def missing(self) -> list[str]:
-        """Names of the steps that have no release: lost, skipped, not handed on, or withdrawn."""
+        """Names of the steps without a release, for example lost or withdrawn ones."""
         return [label for label, release in self if release is None]
 
     def describe_missing(self) -> list[str]:
@@ -197,11 +181,11 @@ class Series:
         """Return how many steps are missing, and which."""
         missing, steps = self.describe_missing(), self.last - self.first + 1
         named = ", ".join(missing[:_NAMED]) + (", ..." if len(missing) > _NAMED else "")
-        return f"{len(missing):,} of {steps:,} steps have no release, which is not the same as empty ({named})"
+        return f"{len(missing):,} of {steps:,} steps have no release, which is not the same as empty: {named}"
 
     @functools.cached_property
     def spent(self) -> dict[int, Fraction]:
-        """Step -> ε, or ρ, that its release states, withdrawn ones included: what was spent stays spent."""
+        """Step -> ε, or ρ, of its release. A withdrawn release remains spent."""
         stated = {**self.releases, **self.withdrawn}
         guarantees = {step: stated[step].guarantee for step in sorted(stated)}
         return {step: each.epsilon if each.rho is None else each.rho for step, each in guarantees.items()}  # type: ignore[misc]
@@ -213,7 +197,7 @@ class Series:
 
     @functools.cached_property
     def mechanism(self) -> Mechanism:
-        """A mechanism that costs what all releases together do, withdrawn ones too: costs add up."""
+        """A mechanism that costs as much as all releases together, withdrawn ones included."""
         return _paying(self.costliest, self.spent)
 
     @property
@@ -223,20 +207,19 @@ class Series:
 
     @property
     def may_be_published(self) -> str:
-        """The judgement on all releases: "yes", or "no: ..." or "only if ..." with the reason."""
+        """The verdict on all releases: "yes", "no: ..." or "only if ..." with the reason."""
         return judge(self.publishable, self.weakness)
 
     def __iter__(self) -> Iterator[tuple[str, Release | None]]:
-        """Return each step's name and its release, None where it is missing."""
+        """Return each step's name and its release; None for a missing one."""
         return ((self.clock.label(s), self.releases.get(s)) for s in range(self.first, self.last + 1))
 
     def between(self, first: str, last: str, *, overlapping: bool = False) -> Series:
-        """Return the steps from that of `first` to that of `last`, both included.
+        """Return the steps from `first` to `last`, both included.
 
-        A date without a time of day means the whole day: its first step, or its last. A step's name means the step.
-
-        Raises InputError if they cannot be read, are reversed, or no step between them has a release; and if they cut
-        a step, such as some days of a week, unless `overlapping` takes the step whole.
+        A date without a time of day means the whole day. The name of a step means that step. Raises InputError if the
+        period is reversed or has no release, or if it cuts a step (some days of a week, say), unless `overlapping`
+        includes whole steps.
         """
         clock = self.clock
         one, other = clock.step(first, "the first step"), clock.step(last, "the last step")
@@ -254,40 +237,40 @@ class Series:
         if cut and not overlapping:
             raise InputError(
                 f"{cut[0]!r} cuts a step: the steps that overlap are {clock.label(one)} to {clock.label(other)}, of "
-                f"{clock.period} each; name whole steps, or ask for overlapping ones"
+                f"{clock.period} each; name whole steps, or include overlapping ones"
             )
         return self.cut(one, other)
 
     def cut(self, first: int, last: int) -> Series:
-        """Return the steps from one to another by their numbers; InputError if none of them has a release."""
+        """Return the steps between two step numbers, both included."""
         own = {step: release for step, release in self.releases.items() if first <= step <= last}
         gone = {step: release for step, release in self.withdrawn.items() if first <= step <= last}
         return replace(self, first=first, last=last, releases=own, withdrawn=gone)
 
     def present(self) -> Series:
-        """Return the series without its missing steps, so that answers are about the others."""
+        """Return the series without its missing steps."""
         return replace(self, skipping=True)
 
     def per_step(self) -> Series:
-        """Return the series with answers as means over the steps instead of sums."""
+        """Return the series with means per step as answers instead of sums."""
         return replace(self, mean=True)
 
     def change_from(self, before: Series) -> PeriodDifference:
-        """Return this period less another one, for `answer`."""
+        """Return this period minus another one, for `answer`."""
         return PeriodDifference(before, self)
 
     @functools.cached_property
     def summed(self) -> Summed:
-        """The sum of all steps; InputError, naming them, if some are missing and were not left out."""
+        """The sum of all steps; InputError if some are missing and were not left out."""
         if self.missing and not self.skipping:
             raise InputError(
-                f"{self.explain_missing()}: choose another period, or leave them out to answer from the other "
+                f"{self.explain_missing()}; choose another period, or leave them out to answer from the other "
                 f"{len(self.releases):,}"
             )
         return Summed(tuple(self.releases.values()))
 
     def answers(self, work: Workload, *, level: float, nonnegative: bool) -> dict[str, NDArray[Any]]:
-        """Return the columns of `dh.answer` for a workload, an array (m,) each."""
+        """Return the columns of `dh.answer` for a workload, arrays (m,)."""
         found = self.summed.answerer().answer(work, level=level, nonnegative=nonnegative)
         number = len(self.releases)
         if self.mean:
@@ -296,7 +279,7 @@ class Series:
         return {**found, "steps": np.full(len(found["estimate"]), number)}
 
     def estimator(self, nonnegative: bool) -> str:
-        """Return the name of the estimates, as files and pictures have it."""
+        """Return the name of the estimates for files and pictures."""
         return self.summed.estimator(nonnegative)
 
     def __repr__(self) -> str:
@@ -309,16 +292,9 @@ class Series:
 
 @dataclass(frozen=True, eq=False)
 class PeriodDifference(Difference):
-    """One period less another: errors of noise and of places add up.
+    """One period of a series minus another. Errors of noise and of positions in cells add up.
 
-    Parameters
-    ----------
-    before, after : the periods, of one series.
-
-    Raises
-    ------
-    InputError
-        If they have steps in common, are of different series, or one is a mean and the other a sum.
+    Raises InputError if the periods share steps, belong to different series, or if only one of them is a mean.
     """
 
     before: Series
@@ -327,14 +303,14 @@ class PeriodDifference(Difference):
     def __post_init__(self) -> None:
         before, after = self.before, self.after
         if before.clock != after.clock or _list_differences(before.example, after.example):
-            raise InputError("the two periods are of different series: they must be alike but for their times")
+            raise InputError("the two periods belong to different series: they must belong to the same one")
         if before.mean != after.mean:
-            raise InputError("one period is a mean over its steps and the other a sum: both must be the same")
+            raise InputError("one period is a mean over its steps and the other a sum: both must be means or sums")
         common = sorted(before.releases.keys() & after.releases.keys())
         if common:
             raise InputError(
                 f"the two periods share {len(common):,} step{'s' if len(common) > 1 else ''}, "
-                f"{before.clock.label(common[0])} first: they must have none in common"
+                f"starting with {before.clock.label(common[0])}: they must share none"
             )
         check_apart([*before.releases.values(), *after.releases.values()])
 
@@ -365,7 +341,7 @@ def _open_step(file: Path) -> Release:
 
 
 def _list_differences(one: Release, other: Release) -> list[str]:
-    """Return the fields in which two releases differ, beside the amounts that they spend."""
+    """Return the fields in which two releases differ, apart from their amounts."""
     first, second = one.describe(), other.describe()
     if (first["epsilon"] is None) != (second["epsilon"] is None):
         return ["the unit of their budget"]
@@ -377,14 +353,14 @@ def _list_differences(one: Release, other: Release) -> list[str]:
 
 
 def _read_times(names: list[str], place: str = "") -> tuple[bool, list[int]]:
-    """Return whether names are step numbers, and these, or the seconds of the times; InputError if they are neither."""
+    """Return whether names are step numbers, and the numbers, or else the times in seconds."""
     numbered = all(re.fullmatch(r"[-+]?\d{1,15}", name) for name in names)
     try:
         return numbered, [int(name) if numbered else seconds(_read_time(name), "a name") for name in names]
     except InputError as problem:
-        raise InputError(f"releases{place} are not called by dates, times or step numbers: {problem}") from None
+        raise InputError(f"releases{place} are not named after dates, times or step numbers: {problem}") from None
 
 
 def _read_time(name: str) -> str:
-    """Return a step's name as a time; names of files have no colons."""
+    """Return a step's name as a time. File names have no colons."""
     return re.sub(r"T(\d\d)(\d\d)(\d\d)$", r"T\1:\2:\3", name)

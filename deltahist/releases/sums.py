@@ -31,14 +31,8 @@ Field = NDArray[np.float64]
 class Summed(CountEstimates):
     """The sum of releases of one strategy on one domain, which answers queries as a release does.
 
-    Parameters
-    ----------
-    releases : at least one, of different data or steps, with independent noise.
-
-    Raises
-    ------
-    InputError
-        If two share noise: the same release twice, releases of one chain, or a release and its copy.
+    Raises InputError if two releases share noise: the same release twice, releases of one chain, or a release and its
+    copy.
     """
 
     releases: tuple[Release, ...]
@@ -59,7 +53,7 @@ class Summed(CountEstimates):
 
     @functools.cached_property
     def placement(self) -> JointPlacement:
-        """Where in their cells the points lie."""
+        """How points lie inside cells."""
         blocks = {each.laws: block_variance(each.decoder) for each in self.decoder.alike}
         parts = [learn_placement(each.cells(), blocks[each.laws]) for each in self.releases]
         return JointPlacement(parts, learn_placement(self.cells(), block_variance(self.decoder)))
@@ -82,12 +76,12 @@ class Summed(CountEstimates):
 
 
 def check_apart(releases: Sequence[Release]) -> None:
-    """Raise InputError if two releases share noise, since sums take noise to be independent."""
+    """Raise InputError if two releases share noise, because sums assume that noise is independent."""
     origin, number = Counter(each.origin for each in releases).most_common(1)[0]
     if number > 1:
         raise InputError(
-            f"{number} of the releases are copies or refinements of one ({origin}), or that one itself: they share its "
-            "noise and its data; take one of them"
+            f"{number} of the releases are copies or refinements of one ({origin}), or that one itself: they share "
+            "data and noise, so use one of them"
         )
 
 
@@ -145,8 +139,8 @@ class JointPlacement:
 
     Parameters
     ----------
-    parts : how the points of each release lie.
-    learnt : what the sum of their cells says of where all points lie.
+    parts : placement learnt from each release.
+    learnt : placement learnt from the sum of their cells.
     """
 
     parts: Sequence[Placement]
@@ -246,16 +240,9 @@ class DifferenceNoise:
 
 @dataclass(frozen=True)
 class ReleaseDifference(Difference):
-    """One release minus another on the same cells, for `answer`.
+    """One release of counts minus another on the same cells, for `answer`. Strategies and budgets may differ.
 
-    Parameters
-    ----------
-    before, after : releases of counts. Their strategies and budgets may differ.
-
-    Raises
-    ------
-    InputError
-        If one is not of counts, they share noise, or they differ in cells or in points per user.
+    Raises InputError if one is not of counts, they share noise, or they differ in cells or in points per user.
 
     >>> import deltahist as dh, numpy as np
     >>> near = dh.Neighbourhood(dh.Domain((0, 4), (4,)), delta=1)
@@ -271,10 +258,10 @@ class ReleaseDifference(Difference):
         before, after = self.before, self.after
         for each in (before, after):
             if not isinstance(each, Release):
-                raise InputError(f"a {type(each).__name__} is given: only releases of counts can be compared")
+                raise InputError(f"a {type(each).__name__} cannot be compared: both releases must be counts")
         if before.domain != after.domain:
             one, other = (f"{d.shape} of {d.bounds} in {d.crs}" for d in (before.domain, after.domain))
-            raise InputError(f"the cells are {one} and {other}: only releases of the same cells can be compared")
+            raise InputError(f"the cells are {one} and {other}: both releases must have the same cells")
         if before.contributions != after.contributions:
             raise InputError(
                 f"a user has at most {before.contributions} and {after.contributions} points: both must have the "

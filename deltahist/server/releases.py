@@ -193,7 +193,7 @@ async def sum_periods(service: Service, stream: str, asked: OfSeries) -> tuple[S
     periods = tuple(_choose_period(series, span, asked.mean, asked.missing == "skip") for span in spans)
     for period in periods:
         if period.missing and not period.skipping:
-            raise InputError(f"{period.explain_missing()}: use missing=skip to leave them out")
+            raise InputError(f"{period.explain_missing()}; use missing=skip to leave them out")
         if "summed" not in vars(period):
             await service.run(getattr, period, "summed")
     return periods[0] if len(periods) == 1 else PeriodDifference(*periods), periods

@@ -67,7 +67,7 @@ def test_every_region_has_a_row_with_its_columns_in_every_form(folder, tmp_path,
     assert found["code"].isna().tolist() == [False, True, False, False, False]
     for column in ("estimate", "std_error", "low", "high", "outside"):
         assert np.allclose(found[column].astype(float), expected[column], equal_nan=True)
-    cut = "of it lies in cells that it cuts: positions inside cells are assumed"
+    cut = "of its area lies in cut cells, where positions are assumed"
     assert found["note"].astype(object).where(found["note"].notna(), None).tolist() == [
         "clipped: 50% of its area lies outside the map",
         f"67% {cut}",

@@ -262,7 +262,7 @@ def test_long_requests_have_places_and_turns(catalogue):
         running -= 1
 
     async def request(service):
-        async with service.place():
+        async with service.take_place():
             await service.run(work)
 
     async def ask():
