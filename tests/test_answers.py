@@ -283,7 +283,7 @@ def test_queries_that_lie_mostly_in_cut_cells_have_a_note():
     assert "note" not in found
     with pytest.warns(dh.DeltaHistWarning, match="clipped"):
         clipped = dh.answer(release, [shapely.box(-1, 0, 0.5, 0.5)])
-    assert "; 100% of it lies in cells that it cuts" in clipped["note"].iloc[0]
+    assert "; 100% of its area lies in cut cells" in clipped["note"].iloc[0]
 
 
 def test_ranks_come_from_joint_errors():

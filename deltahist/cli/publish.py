@@ -373,7 +373,7 @@ def withdraw(
     if payment is not None and ledger is not None:
         standing = str(Ledger(ledger).read_standing(payment.account).binding)
         left = f"{payment.account!r}: {standing.removeprefix(f'account {payment.account!r} ')}"
-    print(format_facts(withdrawn=f"{release}, {notice.words}", notice=notice_path(release), account=left))
+    print(format_facts(withdrawn=f"{release}, {notice}", notice=notice_path(release), account=left))
     if payment is not None and ledger is None:
         print_note(f"note: account {payment.account!r} paid for {release}: run this again with its --ledger")
 
