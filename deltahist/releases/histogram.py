@@ -32,6 +32,8 @@ from deltahist.space.domain import Domain
 from deltahist.space.workloads import Boxes, Workload
 from deltahist.strategies.base import Strategy
 
+#: Cells whose errors are computed together, to save memory.
+_CELLS_TOGETHER = 1_000_000
 _OTHER_GROUPS = "has groups of rows that are not its strategy's"
 
 
@@ -145,7 +147,7 @@ class Release(CountEstimates, BaseRelease):
         """Return variance and kurtosis of the noise in all blocks of `width` cells a side, x varying slowest."""
         shape = [-(-n // width) for n in self.domain.shape]
         # A closed form is evaluated in parts to save memory. Without one, all blocks share simulated noise.
-        part = max(1, 1_000_000 * shape[0] // math.prod(shape)) if self.decoder.has_closed_form else shape[0]
+        part = max(1, _CELLS_TOGETHER * shape[0] // math.prod(shape)) if self.decoder.has_closed_form else shape[0]
         found = [
             self.decoder.moments(_block_boxes(self.domain, width, start, min(start + part, shape[0])))
             for start in range(0, shape[0], part)

@@ -236,5 +236,5 @@ def test_answers_must_be_of_a_frame_on_the_map(city):
     answers = dh.answer(city, zones)
     with pytest.raises(InputError):
         plot_regions(city, answers, per="cell")
-    with pytest.raises(InputError, match="nothing of any region on the map"):
+    with pytest.raises(InputError, match="no region has an answer"):
         plot_regions(city, answers.set_geometry(zones.translate(1e6)))

@@ -48,7 +48,7 @@ def release():
 )
 @pytest.mark.parametrize("at_once", [1_000_000, 9])
 def test_errors_of_cells_are_those_of_the_answers(monkeypatch, strategy, parameters, at_once):
-    monkeypatch.setattr("deltahist.releases.histogram._AT_ONCE", at_once)
+    monkeypatch.setattr("deltahist.releases.histogram._CELLS_TOGETHER", at_once)
     release = make(strategy, sources="boundary", **parameters)
     frame = release.to_pandas()
     boxes = dh.workloads.boxes(frame[["west", "south", "east", "north"]].to_numpy())

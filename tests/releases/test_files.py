@@ -260,7 +260,7 @@ def grids_of(width):
         ({"dropped": ["points outside"], "total": None}, "altered"),  # without the boundary as a source
         ({"dropped": "bad rows", "total": None}, "dropped"),
         ({"dropped": ["<b>nothing</b>"], "total": None}, "dropped"),
-        ({"neighbourhood.sources": "boundary"}, "against its own membership rule"),
+        ({"neighbourhood.sources": "boundary"}, "contradicts its membership"),
         *(
             ({key: MISSING}, "damaged")
             for key in ("format", "version", "domain", "strategy", "epsilon", "laws", "publishable")

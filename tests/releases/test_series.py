@@ -243,7 +243,7 @@ def test_a_folder_is_read_by_what_its_files_say(tmp_path):
 
 def test_one_release_is_not_two_steps():
     release = made(1)[0]
-    with pytest.raises(dh.InputError, match="releases '1' and '2' are one"):
+    with pytest.raises(dh.InputError, match="releases '1' and '2' are the same"):
         dh.Series.of_named({"1": release, "2": release})
 
 
