@@ -21,7 +21,7 @@ from deltahist.checks import check_foreign
 from deltahist.counting import Counts, Points
 from deltahist.errors import InputError, check_whole
 from deltahist.kinds import RELEASES
-from deltahist.kinds.quantile import Quantile, QuantileMechanism, check_quantile, lattice_steps
+from deltahist.kinds.quantile import Quantile, QuantileMechanism, check_quantile
 from deltahist.kinds.sorted import SortedMechanism, SortedRelease, check_membership, group_size, on_a_line, places_for
 from deltahist.mechanisms import BaseMechanism, Mechanism
 from deltahist.mechanisms.base import Chain
@@ -286,7 +286,7 @@ def publish_quantile(
     check_quantile(q, near)
     budget = Budget(**amounts_for(account, epsilon=epsilon, rho=rho))
     return publish_mechanism(
-        QuantileMechanism(near, q, len(lattice_steps(points, near.domain)), budget, method, counting),
+        QuantileMechanism(near, q, len(on_a_line(points)), budget, method, counting),
         points,
         account=account,
         rng=rng,
