@@ -162,6 +162,8 @@ def _choose_steps(
             print_note(f"note: steps without a release, {len(found.missing):,}: {', '.join(found.describe_missing())}")
         found = found.present() if skip_missing else found
         found = found.per_step() if mean else found
+        if found.missing and not (each or skip_missing):
+            print_note("note: some steps have no release: --skip-missing leaves them out")
         if not each:
             found.summed  # noqa: B018 - refuses a step without a release
         return found
