@@ -237,7 +237,6 @@ def test_answers_in_parts_are_those_in_one(strategy, monkeypatch):
             small.setattr("deltahist.releases.answerer._CELLS_AT_A_TIME", 40)
             small.setattr("deltahist.releases.answerer._BOXES_AT_A_TIME", 3)
             small.setattr("deltahist.releases.answerer._MOST", 300)
-            small.setattr("deltahist.space.geometries.AT_A_TIME", 3)
             release.answerer().prepare()
             pd.testing.assert_frame_equal(dh.answer(source, work), expected, rtol=1e-9, atol=1e-9)
 

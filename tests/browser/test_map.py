@@ -221,7 +221,7 @@ def test_a_link_to_what_is_gone_says_so_and_shows_nothing_in_its_place(browser, 
     expect(page.locator("#promise")).not_to_be_empty()
     withdrawn = f"release 'afar' was withdrawn on {datetime.date.today()}: wrong <b>column"
     for state, words in (
-        ("release=gone", "release is 'gone': it must be one of those at /releases"),
+        ("release=gone", "release is 'gone': it must be one of those listed at /releases"),
         ("release=afar", withdrawn),
         ("release=later&compare=afar", "cannot be compared with afar"),
         ("release=later&compare=gone", "cannot be compared with gone"),

@@ -1,4 +1,4 @@
-"""server/cells.py: blocks of cells, few enough, with the library's own answers and with corners where they are."""
+"""server/maps.py: blocks of cells, few enough, with the library's own answers and with corners where they are."""
 
 import json
 
@@ -13,6 +13,7 @@ from deltahist.releases.sums import ReleaseDifference
 from deltahist.server.maps import encode_blocks
 from deltahist.server.models import CellsAsked
 from deltahist.space.crs import Operation
+from deltahist.strategies.base import parse_strategy
 from tests.server.conftest import DOMAIN
 
 OFF = Operation.off(DOMAIN, "EPSG:4326")
@@ -85,7 +86,7 @@ def test_hardly_any_map_shows_a_block_without_points(strategy, points):
     """Of 200 releases of an empty or a thinned map at most one in twenty does; a hot spot always shows."""
     rng, wrong, shape = np.random.default_rng(7), 0, (32, 32)
     near = dh.Neighbourhood(dh.Domain((0, 0, 32, 32), shape), 2, "boundary")
-    mechanism = dh.Mechanism(near, strategy, dh.Budget(1))
+    mechanism = dh.Mechanism(near, parse_strategy(strategy, near), dh.Budget(1))
     for _ in range(200):
         truth = np.zeros(shape, dtype=np.int64)
         np.add.at(truth, tuple(rng.integers(0, 32, (2, points))), 1)

@@ -1,4 +1,4 @@
-"""server/queries.py: one release less another, and releases that must not be compared."""
+"""server/answers.py: one release less another, and releases that must not be compared."""
 
 import shutil
 

@@ -1,4 +1,4 @@
-"""server/features.py: OGC's documents and cells, as GDAL's own client reads them."""
+"""server/maps.py: OGC's documents and cells, as GDAL's own client reads them."""
 
 import json
 import os

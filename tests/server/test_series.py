@@ -1,4 +1,4 @@
-"""server/series.py: folders of steps, their periods and changes, and folders that are no series."""
+"""server/releases.py: folders of steps, their periods and changes, and folders that are no series."""
 
 import shutil
 
