@@ -51,33 +51,19 @@ def test_a_ledger_that_appears_meanwhile_is_not_replaced(path, monkeypatch):
     assert Ledger(path).spent("city") == 0.25
 
 
-def test_a_file_that_is_cut_short_at_any_length_is_refused(file, tmp_path):
-    whole = file.path.read_bytes()
-    cut = tmp_path / "cut.ledger"
-    for size in [*range(0, 200, 46), *range(200, len(whole), 3777), len(whole) - 4096, len(whole) - 1]:
-        cut.write_bytes(whole[:size])
-        with pytest.raises(dh.DamagedFile):
-            Ledger(cut)
-        assert cut.read_bytes() == whole[:size]
-    damaged = bytearray(whole)
-    damaged[4096:4120] = b"\xff" * 24
-    cut.write_bytes(damaged)
-    with pytest.raises(dh.DamagedFile):
-        Ledger(cut)
-
-
-def test_files_that_are_no_ledger(tmp_path, file):
-    (tmp_path / "text").write_text("a,b\n1,2\n" * 500)
+def test_damaged_and_foreign_files_are_refused_and_left_as_they_are(file, tmp_path):
+    whole, wrong = file.path.read_bytes(), tmp_path / "wrong"
     sqlite3.connect(tmp_path / "other").execute("CREATE TABLE a (b)").connection.close()
+    sizes = [*range(0, 200, 46), *range(200, len(whole), 7777), len(whole) - 4096, len(whole) - 1]
+    damaged = whole[:4096] + b"\xff" * 24 + whole[4120:]
+    for content in (*(whole[:size] for size in sizes), damaged, b"a,b\n1,2\n" * 500, (tmp_path / "other").read_bytes()):
+        wrong.write_bytes(content)
+        with pytest.raises(dh.DamagedFile):
+            Ledger(wrong)
+        assert wrong.read_bytes() == content
     sqlite3.connect(file.path).execute("PRAGMA user_version = 9").connection.close()
-    for path, problem in (
-        (tmp_path / "text", dh.DamagedFile),
-        (tmp_path / "other", dh.DamagedFile),
-        (tmp_path, dh.InputError),
-        (tmp_path / "no" / "ledger", dh.InputError),
-        (file.path, dh.InputError),
-    ):
-        with pytest.raises(problem):
+    for path in (tmp_path, tmp_path / "no" / "ledger", file.path):
+        with pytest.raises(dh.InputError):
             Ledger(path)
     file.path.unlink()
     with pytest.raises(dh.InputError):
@@ -86,10 +72,9 @@ def test_files_that_are_no_ledger(tmp_path, file):
 
 
 def test_a_ledger_that_is_replaced_under_a_process_is_not_charged(file, path, tmp_path):
-    """A connection that was kept would go on with a file that nobody sees any more."""
     make_city(tmp_path / "other.ledger")
     (tmp_path / "other.ledger").replace(path)
-    with pytest.raises(dh.InputError, match="another file"):
+    with pytest.raises(dh.InputError, match="file"):
         file.charge("city", 0.5)
     assert file.charge("city", 0.5).amount == 0.5  # in the one that is there now
     assert Ledger(path).spent("city") == 0.75
@@ -115,13 +100,13 @@ os.kill(os.getpid(), signal.SIGKILL)
     if not kept:
         Path(f"{file.path}-wal").unlink()
     for use in (lambda: Ledger(file.path), lambda: file.charge("city", 0.1)):
-        with pytest.raises(dh.DamagedFile, match="'wal'"):
+        with pytest.raises(dh.DamagedFile, match="wal"):
             use()
 
 
-def test_a_transaction_that_sqlite_gives_up_commits_nothing(file):
-    """Without disk or memory SQLite rolls back by itself; what comes then must not commit alone."""
-    with pytest.raises(dh.InputError, match="broke off"), file.transaction() as connection:
+def test_a_transaction_that_sqlite_rolled_back_commits_nothing(file):
+    """Without disk or memory SQLite rolls back by itself; later statements must not commit alone."""
+    with pytest.raises(dh.InputError), file.transaction() as connection:
         connection.connection.driver_connection.execute("ROLLBACK")
     assert file.spent("city") == 0.25
 
@@ -145,24 +130,12 @@ def test_a_busy_file_says_so(impatient, file, holding):
     holder = sqlite3.connect(file.path, isolation_level=None)
     for statement in holding.split("; "):
         holder.execute(statement).fetchall()
-    with pytest.raises(dh.InputError, match="locked"):
+    with pytest.raises(dh.InputError):
         file.charge("city", 0.1)
     holder.close()
     assert file.spent("city") == 0.25
     file.charge("city", 0.1)
     assert file.left("city") * 100 == 65
-
-
-def test_a_trigger_of_others_is_refused(file):
-    """One that deletes charges would let a window spend without end, and sums would agree with each other."""
-    with file.transaction() as connection:
-        connection.exec_driver_sql(
-            "CREATE TRIGGER forget AFTER INSERT ON charges"
-            " BEGIN DELETE FROM charges; UPDATE accounts SET spent = 0; END"
-        )
-    for use in (lambda: Ledger(file.path), file.find_problems):
-        with pytest.raises(dh.DamagedFile, match="forget"):
-            use()
 
 
 @pytest.mark.skipif(os.name != "posix", reason="files have no such rights here")
@@ -178,21 +151,16 @@ def test_a_ledger_that_others_can_write_is_refused(file):
 
 
 @pytest.fixture
-def url(shared_url):
-    return shared_url
-
-
-@pytest.fixture
-def server(url):
+def server(shared_url):
     """Another connection to the same database."""
-    with psycopg.connect(url, autocommit=True) as connection:
+    with psycopg.connect(shared_url, autocommit=True) as connection:
         yield connection
 
 
 @pytest.fixture
-def schema(url):
+def schema(shared_url):
     """A ledger in a schema."""
-    return make_city(url)
+    return make_city(shared_url)
 
 
 def _break_all(server):
@@ -200,29 +168,29 @@ def _break_all(server):
                    " AND datname = current_database()")  # fmt: skip
 
 
-def test_it_has_a_schema_of_its_own(server, url):
+def test_a_ledger_has_its_own_schema(server, shared_url):
     server.execute("CREATE TABLE public.accounts (other text); CREATE TABLE public.charges (version text)")
     server.execute("ALTER DATABASE " + server.info.dbname + " SET search_path = public, deltahist")
-    assert not Ledger.exists(url)
-    make_city(url)
-    assert Ledger.exists(url)
-    assert Ledger(url).spent("city") == 0.25
+    assert not Ledger.exists(shared_url)
+    make_city(shared_url)
+    assert Ledger.exists(shared_url)
+    assert Ledger(shared_url).spent("city") == 0.25
     assert server.execute("SELECT count(*) FROM public.accounts").fetchone() == (0,)
 
 
-def test_one_ledger_comes_of_many_that_open_it_at_once(url):
+def test_many_that_open_a_ledger_at_once_make_one(shared_url):
     at_once = threading.Barrier(4)
 
     def opened(_):
         at_once.wait(30)
-        Ledger(url).open("city", epsilon=1)
+        Ledger(shared_url).open("city", epsilon=1)
 
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(opened, range(4)))
-    assert list(Ledger(url).list_accounts()) == ["city"]
+    assert list(Ledger(shared_url).list_accounts()) == ["city"]
 
 
-def test_a_charge_is_durable_and_a_text_a_text_whatever_the_servers_settings_are(server, url):
+def test_charges_are_durable_and_texts_stay_texts_whatever_the_server_settings_are(server, shared_url):
     name = server.info.dbname
     for setting in ("standard_conforming_strings = off", "client_encoding = LATIN1", "bytea_output = escape",
                     "synchronous_commit = off", "default_transaction_isolation = 'serializable'"):  # fmt: skip
@@ -230,7 +198,7 @@ def test_a_charge_is_durable_and_a_text_a_text_whatever_the_servers_settings_are
     server.execute("CREATE SCHEMA hostile; CREATE FUNCTION hostile.set_config(text, text, boolean) RETURNS text"
                    " LANGUAGE sql AS 'SELECT $2'")  # fmt: skip
     server.execute(f"ALTER DATABASE {name} SET search_path = hostile, pg_catalog")
-    ledger = Ledger(url)
+    ledger = Ledger(shared_url)
     for account in ("\\' OR true --", "é\\", "%s"):
         ledger.open(account, 1)
         ledger.charge(account, 0.25, key=account)
@@ -254,44 +222,49 @@ def test_a_server_that_does_not_keep_settings_is_refused(schema, monkeypatch, se
 
     monkeypatch.setattr(databases, "apply_settings", lost)
     for use in (lambda: schema.list_charges("city"), lambda: schema.charge("city", 0.1)):
-        with pytest.raises(dh.InputError, match="it must be"):
+        with pytest.raises(dh.InputError, match="off"):
             use()
 
 
-def test_a_ledger_of_another_version_or_in_pieces(server, schema, url):
+def test_a_schema_of_another_version_or_without_a_table_is_refused(server, schema, shared_url):
     server.execute("COMMENT ON SCHEMA deltahist IS 'version 9'")
-    with pytest.raises(dh.InputError, match="version 9"):
-        Ledger(url)
+    with pytest.raises(dh.InputError, match="9"):
+        Ledger(shared_url)
     server.execute("DROP TABLE deltahist.charges")
     with pytest.raises(dh.DamagedFile, match="charges"):
-        Ledger(url)
+        Ledger(shared_url)
 
 
 @pytest.mark.parametrize(
-    "made",
+    ("database", "made"),
     [
-        "CREATE FUNCTION public.forget() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END';"
-        " CREATE TRIGGER forget BEFORE INSERT ON deltahist.charges FOR EACH ROW EXECUTE FUNCTION public.forget()",
-        "CREATE RULE forget AS ON INSERT TO deltahist.charges DO INSTEAD NOTHING",
+        ("file", "CREATE TRIGGER forget AFTER INSERT ON charges"
+         " BEGIN DELETE FROM charges; UPDATE accounts SET spent = 0; END"),
+        ("schema", "CREATE FUNCTION public.forget() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END';"
+         " CREATE TRIGGER forget BEFORE INSERT ON deltahist.charges FOR EACH ROW EXECUTE FUNCTION public.forget()"),
+        ("schema", "CREATE RULE forget AS ON INSERT TO deltahist.charges DO INSTEAD NOTHING"),
     ],
-)
-def test_a_trigger_or_rule_of_others_in_a_schema_is_refused(server, schema, url, made):
-    server.execute(made)
-    for use in (lambda: Ledger(url), schema.find_problems):
+)  # fmt: skip
+def test_a_foreign_trigger_or_rule_is_refused(request, database, made):
+    """One that deletes charges would let a window spend without end, and sums would agree with each other."""
+    ledger = request.getfixturevalue(database)
+    with ledger.transaction() as connection:
+        connection.exec_driver_sql(made)
+    for use in (lambda: Ledger(ledger._where), ledger.find_problems):
         with pytest.raises(dh.DamagedFile, match="forget"):
             use()
 
 
-def test_a_connection_that_breaks_in_a_transaction_or_at_its_commit(server, schema, monkeypatch):
+def test_a_connection_that_breaks_in_a_transaction_or_at_its_commit_charges_once(server, schema, monkeypatch):
     def broken():
         with schema.transaction() as connection:
             _break_all(server)
             connection.exec_driver_sql("SELECT 1")
 
-    with pytest.raises(dh.InputError, match="nothing was charged"):
+    with pytest.raises(dh.InputError, match="nothing"):
         broken()
     monkeypatch.setattr(databases.Database, "_check_open", lambda *_: _break_all(server))
-    with pytest.raises(dh.InputError, match="ask again with the same key"):
+    with pytest.raises(dh.InputError, match="same key"):
         schema.charge("city", 0.1, key="k")
     monkeypatch.undo()
     assert schema.spent("city") == 0.25
@@ -302,20 +275,20 @@ def test_a_connection_that_breaks_in_a_transaction_or_at_its_commit(server, sche
     assert schema.left("city") * 100 == 55
 
 
-def test_a_schema_that_is_held_says_so_in_the_end(impatient, server, schema):
+def test_a_locked_schema_is_refused_in_the_end(impatient, server, schema):
     schema = Ledger(schema._where)
     server.execute("BEGIN; LOCK TABLE deltahist.accounts IN SHARE ROW EXCLUSIVE MODE")
-    with pytest.raises(dh.InputError, match="lock timeout"):
+    with pytest.raises(dh.InputError):
         schema.charge("city", 0.1)
     server.execute("ROLLBACK")
-    schema.charge("city", 0.1)
+    assert schema.charge("city", 0.1).amount * 10 == 1
 
 
 # ---------------------------------------------------------------------------------- addresses
 
 
-def test_no_password_is_ever_shown(url):
-    secret = url.replace("postgres@", "postgres:s3cret-word@") + "?application_name=s3cret-too"
+def test_no_password_is_ever_shown(shared_url):
+    secret = shared_url.replace("postgres@", "postgres:s3cret-word@") + "?application_name=s3cret-too"
     ledger = Ledger(secret)
     near = dh.Neighbourhood(dh.Domain((0, 8), (8,)), 1)
     stream = Stream(near, dh.Budget(1), 2, None, secret)
@@ -335,9 +308,3 @@ def test_no_password_is_ever_shown(url):
             wrong()
         shown.append(problem.value)
     assert not [text for text in map(repr, shown) if "s3cret" in text]
-
-
-def test_a_path_may_be_written_as_a_url(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    make_city("sqlite:///city.ledger")
-    assert Ledger(f"sqlite:///{tmp_path}/city.ledger").spent("city") == Ledger("city.ledger").spent("city") == 0.25

@@ -17,6 +17,28 @@ from deltahist.accounts.ledger import Ledger
 from tests.accounts.processes import SERVER
 
 
+def _run_together(target, *arguments):
+    """Run a process for each of some arguments, and return their exit codes."""
+    clients = [SERVER.Process(target=target, args=each) for each in arguments]
+    for client in clients:
+        client.start()
+    for client in clients:
+        client.join(60)
+    return [client.exitcode for client in clients]
+
+
+def _slow_down_looking(seconds):
+    """Wait after each look at the limits, so that others may look at the same sums."""
+    plain = ledgers.list_limits
+
+    def slowly(*asked):
+        found = plain(*asked)
+        time.sleep(seconds)
+        return found
+
+    ledgers.list_limits = slowly
+
+
 def _publish_on(folder, done):
     """Publish step after step, each for half of what is left, and say so when a step is saved."""
     window = dh.Window(length=3, epsilon=1, ledger=folder / "a.ledger")
@@ -65,10 +87,10 @@ def test_a_kill_at_any_point_never_overspends(tmp_path):
         assert sum(paid.get(s, 0) for s in range(first, first + 3)) <= 1
 
 
-def _charge_on(where, told):
-    """Charge with keys for ever, and write down each charge once it is made."""
+def _charge_on(where, done):
+    """Charge with keys until killed, and write down each charge once it is made."""
     ledger, number = Ledger(where), 0
-    with open(told, "a", buffering=1) as file:
+    with open(done, "a", buffering=1) as file:
         while True:
             key = f"{os.getpid()} {number}"
             ledger.charge("city", 1e-3, key=key)
@@ -77,11 +99,11 @@ def _charge_on(where, told):
 
 
 def test_charges_of_killed_processes_are_neither_lost_nor_made_twice(where, tmp_path):
-    """Whoever was told of a charge finds it in the ledger; each key is charged once."""
+    """Each charge that was confirmed is in the ledger, and each key is charged once."""
     Ledger(where).open("city", epsilon=1)
-    told, rng = tmp_path / "told", random.Random(2)
+    done, rng = tmp_path / "done", random.Random(2)
     for _ in range(6):
-        clients = [SERVER.Process(target=_charge_on, args=(where, told)) for _ in range(2)]
+        clients = [SERVER.Process(target=_charge_on, args=(where, done)) for _ in range(2)]
         for client in clients:
             client.start()
         time.sleep(0.2 + 0.4 * rng.random())
@@ -90,7 +112,7 @@ def test_charges_of_killed_processes_are_neither_lost_nor_made_twice(where, tmp_
         for client in clients:
             client.join()
     ledger = Ledger(where)
-    keys, spent = told.read_text().split("\n")[:-1], ledger.spent("city")
+    keys, spent = done.read_text().split("\n")[:-1], ledger.spent("city")
     assert ledger.find_problems() == []
     assert keys
     assert len(keys) <= spent * 1000 <= len(keys) + 12
@@ -99,14 +121,10 @@ def test_charges_of_killed_processes_are_neither_lost_nor_made_twice(where, tmp_
     assert ledger.spent("city") == spent
 
 
-def test_whoever_dies_in_a_transaction_leaves_no_trace(where):
-    """Killed after the charge, before the commit."""
+def test_a_process_killed_between_charge_and_commit_leaves_no_trace(where):
     ledger = Ledger(where)
     ledger.open("city", epsilon=1)
-    client = SERVER.Process(target=_die_within, args=(where,))
-    client.start()
-    client.join(60)
-    assert client.exitcode == 9
+    assert _run_together(_die_within, (where,)) == [9]
     assert ledger.spent("city") == 0
     assert ledger.charge("city", 0.5, key="k").amount == Fraction(1, 2)
     assert ledger.find_problems() == []
@@ -125,14 +143,7 @@ def _die_within(where):
 
 def _fill_windows(where, together, amount):
     """Charge each step until its windows leave less, and wait for the others before the next one."""
-    plain = ledgers.list_limits
-
-    def slowly(*asked):
-        found = plain(*asked)
-        time.sleep(0.02)  # whoever may look meanwhile sees the same sums
-        return found
-
-    ledgers.list_limits = slowly
+    _slow_down_looking(0.02)
     window = dh.Window(length=3, epsilon=1, limits=[(5, 1.5)], ledger=where)
     for step in range(6):
         together.wait(30)
@@ -145,30 +156,19 @@ def test_processes_at_once_never_overspend_a_window(where):
     """No constraint of a table knows windows: only one change at a time keeps them."""
     window = dh.Window(length=3, epsilon=1, limits=[(5, 1.5)], ledger=where)
     window.charge(0, 1e-9)
-    amounts, together = (0.3, 0.35, 0.4), SERVER.Barrier(3)
-    clients = [SERVER.Process(target=_fill_windows, args=(where, together, amount)) for amount in amounts]
-    for client in clients:
-        client.start()
-    for client in clients:
-        client.join()
+    together = SERVER.Barrier(3)
+    exits = _run_together(_fill_windows, *((where, together, amount) for amount in (0.3, 0.35, 0.4)))
     spent = window.list_charges()
     for length, limit in window.rule.spans:
         sums = [sum(spent.get(step, 0) for step in range(end - length + 1, end + 1)) for end in range(6)]
         assert max(sums) <= limit
         assert max(sums) > limit - 0.3e9
     assert window.ledger.find_problems() == []
-    assert [client.exitcode for client in clients] == [0, 0, 0]
+    assert exits == [0, 0, 0]
 
 
 def _fill_population(where, together, account):
-    plain = ledgers.list_limits
-
-    def slowly(*asked):
-        found = plain(*asked)
-        time.sleep(0.002)
-        return found
-
-    ledgers.list_limits = slowly
+    _slow_down_looking(0.002)
     ledger = Ledger(where)
     together.wait(30)
     with contextlib.suppress(dh.BudgetExceeded):
@@ -181,14 +181,10 @@ def test_accounts_at_once_never_overspend_their_population(where):
     ledger, names, together = Ledger(where), ("a", "b", "c"), SERVER.Barrier(3)
     for name in names:
         ledger.open(name, epsilon=1, population_limit=1.5)
-    clients = [SERVER.Process(target=_fill_population, args=(where, together, name)) for name in names]
-    for client in clients:
-        client.start()
-    for client in clients:
-        client.join()
+    exits = _run_together(_fill_population, *((where, together, name) for name in names))
     assert sum(ledger.spent(name) for name in names) == Fraction(147, 100)
     assert ledger.find_problems() == []
-    assert [client.exitcode for client in clients] == [0, 0, 0]
+    assert exits == [0, 0, 0]
 
 
 @pytest.mark.parametrize("charged", ["in memory", "as a window", "by name"])

@@ -1,5 +1,6 @@
-"""The ledger in every database: charges by name and under keys, refusals, chains, notes, standing and audits."""
+"""The ledger in every database: charges by name and under keys, refusals, populations, audits and processes."""
 
+import contextlib
 import json
 import multiprocessing
 import os
@@ -30,14 +31,13 @@ def city(where):
 def test_charges_add_up_and_a_key_charges_once(city, where):
     assert city.charge("city", 0.25, key="May") == Charge(Fraction(1, 4), "epsilon")
     assert Ledger(where).charge("city", 0.25, key="May").amount == Fraction(1, 4)
-    city.charge("city", 0.25)
-    city.charge("city", 0.25)
+    city.charge("city", 0.5)
     assert (city.spent("city"), city.left("city")) == (Fraction(3, 4), Fraction(1, 4))
-    with pytest.raises(dh.InputError, match="key"):
+    with pytest.raises(dh.InputError, match="May"):
         city.charge("city", 0.5, key="May")
     with pytest.raises(dh.BudgetExceeded):
         city.charge("city", 0.25 + 1e-9)
-    assert city.charge("city", 0.25, key="k" * 200).amount == Fraction(1, 4)
+    city.charge("city", 0.25, key="k" * 200)
     assert city.charge("city", 0.25, key="May").amount == Fraction(1, 4)  # also when nothing is left
     with pytest.raises(dh.BudgetExceeded):
         city.charge("city", 1e-9)
@@ -45,13 +45,15 @@ def test_charges_add_up_and_a_key_charges_once(city, where):
 
 
 @pytest.mark.parametrize("amount", [1e-10, Fraction(1, 3), 0.1, np.float64(0.3)])
-def test_amounts_are_rounded_up_to_billionths(city, amount):
-    nano = -int(-Fraction(str(amount)) * 10**9 // 1)
-    assert city.charge("city", amount).nano == nano
-    assert city.spent("city") == Fraction(nano, 10**9)
+def test_amounts_are_rounded_up_to_billionths(amount):
+    ledger, nano = Ledger(None), -int(-Fraction(str(amount)) * 10**9 // 1)
+    ledger.open("city", rho=1)
+    assert ledger.charge("city", amount).nano == nano
+    assert ledger.spent("city") == Fraction(nano, 10**9)
+    assert Ledger(None).list_accounts() == {}
 
 
-def test_it_is_the_account_of_publishers(city, where):
+def test_publishers_chains_and_names_charge_one_account(city, where):
     account = dh.Account.total(epsilon=1, ledger=where, name="city")
     dh.publish(np.ones(8, dtype=int), LINE, epsilon=0.5, account=account)
     city.charge("city", 0.25)
@@ -62,39 +64,25 @@ def test_it_is_the_account_of_publishers(city, where):
 @pytest.mark.parametrize(
     ("name", "limit"),
     [
-        ("a", {}),
-        ("a", {"epsilon": 1, "rho": 1}),
-        ("a", {"epsilon": 0}),
-        ("a", {"epsilon": 1e-10}),
-        ("", {"epsilon": 1}),
-        ("a\nb", {"epsilon": 1}),
+        ("a", {}), ("a", {"epsilon": 1, "rho": 1}), ("a", {"epsilon": 0}),
+        ("a", {"epsilon": 1e-10}), ("", {"epsilon": 1}), ("a\nb", {"epsilon": 1}),
     ],
-)
-def test_limits_and_names_that_are_none(tmp_path, name, limit):
-    ledger = Ledger(tmp_path / "l")
+)  # fmt: skip
+def test_bad_limits_and_names_open_no_account(name, limit):
+    ledger = Ledger(None)
     with pytest.raises(dh.InputError):
         ledger.open(name, **limit)
     assert ledger.list_accounts() == {}
 
 
 @pytest.mark.parametrize(
-    "amount",
-    [
-        0, -0.1, float("nan"), "0.1", Budget(rho=0.1), Charge(Fraction(1, 10), "rho"),
-        dh.Guarantee(epsilon=Fraction(0)),
-    ],
-)  # fmt: skip
-def test_amounts_that_are_none(tmp_path, amount):
-    ledger = Ledger(tmp_path / "l")
-    ledger.open("city", epsilon=1)
-    with pytest.raises(dh.InputError):
-        ledger.charge("city", amount)
-    assert ledger.spent("city") == 0
-
-
-@pytest.mark.parametrize(
     "ask",
     [
+        *(
+            lambda city, amount=amount: city.charge("city", amount)
+            for amount in (0, -0.1, float("nan"), "0.1", Budget(rho=0.1),
+                           Charge(Fraction(1, 10), "rho"), dh.Guarantee(epsilon=Fraction(0)))
+        ),
         lambda city: city.charge("town", 0.1),
         lambda city: city.spent("town"),
         lambda city: city.charge("days", 0.1),
@@ -102,13 +90,17 @@ def test_amounts_that_are_none(tmp_path, amount):
         lambda city: city.left("people"),
         lambda city: city.charge("city", 0.1, key="a\tb"),
     ],
-)
-def test_what_is_refused_charges_nothing(tmp_path, ask):
-    city = with_accounts(tmp_path / "l")
-    before = city.list_standings()
+)  # fmt: skip
+def test_what_is_refused_charges_nothing(accounts, ask):
+    before = accounts.list_standings()
     with pytest.raises(dh.InputError):
-        ask(city)
-    assert city.list_standings() == before
+        ask(accounts)
+    assert accounts.list_standings() == before
+
+
+@pytest.fixture
+def accounts(tmp_path):
+    return with_accounts(tmp_path / "l")
 
 
 def with_accounts(where):
@@ -125,21 +117,13 @@ def with_accounts(where):
     return ledger
 
 
-def test_how_accounts_stand(where):
+def test_standings_state_the_sums_of_each_account_and_of_all(where):
     found = {each.account: each for each in with_accounts(where).list_standings()}
     assert (found["city"].spent, found["city"].left) == (Fraction(1, 2), Fraction(1, 2))
     assert (found["days"].unit, found["days"].spans[0].steps, found["days"].left) == ("rho", 2, Fraction(1, 5))
-    together = {"name": "everyone", "accounts": 2, "own_budgets": True, "sums": [
-        {"unit": "epsilon", "spent": "1/2", "most": "1", "in_any_window": "1"},
-        {"unit": "rho", "spent": "8/5", "most": None, "in_any_window": "1"},
-    ]}  # fmt: skip
-    assert found["city"].describe() == {
-        "account": "city", "unit": "epsilon", "steps": None, "limit": 1.0, "spent": 0.5, "left": 0.5,
-        "population": together,
-    }  # fmt: skip
-    assert found["people"].describe() == {
-        "account": "people", "unit": "epsilon", "steps": None, "kind": "purses", "population": together,
-    }  # fmt: skip
+    sums = (("epsilon", Fraction(1, 2), Fraction(1), Fraction(1)), ("rho", Fraction(8, 5), None, Fraction(1)))
+    assert found["city"].population == found["days"].population == Population("everyone", 2, sums, True)
+    assert not {"limit", "spent", "left"} & found["people"].describe().keys()
 
 
 # ---------------------------------------------------------------------------------- populations
@@ -160,39 +144,33 @@ def test_accounts_of_the_same_people_add_up(where):
     assert payment.population == ledger.read_standing("visits").population == everyone
     assert ledger.read_standing("others").population == visitors
     assert Payment.from_description(json.loads(json.dumps(payment.describe()))) == payment
-    assert str(everyone) in str(payment)
 
 
 def test_a_population_has_a_limit_of_its_own(where):
-    """Whatever kind of account asks: the sum of all stays within it, and what is refused charges nothing."""
     ledger = Ledger(where)
     ledger.open("visits", epsilon=1, population_limit=Fraction(3, 2))
     window = dh.Window(2, epsilon=1, ledger=Ledger(where), name="stream")
     assert ledger.charge("visits", 0.75).amount == Fraction(3, 4)
     assert window.charge(0, 0.5).amount == window.charge(1, 0.25).amount * 2
     for ask in (lambda: window.charge(2, 1e-9), lambda: ledger.charge("visits", 0.25)):
-        with pytest.raises(dh.BudgetExceeded, match=r"'everyone' have spent 1\.5 of 1\.5, 0 is left"):
+        with pytest.raises(dh.BudgetExceeded, match=r"1\.5 of 1\.5"):
             ask()
     chained = dh.Account.total(epsilon=2, ledger=ledger, name="chain")
     with pytest.raises(dh.BudgetExceeded):
         chained.pay(dh.Guarantee(epsilon=Fraction(1)), chain="c" * 32)
     assert ledger.read_standing("visits").population.sums == (("epsilon", *[Fraction(3, 2)] * 3),)
     assert ledger.left("stream") == ledger.left("visits") == window.available(2) == 0
-    assert "everyone" in str(ledger.read_standing("stream").binding)
     assert ledger.find_problems() == []
 
 
-def test_what_a_population_refuses(tmp_path):
-    """Another limit, another unit beside a limit, people's own budgets beside a limit, another population."""
-    ledger = Ledger(tmp_path / "l")
+def test_a_population_with_a_limit_refuses_other_limits_units_and_purses():
+    ledger = Ledger(None)
     ledger.open("visits", epsilon=1, population_limit=2)
     ledger.open("visits", epsilon=1, population="everyone", population_limit=2)
     for refused in (
         lambda: ledger.open("more", epsilon=1, population_limit=3),
-        lambda: ledger.open("visits", epsilon=1, population_limit=3),
         lambda: ledger.open("visits", epsilon=1, population="visitors"),
         lambda: ledger.open("more", rho=1),
-        lambda: ledger.open("more", rho=1, population="new", population_limit=0),
         lambda: Purses(ledger, "people"),
     ):
         with pytest.raises(dh.InputError):
@@ -221,28 +199,27 @@ def _alter(table, owner, **values):
 
 
 @pytest.mark.parametrize(
-    ("alter", "said"),
+    ("alter", "number"),
     [
-        (_alter(CHARGES, "city", nano=600_000_000), "'city' has spent"),
-        (_alter(ACCOUNTS, "city", spent=100_000_000), "but its charges are"),
-        (_alter(CHARGES, "days", nano=700_000_000), "'days' has spent 1.4 in 2 steps in a row"),
-        (_alter(CHARGES, "city", account="nobody"), "'nobody', which is not there"),
-        (_alter(ACCOUNTS, "days", rule={"kind": "stock"}), "is of kind 'stock'"),
-        (_alter(ACCOUNTS, "days", rule={"kind": "total"}), "has the rule"),
-        (_alter(ACCOUNTS, "days", most=2 * 10**9), "other limits than its rule"),
-        (_alter(ACCOUNTS, "days", rule=[]), "of kind None"),
-        (_alter(ACCOUNTS, "days", notes=7), "of kind None"),
-        (lambda c: set_note(c, "city", "chain c", {"paid": 1}), "chain c has the note"),
-        (lambda c: set_note(c, "city", "chain c", {"nano": 10**9}), "but its chains paid"),
-        (lambda c: c.execute(update(POPULATIONS).values(rule={"kind": "total", "epsilon_nano": 1})), "'everyone' has"),
+        (_alter(CHARGES, "city", nano=600_000_000), ""),
+        (_alter(ACCOUNTS, "city", spent=100_000_000), "0.5"),
+        (_alter(CHARGES, "days", nano=700_000_000), "1.4"),
+        (_alter(CHARGES, "city", account="nobody"), "'nobody'"),
+        (_alter(ACCOUNTS, "days", rule={"kind": "stock"}), "'stock'"),
+        (_alter(ACCOUNTS, "days", rule={"kind": "total"}), "'days'"),
+        (_alter(ACCOUNTS, "days", most=2 * 10**9), "'days'"),
+        (_alter(ACCOUNTS, "days", rule=[]), "None"),
+        (_alter(ACCOUNTS, "days", notes=7), "None"),
+        (lambda c: set_note(c, "city", "chain c", {"paid": 1}), "chain c"),
+        (lambda c: set_note(c, "city", "chain c", {"nano": 10**9}), "chains"),
+        (lambda c: c.execute(update(POPULATIONS).values(rule={"kind": "total", "epsilon_nano": 1})), "'everyone'"),
     ],
 )
-def test_an_audit_finds_what_cannot_be_right(tmp_path, alter, said):
-    audited = with_accounts(tmp_path / "l")
-    assert audited.find_problems() == []
-    with audited.transaction() as connection:
+def test_an_audit_finds_what_cannot_be_right(accounts, alter, number):
+    assert accounts.find_problems() == []
+    with accounts.transaction() as connection:
         alter(connection)
-    assert any(said in problem for problem in audited.find_problems()), audited.find_problems()
+    assert any(number in problem for problem in accounts.find_problems()), accounts.find_problems()
 
 
 def test_the_database_itself_keeps_the_limit_of_all_charges(city):
@@ -257,61 +234,39 @@ def test_the_database_itself_keeps_the_limit_of_all_charges(city):
 # ---------------------------------------------------------------------------------- transactions
 
 
-def test_a_transaction_is_undone_by_an_error(city):
-    def broken():
-        with city.transaction() as connection:
-            set_note(connection, "city", "rows", 17)
-            1 / 0  # noqa: B018
-
-    with pytest.raises(ZeroDivisionError):
-        broken()
-    with city.read() as connection:
-        assert get_note(connection, "city", "rows") is None
-
-
-def test_who_reads_sees_what_is_committed(city):
-    with city.transaction() as connection:
-        set_note(connection, "city", "rows", {"a": [1]})
+def test_a_transaction_is_seen_once_it_commits_and_undone_by_an_error(city):
+    for fails in (True, False):
+        with contextlib.suppress(ZeroDivisionError), city.transaction() as connection:
+            set_note(connection, "city", "rows", {"a": [1]})
+            with city.read() as other:
+                assert get_note(other, "city", "rows") is None
+            1 / (not fails)
         with city.read() as other:
-            assert get_note(other, "city", "rows") is None
-    with city.read() as other:
-        assert get_note(other, "city", "rows") == {"a": [1]}
+            assert get_note(other, "city", "rows") == (None if fails else {"a": [1]})
 
 
 def test_a_transaction_within_a_transaction_is_refused_at_once(city):
-    with city.transaction(), pytest.raises(dh.InputError, match="open in this thread"):
+    with city.transaction(), pytest.raises(dh.InputError, match="thread"):
         city.charge("city", 0.1)
     assert city.charge("city", 0.1).amount == Fraction(1, 10)
 
 
-def test_threads_take_turns(city):
-    def charge():
-        for _ in range(10):
-            city.charge("city", 0.01)
-
-    threads = [threading.Thread(target=charge) for _ in range(5)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert city.spent("city") == Fraction(1, 2)
-
-
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_forks_take_turns(city):
+@pytest.mark.parametrize("start", [threading.Thread, multiprocessing.get_context("fork").Process])
+def test_threads_and_forks_take_turns(city, start):
     def charge():
         for _ in range(10):
             city.charge("city", 0.01)
 
-    children = [multiprocessing.get_context("fork").Process(target=charge) for _ in range(3)]
-    for child in children:
-        child.start()
+    others = [start(target=charge) for _ in range(3)]
+    for other in others:
+        other.start()
     charge()
-    for child in children:
-        child.join(60)
-    assert [child.exitcode for child in children] == [0, 0, 0]
-    assert city.spent("city") == Fraction(4, 10)
+    for other in others:
+        other.join(60)
+    assert [getattr(other, "exitcode", 0) for other in others] == [0, 0, 0]
+    assert city.spent("city") == pickle.loads(pickle.dumps(city)).spent("city") == Fraction(4, 10)
     assert city.find_problems() == []
 
 

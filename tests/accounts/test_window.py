@@ -1,4 +1,4 @@
-"""Accounts that pay for releases: spans of steps by brute force, exact sums, publishers, chains, kills and company."""
+"""Accounts that pay for releases: spans of steps by brute force, exact sums, publishers and chains."""
 
 import tempfile
 from fractions import Fraction
@@ -16,10 +16,10 @@ CELLS = dh.strategies.Identity(LINE.domain)
 COUNTS, POINTS = np.arange(8), np.linspace(0.5, 7.5, 20)
 
 PUBLISHERS = {
-    "counts": lambda **how: dh.publish(COUNTS, LINE, CELLS, **how),
-    "sorted points": lambda **how: dh.publish_sorted(POINTS, LINE, **how),
-    "a quantile": lambda **how: dh.publish_quantile(POINTS, 0.5, LINE, **how),
-    "a smooth quantile": lambda **how: dh.publish_quantile(POINTS, 0.5, LINE, method="smooth", **how),
+    "counts": lambda **options: dh.publish(COUNTS, LINE, CELLS, **options),
+    "sorted points": lambda **options: dh.publish_sorted(POINTS, LINE, **options),
+    "a quantile": lambda **options: dh.publish_quantile(POINTS, 0.5, LINE, **options),
+    "a smooth quantile": lambda **options: dh.publish_quantile(POINTS, 0.5, LINE, method="smooth", **options),
 }
 AMOUNTS = st.sampled_from([0.1, 0.25, 1 / 3, Fraction(1, 7), 0.999999999, 1e-9, 1.0])
 SHARES = st.sampled_from([0.1, 0.25, 1 / 3, Fraction(1, 7), 0.5, 0.001, 1])
@@ -67,65 +67,61 @@ def test_no_span_of_steps_exceeds_its_limit(length, more, total, asked, durable)
         assert all(sum(v for s, v in spent.items() if first <= s < first + n) <= most for first in starts)
 
 
-def test_limits_are_kept_by_the_ledger_and_across_runs(tmp_path):
-    ledger = str(tmp_path / "a.ledger")
-    for step in range(1, 7):
-        dh.Window(2, 1, ledger=ledger, limits=[(4, Fraction(3, 2)), (np.inf, 2)]).charge(step, 0.3)
-    with pytest.raises(dh.BudgetExceeded, match=r"has spent 1\.8 of 2, 0\.2 is left"):
-        dh.Window(2, 1, ledger=ledger, limits=[(4, Fraction(3, 2)), (np.inf, 2)]).charge(7, 0.3)
-    with pytest.raises(dh.InputError, match="limits"):
-        dh.Window(2, 1, ledger=ledger)
-
-
 def test_equal_shares_keep_every_limit_and_are_refused_where_they_run_out():
     assert dh.Window(7, 1, limits=[(28, 2)]).equal_share == Fraction(71428571, 10**9)
     assert dh.Window(7, 1, limits=[(14, 2)]).equal_share == dh.Window(7, 1).equal_share
-    with pytest.raises(dh.InputError):
-        _ = dh.Window(7, 1, limits=[(np.inf, 4)]).equal_share
+    for endless in (dh.Window(7, 1, limits=[(np.inf, 4)]), dh.Account.total(epsilon=1).window):
+        with pytest.raises(dh.InputError):
+            _ = endless.equal_share
 
 
-def test_it_goes_on_where_it_stopped(where):
-    first = dh.Window(length=3, epsilon=1, ledger=where)
-    first.charge(7, 0.6)
-    again = dh.Window(length=3, epsilon=1, ledger=Ledger(where))
-    assert again.last_step == 7
-    assert again.available(8) == Fraction(2, 5)
-    with pytest.raises(dh.InputError, match="steps must not go back"):
+def test_the_limit_of_a_longer_run_is_rounded_down():
+    window = dh.Window(1, epsilon=Fraction(1, 10**9), limits=[(2, Fraction(3, 2))])
+    window.charge(0, Fraction(1, 10**9))
+    assert window.available(1) == 0
+
+
+def test_a_window_goes_on_where_it_stopped_under_the_same_rule(where):
+    limits = [(6, Fraction(3, 2)), (np.inf, 2)]
+    first = dh.Window(3, 1, limits=limits, ledger=where)
+    for step in (1, 4, 7):
+        first.charge(step, 0.6)
+    again = dh.Window(3, 1, limits=limits, ledger=Ledger(where))
+    assert (again.last_step, again.available(8), again.available(10)) == (7, Fraction(1, 5), Fraction(1, 5))
+    with pytest.raises(dh.BudgetExceeded, match=r"1\.8 of 2"):
+        again.charge(10, 0.3)
+    with pytest.raises(dh.InputError, match="6"):
         again.charge(6, 0.1)
-    other = dh.Window(length=3, epsilon=1, ledger=where, name="other")
+    other = dh.Window(3, 1, ledger=where, name="other")
     assert other.charge(1, 1).amount == 1
-    assert again.available(10) == 1
-    with pytest.raises(dh.InputError, match="length"):
-        dh.Window(length=4, epsilon=1, ledger=where)
+    for rule in (
+        {},
+        {"limits": limits[:1]},
+        {"limits": limits, "length": 4},
+        {"limits": limits, "about": {"delta": 5}},
+    ):
+        with pytest.raises(dh.InputError):
+            dh.Window(**{"length": 3, "epsilon": 1, "ledger": where} | rule)
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    "wrong",
     [
-        ({"length": 0}, "length is 0"),
-        ({"epsilon": None}, "one of them"),
-        ({"rho": 1}, "one of them"),
-        ({"epsilon": 1e-9}, "at least a billionth"),
-        ({"epsilon": 2}, "epsilon was 1, is 2"),
-        ({"epsilon": None, "rho": 1}, "rho was null"),
-        ({"about": {"delta": 5}}, "about"),
+        {"length": 0}, {"epsilon": None}, {"rho": 1}, {"epsilon": 1e-9},
+        {"limits": [(3, 2)]}, {"limits": [(30, 0.5)]}, {"limits": [(30, 3), (60, 2)]}, {"limits": [(30.5, 2)]},
     ],
-)
-def test_bad_and_other_parameters_are_refused(tmp_path, options, message):
-    dh.Window(length=3, epsilon=1, ledger=tmp_path / "l").charge(1, 0.5)
-    with pytest.raises(dh.InputError, match=message):
-        dh.Window(**{"length": 3, "epsilon": 1, "ledger": tmp_path / "l"} | options)
-    assert dh.Window(length=3, epsilon=1, ledger=tmp_path / "l").spent(1) == Fraction(1, 2)
+)  # fmt: skip
+def test_bad_windows_are_refused(wrong):
+    with pytest.raises(dh.InputError):
+        dh.Window(**{"length": 3, "epsilon": 1} | wrong)
 
 
 @pytest.mark.parametrize(
-    ("step", "amount", "message"),
-    [(1.5, 0.1, "step is 1.5"), ("1", 0.1, "step is '1'"), (1, 0, "amount is 0"), (1, -1, "amount is -1"),
-     (1, float("nan"), "amount is nan"), (1, 2, "0 of 1, 1 is left"), (2**63, 0.1, "step is")],
-)  # fmt: skip
-def test_bad_charges_spend_nothing(step, amount, message):
+    ("step", "amount"), [(1.5, 0.1), ("1", 0.1), (1, 0), (1, -1), (1, float("nan")), (1, 2), (2**63, 0.1)]
+)
+def test_bad_charges_spend_nothing(step, amount):
     window = dh.Window(length=3, epsilon=1)
-    with pytest.raises(dh.InputError, match=message):
+    with pytest.raises(dh.InputError):
         window.charge(step, amount)
     assert window.last_step is None
 
@@ -153,38 +149,43 @@ def test_what_was_published_never_exceeds_the_limit(asked, durable):
         assert published <= 1
 
 
+@pytest.mark.parametrize(
+    "refused",
+    [
+        lambda account: dh.publish(-COUNTS, LINE, CELLS, 0.5, account=account),
+        lambda account: dh.publish(COUNTS, LINE, CELLS, rho=0.5, account=account),
+        lambda account: dh.publish_sorted([np.nan], LINE, 0.5, account=account),
+    ],
+)
+def test_what_is_refused_is_not_charged(tmp_path, refused):
+    account = dh.Account.total(epsilon=100, ledger=tmp_path / "l")
+    with pytest.raises(dh.InputError):
+        refused(account)
+    assert (account.spent, account.payments) == (0, [])
+
+
 @pytest.mark.parametrize("name", PUBLISHERS)
-def test_the_release_says_who_keeps_the_sum(tmp_path, name):
+def test_the_release_states_what_its_account_has_spent(tmp_path, name):
     account = dh.Account.total(epsilon=3, name="checkins")
     PUBLISHERS[name](epsilon=1, account=account)
     release = PUBLISHERS[name](epsilon=0.5, account=account)
     release.save(tmp_path / "r")
-    again = dh.load(tmp_path / "r")
-    for each in (release, again):
-        everyone = Population("everyone", 1, (("epsilon", Fraction(3, 2), Fraction(3), Fraction(3)),))
+    everyone = Population("everyone", 1, (("epsilon", Fraction(3, 2), Fraction(3), Fraction(3)),))
+    for each in (release, dh.load(tmp_path / "r")):
         assert each.payment == Payment("checkins", "epsilon", Fraction(3), Fraction(3, 2), None, everyone)
-        said = "'checkins' has spent ε = 1.5 of 3, this release with it, and 1.5 was left"
-        said += "; the only account of population 'everyone' has spent ε = 1.5 of 3 together"
-        assert f"Account {said}" in " ".join(dh.write_statement(each).split())
         assert dh.list_facts(each)["account"]["spent"] == "3/2"
-    alone = PUBLISHERS[name](epsilon=0.5)
-    assert "Account             None." in dh.write_statement(alone)
-    assert dh.list_facts(alone)["account"] is None
-    assert "Account" not in dh.write_statement(alone.mechanism)
+    assert dh.list_facts(PUBLISHERS[name](epsilon=0.5))["account"] is None
 
 
-def test_a_window_pays_for_a_step(tmp_path):
-    window = dh.Window(length=7, epsilon=1, ledger=tmp_path / "l", name="days")
+def test_a_window_pays_for_a_step():
+    window = dh.Window(length=7, epsilon=1, name="days")
     release = PUBLISHERS["counts"](epsilon=0.25, account=dh.Account(window, 3))
-    assert window.spent(3) == Fraction(1, 4)
-    said = "'days' has spent ε = 0.25 of 1, this release with it, in the 7 steps that end with it"
-    assert said in dh.write_statement(release)
-    with pytest.raises(dh.BudgetExceeded, match=r"at step 4: steps -2 to 4 have spent 0\.25"):
+    assert window.spent(3) == release.payment.spent == Fraction(1, 4)
+    with pytest.raises(dh.BudgetExceeded, match=r"-2 to 4 .* 0\.25"):
         PUBLISHERS["counts"](epsilon=1, account=dh.Account(window, 4))
 
 
-def test_a_copy_of_the_first_state_does_not_take_the_turn_of_the_last_one():
-    """A charge for what comes of the second state awaits it; the first has none before it, and is over."""
+def test_a_copy_of_the_first_state_cannot_be_refined_after_the_last_one():
     waiting = ChainCharge(1, "one", "two").after_charge(2, "two", "one", "c" * 32)
     assert waiting == ChainCharge(2, "two", None)
     for step in (waiting.after_settling, lambda *state: waiting.after_charge(3, *state)):
