@@ -206,7 +206,7 @@ def _alter(table, owner, **values):
         (_alter(CHARGES, "days", nano=700_000_000), "1.4"),
         (_alter(CHARGES, "city", account="nobody"), "'nobody'"),
         (_alter(ACCOUNTS, "days", rule={"kind": "stock"}), "'stock'"),
-        (_alter(ACCOUNTS, "days", rule={"kind": "total"}), "'days'"),
+        (_alter(ACCOUNTS, "days", rule={"kind": "total"}), "'total'"),
         (_alter(ACCOUNTS, "days", most=2 * 10**9), "'days'"),
         (_alter(ACCOUNTS, "days", rule=[]), "None"),
         (_alter(ACCOUNTS, "days", notes=7), "None"),
