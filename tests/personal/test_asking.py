@@ -1,4 +1,4 @@
-"""One question: whoever can pay takes part and is charged, for each derived record, and nothing else happens."""
+"""One question: people who can pay take part and are charged for each derived record, and nothing else happens."""
 
 import contextlib
 import io
@@ -9,7 +9,6 @@ from dataclasses import replace
 from fractions import Fraction
 from types import SimpleNamespace
 
-import duckdb
 import numpy as np
 import pandas as pd
 import pytest
@@ -37,26 +36,20 @@ def spent(people):
     return [float(each) for each in people.spent(["Ada", "Bob", "Cyd"])]
 
 
-def test_who_cannot_pay_for_all_is_left_out_with_all(people):
+def test_a_person_who_cannot_pay_for_all_records_is_left_out(people):
     assert people.records.count(epsilon=0.4).estimate == 3
     assert spent(people) == [0, 0.4, 0.8]
-    assert people.records.count(epsilon=0.2).estimate == 4
-    assert spent(people) == [0.6, 0.6, 0.8]
     assert people.records.count(epsilon=0.9).estimate == 0
-    assert spent(people) == [0.6, 0.6, 0.8]
-    assert people.records.count(epsilon=0.4).estimate == 1
-    assert spent(people) == [0.6, 1.0, 0.8]
+    assert people.records.count(epsilon=0.3).estimate == 4
+    assert spent(people) == [0.9, 0.7, 0.8]
 
 
-def test_derived_records_are_paid_for_one_by_one(people):
+def test_each_derived_record_is_paid_for(people):
     twice = people.records.flat_map({"at": "hour"}, {"at": "hour + 1", "where": "hour < 12"})
     assert twice.count(epsilon=0.1).estimate == 9
     assert spent(people) == [0.5, 0.2, 0.2]
-    buses = people.records.where("kind = 'bus'")
-    assert buses.union(people.records.where("hour = 8")).count(epsilon=0.1).estimate == 5
-    assert spent(people) == [0.8, 0.4, 0.2]
     assert people.records.distinct("kind").count(epsilon=0.1).estimate == 4
-    assert spent(people) == [1.0, 0.5, 0.3]
+    assert spent(people) == [0.7, 0.3, 0.3]
 
 
 def test_rho_is_charged_by_the_square(tmp_path, monkeypatch):
@@ -64,10 +57,11 @@ def test_rho_is_charged_by_the_square(tmp_path, monkeypatch):
     people = city(tmp_path, ROWS, rho=1)
     assert people.records.count(rho=0.1).estimate == 6
     assert spent(people) == [0.9, 0.1, 0.4]
-    assert people.records.count(rho=0.1).estimate == 3
-    assert spent(people) == [0.9, 0.2, 0.8]
-    with pytest.raises(dh.InputError, match="costs epsilon"):
+    with pytest.raises(dh.InputError):
         people.records.count(epsilon=0.1)
+    with broken(engines.DuckDBEngine, "run_statement"), pytest.raises(dh.InputError):
+        people.records.at_most(2).count(rho=0.1)
+    assert spent(people) == [1.0, 0.5, 0.8]
 
 
 EVENTS = st.one_of(
@@ -80,7 +74,7 @@ EVENTS = st.one_of(
 BUS = "kind = 'bus'"
 
 
-@settings(max_examples=10)
+@settings(max_examples=6)
 @given(st.lists(EVENTS, min_size=3, max_size=9), st.sampled_from(["epsilon", "rho"]))
 def test_any_course_of_events_is_paid_as_defined(tmp_path_factory, events, unit):
     with pytest.MonkeyPatch.context() as patch:
@@ -108,33 +102,24 @@ def test_any_course_of_events_is_paid_as_defined(tmp_path_factory, events, unit)
         assert people.spent(list(model.spent)) == list(model.spent.values())
 
 
-def test_one_key_is_one_question(tmp_path):
+def test_a_key_is_for_one_question(tmp_path):
     people = city(tmp_path, ROWS)
-    first = people.records.where("kind = 'bus'").count(epsilon=0.1, key="q1")
-    again = People(people.database, "trip", owner="who", ledger=people.ledger, epsilon=1)
-    assert again.records.where("kind = 'bus'").count(epsilon=0.1, key="q1") == first
-    assert spent(people) == [0.2, 0.1, 0]
-    for other in (
-        lambda: people.records.where("kind = 'tram'").count(epsilon=0.1, key="q1"),
-        lambda: people.records.where("kind = 'bus'").count(epsilon=0.2, key="q1"),
-        lambda: people.records.where("kind = 'bus'").mean("fare", clip=(0, 9), epsilon=0.1, key="q1"),
-    ):
-        with pytest.raises(dh.InputError, match="key 'q1' was used for another question"):
-            other()
     bus, tram = (pd.DataFrame({"kind": [kind], "seats": [40]}) for kind in ("bus", "tram"))
-    people.records.join(bus, "kind").count(epsilon=0.01, key="q2")
-    people.records.mean("fare", clip=(0, 9), epsilon=0.01, key="q3")
-    before = spent(people)
-    for key, other in (
-        ("q2", lambda: people.records.join(tram, "kind").count(epsilon=0.01, key="q2")),
-        ("q3", lambda: people.records.mean("fare", clip=(0, 8), epsilon=0.01, key="q3")),
+    buses = people.records.where("kind = 'bus'").join(bus, "kind")
+    first = buses.mean("fare", clip=(0, 9), epsilon=0.1, key="q")
+    again = People(people.database, "trip", owner="who", ledger=people.ledger, epsilon=1).records
+    assert again.where("kind = 'bus'").join(bus, "kind").mean("fare", clip=(0, 9), epsilon=0.1, key="q") == first
+    for query, clip, epsilon, key in (
+        (people.records.where("kind = 'tram'").join(bus, "kind"), (0, 9), 0.1, "q"),
+        (people.records.where("kind = 'bus'").join(tram, "kind"), (0, 9), 0.1, "q"),
+        (buses, (0, 8), 0.1, "q"),
+        (buses, (0, 9), 0.2, "q"),
+        (buses, (0, 9), 0.1, ""),
+        (buses, (0, 9), 0.1, 3.5),
     ):
-        with pytest.raises(dh.InputError, match=f"key '{key}' was used for another question"):
-            other()
-    assert spent(people) == before
-    for bad in ("", 3.5):
-        with pytest.raises(dh.InputError, match="key is"):
-            people.records.count(epsilon=0.1, key=bad)
+        with pytest.raises(dh.InputError):
+            query.mean("fare", clip=clip, epsilon=epsilon, key=key)
+    assert spent(people) == [0.2, 0.1, 0]
 
 
 def test_a_request_is_the_same_in_another_process():
@@ -142,12 +127,12 @@ def test_a_request_is_the_same_in_another_process():
 import duckdb
 from deltahist.personal import Engine
 from deltahist.personal.people import _describe_request
-from deltahist.personal.questions import Count, Histogram
+from deltahist.personal.questions import Histogram
 connection = duckdb.connect()
 connection.execute("CREATE TABLE trip (who TEXT, kind TEXT, hour BIGINT)")
 query = Engine.open(connection).make_query("trip", "who").where("hour > 3").at_most(2, by="hour")
-for aggregate in (Count(epsilon=1), Histogram("kind", ["bus", "tram"], epsilon=1)):
-    print(_describe_request(query, aggregate.add_up(query), aggregate))
+aggregate = Histogram("kind", ["bus", "tram"], epsilon=1)
+print(_describe_request(query, aggregate.add_up(query), aggregate))
 """
     here = io.StringIO()
     with contextlib.redirect_stdout(here):
@@ -158,7 +143,7 @@ for aggregate in (Count(epsilon=1), Histogram("kind", ["bus", "tram"], epsilon=1
 
 
 class Injected(Exception):  # noqa: N818
-    """What goes wrong."""
+    """A fault that a test injects."""
 
 
 def _raise(*_, **__):
@@ -174,7 +159,7 @@ def broken(place, name):
         yield
 
 
-def test_an_error_before_records_are_read_or_of_the_ledger_changes_nothing(people):
+def test_an_error_of_the_ledger_or_before_records_are_read_changes_nothing(people):
     people.records.count(epsilon=0.1)
     steps = [
         (type(people.database), "open_session"), (engines.DuckDBEngine, "write_sql"), (Turn, "__init__"),
@@ -203,43 +188,36 @@ READING = [
 ]  # fmt: skip
 
 
-def test_who_breaks_off_while_records_are_read_pays_all_that_the_question_may_cost(tmp_path, monkeypatch):
+def test_a_question_that_breaks_off_while_reading_charges_everybody_the_most(tmp_path, monkeypatch):
     """That it broke off may tell of Ada: everybody pays, asked or not, and the error is one and the same."""
     without_noise(monkeypatch)
-    said = set()
+    messages = set()
     for number, (place, name) in enumerate(READING):
-        (tmp_path / str(number)).mkdir()
-        people = city(tmp_path / str(number), ROWS)
+        people = city(tmp_path, ROWS, name=str(number), epsilon=1)
         trams = people.records.where("kind = 'tram'")
         trams.count(epsilon=0.1)
         for question, key, paid in ((trams.at_most(2), "k", [0.5, 0.4, 0.6]), (trams, "l", [0.9, 1.0, 1.0])):
             asked = questions.Count(epsilon=0.2)
-            with broken(place, name), pytest.raises(dh.InputError, match="everybody was charged") as caught:
+            with broken(place, name), pytest.raises(asking.InterruptedQuestionError) as caught:
                 question.ask(asked, key)
             assert caught.value.__context__ is None
             assert spent(people) == paid
-            said.add(str(caught.value))
-        again = People(people.database, "trip", owner="who", ledger=str(people.ledger.path), epsilon=1)
-        assert spent(again) == paid
-        assert people.ledger.find_problems() == []
-    monkeypatch.setattr(questions.Count, "release", lambda *_: questions.positive(Ada=-1))
-    with pytest.raises(dh.InputError) as caught:
-        city(tmp_path, ROWS).records.count(epsilon=0.1)
-    assert said == {str(caught.value)}
-    assert "Ada" not in said.pop()
+            messages.add(str(caught.value))
+    assert people.ledger.find_problems() == []
+    assert messages == {str(asking.InterruptedQuestionError())}
 
 
-def test_a_question_that_could_not_read_in_time_is_refused_unread(people):
+def test_a_question_planned_too_late_is_refused_unread_and_free(people):
     """Public work alone decides: it costs nothing, and no record is read."""
     late = replace(people.records.at_most(1), seconds=1, until=asking.time.monotonic() + 1)
-    with broken(engines.Session, "plan_fetch"), pytest.raises(asking.UnusableError, match="nothing was charged"):
+    with broken(engines.Session, "plan_fetch"), pytest.raises(asking.UnusableError):
         late.count(epsilon=0.1, key="k")
     assert spent(people) == [0, 0, 0]
 
 
 @pytest.fixture
 def clock(monkeypatch):
-    """A clock that stands still, to be moved by `clock.takes(place, name, seconds)`; sleeping moves it."""
+    """A clock that sleeping moves, and each call of `name` after `clock.takes(place, name, seconds)`."""
     now = [0.0]
     monkeypatch.setattr(asking.time, "monotonic", lambda: now[0])
     monkeypatch.setattr(engines.Session, "stop_at", lambda *_: contextlib.nullcontext())
@@ -270,7 +248,7 @@ def test_planning_takes_no_time_from_reading(people, clock):
 def test_a_question_whose_answer_comes_late_breaks_off(people, clock):
     """Its time ends while the answer is drawn: nothing is kept, and everybody pays."""
     clock.takes(questions.Count, "release", 9)
-    with pytest.raises(asking.InterruptedQuestionError, match="everybody was charged"):
+    with pytest.raises(asking.InterruptedQuestionError):
         replace(people.records.where("kind = 'tram'").at_most(1), seconds=8).count(epsilon=0.1, key="k")
     assert spent(people) == [0.1, 0.1, 0.1]
 
@@ -289,17 +267,10 @@ def test_one_record_moves_the_chance_to_break_off_by_little(people, clock, monke
 
 
 @pytest.mark.parametrize("seconds", [0, 3])
-def test_the_ledger_is_held_equally_long_whatever_the_records_are(people, clock, seconds):
+def test_the_ledger_is_held_as_long_whatever_the_records_are(people, clock, seconds):
     clock.takes(questions.Count, "release", seconds)
     replace(people.records, seconds=8).count(epsilon=0.1)
     assert clock.now == [8]
-
-
-def test_of_a_long_text_only_the_start_is_evaluated(tmp_path, monkeypatch):
-    """A record of 120,000 characters took 1.5 seconds, and let a question break off."""
-    without_noise(monkeypatch)
-    people = city(tmp_path, [*ROWS, ("Ada", "x" * 120_000, 3, 1.0)], epsilon=9)
-    assert people.records.where("length(kind) > 999").sum("length(kind)", (0, 10**6), epsilon=1).estimate == 1000
 
 
 def test_records_of_people_who_cannot_pay_are_not_looked_at(people, monkeypatch):
@@ -334,15 +305,7 @@ def test_postgresql_takes_no_condition_past_the_choice_of_people(tmp_path, postg
     assert plan.index("length") < plan.index("Join")
 
 
-def test_what_breaks_off_in_rho_costs_by_the_square(tmp_path):
-    people = city(tmp_path, ROWS, rho=1)
-    for most, paid in ((2, 0.4), (3, 1.0)):
-        with broken(engines.DuckDBEngine, "run_statement"), pytest.raises(dh.InputError, match="everybody was charged"):
-            people.records.at_most(most).count(rho=0.1)
-        assert spent(people) == [paid] * 3
-
-
-def test_who_stops_a_question_pays_as_well(people, monkeypatch):
+def test_a_question_stopped_by_hand_charges_everybody(people, monkeypatch):
     def stopped(*_, **__):
         raise KeyboardInterrupt
 
@@ -353,26 +316,7 @@ def test_who_stops_a_question_pays_as_well(people, monkeypatch):
     assert spent(people) == [0.1] * 3
 
 
-def test_memory_that_ends_costs_everybody(tmp_path):
-    """The chain of before: with Ada's records memory ends, without them it does not."""
-    connection = duckdb.connect(config={"memory_limit": "20MB", "temp_directory": "", "threads": 1})
-    people = city(tmp_path, [*ROWS, *[("Ada", "bus", hour, 0.0) for hour in range(3000)]], where=connection)
-    chain = people.records
-    for name in ("a", "b", "c"):
-        before = {each: each for each in ("hour", "a", "b")[: "abc".index(name) + 1]}
-        steps = [{**before, name: str(number)} for number in range(30)]
-        if name == "c":
-            with pytest.raises(dh.InputError, match="up to 27,000 records of one"):
-                chain.flat_map(*steps)
-        else:
-            chain = chain.flat_map(*steps)
-    with pytest.raises(dh.InputError, match="everybody was charged"):
-        chain.distinct().at_most(1).count(epsilon=0.1)
-    assert spent(people) == [0.1] * 3
-
-
-def test_nothing_leaves_before_it_is_paid(people, monkeypatch):
-    """Noise is drawn after the charge is entered, within the transaction."""
+def test_noise_is_drawn_after_the_charge_is_written(people, monkeypatch):
     seen = []
     write = Turn._write_spent
     monkeypatch.setattr(Turn, "_write_spent", lambda turn: (seen.append("charged"), write(turn))[1])
@@ -383,10 +327,10 @@ def test_nothing_leaves_before_it_is_paid(people, monkeypatch):
     assert seen == ["charged", "drawn"]
 
 
-def test_many_ask_at_once_and_nobody_overspends(people):
+def test_nobody_overspends_when_many_ask_at_once(people):
     again = People(people.database, "trip", owner="who", ledger=str(people.ledger.path), epsilon=1)
     with ThreadPoolExecutor(4) as pool:
-        asked = [pool.submit((people, again)[n % 2].records.count, epsilon=Fraction(3, 20)) for n in range(12)]
+        asked = [pool.submit((people, again)[n % 2].records.count, epsilon=Fraction(3, 10)) for n in range(6)]
         used = sum(each.result().estimate for each in asked)
-    assert people.spent(["Ada", "Bob", "Cyd"]) == [Fraction(9, 10), Fraction(9, 10), Fraction(9, 10)]
-    assert used == 2 * 3 + 6 * 1 + 3 * 2
+    assert spent(people) == [0.9, 0.9, 0.6]
+    assert used == 3 + 3 * 1 + 2

@@ -1,4 +1,4 @@
-"""People: they join once, with a budget that stays, and have one purse whatever database their records are in."""
+"""People join once, with a budget that never changes, and have one purse whatever database their records are in."""
 
 from fractions import Fraction
 
@@ -16,7 +16,7 @@ def people(tmp_path):
     return city(tmp_path, ROWS)
 
 
-def test_who_joins_again_stays_as_they_are(people):
+def test_joining_again_changes_nothing(people):
     people.join(["Cyd", "Dan"], epsilon=[0.5, Fraction(1, 3)])
     people.records.count(epsilon=0.25)
     people.join(["Eve", "Dan", "Cyd"], epsilon=[2, Fraction(1, 3), 0.5])
@@ -27,30 +27,29 @@ def test_who_joins_again_stays_as_they_are(people):
     assert people.left(["Ada", "Cyd", "Dan", "Eve"]) == left
 
 
-def test_who_cannot_join(people):
+def test_bad_names_and_budgets_let_nobody_join(people):
     for names, policy in (
         (["Cyd", "Ada"], {"epsilon": 2}),
         (["Cyd", "Cyd"], {}),
         (["Cyd"], {"rho": 1}),
-        (["Cyd"], {"epsilon": -1}),
         (["Cyd"], {"epsilon": 1e-10}),
         (["Cyd"], {"epsilon": 10**10}),
+        *((["Dan", name], {}) for name in ("", " ", "\ud800", 1.5, None, True)),
     ):
         with pytest.raises(dh.InputError):
             people.join(names, **policy)
     for name in ("Cyd", "Dan"):
-        with pytest.raises(dh.InputError, match="has not joined"):
+        with pytest.raises(dh.InputError, match=name):
             people.left([name])
 
 
 def test_a_person_needs_a_budget(tmp_path):
     people = city(tmp_path, epsilon=None)
     for join in (lambda: insert(people, ROWS), lambda: people.join(["Ada"])):
-        with pytest.raises(dh.InputError, match="each person needs a budget"):
+        with pytest.raises(dh.InputError):
             join()
     people.join(["Ada", "Bob"], epsilon=1)
-    people.records.count(epsilon=0.5)
-    assert people.spent(["Ada", "Bob"]) == [1, Fraction(1, 2)]
+    assert people.left(["Ada", "Bob"]) == [1, 1]
 
 
 def test_people_are_known_again_in_any_database(people, tmp_path, monkeypatch):
@@ -65,18 +64,17 @@ def test_people_are_known_again_in_any_database(people, tmp_path, monkeypatch):
     assert people.spent(["Ada", "Bob", "Cyd"]) == [Fraction(1, 2), Fraction(1, 4), Fraction(3, 4)]
 
 
-def test_all_of_it_on_postgresql(postgres_url, monkeypatch):
+def test_questions_of_people_on_postgresql(postgres_url, monkeypatch):
     without_noise(monkeypatch)
     people = city(postgres_url, ROWS, where=postgres_url)
-    assert people.records.where("kind = 'bus'").count(epsilon=0.4, key="k").estimate == 2
-    assert people.records.where("kind = 'bus'").count(epsilon=0.4, key="k").estimate == 2
+    for _ in range(2):
+        assert people.records.where("kind = 'bus'").count(epsilon=0.4, key="k").estimate == 2
     assert people.records.histogram("kind", ["bus", "tram"], epsilon=0.4)["tram"].estimate == 1
     assert people.records.mean("fare", clip=(0, 10), epsilon=0.1).estimate == pytest.approx(12.5 / 3)
     assert [float(each) for each in people.spent(["Ada", "Bob"])] == [1.0, 0.5]
 
 
-def test_who_comes_later_has_a_whole_budget(people, monkeypatch):
-    """Live input: records that are written while questions are asked."""
+def test_people_who_join_between_questions_have_a_whole_budget(people, monkeypatch):
     without_noise(monkeypatch)
     people.records.count(epsilon=0.5)
     insert(people, [("Ada", "bus", 10, 1.0), ("Cyd", "bus", 10, 1.0)])

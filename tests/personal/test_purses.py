@@ -1,11 +1,8 @@
-"""Purses: nobody spends more than their limit, whatever happens in between, and nothing is charged twice."""
+"""Purses: nobody spends more than their limit, and nothing is charged twice."""
 
-import contextlib
-import sqlite3
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
-import psycopg
 import pytest
 from hypothesis import given, settings, strategies as st
 
@@ -41,7 +38,7 @@ def break_off(purses):
 
 @settings(max_examples=20)
 @given(EVENTS)
-def test_purses_are_as_a_plain_list_keeps_them(tmp_path_factory, events):
+def test_purses_agree_with_a_plain_list(tmp_path_factory, events):
     path = tmp_path_factory.mktemp("purses") / "l"
     purses, people = Purses(dh.Ledger(path), "people"), {}
     for what, *event in events:
@@ -76,27 +73,27 @@ def test_a_price_beyond_64_bits_is_not_paid(purses):
     assert held(purses)[1] == [0, 5]
 
 
-@pytest.mark.parametrize("spent", [b"", np.array([6], "<i8").tobytes(), np.array([-1], "<i8").tobytes(), bytes(16)])
-def test_damaged_columns_are_noticed(purses, spent):
+@pytest.mark.parametrize(
+    "damage",
+    [
+        *(_SPENT.update().values(spent=spent) for spent in (b"", np.array([6]).tobytes(), np.array([-1]).tobytes())),
+        _SPENT.delete(),  # otherwise a person who has spent all would have a new purse
+    ],
+)
+def test_damaged_and_missing_purses_are_refused(purses, damage):
     with purses.open_turn() as turn:
         turn.join_people(["a"], [5])
-        turn._connection.execute(_SPENT.update().values(spent=spent))
+        turn._connection.execute(damage)
     with pytest.raises(DamagedFile), purses.open_turn():
         pass
 
 
-def test_purses_that_are_gone_are_noticed(purses):
-    """Whoever has spent all would have a new purse."""
-    with purses.open_turn() as turn:
-        turn.join_people(["a"], [5])
-        turn._connection.execute(_SPENT.delete())
-    with pytest.raises(DamagedFile), purses.open_turn():
-        pass
+@pytest.fixture(params=["SQLite", "PostgreSQL"])
+def where(request, tmp_path):
+    return tmp_path / "l" if request.param == "SQLite" else request.getfixturevalue("postgres_url")
 
 
-@pytest.mark.parametrize("server", [False, True])
-def test_many_charge_at_once_and_nobody_overspends(tmp_path, request, server):
-    where = request.getfixturevalue("postgres_url") if server else tmp_path / "l"
+def test_nobody_overspends_when_many_charge_at_once(where):
     purses = Purses(dh.Ledger(where), "people")
     with purses.open_turn() as turn:
         turn.join_people(["a", "b"], [25, 10**9])
@@ -112,28 +109,26 @@ def test_many_charge_at_once_and_nobody_overspends(tmp_path, request, server):
     assert [sum(each) for each in zip(*paid, strict=True)] == [12, 20]
 
 
-@pytest.mark.parametrize("server", [False, True])
-def test_a_trigger_that_undoes_charges_is_noticed(tmp_path, request, server):
-    where = request.getfixturevalue("postgres_url") if server else tmp_path / "l"
+UNDO = {
+    "sqlite": [
+        "CREATE TRIGGER undo AFTER UPDATE ON purse_spent WHEN new.spent <> old.spent"
+        " BEGIN UPDATE purse_spent SET spent = old.spent; END",
+    ],
+    "postgresql": [
+        "CREATE FUNCTION deltahist.undo() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN OLD; END'",
+        "CREATE TRIGGER undo BEFORE UPDATE ON deltahist.purse_spent FOR EACH ROW EXECUTE FUNCTION deltahist.undo()",
+    ],
+}
+
+
+def test_a_trigger_that_undoes_charges_is_noticed(where):
     purses = Purses(dh.Ledger(where), "people")
     with purses.open_turn() as turn:
         turn.join_people(["a"], [5])
-    if server:
-        with psycopg.connect(where) as other:
-            other.execute(
-                "CREATE FUNCTION deltahist.undo() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN OLD; END'"
-            )
-            other.execute(
-                "CREATE TRIGGER undo BEFORE UPDATE ON deltahist.purse_spent FOR EACH ROW"
-                " EXECUTE FUNCTION deltahist.undo()"
-            )
-    else:
-        with contextlib.closing(sqlite3.connect(where)) as other:
-            other.execute(
-                "CREATE TRIGGER undo AFTER UPDATE ON purse_spent WHEN new.spent <> old.spent BEGIN"
-                " UPDATE purse_spent SET spent = old.spent; END"
-            )
+    with purses.ledger.transaction() as connection:
+        for statement in UNDO[connection.dialect.name]:
+            connection.exec_driver_sql(statement)
     with purses.open_turn() as turn:
         turn.charge_people(np.array([1]), 1)
-    with pytest.raises(DamagedFile, match="changed after a charge"), purses.open_turn():
+    with pytest.raises(DamagedFile), purses.open_turn():
         pass

@@ -1,7 +1,6 @@
-"""Questions in writing, and the command that asks them."""
+"""Questions in files, and the command that asks them."""
 
 import json
-import shutil
 
 import duckdb
 import pytest
@@ -10,7 +9,7 @@ import deltahist as dh
 from deltahist.cli import main
 from deltahist.personal import People
 from deltahist.personal.questions import Question, _take_steps
-from tests.personal.city import without_noise
+from tests.personal.city import city, without_noise
 
 COUNT = {"kind": "count", "epsilon": 0.1}
 NIGHT = """
@@ -47,87 +46,66 @@ ASK = ["ask", "night.toml", "--database", "city.duckdb", "--ledger", "city.ledge
 def test_the_command_asks_and_charges(night, capsys):
     assert main([*ASK, "--limit", "1", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["estimate"] == 2
-    assert main([*ASK, "--limit", "1", "--key", "k"]) == 0
+    assert main([*ASK, "--key", "k"]) == 0
     first = capsys.readouterr().out
-    assert "number of records whose owners could pay: 2 ± " in first
-    assert "person paid ε = 0.5 times the number of their records" in first
-    assert "the true number of records may be larger" in first
     assert main([*ASK, "--key", "k", "--out", "answer.txt"]) == 0
     assert (night / "answer.txt").read_text() == first
     people = People("city.duckdb", "visits", owner="who", ledger="city.ledger")
     assert people.spent(["Ada", "Bob"]) == [1, 1]
     people.database.close()
-    # Nobody can pay, and nobody is told.
+    # Nobody can pay, and the answer does not say so.
     assert main([*ASK, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["estimate"] == 0
 
 
-def test_what_the_command_refuses_costs_nothing(night, capsys):
+def test_a_refused_command_costs_nothing(night, capsys):
     assert main(ASK) == 2  # nobody has joined
     for more in (["--table", "trips"], ["--limit", "0"], ["--limit", "1", "--out", "a.parquet"]):
         assert main([*ASK, *more]) == 2
     assert main([each.replace("city.duckdb", "town.duckdb") for each in ASK] + ["--limit", "1"]) == 2
     assert not (night / "town.duckdb").exists()
-    shutil.copy("night.toml", "free.toml")
-    (night / "free.toml").write_text(NIGHT.partition("[[steps]]")[2].join(["[[steps]]", ""]))
-    free = [each.replace("night", "free") for each in ASK] + ["--limit", "1"]
-    assert main(free) == 2  # no table
+    (night / "night.toml").write_text("[[steps]]" + NIGHT.partition("[[steps]]")[2])
+    assert main([*ASK, "--limit", "1"]) == 2  # no table
     capsys.readouterr()
-    assert main([*free, "--table", "visits", "--owner", "who"]) == 0
+    assert main([*ASK, "--limit", "1", "--table", "visits", "--owner", "who", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["estimate"] == 2
 
 
 @pytest.mark.parametrize(
-    "given",
+    "wrong",
     [
         {},
         {"answer": COUNT, "step": []},
         {"answer": COUNT, "steps": [{"wher": "a"}]},
-        {"answer": COUNT, "steps": [{}]},
         {"answer": COUNT, "steps": [{"where": "a", "distinct": ["b"]}]},
         {"answer": COUNT, "steps": [{"where": "a", "by": "b"}]},
         {"answer": COUNT, "steps": [{"union": [[{"where": "a"}], [{"at_most": "b"}]]}]},
-        {"answer": COUNT, "steps": [{"union": [[{"where": "a"}]]}]},
         {"answer": COUNT, "steps": [{"at_most": True}]},
-        {"answer": COUNT, "steps": [{"at_most": 0}]},
         {"answer": {"kind": "max", "epsilon": 1}},
         {"answer": {"kind": "sum", "epsilon": 1}},
-        {"answer": {"kind": "sum", "column": "a", "clip": [1], "epsilon": 1}},
-        {"answer": {"kind": "count", "epsilon": True}},
         {"answer": {"kind": "count", "epsilon": "1"}},
         {"answer": COUNT | {"clip": [0, 1]}},
-        {"answer": {"kind": "histogram", "column": "kind", "values": [], "epsilon": 1}},
+        *({"answer": {"kind": "histogram", "column": "who", "values": values, "epsilon": 1}}
+          for values in ([], [[1]], [{}], [None], [1, "a"])),
     ],
-)
-def test_questions_that_are_none(given):
+)  # fmt: skip
+def test_bad_questions_cost_nothing(tmp_path, wrong):
+    people = city(tmp_path, [("Ada", "bus", 8, 1.0)])
     with pytest.raises(dh.InputError):
-        Question.from_mapping(given)
-
-
-@pytest.mark.parametrize("values", [[[1]], [{}], [None], ["a", "a"], [1, "a"]])
-def test_values_that_are_none(tmp_path, values):
-    connection = duckdb.connect()
-    connection.execute("CREATE TABLE t AS SELECT 'Ada' AS who, 'a' AS kind")
-    people = People(connection, "t", owner="who", ledger=tmp_path / "l", epsilon=1)
-    people.enrol()
-    answer = {"kind": "histogram", "column": "kind", "values": values, "epsilon": 1}
-    with pytest.raises(dh.InputError):
-        Question.from_mapping({"answer": answer}).ask(people.records)
+        Question.from_mapping(wrong).ask(people.records)
     assert people.spent(["Ada"]) == [0]
 
 
-def test_files_that_are_no_questions(tmp_path):
-    with pytest.raises(dh.InputError, match="cannot be read"):
-        Question.read(tmp_path / "none.toml")
-    for content in ("where = = 3", "a = " + "9" * 5000, "a = " + "[" * 50_000):
-        (tmp_path / "no.toml").write_text(content)
-        with pytest.raises(dh.InputError, match="cannot be read"):
+def test_files_without_a_question_are_refused(tmp_path):
+    for content in (None, "where = = 3", "a = " + "9" * 5000, "a = " + "[" * 50_000):
+        if content is not None:
+            (tmp_path / "no.toml").write_text(content)
+        with pytest.raises(dh.InputError):
             Question.read(tmp_path / "no.toml")
 
 
 def test_every_step_does_what_the_method_does(tmp_path):
-    connection = duckdb.connect()
-    connection.execute("CREATE TABLE r (who TEXT, kind TEXT, fare DOUBLE)")
-    records = People(connection, "r", owner="who", ledger=tmp_path / "l", epsilon=1).records
+    records = city(tmp_path).records
     steps = [
         {"where": "fare > 1"},
         {"select": {"twice": "fare * 2", "kind": "kind"}},
@@ -137,8 +115,8 @@ def test_every_step_does_what_the_method_does(tmp_path):
         {"at_most": 2, "by": ["kind"]},
         {"select": ["kind"]},
     ]
-    said = _take_steps(records, Question.from_mapping({"steps": steps, "answer": COUNT}).steps)
+    written = _take_steps(records, Question.from_mapping({"steps": steps, "answer": COUNT}).steps)
     several = records.where("fare > 1").select(twice="fare * 2", kind="kind")
     several = several.flat_map({"kind": "kind"}, {"kind": "upper(kind)", "where": "twice > 3"})
     several = several.union(several.where("kind = 'bus'")).distinct("kind").at_most(2, by=["kind"]).select("kind")
-    assert said.table.equals(several.table)
+    assert written.table.equals(several.table)
