@@ -6,7 +6,6 @@ from . import (
     plots as plots,
     strategies as strategies,
 )
-from .accounts import allocation as allocation
 from .accounts.allocation import allocate_offline as allocate_offline, allocate_online as allocate_online
 from .accounts.ledger import Ledger as Ledger
 from .accounts.window import Account as Account, Window as Window
