@@ -2,7 +2,7 @@
 
 All ranges, with a public total. Targets: a limit of twice the noise's unit on any move costs at most 3% at δ = 1 cell;
 the certified gap is below 0.5%; choosing, publishing and decoding take at most 3 s on 1000 × 1000 cells and 60 s on
-4096 × 4096. `--markdown` prints only the first table, as in docs/internals/theory.md.
+4096 × 4096. `--markdown` prints only the first table.
 """
 
 from __future__ import annotations
