@@ -6,7 +6,7 @@ import sys
 import numpy as np
 import pytest
 import scipy.sparse
-from examples import EVERY_STRATEGY, quiet, random_domain, random_neighbourhood
+from examples import EVERY_STRATEGY, random_domain, random_neighbourhood
 
 import deltahist as dh
 from deltahist.decode import DenseDecoder, make_decoder
@@ -286,19 +286,6 @@ def test_a_wrong_decoder_is_named(members, words):
         dh.check_strategy(Same(LINE), NEAR)
 
 
-def test_names_are_taken_once():
-    dh.register(Pairs)
-    dh.register(Pairs)  # importing a module twice is no harm
-    other = dataclasses.dataclass(frozen=True, eq=False)(type("Identity", (Pairs,), {"texts": ()}))
-    with pytest.raises(dh.InputError, match="'Identity'"):
-        dh.register(other)
-    word = dataclasses.dataclass(frozen=True, eq=False)(type("Mine", (Pairs,), {"texts": ("flow",)}))
-    with pytest.raises(dh.InputError, match="'flow'"):
-        dh.register(word)
-    with pytest.raises(dh.InputError, match="must be a subclass"):
-        dh.register(int)
-
-
 def test_an_installed_package_is_known_by_its_entry_point(tmp_path, monkeypatch):
     lines = (
         "import dataclasses, deltahist as dh",
@@ -321,19 +308,3 @@ def test_an_installed_package_is_known_by_its_entry_point(tmp_path, monkeypatch)
     finally:
         base._load_entry_points.cache_clear()
         sys.modules.pop("elsewhere", None)
-
-
-def test_large_domains_are_checked_as_far_as_they_can():
-    square = dh.Domain((0, 0, 80, 80), (80, 80))
-    dh.check_strategy(dh.strategies.Flow(square), dh.Neighbourhood(square, 1))
-    with pytest.raises(dh.InputError, match="different domains"):
-        dh.check_strategy(dh.strategies.Flow(square), NEAR)
-
-
-@pytest.mark.parametrize(
-    "text", ["nothing", "identity:3", "flow:1,2", "hierarchical:x", "cumulative:up", "shifted:4", "spectral"]
-)
-def test_texts_that_name_no_strategy(text):
-    near = quiet(dh.Domain((0, 0, 8, 8), (8, 8)), 1)
-    with pytest.raises(dh.InputError, match="strategy"):
-        parse_strategy(text, near)

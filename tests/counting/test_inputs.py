@@ -7,7 +7,6 @@ import uuid
 from decimal import Decimal
 
 import duckdb
-import geopandas as gpd
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -110,31 +109,12 @@ def test_columns_of_users(tmp_path, name):
     _check(tmp_path / "p.parquet", USERS, None if users is None else number, users)
 
 
-@pytest.mark.filterwarnings("ignore:'crs' was not provided")
-def test_names_of_a_shapefile_in_latin_1(tmp_path):
-    frame = gpd.GeoDataFrame({"ort": ["Köln", "Bonn"]}, geometry=gpd.points_from_xy([1.5, 2.5], [1.5, 2.5]))
-    frame.to_file(tmp_path / "p.shp", encoding="ISO-8859-1")
-    (tmp_path / "p.cpg").unlink()
-    _check(tmp_path / "p.shp", {"where": "ort = 'Köln'"}, 1)
-    _check(tmp_path / "p.shp", {"user": "ort", "max_per_user": 2}, 2, 2)
-
-
 def test_a_pipe_is_read_once():
     script = ("import sys, deltahist as dh; from deltahist.counting import check_file; how = {'x': 'x', 'y': 'y'}; "
               "check_file(sys.argv[1], 2, **how); domain = dh.Domain((0, 0, 10, 10), (10, 10)); "
               "print(dh.count_file(sys.argv[1], domain, **how).kept)")  # fmt: skip
     line = f'"{sys.executable}" -c "{script}" <(printf "x,y\\n1,1\\n2,2\\n")'
     assert subprocess.run(["bash", "-c", line], capture_output=True, text=True, check=True).stdout == "2\n"
-
-
-def test_points_at_zero_are_named(tmp_path):
-    (tmp_path / "p.csv").write_text("x,y\n" + "0,0\n" * 5 + "5,5\n" * 5)
-    domain = dh.Domain((1, 1, 10, 10), (9, 9))
-    with pytest.raises(dh.OutsideBounds, match="5 at 0,0"):
-        dh.count_file(tmp_path / "p.csv", domain, **XY)
-    found = dh.count_file(tmp_path / "p.csv", domain, **XY, outside="clamp")
-    assert (found.outside, found.zeros) == (5, 5)
-    assert dh.count_file(tmp_path / "p.csv", MAP, **XY).zeros == 0
 
 
 @pytest.mark.parametrize(
@@ -231,6 +211,19 @@ def test_steps_of_time(tmp_path, form, texts, clock, numbers):
     found = dh.count_file(tmp_path / f"p.{form}", MAP, clock=Clock.of(*clock), steps=3, time="t", **XY)
     assert [found.counts_of(step).sum() for step in range(3)] == numbers
     assert found.before == found.after == 0
+
+
+def test_times_of_another_format(tmp_path):
+    texts = ["01/03/2026 06:00", "2/3/2026 23:59", "01/03/2026 00:00", "03/03/2026 00:00"]
+    how = {"clock": Clock.of("2026-03-01", "1d", "%d/%m/%Y %H:%M"), "steps": 3, "time": "t", **XY}
+    for more, numbers in (([], [2, 1, 1]), (["never"], None)):
+        pd.DataFrame({"x": 1.0, "y": 1.0, "t": texts + more}).to_csv(tmp_path / "p.csv", index=False)
+        if numbers is None:
+            with pytest.raises(dh.InputError, match="1 of 5"):
+                dh.count_file(tmp_path / "p.csv", MAP, **how)
+        else:
+            found = dh.count_file(tmp_path / "p.csv", MAP, **how)
+            assert [found.counts_of(step).sum() for step in range(3)] == numbers
 
 
 def test_clocks():

@@ -11,7 +11,7 @@ from postgres import postgres_url  # noqa: F401
 from visits import DOMAIN, counts_of
 
 import deltahist as dh
-from deltahist.counting import Counts, points_file
+from deltahist.counting import Counts
 from deltahist.counting.counts import Tally
 from deltahist.counting.databases import _PostgreSQL
 from deltahist.counting.sql import BAD, UNMATCHED, locate_rows, write_placing
@@ -124,37 +124,6 @@ def test_steps_are_one_more_key(tmp_path, frame, form):
         dh.count_file(path, DOMAIN, clock=clock, steps=3, time="time", **HOW, where="time > '2026-03-03'")
 
 
-@pytest.mark.parametrize(
-    ("texts", "every", "format", "first"),
-    [
-        (["2026-03-01T06:00:00Z", "2026-03-02 23:59:59.9 UTC", "2026-03-02T01:00+02:00", "2026-03-03"], "1d", None, 2),
-        (["01/03/2026 06:00", "2/3/2026 23:59", "01/03/2026 00:00", "03/03/2026 00:00"], "1d", "%d/%m/%Y %H:%M", 2),
-        (["1772323200", "1772409599", "1772409600", "1772496000"], "1d", "unix", 2),
-        (["0", "1", "0.0", "2"], None, None, 2),
-    ],
-)
-def test_times_are_read(tmp_path, texts, every, format, first):
-    pd.DataFrame({"x": 1.0, "y": 1.0, "t": texts}).to_csv(tmp_path / "p.csv", index=False)
-    clock = Clock.of("2026-03-01" if every else "0", every, format)
-    found = dh.count_file(tmp_path / "p.csv", DOMAIN, clock=clock, steps=3, time="t", x="x", y="y")
-    assert [found.counts_of(step).sum() for step in range(3)] == [first, 1, 1]
-    with (tmp_path / "p.csv").open("a") as file:
-        file.write("1,1,never\n")
-    with pytest.raises(dh.InputError, match="1 of 5"):
-        dh.count_file(tmp_path / "p.csv", DOMAIN, clock=clock, steps=3, time="t", x="x", y="y")
-
-
-def test_points_of_a_line_are_on_the_lattice(tmp_path):
-    line = dh.Domain((0, 120), (120,))
-    values = np.random.default_rng(1).uniform(-1, 121, 500)
-    pd.DataFrame({"v": values}).to_csv(tmp_path / "p.csv", index=False)
-    found = points_file(tmp_path / "p.csv", line, x="v", outside="clamp")
-    steps = np.sort(line.lattice(values)[:, 0])
-    assert (line.lattice(found.points.array)[:, 0] == steps).all()
-    assert "private" in repr(found.points)
-    dh.publish_sorted(found.points, dh.Neighbourhood(line, delta=5), epsilon=1)
-
-
 def test_arrays_and_frames(frame):
     points = frame[["east", "north"]]
     want = counts_of(frame)
@@ -166,19 +135,6 @@ def test_arrays_and_frames(frame):
     for wrong in (masked, points.to_numpy()[:, :1], np.full((3, 2), np.nan), [[1, "a"]], frame):
         with pytest.raises(dh.InputError):
             dh.count(wrong, DOMAIN)
-
-
-def test_counts_hide_their_numbers_and_say_how_they_were_made(frame):
-    counts = dh.count(frame, DOMAIN, **HOW, user="who", max_per_user=7)
-    assert repr(counts) == str(counts) == "Counts(private: not shown)"
-    assert counts.preprocessing.contributions == 7
-    near = dh.Neighbourhood(DOMAIN, delta=0.1)
-    assert dh.publish(counts, near, "identity", epsilon=1).contributions == 7
-    with pytest.raises(dh.InputError):
-        dh.publish(counts, dh.Neighbourhood(dh.Domain((0, 0, 2, 4), (40, 20)), delta=0.1), "identity", epsilon=1)
-    assert dh.publish(counts.array, near, "identity", epsilon=1, contributions=9).contributions == 9
-    with pytest.raises(AttributeError):
-        counts.numbers = counts.numbers + 1
 
 
 @pytest.mark.parametrize("size", [100, 1 << 40])

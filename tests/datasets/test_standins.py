@@ -46,12 +46,6 @@ def test_same_seed_same_points_even_when_nothing_is_remembered(make, size):
     assert fingerprint(other) != first
 
 
-@each_set
-def test_callers_own_what_they_get(make, size):
-    make()[:] = 0.5
-    assert make().std() > 0.05
-
-
 def test_north_america_is_the_crop_of_the_world():
     lon, lat = datasets.twitter_like_world(3, normalised=False).T
     inside = (lon >= -126) & (lon < -66) & (lat >= 24) & (lat < 52)
@@ -60,29 +54,11 @@ def test_north_america_is_the_crop_of_the_world():
     np.testing.assert_allclose(datasets.twitter_like_north_america(3), (crop - [-126, 24]) / [60, 28])
 
 
-def test_normalisation_of_the_world():
-    degrees = datasets.twitter_like_world(normalised=False)
-    expected = (degrees - [-180, -90]) / [360, 180]
-    np.testing.assert_allclose(datasets.twitter_like_world(), expected, rtol=1e-14)
-
-
 def test_clumpiness():
     assert busiest_hundredth(datasets.twitter_like_world()) > 0.85
     # the real hashtags of the registry: 0.62 in the same box; the real tags indoors: 0.26 for a tenth of them
     assert 0.45 < busiest_hundredth(datasets.twitter_like_north_america()) < 0.7
     assert 0.2 < busiest_hundredth(datasets.indoor_like()) < 0.35
-
-
-def test_many_profiles_share_one_centroid():
-    world = datasets.twitter_like_world()
-    _, repeats = np.unique(world, axis=0, return_counts=True)
-    assert 0.35 < repeats[repeats > 1].sum() / len(world) < 0.5
-    assert repeats.max() > 1_000
-
-
-def test_longitudes_wrap_at_the_antimeridian():
-    steps = twitter._steps(np.array([180.0, 179.99999, -180.00001]), np.zeros(3))
-    np.testing.assert_array_equal(steps[:, 0], [-18_000_000, 17_999_999, 17_999_999])
 
 
 def test_indoor_labels():

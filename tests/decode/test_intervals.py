@@ -20,15 +20,6 @@ def half_width(variance, kurtosis=0.0, level=0.95, law=WIDE, **more):
     return down[0]
 
 
-@pytest.mark.parametrize("level", [0.5, 0.95, 0.999])
-def test_without_excess_kurtosis_quantiles_are_normal(level):
-    assert half_width(9.0, level=level) == pytest.approx(3 * scipy.stats.norm.ppf((1 + level) / 2))
-
-
-def test_simulated_variances_take_students_quantile():
-    assert half_width(4.0, freedom=100) == pytest.approx(2 * scipy.stats.t.ppf(0.975, 100))
-
-
 @pytest.mark.parametrize("draws", [1, 2, 3, 5, 10])
 def test_sums_of_laplace_draws_have_their_level(draws):
     # The exact law of the sum, on a grid of fiftieths of a scale.
@@ -95,10 +86,3 @@ def test_found_estimates_leave_their_share_of_the_level():
     """Holm: next to 999 estimates that surely stand out, one is tested as if it were alone."""
     assert stands_out(np.append(np.full(999, 1e3), 17.2), 10.0, 0.0).all()
     assert not stands_out(np.append(np.zeros(999), 17.2), 10.0, 0.0).any()
-
-
-def test_exact_counts_and_unknown_kurtosis():
-    assert stands_out([1e-12, 1, -1], 0.0).tolist() == [False, True, False]
-    assert stands_out([0, 1, -1], 0.0, either_side=True).tolist() == [False, True, True]
-    sizes = np.linspace(1, 10, 50)
-    assert np.array_equal(stands_out(sizes, 1.0, np.nan), stands_out(sizes, 1.0, 3.0))

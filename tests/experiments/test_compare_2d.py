@@ -51,27 +51,3 @@ def test_sides_are_summed_down(data):
     assert small.shape == (8, 8)
     assert small.sum() == counts.sum()
     assert small[0, 0] == counts[:4, :4].sum()
-
-
-@pytest.mark.parametrize(
-    ("array", "options", "text"),
-    [
-        (np.ones(5), [], "2-D histogram"),
-        (np.full((4, 4), 0.5), [], "whole numbers"),
-        (np.full((4, 4), -1), [], "whole numbers"),
-        (np.ones((4, 4)), ["--side", "3"], "must divide"),
-        (np.ones((4, 4)), ["--delta-cells", "0,1"], "whole numbers from 1"),
-        (np.ones((4, 4)), ["--limits", "0.5,2"], "numbers from 1 on"),
-        (None, [], "not a readable NPY file"),
-    ],
-)
-def test_bad_input_is_named(array, options, text, tmp_path, capsys):
-    file = tmp_path / "bad.npy"
-    if array is None:
-        file.write_text("no array")
-    else:
-        np.save(file, array)
-    with pytest.raises(SystemExit):
-        main(["--data", str(file), "--json", str(tmp_path / "out.json"), *options])
-    assert text in capsys.readouterr().err
-    assert not (tmp_path / "out.json").exists()

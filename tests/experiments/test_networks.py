@@ -2,7 +2,6 @@
 
 import csv
 
-import numpy as np
 import pytest
 
 from experiments import ego_network, proximity_network
@@ -36,13 +35,3 @@ def test_a_bit_in_an_ego_network(tmp_path, capsys):
     last = rows(tmp_path / "ego_coalitions.csv")[-1]
     assert float(last["independent"]) >= float(last["nearest"])
     assert (tmp_path / "ego_network.png").stat().st_size > 30_000
-
-
-def test_an_ego_network_is_the_ego_and_her_friends(tmp_path):
-    (tmp_path / ego_network.FILE).write_text("7 1\n7 2\n1 2\n2 3\n3 7\n3 4\n")
-    network = ego_network.ego_network(tmp_path, "7")
-    assert network.nodes[0] == "7"
-    assert sorted(network.nodes) == ["1", "2", "3", "7"]
-    order = network.find_places(["7", "1", "2", "3"])
-    found = network.adjacency.toarray()[np.ix_(order, order)].astype(int)
-    assert found.tolist() == [[0, 1, 1, 1], [1, 0, 1, 0], [1, 1, 0, 1], [1, 0, 1, 0]]

@@ -1,28 +1,23 @@
 """Peers: their budgets, their known figures, and what they do without noise."""
 
-import functools
 import math
 from fractions import Fraction
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 import deltahist as dh
-from deltahist.decode import box_sums
 from deltahist.noise import discrete_laplace
-from experiments.compare_2d import read_counts
-from experiments.peers import MECHANISMS, PEERS, STRATEGIES, grids, noise, products, trees
+from experiments.peers import MECHANISMS, PEERS, STRATEGIES, noise, products, trees
 from experiments.peers.grids import adaptive_grid, uniform_grid
 from experiments.peers.products import fixed_point, mean_error, p_identity
-from experiments.peers.trees import hb2d, privtree, quadtree
+from experiments.peers.trees import hb2d, privtree
 from tests.laws import calibrate
 
 DOMAIN = dh.Domain((0, 0, 16, 16), (16, 16))
 ANYWHERE = dh.Neighbourhood(DOMAIN, 100)
 SMALL = dh.Domain((0, 0, 8, 8), (8, 8))
 SMALL_ANYWHERE = dh.Neighbourhood(SMALL, 100)
-TWITTER = Path(__file__).parents[3] / "shared/data/dpbench_2d_hist/twitter_256_256.npy"
 
 
 def clumpy(n=32):
@@ -143,23 +138,6 @@ def test_p_identity_columns_have_norm_one_and_figures_are_the_known_ones(n, know
     assert math.sqrt(8) * mean_error(n) == pytest.approx(known, rel=0.01)
 
 
-def test_p_identity_gradient_and_trace():
-    n, p = 12, 3
-    cell = np.arange(n)
-    gram = (np.minimum.outer(cell, cell) + 1.0) * (n - np.maximum.outer(cell, cell))
-    x = np.random.default_rng(1).random(p * n)
-    value, gradient = products._objective(x, gram, p)
-    for k in (0, 17, 35):
-        step = np.zeros(p * n)
-        step[k] = 1e-5
-        change = products._objective(x + step, gram, p)[0] - products._objective(x - step, gram, p)[0]
-        assert gradient[k] == pytest.approx(change / 2e-5, rel=1e-4)
-    rows = np.concatenate([np.eye(n), x.reshape(p, n)])
-    covariance = np.linalg.inv((rows / rows.sum(axis=0)).T @ (rows / rows.sum(axis=0)))
-    every = [covariance[a:b, a:b].sum() for a in range(n) for b in range(a + 1, n + 1)]
-    assert value == pytest.approx(sum(every))
-
-
 def test_strategies_have_the_published_sensitivities():
     """Under any move, twice a column's norm: the number of levels for HB, (1 + log₂ n)² for Privelet."""
     levels = len(hb2d(DOMAIN).groups)
@@ -184,57 +162,3 @@ def test_privelet_is_the_wavelet_strategy():
     axis = np.array(rows)
     assert np.all(np.abs(axis).sum(axis=0) == 1 + math.log2(n))
     assert np.array_equal(STRATEGIES["Privelet"](SMALL).matrix().toarray(), np.kron(axis, axis))
-
-
-def test_the_quadtree_gives_finer_levels_more():
-    shares = [float(g.share) for g in quadtree(DOMAIN).groups]
-    ratio = np.array(shares[1:]) / shares[:-1]
-    assert np.allclose(ratio, 2 ** (1 / 3), atol=1e-4)
-
-
-def test_grids_without_noise_keep_block_sums_and_spread_evenly(monkeypatch):
-    monkeypatch.setattr(grids, "any_move", lambda epsilon, shape, *, rng: np.zeros(shape, np.int64))
-    counts = clumpy()
-    found = uniform_grid(counts, 0.2, rng=np.random.default_rng(1))
-    width = 32 // math.ceil(math.sqrt(counts.sum() * 0.1 / 10))
-    block = (slice(width, 2 * width), slice(2 * width, 3 * width))
-    assert width > 1
-    assert np.allclose(found[block], counts[block].mean())
-    adaptive = adaptive_grid(counts, 0.2, rng=np.random.default_rng(1))
-    first = (slice(0, 3), slice(9, 12))  # 32 cells in ten parts: blocks of three
-    assert adaptive[first].sum() == pytest.approx(counts[first].sum())
-    assert adaptive.sum() == pytest.approx(counts.sum())
-
-
-@pytest.mark.parametrize("equal", [True, False])
-def test_edges_cover_the_axis(equal):
-    for n in range(1, 30):
-        for parts in range(1, 40):
-            edges = grids._edges(n, parts, equal)
-            assert edges[0] == 0
-            assert edges[-1] == n
-            assert np.diff(edges).min() >= 1
-            if not equal:
-                assert len(edges) - 1 == min(parts, n)
-            else:
-                assert np.diff(edges).max() == max(1, n // parts)
-
-
-def test_the_adaptive_grid_adapts():
-    counts = np.zeros((64, 64), np.int64)
-    counts[:8, :8] = 200
-    found = adaptive_grid(counts, 1.0, rng=np.random.default_rng(5))
-    assert len(np.unique(found[:8, :8].round(9))) > len(np.unique(found[32:40, 32:40].round(9)))
-    assert found[:8, :8].sum() == pytest.approx(counts.sum(), rel=0.05)
-
-
-@pytest.mark.skipif(not TWITTER.is_file(), reason="needs DPBench's Twitter counts beside the project")
-@pytest.mark.slow
-def test_the_adaptive_grid_has_its_known_error_on_twitter():
-    counts = read_counts(TWITTER, 128)
-    domain = dh.Domain((0, 0, 128, 128), (128, 128))
-    spans = dh.workloads.all_ranges(domain).sample(2000, 0).spans(domain)
-    truth = box_sums(counts.astype(float), spans)
-    run = functools.partial(adaptive_grid, counts, 1.0)
-    square = [((box_sums(run(rng=np.random.default_rng([7, i])), spans) - truth) ** 2).mean() for i in range(20)]
-    assert math.sqrt(np.mean(square)) == pytest.approx(53.8, rel=0.1)

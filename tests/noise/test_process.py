@@ -14,7 +14,7 @@ from scipy import stats
 
 from deltahist import InputError
 from deltahist.noise import samplers
-from deltahist.noise.exact import InversionTable, open_words
+from deltahist.noise.exact import open_words
 from deltahist.noise.samplers import (
     CAP,
     LaplaceSampler,
@@ -97,9 +97,7 @@ def test_the_least_steps_move_nothing(level, step):
     assert np.array_equal(LaplaceSampler().tighten(coarse, finer, level), coarse)
 
 
-@pytest.mark.parametrize(
-    "scale", [Fraction(1, 2**3), Fraction(1), Fraction(2**40), Fraction(10**60), Fraction(10**700)]
-)
+@pytest.mark.parametrize("scale", [Fraction(1, 2**3), Fraction(1), Fraction(10**700)])
 def test_a_geometric_variable_ends_at_the_cap(scale):
     """Of scale s · 2^60: at the cap with the chance e^(−1/s), below it geometric: quarters by the formula."""
     law, n = (lambda part: np.exp(-part / float(scale))) if scale < 10**300 else (lambda part: 1.0), 10_000
@@ -111,15 +109,6 @@ def test_a_geometric_variable_ends_at_the_cap(scale):
         (drawn == CAP).mean()
     ]
     assert np.abs(np.array(found) - expected).max() < 5 / np.sqrt(n)  # 5 standard errors: below 1e-5
-
-
-def test_digits_below_the_cap_are_even_where_the_scale_is_huge(monkeypatch):
-    monkeypatch.setattr(
-        samplers, "_cap_table", lambda scale: InversionTable(np.zeros(1, dtype=np.uint64), lambda k, bits: (0, 0))
-    )
-    drawn = draw_capped_geometric(Fraction(10**60), 40_000, open_words(np.random.default_rng(6)))
-    for place in range(6):
-        assert stats.chisquare(np.bincount(drawn >> 10 * place & 1023, minlength=1024)).pvalue > FALSE_ALARM
 
 
 def test_values_beyond_what_noise_can_be_are_refused():
@@ -162,18 +151,6 @@ def test_thresholds_are_those_of_the_probabilities(a, b):
                 low, high = table.bounds(k, 200)
                 assert low <= chance * 2**200 <= high
                 assert high - low < 2**8
-
-
-def test_what_refining_takes_away_does_not_depend_on_what_remains():
-    """V_b and V_a − V_b are independent: a contingency table of signs and sizes."""
-    a, b = LEVELS[0]
-    rng = np.random.default_rng(6)
-    coarse = LaplaceSampler().start(a, DRAWS, rng=rng)
-    fine = LaplaceSampler().refine(coarse, a, b, rng=rng)
-    table = np.zeros((5, 5))
-    np.add.at(table, (np.clip(fine, -2, 2) + 2, np.clip(coarse - fine, -2, 2) + 2), 1)
-    assert stats.chi2_contingency(table).pvalue > FALSE_ALARM
-    assert stats.chi2_contingency(table + np.diag([0, 0, 3000, 0, 0])).pvalue < FALSE_ALARM
 
 
 # ------------------------------------------------------------------------------------------------- Gaussian
@@ -229,22 +206,3 @@ def test_levels_too_near_for_the_lattice_are_refused():
 
 
 # -------------------------------------------------------------------------------------------------- input
-
-
-@pytest.mark.parametrize("made", [LaplaceSampler(), RoundedGaussianSampler(10)])
-def test_levels_must_rise_or_fall(made):
-    for change, values, *levels in (
-        (made.refine, [1], 1, 1), (made.refine, [1], 1, -1), (made.refine, [1.5], 1, 2), (made.tighten, [1], 1, 2)
-    ):  # fmt: skip
-        with pytest.raises(InputError):
-            change(values, *levels)
-
-
-@pytest.mark.parametrize("made", [LaplaceSampler(), RoundedGaussianSampler(10)])
-def test_shapes_are_kept_and_nothing_is_changed_in_place(made):
-    values = made.start(Fraction(1, 9), (2, 3), rng=np.random.default_rng(1))
-    before = values.copy()
-    assert made.refine(values, Fraction(1, 9), 1).shape == (2, 3)
-    assert made.tighten(values, Fraction(1, 9), Fraction(1, 10)).shape == (2, 3)
-    assert made.refine(np.zeros(0, dtype=np.int64), 1, 2).shape == (0,)
-    assert (values == before).all()

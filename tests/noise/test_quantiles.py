@@ -76,21 +76,6 @@ def test_moves_to_make_a_place_the_quantile_by_brute_force(number, size, reach):
             assert found.tolist() == plain.tolist()
 
 
-def test_no_more_stretches_than_asked_for():
-    """The first ones are the same, however many are asked for, and need no more points than that."""
-    rng = np.random.default_rng(1)
-    for _ in range(80):
-        number, reach = int(rng.integers(1, 60)), int(10 ** rng.integers(0, 5))
-        side = np.sort(rng.integers(0, 10 ** int(rng.integers(1, 6)), number))
-        side[0], room = 0, int(side[-1] + rng.integers(0, 10**4))
-        marks = np.sort((side[:, None] + np.arange(300) * reach).ravel())
-        for most in (1, 8, 40, 250):
-            ends = samplers.find_stretches(side[: most + 1], reach, room, most)
-            expected = np.minimum(marks[: most + 1], room)
-            assert ends.tolist() == expected[: len(ends)].tolist()
-            assert (expected[len(ends) :] == room).all()
-
-
 @pytest.mark.parametrize(("rate", "reach"), [(Fraction(3, 4), 4), (Fraction(1, 50), 40), (Fraction(1, 10**20), 4)])
 def test_places_have_their_probabilities(rate, reach):
     """Chi-square over all places of a small line. False alarms: 1 in 1,000 each."""
@@ -141,16 +126,6 @@ def test_further_bits_decide_a_tie():
     assert words.used == 4
 
 
-@pytest.mark.parametrize("number", [1, 5, 1000])
-def test_whole_numbers_below_a_bound_are_uniform(number):
-    """Chi-square; a remainder in place of rejection would double some. False alarms: 1 in 1,000 each."""
-    words = open_words(np.random.default_rng(6))
-    drawn = [samplers.draw_whole_below(number, words) for _ in range(20 * number)]
-    seen = np.bincount(drawn, minlength=number)
-    assert len(seen) == number
-    assert number == 1 or scipy.stats.chisquare(seen).pvalue > 1e-3
-
-
 def test_as_many_points_are_asked_for_as_stretches_need(monkeypatch):
     """One point fewer, and the last stretch would go on to the end of the line."""
     every, right, given = np.arange(500) * 10, samplers.find_stretches, []
@@ -166,14 +141,6 @@ def test_as_many_points_are_asked_for_as_stretches_need(monkeypatch):
     for rate in (Fraction(1), Fraction(1, 4)):
         samplers.draw_place(lambda number: (every[:number],) * 2, (10**9, 10**9), 10**6, rate, words)
     assert 0 < min(given) < max(given) < len(every)
-
-
-def test_more_bits_are_drawn_until_they_break_tie():
-    # U = 1/2 to 64 bits is Student's 0 but for its sign; on a lattice with a boundary there (scale so large that
-    # the interval holds several whole numbers) further bits must be drawn.
-    words = Scripted([1 << 63])
-    assert samplers.draw_rounded_student(0, Fraction(2) ** 90, words) == 0
-    assert words.used >= 2
 
 
 def real(*words):
@@ -192,6 +159,20 @@ def test_heavy_tails_are_rounded():
     assert scipy.stats.chisquare(seen, 1000 * chance).pvalue > 1e-3
 
 
+def test_whole_numbers_below_a_bound_are_uniform():
+    """Chi-square; a remainder in place of rejection would double some. False alarms: 1 in 1,000."""
+    words = open_words(np.random.default_rng(6))
+    seen = np.bincount([samplers.draw_whole_below(1000, words) for _ in range(20_000)], minlength=1000)
+    assert len(seen) == 1000
+    assert scipy.stats.chisquare(seen).pvalue > 1e-3
+
+
+@pytest.mark.parametrize("scale", [Fraction(0), Fraction(-1)])
+def test_a_value_is_never_returned_as_it_is(scale):
+    with pytest.raises(InputError):
+        samplers.draw_rounded_student(17, scale, open_words(None))
+
+
 def test_bounds_hold_every_value_that_the_bits_leave_open_and_hardly_more():
     """Against the formula at 400 digits, at both ends of the real; with the bits drawn first, and with more."""
     rng = np.random.default_rng(5)
@@ -205,9 +186,3 @@ def test_bounds_hold_every_value_that_the_bits_leave_open_and_hardly_more():
                 exact = [p * (2 / (1 - p * p)).sqrt() for p in (low, high)]
                 assert least <= exact[0] <= exact[1] <= most
                 assert most - least < Decimal(10) ** (3 - 19 * number)
-
-
-@pytest.mark.parametrize("scale", [Fraction(0), Fraction(-1)])
-def test_a_value_is_never_returned_as_it_is(scale):
-    with pytest.raises(InputError):
-        samplers.draw_rounded_student(17, scale, open_words(None))

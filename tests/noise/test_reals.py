@@ -50,9 +50,3 @@ def test_the_circle_has_all_digits(drawn):
             angle = 2 * mpmath.pi * mpmath.mpf(str(turn))
             assert abs(mpmath.mpf(str(cosine)) - mpmath.cos(angle)) < mpmath.mpf(10) ** -56
             assert abs(mpmath.mpf(str(sine)) - mpmath.sin(angle)) < mpmath.mpf(10) ** -56
-
-
-@pytest.mark.parametrize("name", ["log", "exp", "expm1", "log1p", "sqrt"])
-def test_functions_agree(drawn, name):
-    floats, exact = (getattr(reals, name)(uniforms.value[:, 0]).astype(float) for uniforms in drawn)
-    assert np.allclose(floats, exact, rtol=1e-14, atol=1e-16)

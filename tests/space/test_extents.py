@@ -23,18 +23,11 @@ def onto(crs, lon, lat):
     ("bounds", "crs"),
     [
         (CITY, "EPSG:32618"),
-        ((151.0, -34.2, 151.5, -33.5), "EPSG:32756"),
-        ((5, 47, 15, 55), LAEA.format(50.9, 10)),
         (ACROSS, LAEA.format(-18, 178)),
-        ((178, -19, 179, -16), "EPSG:32760"),
         ((-182, -19, -181, -16), "EPSG:32760"),  # longitudes count modulo 360
         (EUROPE, LAEA.format(51.1, 10.5)),
         ((10, 80, 35, 85), LAEA.format(82.3, 22.5)),  # beyond the zones of UTM
-        (ISLANDS, LAEA.format(-39.7, 180)),
-        ((-125, 24, -66, 50), LAEA.format(37.5, -95.5)),
         (CAP, LAEA.format(90, 0)),
-        ((-180, -90, 180, -60), LAEA.format(-90, 0)),
-        ((120, -50, -70, 50), LAEA.format(0, -155)),
     ],
 )
 def test_the_map_is_a_utm_zone_that_holds_the_bounds_or_an_equal_area_map(bounds, crs):
@@ -44,21 +37,11 @@ def test_the_map_is_a_utm_zone_that_holds_the_bounds_or_an_equal_area_map(bounds
     assert largest / least <= (1.01 if crs.startswith("EPSG:32") else 5)
 
 
-@pytest.mark.parametrize("bounds", [(-180, -90, 180, 90), (-180, -60, 180, 80), (-100, -50, 140, 65)])
-def test_what_no_map_holds_in_one_piece_is_refused_with_what_fits(bounds):
-    with pytest.raises(dh.InputError, match="in one piece"):
-        extent_of(bounds)
-    for fits in ((-85, -50, 85, 50), (-180, 20, 180, 90)):
-        assert extent_of(fits)[1].startswith("+proj")
-
-
 @pytest.mark.parametrize(
     ("bounds", "rule"),
     [
-        ((583_000, 4_505_000, 588_000, 4_509_000), "as degrees"),
         ((0, 10), "as degrees"),
         ((0, 10, 5, 10), "south less than north"),
-        ((5, 0, 5, 10), "west other than east"),
         ((-74.3, -73.6, 40.45, 40.95), "in the order west, south, east, north"),
         ((0, np.nan, 5, 10), "nan"),
     ],
@@ -100,9 +83,7 @@ def test_the_box_covers_every_place_of_the_bounds(west, south, width, height, se
         (CITY, "500m", ["500m"]),
         (EUROPE, "10km", ["20km"]),
         (ISLANDS, "20km", ["40km", "400km"]),
-        (ACROSS, "1km", ["5km"]),
         (CAP, "50km", ["100km"]),
-        ((-170, 15, -50, 75), "50km", ["100km", "1000km"]),
     ],
 )
 def test_moves_of_delta_on_the_ground_join_neighbours_everywhere(bounds, cell, deltas):

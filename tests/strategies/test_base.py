@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 import deltahist as dh
-from deltahist.decode import DenseDecoder
 from deltahist.strategies.base import Group, Strategy, read_shares, whole_shares
 
 
@@ -53,15 +52,6 @@ def test_it_is_priced_by_the_definition(norm):
     expected = max((np.abs(share * c) ** norm).sum() for c in columns)
     found = dh.sensitivity(A, NEAR, norm=norm)
     assert float(found if norm == 1 else found.squared) == pytest.approx(expected)
-
-
-def test_it_is_published_and_answered():
-    release = dh.publish(COUNTS, NEAR, Explicit(DOMAIN, ROWS), 1000.0, weak_protection_accepted=True)
-    assert isinstance(release.decoder, DenseDecoder)
-    assert np.allclose(release.cells(), COUNTS, atol=0.1)
-    table = dh.answer(release, dh.workloads.boxes([[0, 0, 2, 2]]))
-    assert table["estimate"][0] == pytest.approx(COUNTS[:2, :2].sum(), abs=0.1)
-    assert "determine" not in dh.write_statement(release)
 
 
 def test_its_rank_is_looked_at_when_it_says_nothing():

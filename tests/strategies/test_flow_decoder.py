@@ -6,7 +6,6 @@ from examples import random_domain, random_neighbourhood, served_flows
 
 import deltahist as dh
 from deltahist.decode import box_sums
-from deltahist.decode.forms import MixedMoment
 from deltahist.strategies import Flow, Spectral
 
 
@@ -32,15 +31,6 @@ def random_boxes(rng, domain, number=25):
 def noise_of_cells(found):
     """How the draws enter the estimate of each cell (N, draws): those of a sum of cells are sums of these."""
     return np.array([found.strategy.gather(found.answer_coefficients(cell)) for cell in np.eye(found.domain.size)])
-
-
-def test_queries_that_share_a_block_are_summed_apart():
-    near = square(12, 2)
-    found = dh.Mechanism(near, Flow(near.domain, 3, ()), dh.Budget(1)).decoder
-    query = dh.workloads.boxes([[3, 3, 4, 5]]).matrix(near.domain)
-    alone, both = found.moments(query), found.moments(query[[0, 0]])
-    assert both.variance.tolist() == alone.variance.tolist() * 2
-    assert both.kurtosis.tolist() == alone.kurtosis.tolist() * 2
 
 
 def test_variances_equal_the_definition():
@@ -74,15 +64,8 @@ def test_estimates_are_unbiased_and_the_adjoint_is_one():
 @pytest.mark.parametrize(
     ("n", "block", "more"),
     [
-        pytest.param(12, 1, {}, marks=pytest.mark.slow),
         (12, 2, {}),
-        pytest.param(12, 3, {"widths": ()}, marks=pytest.mark.slow),
-        pytest.param(14, 1, {"hubs": 3, "hub_widths": (2,), "centred": True}, marks=pytest.mark.slow),
         (14, 1, {"hubs": 3, "hub_widths": (2,), "centred": True, "hub_strips": True}),
-        pytest.param(14, 2, {"hubs": 1, "centred": True}, marks=pytest.mark.slow),
-        pytest.param(
-            14, 2, {"hubs": 1, "hub_widths": (3,), "centred": True, "hub_strips": True}, marks=pytest.mark.slow
-        ),
     ],
 )
 def test_stated_errors_are_those_of_releases(n, block, more):
@@ -106,7 +89,7 @@ def test_stated_errors_are_those_of_releases(n, block, more):
     assert ratio.mean() == pytest.approx(1, abs=0.05)
 
 
-@pytest.mark.parametrize(("width", "strips"), [((), False), ((2,), False), ((2,), True)])
+@pytest.mark.parametrize(("width", "strips"), [((), False), ((2,), True)])
 def test_hubs_alone_move_onto_a_public_total(width, strips):
     near = square(9)
     flow = Flow(near.domain, 1, (3,), None, None, 3, width, hub_strips=strips)
@@ -122,24 +105,9 @@ def test_hubs_alone_move_onto_a_public_total(width, strips):
     assert variance[1] > 1
 
 
-def test_non_negative_answers_of_flows_with_hubs_are_better():
-    near = square(32, limits=[(np.inf, 4)])
-    flow = Flow.tuned(near)
-    assert flow.hubs is not None
-    counts = np.zeros((32, 32), dtype=int)
-    counts[4:9, 20:26] = np.random.default_rng(1).integers(0, 400, (5, 6))
-    spans = dh.workloads.all_ranges(near.domain).sample(500, 1).spans(near.domain)
-    truth = box_sums(counts.astype(float), spans)
-    release = dh.publish(counts, near, flow, 1.0, rng=np.random.default_rng(2))
-    plain, better = (
-        np.sqrt(((box_sums(release.cells(nonnegative=n), spans) - truth) ** 2).mean()) for n in (False, True)
-    )
-    assert better < 0.7 * plain
-
-
 def test_padded_spectral_variances_equal_the_definition():
     rng = np.random.default_rng(4)
-    for _ in range(40):
+    for _ in range(20):
         domain = random_domain(rng)
         near = random_neighbourhood(rng, domain)
         found = dh.Mechanism(near, Spectral(near, pad=int(rng.integers(1, 4))), dh.Budget(rho=0.2)).decoder
@@ -152,7 +120,7 @@ def test_padded_spectral_variances_equal_the_definition():
         assert found.mean_variance(ranges) == pytest.approx(found.moments(ranges).variance.mean(), rel=1e-6)
 
 
-@pytest.mark.parametrize(("n", "block"), [(12, 1), (12, 2), (13, 3), (24, 4)])
+@pytest.mark.parametrize(("n", "block"), [(12, 1), (13, 3)])
 def test_kurtosis_is_near_that_of_the_definition(n, block):
     """Exact for cells beside blocks; of flows only the single moves count, so that it is a little too large."""
     near = square(n, block)
@@ -163,16 +131,3 @@ def test_kurtosis_is_near_that_of_the_definition(n, block):
         some = truth.variance > 1e-6
         assert stated.kurtosis[some].mean() == pytest.approx(truth.kurtosis[some].mean(), rel=0.9, abs=0.1)
         assert (stated.kurtosis[some] >= truth.kurtosis[some] - 0.1).all()
-
-
-@pytest.mark.parametrize("powers", [(3, 1), (2, 2), (1, 3), (4, 0)])
-def test_mixed_powers_are_their_definition(powers):
-    rng = np.random.default_rng(6)
-    edges = np.array([0, 3, 6, 7])
-    low = np.append(rng.random(40) * 6.5, [0, 3, 6, 0, 2.5])
-    high = np.append(low[:40] + rng.random(40) * (7 - low[:40]), [3, 6, 7, 7, 6])
-    cell = np.arange(7)
-    own = np.maximum(np.minimum(high[:, None], cell + 1) - np.maximum(low[:, None], cell), 0)
-    mean = np.repeat(np.add.reduceat(own, edges[:-1], axis=1) / np.diff(edges), np.diff(edges), axis=1)
-    expected = (own ** powers[0] * mean ** powers[1]).sum(axis=1)
-    assert np.allclose(MixedMoment(edges, *powers)(low, high), expected)

