@@ -1,4 +1,4 @@
-"""The ledger's databases: whole or not at all, on the disk, other programs, broken connections, no passwords."""
+"""The ledger's databases: durable and whole transactions, damaged and foreign ones, broken connections, passwords."""
 
 import os
 import signal
@@ -105,7 +105,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 
 def test_a_transaction_that_sqlite_rolled_back_commits_nothing(file):
-    """Without disk or memory SQLite rolls back by itself; later statements must not commit alone."""
+    """Without disk or memory SQLite may roll back; later statements must not commit alone."""
     with pytest.raises(dh.InputError), file.transaction() as connection:
         connection.connection.driver_connection.execute("ROLLBACK")
     assert file.spent("city") == 0.25
@@ -113,7 +113,7 @@ def test_a_transaction_that_sqlite_rolled_back_commits_nothing(file):
 
 @pytest.mark.skipif(os.name != "posix", reason="locks of other systems are kept")
 def test_a_thread_that_reads_leaves_the_locks_of_a_change(file):
-    """A file that a process opens and closes by itself would give up all its locks on that file."""
+    """A process that opens and closes the same file would lose all its locks on it (POSIX)."""
     begin = "import sqlite3, sys; sqlite3.connect(sys.argv[1], 0, isolation_level=None).execute('BEGIN IMMEDIATE')"
     with file.transaction():
         reader = threading.Thread(target=file.list_charges, args=("city",))
@@ -124,8 +124,8 @@ def test_a_thread_that_reads_leaves_the_locks_of_a_change(file):
 
 
 @pytest.mark.parametrize("holding", ["BEGIN IMMEDIATE", "BEGIN; SELECT * FROM charges"])
-def test_a_busy_file_says_so(impatient, file, holding):
-    """One that changes it lets no other begin; one that reads it lets no other commit."""
+def test_a_locked_file_is_refused(impatient, file, holding):
+    """A writer lets no other begin, and a reader lets no other commit."""
     file = Ledger(file.path)
     holder = sqlite3.connect(file.path, isolation_level=None)
     for statement in holding.split("; "):
@@ -246,7 +246,7 @@ def test_a_schema_of_another_version_or_without_a_table_is_refused(server, schem
     ],
 )  # fmt: skip
 def test_a_foreign_trigger_or_rule_is_refused(request, database, made):
-    """One that deletes charges would let a window spend without end, and sums would agree with each other."""
+    """A trigger that deletes charges would let a window spend without end, and no sum would contradict it."""
     ledger = request.getfixturevalue(database)
     with ledger.transaction() as connection:
         connection.exec_driver_sql(made)
@@ -275,7 +275,7 @@ def test_a_connection_that_breaks_in_a_transaction_or_at_its_commit_charges_once
     assert schema.left("city") * 100 == 55
 
 
-def test_a_locked_schema_is_refused_in_the_end(impatient, server, schema):
+def test_a_locked_schema_is_refused(impatient, server, schema):
     schema = Ledger(schema._where)
     server.execute("BEGIN; LOCK TABLE deltahist.accounts IN SHARE ROW EXCLUSIVE MODE")
     with pytest.raises(dh.InputError):

@@ -1,6 +1,7 @@
 """Processes that are killed, and threads and processes at once: nothing is overspent, and no charge is lost."""
 
 import contextlib
+import multiprocessing
 import os
 import random
 import signal
@@ -14,7 +15,13 @@ import pytest
 import deltahist as dh
 from deltahist.accounts import ledger as ledgers
 from deltahist.accounts.ledger import Ledger
-from tests.accounts.processes import SERVER
+
+#: Processes that start with everything imported: one server imports it and forks.
+SERVER = multiprocessing.get_context("forkserver")
+SERVER.set_forkserver_preload([
+    "tests.accounts.test_kills", "deltahist.publishers", "deltahist.releases", "psycopg", "pandas", "pyarrow.parquet",
+    "pyarrow.pandas_compat", "cryptography.hazmat.primitives.ciphers",
+])  # fmt: skip
 
 
 def _run_together(target, *arguments):

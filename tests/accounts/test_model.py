@@ -10,7 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 import deltahist as dh
 from deltahist.accounts.ledger import Ledger
 
-NAMES, KEYS = st.sampled_from(["city", "town"]), st.sampled_from(["May", "June", "é"])
+NAMES, KEYS = st.sampled_from(["city", "town"]), st.sampled_from(["k" * 200, "June", "é"])
 AMOUNTS = st.sampled_from([0.1, 0.25, Fraction(1, 3), Fraction(1, 7), 1e-9, 0.6, 1, 2])
 LIMITS = {"city": {"epsilon": 2}, "town": {"rho": 1}}
 STEPS = 3
@@ -22,7 +22,7 @@ def nano(amount):
 
 
 class Course(RuleBasedStateMachine):
-    """What a ledger was asked, and what it must say."""
+    """A ledger, and a plain model of it."""
 
     def __init__(self, where):
         super().__init__()
@@ -41,7 +41,7 @@ class Course(RuleBasedStateMachine):
     @rule(name=NAMES)
     def open_with_another_limit(self, name):
         if name in self.spent:
-            with pytest.raises(dh.InputError, match="other parameters"):
+            with pytest.raises(dh.InputError):
                 self.ledger.open(name, epsilon=3)
 
     @rule()
@@ -49,9 +49,9 @@ class Course(RuleBasedStateMachine):
         self.ledger = Ledger(self.where)
 
     def pay(self, name, cost, ask):
-        """What comes of it, or None where the model says that it is refused."""
+        """The result of `ask`, or None where the model expects a refusal."""
         if name not in self.spent:
-            with pytest.raises(dh.InputError, match="is not there"):
+            with pytest.raises(dh.InputError):
                 ask()
             return None
         if self.spent[name] + cost > 10**9 * LIMITS[name].get("epsilon", 1):
@@ -76,7 +76,7 @@ class Course(RuleBasedStateMachine):
         elif before == nano(amount):
             assert self.ledger.charge(name, amount, key=key).nano == before
         else:
-            with pytest.raises(dh.InputError, match="was used"):
+            with pytest.raises(dh.InputError):
                 self.ledger.charge(name, amount, key=key)
 
     @rule(amount=AMOUNTS, chain=st.sampled_from("ab"), settled=st.booleans())
@@ -101,7 +101,7 @@ class Course(RuleBasedStateMachine):
         last = max(self.days, default=-1)
         ask = lambda: window.charge_nano(step, nano(amount), once=once)[0]  # noqa: E731
         if step < last or (once and step == last):
-            with pytest.raises(dh.InputError, match="must not go back"):
+            with pytest.raises(dh.InputError):
                 ask()
         elif held + nano(amount) > 10**9:
             with pytest.raises(dh.BudgetExceeded):
@@ -111,14 +111,14 @@ class Course(RuleBasedStateMachine):
             self.days[step] = self.days.get(step, 0) + nano(amount)
 
     @invariant()
-    def it_says_what_the_model_says(self):
+    def it_agrees_with_the_model(self):
         assert self.ledger.find_problems() == []
         found = {each.account: each for each in self.ledger.list_standings() if each.kind == "total"}
         assert {name: each.spent * 10**9 for name, each in found.items()} == self.spent
         assert self.ledger.list_charges("days") == dict(sorted(self.days.items()))
 
 
-def test_any_course_of_events(request, where, tmp_path):
+def test_any_course_of_events(where, tmp_path):
     files = iter(range(10**6))
 
     def fresh():

@@ -115,22 +115,15 @@ def test_answers_are_json_and_state_their_intervals():
     "ask",
     [
         lambda: Count(),
-        lambda: Count(epsilon=1, rho=1),
-        lambda: Count(epsilon=-1),
-        lambda: Count(rho=0),
-        lambda: Count(epsilon=Fraction(1, 1 << 51)),
-        lambda: Count(epsilon=10**10),
-        lambda: Sum("fare", (3, 1), epsilon=1),
-        lambda: Mean("fare", (0, float("nan")), epsilon=1),
-        lambda: Mean("fare", (-1e307, 1e307), epsilon=1),
-        lambda: Sum("fare", (0, 1), epsilon=1e-10),
-        lambda: Histogram("kind", [], epsilon=1),
-        lambda: Histogram("kind", ["bus", "bus"], epsilon=1),
-        lambda: Histogram("kind", [float("nan")], epsilon=1),
-        lambda: Sum("kind", (0, 1), epsilon=1).add_up(FARES),
+        lambda: Count(epsilon=1, rho=1), lambda: Count(epsilon=-1), lambda: Count(rho=0),
+        lambda: Count(epsilon=Fraction(1, 1 << 51)), lambda: Count(epsilon=10**10),
+        lambda: Sum("fare", (3, 1), epsilon=1), lambda: Mean("fare", (0, float("nan")), epsilon=1),
+        lambda: Mean("fare", (-1e307, 1e307), epsilon=1), lambda: Sum("fare", (0, 1), epsilon=1e-10),
+        lambda: Histogram("kind", [], epsilon=1), lambda: Histogram("kind", ["bus", "bus"], epsilon=1),
+        lambda: Histogram("kind", [float("nan")], epsilon=1), lambda: Sum("kind", (0, 1), epsilon=1).add_up(FARES),
         lambda: Histogram("price", ["bus"], epsilon=1).add_up(FARES),
     ],
-)
+)  # fmt: skip
 def test_bad_questions_are_refused(ask):
     with pytest.raises(dh.InputError):
         ask()

@@ -1,4 +1,4 @@
-"""Processes that ask and are killed at random points: all that was answered was charged, and nothing is overspent."""
+"""Processes that ask and are killed at random points: each shown answer was charged, and nothing is overspent."""
 
 import json
 import os
@@ -16,12 +16,12 @@ from deltahist.personal import People
 from deltahist.personal.people import _ANSWERS, Purses
 
 EPSILON = Fraction(1, 1000)
-#: What each person has: for Bob, who has two records, it is over after a few questions.
+#: Bob, who has two records, can pay for a few questions only.
 LIMITS = {"Ada": Fraction(100), "Bob": Fraction(1, 25)}
 
 
 def ask_until_killed(folder, begin):
-    """Ask with a key of its own for each question, and write down what is handed out."""
+    """Ask questions with different keys, and write down their answers."""
     people = People(folder / "city.duckdb", "trip", owner="who", ledger=folder / "l")
     records = people.records.where("hour > 7")
     with (folder / "answers").open("a") as out:
@@ -32,7 +32,7 @@ def ask_until_killed(folder, begin):
 
 
 def killed_run(folder, begin, seconds, answered):
-    """A process of its own, killed so long after its start, or after its first answer; forked to save the imports."""
+    """Kill a process some seconds after its start, or after its first answer; a fork saves the imports."""
     answers = folder / "answers"
     answers.touch()
     before = answers.stat().st_size
@@ -48,12 +48,12 @@ def killed_run(folder, begin, seconds, answered):
     time.sleep(seconds)
     os.kill(child, signal.SIGKILL)
     _, status = os.waitpid(child, 0)
-    assert os.WIFSIGNALED(status), "it ended by itself"
+    assert os.WIFSIGNALED(status), "it ended before it was killed"
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 @pytest.mark.parametrize("kills", [4, pytest.param(1000, marks=pytest.mark.slow)])
-def test_who_is_killed_has_charged_for_all_that_was_answered(tmp_path, kills):
+def test_a_killed_process_has_charged_for_each_answer(tmp_path, kills):
     with duckdb.connect(tmp_path / "city.duckdb") as base:
         base.execute("CREATE TABLE trip (who TEXT, hour INTEGER)")
         base.execute("INSERT INTO trip VALUES ('Ada', 8), ('Bob', 8), ('Bob', 9), ('Bob', 6)")
@@ -68,10 +68,10 @@ def test_who_is_killed_has_charged_for_all_that_was_answered(tmp_path, kills):
     with Purses(Ledger(tmp_path / "l"), "people").open_turn() as turn:
         kept = {row.key: row.answer for row in turn._connection.execute(select(_ANSWERS))}
         spent = [Fraction(nano, 10**9) for nano in turn.spent.tolist()]
-    told = [json.loads(line) for line in (tmp_path / "answers").read_text().splitlines() if line.endswith("]")]
-    assert len(told) >= kills // 3  # a kill may cut short the line of a first answer
-    assert all(kept[key] == [estimate] for key, estimate in told)
-    # What is kept was charged, and nothing else was: a charge and its answer are one transaction.
+    shown = [json.loads(line) for line in (tmp_path / "answers").read_text().splitlines() if line.endswith("]")]
+    assert len(shown) >= kills // 3  # a kill may cut short the line of a first answer
+    assert all(kept[key] == [estimate] for key, estimate in shown)
+    # A charge and its answer are one transaction: exactly the kept answers were charged.
     assert spent[0] == EPSILON * len(kept)
     assert spent[1] == min(2 * EPSILON * len(kept), LIMITS["Bob"])
-    assert len(told) <= len(kept) <= len(told) + kills
+    assert len(shown) <= len(kept) <= len(shown) + kills

@@ -72,11 +72,3 @@ def test_questions_of_people_on_postgresql(postgres_url, monkeypatch):
     assert people.records.histogram("kind", ["bus", "tram"], epsilon=0.4)["tram"].estimate == 1
     assert people.records.mean("fare", clip=(0, 10), epsilon=0.1).estimate == pytest.approx(12.5 / 3)
     assert [float(each) for each in people.spent(["Ada", "Bob"])] == [1.0, 0.5]
-
-
-def test_people_who_join_between_questions_have_a_whole_budget(people, monkeypatch):
-    without_noise(monkeypatch)
-    people.records.count(epsilon=0.5)
-    insert(people, [("Ada", "bus", 10, 1.0), ("Cyd", "bus", 10, 1.0)])
-    assert people.records.count(epsilon=0.5).estimate == 2
-    assert people.spent(["Ada", "Bob", "Cyd"]) == [1, 1, Fraction(1, 2)]

@@ -76,14 +76,11 @@ def test_a_refused_command_costs_nothing(night, capsys):
     [
         {},
         {"answer": COUNT, "step": []},
-        {"answer": COUNT, "steps": [{"wher": "a"}]},
-        {"answer": COUNT, "steps": [{"where": "a", "distinct": ["b"]}]},
+        {"answer": COUNT, "steps": [{"wher": "a"}]}, {"answer": COUNT, "steps": [{"where": "a", "distinct": ["b"]}]},
         {"answer": COUNT, "steps": [{"where": "a", "by": "b"}]},
         {"answer": COUNT, "steps": [{"union": [[{"where": "a"}], [{"at_most": "b"}]]}]},
-        {"answer": COUNT, "steps": [{"at_most": True}]},
-        {"answer": {"kind": "max", "epsilon": 1}},
-        {"answer": {"kind": "sum", "epsilon": 1}},
-        {"answer": {"kind": "count", "epsilon": "1"}},
+        {"answer": COUNT, "steps": [{"at_most": True}]}, {"answer": {"kind": "max", "epsilon": 1}},
+        {"answer": {"kind": "sum", "epsilon": 1}}, {"answer": {"kind": "count", "epsilon": "1"}},
         {"answer": COUNT | {"clip": [0, 1]}},
         *({"answer": {"kind": "histogram", "column": "who", "values": values, "epsilon": 1}}
           for values in ([], [[1]], [{}], [None], [1, "a"])),

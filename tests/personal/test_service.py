@@ -142,17 +142,13 @@ def test_only_known_keys_have_access_and_to_their_accounts(unpaid):
     ("question", "field"),
     [
         (b"{", "body"),
-        (b"[" * 3000, "body"),
-        ({}, "answer"),
-        ({**COUNT, "table": "other"}, "table"),
-        ({**COUNT, "steps": [{"where": "kind ="}]}, None),
-        ({**COUNT, "steps": [{"where": "secret = 1"}]}, None),
-        ({"answer": {"kind": "count", "epsilon": 1e300}}, None),
-        ({"answer": {"kind": "count", "rho": 0.1}}, None),
+        (b"[" * 3000, "body"), ({}, "answer"), ({**COUNT, "table": "other"}, "table"),
+        ({**COUNT, "steps": [{"where": "kind ="}]}, None), ({**COUNT, "steps": [{"where": "secret = 1"}]}, None),
+        ({"answer": {"kind": "count", "epsilon": 1e300}}, None), ({"answer": {"kind": "count", "rho": 0.1}}, None),
         ({"answer": {"kind": "sum", "column": {}, "clip": {}, "epsilon": "x"}}, None),
         ({"answer": {"kind": "histogram", "column": "kind", "values": [[1], {}], "epsilon": 0.1}}, None),
     ],
-)
+)  # fmt: skip
 def test_bad_questions_name_their_field_and_charge_nothing(unpaid, question, field):
     is_problem(unpaid.ask(question), 400, field)
     assert unpaid.spent == [0, 0, 0]
