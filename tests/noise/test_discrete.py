@@ -14,23 +14,12 @@ from scipy import stats
 
 import deltahist as dh
 from deltahist.noise import discrete_gaussian, discrete_laplace, samplers
+from tests.words import Scripted
 
 ALARM = 1e-6
 DRAWS = 200_000
 DRAW = {"laplace": discrete_laplace, "gaussian": discrete_gaussian}
 both = pytest.mark.parametrize("kind", DRAW)
-
-
-class Listed:
-    """Words from a list; asking for more than it holds is an error."""
-
-    def __init__(self, *words):
-        self.list = list(words)
-
-    def words(self, number):
-        out, self.list = self.list[:number], self.list[number:]
-        assert len(out) == number
-        return np.array(out, dtype=np.uint64)
 
 
 def p_value(draws, kind, scale):
@@ -115,7 +104,7 @@ def test_a_real_that_ties_with_several_thresholds_keeps_its_bits():
     assert table.thresholds.tolist().count(most) == 3 == len(table.thresholds) - 164
     for share, found in [(0.1, 164), (0.3, 165), (0.5, 166), (0.7, 167)]:
         # The word after the deciding one would tell the opposite.
-        words = Listed(most, int(share * 2**64), 0 if share > 0.4 else most, 0)
+        words = Scripted(most, int(share * 2**64), 0 if share > 0.4 else most, 0)
         assert table.draw(1, words)[0] == found
 
 
@@ -138,7 +127,7 @@ def test_the_last_table_of_a_large_scale_and_what_is_beyond_it(scale):
             tied = [further] if word in table.thresholds else []
             # Beyond the table a geometric variable starts anew.
             expected = below if below < length else length + 5
-            words = Listed(*[0] * len(digits), word, *tied, fifth)
+            words = Scripted(*[0] * len(digits), word, *tied, fifth)
             assert samplers.draw_geometric(scale, 1, words).tolist() == [unit * expected]
             seen.add(below)
     assert length in seen
@@ -149,7 +138,7 @@ def test_beyond_the_table_a_magnitude_goes_on_as_a_geometric_variable():
     scale, most = Fraction(37, 10), 2**64 - 1
     length = len(samplers._laplace_size_table(scale).thresholds)
     fifth = int(samplers._geometric_table(scale).thresholds[4]) + 1
-    assert samplers._draw_laplace_sizes(scale, 1, Listed(most, most, fifth)).tolist() == [length + 5]
+    assert samplers._draw_laplace_sizes(scale, 1, Scripted(most, most, fifth)).tolist() == [length + 5]
 
 
 def test_beyond_the_table_a_gaussian_magnitude_goes_on(monkeypatch):
@@ -159,7 +148,7 @@ def test_beyond_the_table_a_gaussian_magnitude_goes_on(monkeypatch):
     monkeypatch.setattr(
         samplers, "_draw_gaussian_tail", lambda variance, start, words: asked.append(start) or start + 3
     )
-    assert samplers._draw_gaussian_sizes(Fraction(4), 1, Listed(most, most)).tolist() == [length + 3]
+    assert samplers._draw_gaussian_sizes(Fraction(4), 1, Scripted(most, most)).tolist() == [length + 3]
     assert asked == [length]
 
 
@@ -173,7 +162,7 @@ def test_proposal_times_acceptance_is_the_gaussian_as_fractions(monkeypatch, var
     monkeypatch.setattr(samplers, "draw_geometric", lambda scale, *_: scales.append(scale) or next(geometric))
     exp_bounds = samplers.exp_bounds
     monkeypatch.setattr(samplers, "exp_bounds", lambda x, bits: chances.append(x) or exp_bounds(x, bits))
-    samplers._draw_wide_gaussian(variance, 1, Listed(*[1] * 65))
+    samplers._draw_wide_gaussian(variance, 1, Scripted(*[1] * 65))
     assert len(set(scales)) == 1
     assert len(chances) == 65
     constants = {
@@ -192,7 +181,7 @@ def test_tail_proposal_times_acceptance_is_the_gaussian_as_fractions(monkeypatch
     monkeypatch.setattr(samplers, "draw_geometric", lambda scale, *_: scales.append(scale) or np.array([next(offers)]))
     # The fifth offer is accepted, whatever the words.
     monkeypatch.setattr(samplers, "less_than", lambda word, bounds, words: bool(bounds(64)) and len(scales) == 5)
-    assert samplers._draw_gaussian_tail(variance, start, Listed(*[0] * 5)) == start + 4
+    assert samplers._draw_gaussian_tail(variance, start, Scripted(*[0] * 5)) == start + 4
     constants = {j / scales[j] + gamma - Fraction((start + j) ** 2) / (2 * variance) for j, gamma in enumerate(chances)}
     assert (len(chances), len(constants)) == (5, 1)
 
@@ -210,7 +199,7 @@ def test_acceptance_at_large_sigma_is_decided_by_the_exact_chance(monkeypatch, o
     geometric = iter([np.full(65, offer), zeros, np.full(65, 7), zeros])
     monkeypatch.setattr(samplers, "draw_geometric", lambda scale, size, words: next(geometric))
     accept, reject = 0, 2**64 - 1
-    words = Listed(tie, *[reject] * 64, following, accept, *[reject] * 64)
+    words = Scripted(tie, *[reject] * 64, following, accept, *[reject] * 64)
     found = samplers._draw_wide_gaussian(variance, 1, words)
     assert found.tolist() == [7 if above else offer]
 

@@ -17,6 +17,7 @@ from deltahist.noise import discrete_gaussian, discrete_laplace, exact
 from deltahist.noise.exact import InversionTable, KeyStream, Seeded, exp_bounds, open_words, throw_coins
 from deltahist.noise.paths import keyed_words
 from deltahist.noise.samplers import _digit_table, _gaussian_table, _geometric_table, _laplace_size_table
+from tests.words import Scripted
 
 #: One false alarm in a million for each of the goodness-of-fit tests.
 ALARM = 1e-6
@@ -61,19 +62,6 @@ def test_a_stream_is_the_ciphers_key_stream(monkeypatch, number):
     assert np.array_equal(words, expected)
 
 
-@pytest.mark.parametrize("scale", [4, 1e3])
-def test_the_global_generator_is_neither_used_nor_moved(monkeypatch, scale):
-    def refuse(*args, **kwargs):
-        raise AssertionError("global randomness was used")
-
-    for name in ("random", "rand", "randint", "bytes", "normal", "laplace", "default_rng", "random_sample"):
-        monkeypatch.setattr(np.random, name, refuse)
-    before = np.random.get_state()[1].copy()  # noqa: NPY002
-    discrete_laplace(scale, 100)
-    discrete_gaussian(scale, 100)
-    assert np.array_equal(before, np.random.get_state()[1])  # noqa: NPY002
-
-
 def keyed(key=bytes(32), label="test", purpose=0, users=(5,), first=0, number=6, planes=1):
     return keyed_words(key, label, purpose, np.array(users), first=first, number=number, planes=planes)
 
@@ -85,17 +73,6 @@ def test_keyed_words_are_the_ciphers_blocks():
     cipher = Cipher(algorithms.AES(key), modes.ECB()).encryptor()
     expected = struct.unpack("<QQ", cipher.update(block))
     assert tuple(keyed(purpose=3, users=(7,), first=4, number=2, planes=2)[0, :, 1]) == expected
-
-
-class FixedWords:
-    """Words from a list, then zeros or ones for ever."""
-
-    def __init__(self, *words, then=0):
-        self.list, self.then = list(words), then
-
-    def words(self, number):
-        out = [self.list.pop(0) if self.list else self.then for _ in range(number)]
-        return np.array(out, dtype=np.uint64)
 
 
 TABLES = {
@@ -114,13 +91,13 @@ def test_a_tie_is_settled_by_further_bits(name, k):
     word = int(table.thresholds[k])
     following = table.bounds(k, 128)[0] & (2**64 - 1)
     # The real begins like F(k); its next word is just below or above F(k)'s own next word.
-    below = table.draw(1, FixedWords(word, following - 1))[0]
-    above = table.draw(1, FixedWords(word, following + 1))[0]
+    below = table.draw(1, Scripted(word, following - 1))[0]
+    above = table.draw(1, Scripted(word, following + 1))[0]
     assert (below, above) == (k, k + 1)
     # The second word ties as well, and the third decides.
     third = table.bounds(k, 192)[0] & (2**64 - 1)
-    assert table.draw(1, FixedWords(word, following, max(third - 1, 0)))[0] == k
-    assert table.draw(1, FixedWords(word, following, third + 1))[0] == k + 1
+    assert table.draw(1, Scripted(word, following, max(third - 1, 0)))[0] == k
+    assert table.draw(1, Scripted(word, following, third + 1))[0] == k + 1
 
 
 class Listed:
@@ -189,7 +166,7 @@ def test_coins_have_their_chances():
 def test_a_word_that_equals_the_chance_s_first_bits_is_decided_by_more():
     third = (1 << 64) // 3
     for more, shown in ((0, True), (third, None), ((1 << 64) - 1, False)):
-        words = FixedWords(third, more, 0)
+        words = Scripted(third, more, 0)
         found = throw_coins([Fraction(1, 3)], np.zeros(1, dtype=np.uint8), words)
         assert found[0] == (True if shown is None else shown)
-        assert len(words.list) == (0 if shown is None else 1)  # a third's bits repeat: another tie
+        assert len(words.left) == (0 if shown is None else 1)  # a third's bits repeat: another tie

@@ -4,8 +4,10 @@ import decimal
 import math
 from decimal import Decimal
 
+import mpmath
 import numpy as np
 import pytest
+import scipy.special
 import scipy.stats
 
 from deltahist.errors import InputError
@@ -87,6 +89,35 @@ def test_users_keys_and_reaches_are_independent():
     ]
     for other in others:
         assert scipy.stats.pearsonr(own, other).pvalue > ALARM
+
+
+@pytest.mark.parametrize("size", [0.3, 4.0])
+def test_which_clock_rang_matters(size):
+    """T given z: t^(1/2) e^(−t − z²/(4t)), in every dimension; with the other clock's variable it is another law."""
+    rng, rows = np.random.default_rng(7), 20_000 // 8
+    words = rng.integers(0, 1 << 64, (rows, module.UP_SLOTS + 2, 1), np.uint64)
+    by_size = rng.random(rows) < size / (1 + size)
+    law = scipy.stats.geninvgauss(1.5, size, scale=size / 2)
+    right, wrong = (
+        module.jump_up(np.full((rows, 1), size), clock, Uniforms(words)).total for clock in (by_size, ~by_size)
+    )
+    assert scipy.stats.kstest(right, law.cdf).pvalue > ALARM > scipy.stats.kstest(wrong, law.cdf).pvalue
+
+
+@pytest.mark.parametrize("dimension", [1, 2, 3, 20])
+def test_jumps_downwards_have_the_papers_bessel_law(dimension):
+    """Its Table I: r^(n/2) K_(n/2 − 1)(r), at level 1; one p-value for each of 4 dimensions."""
+    words = np.random.default_rng(dimension).integers(
+        0, 1 << 64, (20_000, module.DOWN_SLOTS + dimension + dimension % 2, 1), np.uint64
+    )
+    radius = np.linalg.norm(module.jump_down(dimension, Uniforms(words)).value, axis=1)
+    # ∫ r^(n/2) K_(n/2 − 1) = −r^(n/2) K_(n/2).
+    order, scale = dimension / 2, 2 ** (1 - dimension / 2) / scipy.special.gamma(dimension / 2)
+
+    def distribution(r):
+        return 1 - scale * r**order * scipy.special.kv(order, r)
+
+    assert scipy.stats.kstest(radius, distribution).pvalue > ALARM
 
 
 # What they are functions of.
@@ -274,6 +305,50 @@ def test_a_value_begins_with_the_first_billionth_above_its_jump(monkeypatch):
             jumps = (x for (kind, row, *_), (x, _) in exact.items() if (kind, row) == ("level", user))
             above = {math.floor(x * UNIT) + 1 for x in jumps}
             assert set(paths.signal(user, *bit, UNIT // 2, 8 * UNIT)[0][1:].tolist()) <= above
+
+
+# Uniform reals, as floats and as Decimal objects.
+
+
+@pytest.fixture
+def uniforms():
+    """The same 200 reals of 3 planes, as floats and as objects, under 60 digits."""
+    words = np.random.default_rng(1).integers(0, 1 << 64, (200, 4, 3), np.uint64)
+    with decimal.localcontext(decimal.Context(prec=60)):
+        yield Uniforms(words), Uniforms(words, exact=True)
+
+
+def test_both_precisions_read_the_same_reals(uniforms):
+    floats, exact = uniforms
+    for name in ("value", "rest"):
+        assert np.allclose(getattr(exact, name).astype(float), getattr(floats, name), rtol=4e-16, atol=0)
+    assert {value + rest for value, rest in zip(exact.value.ravel(), exact.rest.ravel(), strict=True)} == {1}
+    for slot in range(4):
+        pair = (each.exponential(slot).astype(float) for each in uniforms)
+        assert np.allclose(*pair, rtol=1e-15, atol=0)
+        assert (floats.coin(slot) == (floats.value[:, slot] > 0.5)).all()
+    for part in (0, 1):
+        pair = (each.normals(0, 3)[part].astype(float) for each in uniforms)
+        assert np.allclose(*pair, rtol=1e-13, atol=1e-14)
+
+
+def test_a_real_next_to_0_or_1_keeps_its_distance():
+    words = np.zeros((2, 1, 2), dtype=np.uint64)
+    words[1] = 2**64 - 1
+    with decimal.localcontext(decimal.Context(prec=90)):
+        for exact in (False, True):
+            near = Uniforms(words, exact).exponential(0).astype(float)
+            assert near == pytest.approx([129 * math.log(2), 2.0**-129], rel=1e-14)
+
+
+def test_the_circle_has_all_digits(uniforms):
+    exact = uniforms[1]
+    turns = np.append(exact.value[:20, 0], [decimal.Decimal(0), decimal.Decimal("0.5"), decimal.Decimal(1)])
+    with mpmath.workdps(80):
+        for turn, cosine, sine in zip(turns, *module.cos_and_sin(turns), strict=True):
+            angle = 2 * mpmath.pi * mpmath.mpf(str(turn))
+            assert abs(mpmath.mpf(str(cosine)) - mpmath.cos(angle)) < mpmath.mpf(10) ** -56
+            assert abs(mpmath.mpf(str(sine)) - mpmath.sin(angle)) < mpmath.mpf(10) ** -56
 
 
 # Input.

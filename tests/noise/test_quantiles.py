@@ -13,18 +13,7 @@ from deltahist.errors import InputError
 from deltahist.noise import samplers
 from deltahist.noise.exact import open_words
 from tests.moves import distances, moves_of
-
-
-class Scripted:
-    """Words from a list, then zeros, counted."""
-
-    def __init__(self, values):
-        self.values, self.used = list(values), 0
-
-    def words(self, number):
-        self.used += number
-        out = [self.values.pop(0) if self.values else 0 for _ in range(number)]
-        return np.array(out, dtype=np.uint64)
+from tests.words import Scripted
 
 
 def sides_of(points, rank):
@@ -117,11 +106,11 @@ def test_further_bits_decide_a_tie():
     tie = [(bits >> (384 - 64 * (i + 1))) & (2**64 - 1) for i in range(6)]
     side = np.array([0])
     for change, expected in ((-1, 0), (1, 1)):
-        words = Scripted([*tie[:3], tie[3] + change, *tie[4:], 2])
+        words = Scripted(*tie[:3], tie[3] + change, *tie[4:], 2)
         assert samplers.draw_place(lambda most: (side, side), (1, 1), 5, Fraction(3, 4), words) == expected
         assert words.used == 6 + expected
     # Without a tie three words and one for the place are enough.
-    words = Scripted([2**64 - 1, 0, 0, 0])
+    words = Scripted(2**64 - 1, 0, 0, 0)
     assert samplers.draw_place(lambda most: (side, side), (1, 1), 5, Fraction(3, 4), words) == 1
     assert words.used == 4
 

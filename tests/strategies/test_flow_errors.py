@@ -85,15 +85,6 @@ def test_errors_of_boxes_are_those_of_every_draw(case):
     assert decoder.answer_variance(boxes) == pytest.approx(expected, rel=1e-9, abs=decoder.rounding_floor)
 
 
-def test_some_queries_at_a_time_are_all_of_them(monkeypatch):
-    decoder, rows = CASES["sums of hubs"], regions()
-    expected = decoder.moments(rows)
-    monkeypatch.setattr("deltahist.decode.forms._CELLS", 300)
-    found = decoder.moments(rows)
-    assert found.variance == pytest.approx(expected.variance, rel=1e-12, abs=decoder.rounding_floor)
-    assert found.kurtosis == pytest.approx(expected.kurtosis, rel=1e-6, abs=1e-8)  # in single precision
-
-
 @pytest.mark.parametrize("sources", [None, "boundary"])
 def test_errors_of_regions_under_tents_are_those_of_every_draw(sources):
     near = dh.Neighbourhood(DOMAIN, 3, sources=sources)
