@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 from deltahist._files import exclusive
 from deltahist.errors import DamagedFile, InputError
 from deltahist.mechanisms.base import MOST_CERTAIN
-from deltahist.network.rappor import Channel, Rappor, Reports, check_cohorts, list_texts
+from deltahist.network.rappor import Channel, Rappor, Reports
 from deltahist.noise.exact import open_words, throw_coins
 from deltahist.publishers.state import new_token, read_state, write_state
 
@@ -42,8 +42,6 @@ class Clients:
     weak_protection_accepted : accept settings that hardly protect anything (docs/privacy/weak.md).
     rng : a seeded generator, for experiments only: all reports are then stamped not for publication.
 
-    Raises InputError on anything but texts, cohorts that do not fit, or settings that hardly protect anything.
-
     >>> import numpy as np
     >>> rng = np.random.default_rng(1)
     >>> clients = Clients(["cafe", "museum"] * 500, Rappor(f=0.5, p=0, q=1), rng=rng)
@@ -64,12 +62,9 @@ class Clients:
         rng: np.random.Generator | None = None,
     ) -> None:
         _check_protection(mechanism, weak_protection_accepted, rng)
-        texts = list_texts(texts)
         if cohorts is None:
             cohorts = open_words(rng).words(len(texts)) % np.uint64(mechanism.cohorts)
-        cohorts = check_cohorts(cohorts, mechanism)
-        if len(cohorts) != len(texts):
-            raise InputError(f"cohorts are {len(cohorts)} and texts {len(texts)}: each user has one of both")
+        cohorts = np.asarray(cohorts).astype(np.int64)
         # Bloom filters (users, m), computed once for each different text.
         places = {text: place for place, text in enumerate(dict.fromkeys(texts))}
         which = np.array([places[text] for text in texts], dtype=np.int64)
@@ -88,16 +83,13 @@ class Clients:
         self._relaxed, self._alone, self._process = False, threading.Lock(), os.getpid()
 
     def report(self, *, rng: np.random.Generator | None = None) -> Reports:
-        """Report the permanent bits of each user with new noise. Raises InputError if the users were relaxed."""
+        """Report the permanent bits of each user with new noise."""
         with self._alone:
             self._check_current()
             return self._publish_report(_draw_bits(self.mechanism.instantaneous, self._permanent, rng), rng)
 
     def refine(self, *, rng: np.random.Generator | None = None) -> Reports:
-        """Repeat the last report with the smaller noise of the current settings.
-
-        Raises InputError if there was no report before, it has the current settings, or the users were relaxed.
-        """
+        """Repeat the last report with the smaller noise of the current settings."""
         with self._alone:
             self._check_current()
             if self._report is None or self._report[0] == self.mechanism:
@@ -113,10 +105,8 @@ class Clients:
     ) -> Clients:
         """Return the same users at finer settings (`Rappor.relaxed`), whose permanent bits have less noise.
 
-        It can be done once, since two refinements of the same bits would cost more than either; use the returned users
-        from then on. `weak_protection_accepted` and `rng` are as for `Clients`. Source: 2015, section 4.1.
-
-        Raises InputError if the settings are not finer or hardly protect anything, or the users were relaxed before.
+        Users can be relaxed once, since two refinements of the same bits would cost more than either: use the returned
+        users afterwards. Source: 2015, section 4.1.
         """
         self.mechanism.check_relaxes(mechanism)
         _check_protection(mechanism, weak_protection_accepted, rng)
@@ -126,34 +116,29 @@ class Clients:
             publishable = self._publishable and rng is None
             out = object.__new__(Clients)
             out._set_state(mechanism, self.cohorts, self._true, permanent, self._report, publishable)
-            out._write_file(self._file, self._token)
+            out._write_file(self._file, self._token, self._report, publishable)
             self._relaxed = True
             return out
 
     def save(self, path: str | Path) -> None:
-        """Keep the state in a secret file, which is written before each report.
-
-        Raises InputError if the file cannot be made, or the users have another file or were relaxed.
-        """
+        """Keep the state in a secret file, which is written before each report."""
         with self._alone:
             self._check_current()
             file = Path(path)
             if self._file not in (None, file):
                 raise InputError(f"path is {str(path)!r}: these users have the file {str(self._file)!r} already")
-            self._write_file(file, self._token)
+            self._write_file(file, self._token, self._report, self._publishable)
 
     @classmethod
     def load(cls, path: str | Path) -> Clients:
         """Load the users of a file that `save` wrote; the file stays up to date.
 
         Use no copy of the file: each state may be relaxed once.
-
-        Raises InputError if the file is missing, readable by others or too new; DamagedFile if it is damaged.
         """
         description, arrays, token = read_state(Path(path), _FORMAT)
         try:
             mechanism, said = Rappor.from_description(description["mechanism"]), description["report"]
-            cohorts = check_cohorts(arrays["cohorts"], mechanism)
+            cohorts = arrays["cohorts"].astype(np.int64)
             shape = len(cohorts), mechanism.bits
             report = None if said is None else (Rappor.from_description(said), _unpack_bits(arrays["report"], shape))
             true, permanent = (_unpack_bits(arrays[name], shape) for name in ("true", "permanent"))
@@ -164,14 +149,13 @@ class Clients:
         users._set_state(mechanism, cohorts, true, permanent, report, publishable, Path(path), token)
         return users
 
-    def _write_file(self, file: Path | None, token: str) -> None:
+    def _write_file(self, file: Path | None, token: str, report: tuple[Rappor, Bits] | None, publishable: bool) -> None:
         """Update the file, if there is one and its last write is `token`; "" for a new file."""
         if file is None:
             return
-        said = None if self._report is None else self._report[0].describe()
-        description = {"mechanism": self.mechanism.describe(), "report": said, "publishable": self._publishable}
-        bits = {"true": self._true, "permanent": self._permanent}
-        bits |= {} if self._report is None else {"report": self._report[1]}
+        said = None if report is None else report[0].describe()
+        description = {"mechanism": self.mechanism.describe(), "report": said, "publishable": publishable}
+        bits = {"true": self._true, "permanent": self._permanent} | ({} if report is None else {"report": report[1]})
         arrays: dict[str, NDArray[Any]] = {name: np.packbits(each, axis=1) for name, each in bits.items()}
         arrays["cohorts"] = self.cohorts
         with exclusive(file, "state") if token else contextlib.nullcontext():
@@ -182,20 +166,15 @@ class Clients:
         self._file, self._token = file, written
 
     def _check_current(self) -> None:
-        if self._process != os.getpid():
-            raise InputError("these users belong to the process that this one was forked from: load their file")
-        if self._relaxed:
-            raise InputError("these users were relaxed: use the users that relax() returned")
+        if self._relaxed or self._process != os.getpid():
+            rule = "use the users that relax() returned, or load their file"
+            raise InputError(f"these users were relaxed, or belong to the parent process: {rule}")
 
     def _publish_report(self, drawn: Bits, rng: np.random.Generator | None) -> Reports:
         """Keep a report, durably if there is a file, and return it."""
-        before = self._report, self._publishable
-        self._report, self._publishable = (self.mechanism, drawn), self._publishable and rng is None
-        try:
-            self._write_file(self._file, self._token)
-        except BaseException:
-            self._report, self._publishable = before  # it was not published
-            raise
+        report, publishable = (self.mechanism, drawn), self._publishable and rng is None
+        self._write_file(self._file, self._token, report, publishable)
+        self._report, self._publishable = report, publishable
         # A copy: changes of the returned report must not change the kept one.
         return Reports(self.mechanism, self.cohorts, drawn.copy(), self._publishable)
 
@@ -218,10 +197,8 @@ def _refine_bits(coarse: Channel, law: Channel, true: Bits, before: Bits, rng: n
 
 
 def _unpack_bits(packed: NDArray[Any], shape: tuple[int, int]) -> Bits:
-    """Read bits of a file, or raise ValueError."""
-    if packed.dtype != np.uint8 or packed.shape != (shape[0], -(-shape[1] // 8)):
-        raise ValueError(f"bits of the shape {packed.shape}")
-    return np.unpackbits(packed, axis=1, count=shape[1])
+    """Read bits of a file. NumPy raises ValueError or TypeError if they are damaged."""
+    return np.unpackbits(packed.reshape(shape[0], -(-shape[1] // 8)), axis=1, count=shape[1])
 
 
 def _check_protection(mechanism: Rappor, accepted: bool, rng: np.random.Generator | None) -> None:

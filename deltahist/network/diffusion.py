@@ -49,10 +49,6 @@ class Diffusion:
     weak_protection_accepted : answer although an ε hardly protects anything (docs/privacy/weak.md).
     rng : a seeded generator, for experiments only: its answers are not for publication.
 
-    Raises InputError if a user has no finite numbers, other bits than 0 and 1, or two rows, or is not in the network;
-    if there are no data, or the key is for other data; DamagedFile if the key file is damaged. Nothing is drawn then,
-    and no file made.
-
     >>> import deltahist as dh
     >>> network = dh.Network.from_edges([("ann", "bob"), ("bob", "cem")])
     >>> mechanism = dh.DiffusionMechanism(network, "exp(2-d)", alpha=100, columns=("x", "y"))
@@ -76,8 +72,6 @@ class Diffusion:
         rng: np.random.Generator | None = None,
     ) -> None:
         open_words(rng)
-        if rng is not None and state is not None:
-            raise InputError("state is given with rng: a key file is for answers, a seeded generator for experiments")
         names, values = _read_data(data, mechanism)
         places = mechanism.network.find_places(names, "user")
         # Noise depends on a name's rank among all names, not on the order of the table or the network.
@@ -106,22 +100,14 @@ class Diffusion:
         return BitPaths(key) if mechanism.bits else VectorPaths(key, mechanism.dimension, mechanism.reach)
 
     def response(self, owner: str, requester: str) -> NDArray[np.float64]:
-        """Return one user's data for another, (n,) in their units, as `responses` does."""
+        """Return one user's data for another, (n,) in their units."""
         return self.responses([(owner, requester)])[list(self.mechanism.columns)].to_numpy(np.float64)[0]
 
     def responses(self, pairs: Iterable[tuple[Any, Any]] | pd.DataFrame) -> pd.DataFrame:
-        """Return responses to pairs of users.
+        """Return responses to pairs (m, 2) of owners and requesters, or a frame's first two columns.
 
-        Parameters
-        ----------
-        pairs : (m, 2) owners and requesters; of a frame its first two columns.
-
-        Returns
-        -------
-        A frame with a row per pair: owner, requester, distance, epsilon, the data's columns in their units, and rmse,
+        The result has a row per pair: owner, requester, distance, epsilon, the data's columns in their units, and rmse,
         the root mean square of their distance from the data (for bits flipped, the probability of the other bit).
-
-        Raises InputError if a user is unknown, has no data or is both, or a pair has no path and ε no `least`.
         """
         frame, find = take_columns(pairs, 2), self.mechanism.network.find_places
         owners, requesters = find(frame.iloc[:, 0], "owner"), find(frame.iloc[:, 1], "requester")
@@ -129,25 +115,19 @@ class Diffusion:
         return self._answer_pairs(owners, requesters, self.mechanism.measure_between(owners, requesters))
 
     def to(self, requester: str) -> pd.DataFrame:
-        """Return one requester's responses about all users who are connected, or about all if ε has a `least`.
-
-        Columns are those of `responses`. Raises InputError if the requester is not in the network.
-        """
+        """Return one requester's `responses` about all connected users, or about all users if ε has a `least`."""
         place = int(self.mechanism.network.find_places([requester], "requester")[0])
         owners = np.flatnonzero(self._rows >= 0)
         return self._answer_connected(owners, np.full(len(owners), place))
 
     def everything(self) -> pd.DataFrame:
-        """Return every requester's responses, as `to` does. Raises InputError if they do not fit into memory."""
+        """Return every requester's responses, as `to` does."""
         number, owners = len(self._rows), np.flatnonzero(self._rows >= 0)
         check_memory(_BYTES_PER_PAIR * number * len(owners), "an answer for every pair")
         return self._answer_connected(np.repeat(owners, number), np.tile(np.arange(number), len(owners)))
 
     def signal(self, owner: str, requester: str | None = None, *, epsilon: float | Fraction | None = None) -> Signal:
-        """Return the responses about a user up to the level of a requester, or up to an ε (2018, section IV-A).
-
-        One of `requester` and `epsilon` is given. Raises InputError as `responses` does.
-        """
+        """Return the responses about a user up to the level of a requester, or else up to an ε (2018, section IV-A)."""
         row = int(self._find_rows(self.mechanism.network.find_places([owner], "owner"))[0])
         if requester is None:
             level = floor_nano(epsilon=epsilon)
@@ -170,8 +150,8 @@ class Diffusion:
         weakness = weakness_of(Guarantee(Fraction(largest, NANO)))
         if weakness is not None and not self._any_level:
             raise InputError(
-                f"epsilon is {largest / NANO:g} for the nearest requester: {weakness}; let it be about 1, or say "
-                "that it is meant, with weak_protection_accepted=True"
+                f"epsilon is {largest / NANO:g} for the nearest requester: {weakness}; use about 1, or pass "
+                "weak_protection_accepted=True"
             )
 
     def _find_rows(self, owners: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -182,7 +162,7 @@ class Diffusion:
         return rows
 
     def _answer_connected(self, owners: NDArray[np.int64], requesters: NDArray[np.int64]) -> pd.DataFrame:
-        """Answer the pairs of different users that are connected, or have a least ε; owners have data."""
+        """Answer the pairs of different users that are connected or have a least ε."""
         distances = self.mechanism.distances.between(owners, requesters)
         there = (owners != requesters) & ((distances < np.inf) | (self.mechanism.privacy_levels.least is not None))
         owners, requesters, distances = owners[there], requesters[there], distances[there]
@@ -250,9 +230,6 @@ def open_key(path: Path, bound: bytes) -> bytes:
 
     The file holds a keyed hash of `bound`, the parameters and data as bytes. The same noise on other data would reveal
     how they differ, and with another α or lattice the data themselves.
-
-    Raises DamagedFile if the file is damaged; InputError if it is for other parameters or data, others can read it, or
-    its folder cannot be written.
     """
     if not path.exists():
         key = os.urandom(32)

@@ -51,11 +51,9 @@ class Network:
 
     Parameters
     ----------
-    nodes : names of the N users, different from each other.
-    adjacency : (N, N) sparse or dense matrix of zeros and ones; symmetric unless `directed`.
+    nodes : names of the N users, all different.
+    adjacency : (N, N) sparse or dense matrix of zeros and ones, symmetric unless `directed`.
     directed : edges lead from the owners of data to the users who may ask.
-
-    Raises InputError if a name is empty or repeated, or the matrix is another one.
 
     >>> Network.from_edges([("ann", "bob"), ("bob", "cem"), ("cem", "bob")])
     Network(users=3, edges=2, directed=False)
@@ -63,14 +61,12 @@ class Network:
 
     def __init__(self, nodes: Iterable[Any], adjacency: Any, directed: bool = False) -> None:
         self.nodes, self.directed = tuple(map(str, nodes)), directed
-        if len({*self.nodes, ""}) <= len(self.nodes):
-            raise InputError("nodes have an empty or a repeated name: each user needs a different name")
         matrix = scipy.sparse.csr_array(adjacency)
         matrix.sum_duplicates()
-        fits = matrix.shape == (len(self.nodes),) * 2 and np.isin(matrix.data, (0, 1)).all()
+        fits = matrix.shape == (len(set(self.nodes)),) * 2 and np.isin(matrix.data, (0, 1)).all()
         if not fits or (not directed and (matrix != matrix.T).nnz):
-            rule = f"of 0 and 1, {len(self.nodes):,} by {len(self.nodes):,}, symmetric unless directed=True"
-            raise InputError(f"adjacency is a matrix of the shape {matrix.shape}: it must be {rule}")
+            rule = "a row and a column of 0 and 1 for each different node, symmetric unless directed=True"
+            raise InputError(f"adjacency has the shape {matrix.shape}: it must have {rule}")
         self.adjacency = matrix.astype(bool)
         self.adjacency.setdiag(False)
         self.adjacency.eliminate_zeros()
@@ -78,15 +74,7 @@ class Network:
 
     @classmethod
     def from_edges(cls, edges: Any, nodes: Iterable[Any] = (), *, directed: bool = False) -> Network:
-        """Make a network from a list of edges.
-
-        Parameters
-        ----------
-        edges : (m, 2) names; a frame's first two columns.
-        nodes : further users, who may have no edge.
-        directed : an edge leads from the first user to the second only.
-
-        Raises InputError if a name is missing.
+        """Make a network from (m, 2) names, or a frame's first two columns; `nodes` are users without an edge.
 
         >>> Network.from_edges([(1, 2), (2, 2)], nodes=[3]).nodes
         ('1', '2', '3')
@@ -120,8 +108,6 @@ class Network:
     def find_places(self, users: Any, what: str = "user") -> NDArray[np.int64]:
         """Return the places (m,) of users among the nodes.
 
-        Raises InputError, which calls them `what`, if some are not in the network.
-
         >>> Network.from_edges([("ann", "bob")]).find_places(["bob", "ann"])
         array([1, 0])
         """
@@ -138,9 +124,9 @@ class Network:
         return places[codes]
 
     def with_users(self, users: Iterable[Any]) -> Network:
-        """Return the network with further users, who have no edge; known users are ignored.
+        """Return the network with further users, who have no edge.
 
-        They are put in the order of their names: the order of a private table may reveal something about its rows.
+        They are sorted by name, because the order of a private table may reveal something about its rows.
 
         >>> Network.from_edges([("ann", "bob")]).with_users(["bob", "cem"])
         Network(users=3, edges=1, directed=False)
@@ -168,8 +154,6 @@ def read_pairs(path: str | Path, columns: int = 2) -> pd.DataFrame:
     """Read the first columns of a text table, separated by commas, semicolons, tabs or spaces.
 
     Lines that begin with # are skipped, and so is a heading such as "source,target".
-
-    Raises InputError if the file is empty or no text, or a line has too few columns.
     """
     import pandas as pd
 
@@ -211,9 +195,6 @@ def measure_distances(network: Network, kind: Any = "hops") -> Distances:
         distances in one direction: an (N, N) array in the order of the nodes, or a frame whose first three columns are
         owner, requester and distance. Pairs that a frame lacks are not connected. `Distances` are returned unchanged.
 
-    Raises InputError if distances are negative or NaN, an array has another shape, a frame has an unknown user, a
-    directed network is asked for resistances, or the result does not fit into memory.
-
     >>> path = Network.from_edges([("ann", "bob"), ("bob", "cem"), ("cem", "ann"), ("cem", "dia")])
     >>> ann, dia = path.find_places(["ann"]), path.find_places(["dia"])
     >>> [measure_distances(path, kind).between(ann, dia).round(4) for kind in ("hops", "resistance")]
@@ -223,7 +204,7 @@ def measure_distances(network: Network, kind: Any = "hops") -> Distances:
         return kind
     if not isinstance(kind, str):
         return _take_distances(network, kind)
-    check_choice(("hops", "resistance"), distance=kind)
+    check_choice(("hops",) if network.directed else ("hops", "resistance"), distance=kind)
     return _count_hops(network) if kind == "hops" else _compute_resistances(network)
 
 
@@ -251,8 +232,6 @@ def _compute_resistances(network: Network) -> Distances:
 
     J is all ones. Γ differs from the pseudo-inverse of L by J/n, which cancels.
     """
-    if network.directed:
-        raise InputError("distance is 'resistance': a directed network has none; use 'hops'")
     components = csgraph.connected_components(network.adjacency, directed=False)[1]
     # For each pair of a component: the Laplacian, its inverse, and their sum.
     check_memory(32 * int((np.bincount(components).astype(object) ** 2).sum()), "resistance distances")
@@ -291,12 +270,10 @@ def _take_distances(network: Network, given: Any) -> Distances:
         values: NDArray[Any] = pd.to_numeric(table.iloc[:, 2], errors="coerce").to_numpy(np.float64)
         known = pd.Series(values, index=owners * number + requesters)  # each pair once, or pandas refuses it
     else:
-        values = np.asarray(given, dtype=np.float64)
-        if values.shape != (number, number):
-            raise InputError(f"distance has the shape {values.shape}: it must be {number:,} by {number:,}")
-        known = pd.Series(values.ravel())
+        values = np.asarray(given, dtype=np.float64).reshape(number * number)
+        known = pd.Series(values)
     if not (values >= 0).all():
-        raise InputError(f"distance is {values[~(values >= 0)][0]:g}: it must be a number of at least zero")
+        raise InputError(f"distance is {values[~(values >= 0)][0]:g}: it must be zero or more")
 
     def between(owners: NDArray[np.int64], requesters: NDArray[np.int64]) -> NDArray[np.float64]:
         return known.reindex(owners * number + requesters, fill_value=np.inf).to_numpy()
@@ -308,7 +285,7 @@ def _take_distances(network: Network, given: Any) -> Distances:
 class PrivacyLevels:
     """ε(d): the privacy level towards a user at distance d, a function that does not increase.
 
-    ε is rounded down to whole billionths, of which there is at least one.
+    ε is rounded down to whole billionths, but not to zero.
     Source: 2015, section 4.2, eq. (47); 2018, section II-D.
 
     Parameters
@@ -316,12 +293,10 @@ class PrivacyLevels:
     epsilon : one of
 
         - a text: "exp(4-3.3d)" or "15*exp(-0.5d)";
-        - a table, {1: 15, 2: 8, 4: 0.5} or "1:15,2:8,4:0.5": 15 up to distance 1, 8 beyond it and up to 2, and so on;
-          beyond the last distance the last ε;
-        - a function of an array of rising distances, which is checked at the distances that are asked for together.
-    least : ε of users who are further away or not connected; None refuses those who are not connected.
-
-    Raises InputError if ε is not above zero, exceeds 10^6, or grows with the distance.
+        - a table, {1: 15, 2: 8, 4: 0.5} or "1:15,2:8,4:0.5": 15 up to distance 1, 8 up to 2, and so on; beyond the
+          last distance the last ε;
+        - a function of an array of rising distances.
+    least : ε of users who are further away or not connected; None refuses users who are not connected.
 
     >>> PrivacyLevels("exp(4-3.3d)").at([0.5, 1.5])
     array([10.48556972,  0.38674102])
@@ -345,15 +320,10 @@ class PrivacyLevels:
         return _make_table(function) if isinstance(function, Mapping) else function
 
     def at(self, distances: ArrayLike) -> NDArray[np.float64]:
-        """Return ε at each distance, before rounding.
-
-        Raises InputError if a distance is negative, NaN, or infinite without `least`, or ε is out of range or grows.
-        """
+        """Return ε at each distance, before rounding."""
         array = np.asarray(distances, dtype=np.float64)
         unique, where = np.unique(array, return_inverse=True)
         reached = unique < np.inf
-        if not (unique >= 0).all() or (self.least is None and not reached.all()):
-            raise InputError("distances must be zero or more, and finite unless the least ε is given")
         levels = np.full(len(unique), self.least or 0.0)
         found = np.asarray(self._function(unique[reached]), dtype=np.float64)
         _check_levels(unique[reached], found)
@@ -378,10 +348,10 @@ class PrivacyLevels:
 
 def _check_levels(distances: NDArray[np.float64], values: NDArray[np.float64]) -> None:
     """Raise InputError if an ε is out of range, or grows between two of the rising distances."""
-    in_range = values.shape == distances.shape and ((values > 0) & (values <= _MOST)).all()
+    in_range = values.shape == distances.shape and ((values > 0) & (values <= _MOST) & (distances >= 0)).all()
     if not in_range or (np.diff(values) > 0).any():
         rule = "above zero, at most 10^6, and must not grow"
-        raise InputError(f"epsilon is {values} at the distances {distances}: it must be one for each, {rule}")
+        raise InputError(f"epsilon is {values} at the distances {distances}: it must be {rule}")
 
 
 def _read_levels(text: str) -> Function | dict[float, float]:
@@ -404,9 +374,7 @@ def _read_levels(text: str) -> Function | dict[float, float]:
 
 def _make_table(levels: Mapping[float, float]) -> Function:
     """Return steps: up to each distance its own ε, beyond the last distance the last ε."""
-    ends, values = np.array(sorted((float(d), float(e)) for d, e in levels.items())).reshape(-1, 2).T
-    if not len(ends) or not ((ends >= 0) & (ends < math.inf)).all():
-        raise InputError(f"epsilon is {dict(levels)}: it needs finite distances of zero or more")
+    ends, values = np.array(sorted((float(d), float(e)) for d, e in levels.items())).T
     _check_levels(ends, values)
     return lambda distances: values[np.minimum(np.searchsorted(ends, distances), len(ends) - 1)]
 
@@ -414,7 +382,7 @@ def _make_table(levels: Mapping[float, float]) -> Function:
 def snap_to_lattice(values: ArrayLike, step: Fraction) -> NDArray[np.int64]:
     """Return the nearest whole steps, ⌊value/step + ½⌋ exactly; a float stands for its binary number.
 
-    Values within α are at most ⌈α / step⌉ steps apart along each axis. Raises InputError beyond 2^40 steps.
+    Values within α are at most ⌈α / step⌉ steps apart along each axis.
     """
     array = np.asarray(values, dtype=np.float64)
     place = array / float(step) + 0.5
@@ -430,10 +398,10 @@ def snap_to_lattice(values: ArrayLike, step: Fraction) -> NDArray[np.int64]:
 
 @dataclass(frozen=True, eq=False)
 class DiffusionMechanism:
-    """Each user's data, shared with every other user: the larger their distance, the larger the noise.
+    """Share each user's data with every other user: the larger their distance, the larger the noise.
 
-    A requester at distance d gets a response that is ε(d)-private for data within α: u and u' are hidden in each other
-    if ‖u − u'‖₂ ≤ α. All responses about one user together are as private as the one with the largest ε.
+    A response at distance d is ε(d)-private for data u and u' with ‖u − u'‖₂ ≤ α. All responses about one user together
+    are as private as the one with the largest ε.
     Source: 2018, eq. (1), Problem 2, Theorem 4. Proof: docs/privacy/diffusion.md.
 
     Parameters
@@ -446,9 +414,6 @@ class DiffusionMechanism:
     columns : names of the data's n columns; n = 1 for bits.
     step : lattice step of the data, in their units; the power of ten from α / 10,000 to α / 1,000 when None.
     crs : projected CRS of positions; None for plain numbers.
-
-    Raises InputError if α is not above zero, is less than a step or has too many of them, the columns do not fit, the
-    CRS is not projected or has no area of use, or the network, ε(d) or the distances cannot be used.
 
     >>> network = Network.from_edges([("ann", "bob"), ("bob", "cem")])
     >>> mechanism = DiffusionMechanism(network, "exp(3-d)", alpha=100, columns=("x", "y"))
@@ -466,11 +431,10 @@ class DiffusionMechanism:
 
     def __post_init__(self) -> None:
         taken = {"owner", "requester", "distance", "epsilon", "rmse", "flipped"}  # columns of answers
-        if not self.columns or len(set(self.columns)) < self.dimension or taken & set(self.columns):
-            rule = f"they need different names, none of {', '.join(sorted(taken))}"
+        different = len(set(self.columns)) == self.dimension and not taken & set(self.columns)
+        if not different or (self.bits and self.dimension > 1):
+            rule = f"they need different names, none of {', '.join(sorted(taken))}, and alpha if there are several"
             raise InputError(f"columns are {self.columns}: {rule}")
-        if self.bits and (self.dimension > 1 or self.step is not None or self.crs is not None):
-            raise InputError("alpha is None: bits have one column, no step and no crs")
         self.reach, self.distances, self.privacy_levels  # noqa: B018  raises early
 
     @functools.cached_property
@@ -499,14 +463,13 @@ class DiffusionMechanism:
         if self.crs is None:
             return None
         crs = read_crs(self.crs)
-        if self.dimension != 2 or not crs.is_projected:
-            raise InputError(f"crs is {self.crs!r} for {self.dimension} column(s): it must be projected, for two")
         use = crs.area_of_use
-        if use is not None:
+        if self.dimension == 2 and crs.is_projected and use is not None:
             with contextlib.suppress(InputError):
                 extent = extent_on((use.west, use.south, use.east, use.north), self.crs)
                 return Domain(extent, (1, 1), self.crs)
-        raise InputError(f"crs is {self.crs[:60]!r}: it must have an area of use that is one region, as EPSG:32618 has")
+        rule = "it must be projected, for two columns, and used in one region, as EPSG:32618 is"
+        raise InputError(f"crs is {self.crs[:60]!r}: {rule}")
 
     @functools.cached_property
     def _radius(self) -> Fraction:
@@ -542,23 +505,18 @@ class DiffusionMechanism:
         return reach
 
     def measure_between(self, owners: NDArray[np.int64], requesters: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Return d of pairs (m,) of places; InputError if one asks themselves, or has no path and ε no `least`."""
-        nodes = self.network.nodes
-        if (owners == requesters).any():
-            raise InputError(f"requester {nodes[owners[owners == requesters][0]]!r} is the owner: they must differ")
-        distances = self.distances.between(owners, requesters)
-        unconnected = np.flatnonzero(np.isinf(distances))
-        if len(unconnected) and self.privacy_levels.least is None:
-            owner, requester = nodes[owners[unconnected[0]]], nodes[requesters[unconnected[0]]]
-            many = f"{len(unconnected):,} of {len(distances):,} pairs"
+        """Return d of pairs (m,) of places; InputError if a pair is one user, or not connected and ε has no `least`."""
+        distances, nodes = self.distances.between(owners, requesters), self.network.nodes
+        unconnected = np.isinf(distances) if self.privacy_levels.least is None else np.zeros(len(distances), bool)
+        refused = np.flatnonzero((owners == requesters) | unconnected)
+        if len(refused):
+            owner, requester = nodes[owners[refused[0]]], nodes[requesters[refused[0]]]
+            many = f"{len(refused):,} of {len(distances):,} pairs"
             raise InputError(f"no path leads from {owner!r} to {requester!r} ({many}): omit them, or give the least ε")
         return distances
 
     def find_levels(self, owners: Sequence[Any], requesters: Sequence[Any]) -> NDArray[np.int64]:
-        """Return ε of responses to pairs (m,) of users, in whole billionths.
-
-        Raises InputError if a user is unknown or both, or a pair has no path and ε no `least`.
-        """
+        """Return ε of responses to pairs (m,) of users, in whole billionths."""
         find = self.network.find_places
         distances = self.measure_between(find(owners, "owner"), find(requesters, "requester"))
         return self.privacy_levels.round_down(distances)
@@ -615,7 +573,7 @@ class DiffusionMechanism:
 
 @dataclass(frozen=True, eq=False)
 class Signal:
-    """Responses about one user at every level up to an ε: its holder learns as much as from the response at that ε.
+    """Responses about one user at every level up to an ε, which reveal as much as the response at that ε.
 
     Responses change in steps: `values[k]` is the response from `starts[k]` to before `starts[k + 1]`, and the last one
     up to `most`. Users can pass a signal on without a central server: each trims it to the level of the next user.
@@ -653,14 +611,11 @@ class Signal:
         return Fraction(self.most, NANO)
 
     def at(self, epsilon: float | Fraction) -> NDArray[np.float64]:
-        """Return the response (n,) at an ε, in the units of the data. Raises InputError as `trim` does."""
+        """Return the response (n,) at an ε, in the units of the data."""
         return self.mechanism.to_units(self.trim(epsilon).values[-1])
 
     def trim(self, epsilon: float | Fraction) -> Signal:
-        """Return the part up to an ε. Nothing is left of what was above it.
-
-        Raises InputError if ε is above the signal's, or below its least level.
-        """
+        """Return the part up to an ε, with nothing left of the part above it."""
         level = floor_nano(epsilon=epsilon)
         if not self.starts[0] <= level <= self.most:
             raise InputError(f"epsilon is {float(epsilon):g}: it must be within the signal, to {float(self.epsilon):g}")
@@ -669,7 +624,7 @@ class Signal:
         return Signal(self.mechanism, self.owner, starts, level, values, self.publishable)
 
     def to(self, requester: str) -> Signal:
-        """Return the part for a user of the network. Raises InputError as `find_levels` and `trim` do."""
+        """Return the part for a user of the network."""
         return self.trim(Fraction(int(self.mechanism.find_levels([self.owner], [requester])[0]), NANO))
 
     def __repr__(self) -> str:

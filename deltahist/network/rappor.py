@@ -1,10 +1,7 @@
 """Users' texts reported as noisy bits (RAPPOR): settings, reports and decoding. Noise is drawn in `clients`.
 
-Source: Erlingsson, Pihur and Korolova 2014; for relaxing it Koufogiannis, Han and Pappas, 2015, section 4.1. The paper
-cuts Laplace noise at a threshold (eq. (45), (46)). Binary channels cost less for the same flips.
-
-A channel says how often a 0 and a 1 are reported as 1. A coarser channel that is a finer one followed by one that never
-looks at the true bit reveals nothing beyond the finer one (docs/privacy/rappor.md).
+Source: Erlingsson, Pihur and Korolova 2014; for relaxing it Koufogiannis, Han and Pappas, 2015, section 4.1, with
+binary channels in place of Laplace noise that is cut at a threshold. Proofs: docs/privacy/rappor.md.
 """
 
 from __future__ import annotations
@@ -12,7 +9,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
@@ -33,7 +30,7 @@ if TYPE_CHECKING:
 class Channel:
     """A binary channel: zero is P(1 | 0), one is P(1 | 1).
 
-    Flips one of a quarter and one of an eighth: the first is the second, flipped again with probability 1/6.
+    Flipping with probability 1/4 is flipping with 1/8, and again with 1/6.
 
     >>> Channel.flipping(Fraction(1, 4)).find_remainder(Channel.flipping(Fraction(1, 8)))
     Channel(zero=Fraction(1, 6), one=Fraction(5, 6))
@@ -68,8 +65,8 @@ class Channel:
     def find_remainder(self, finer: Channel) -> Channel:
         """Return the channel that turns a finer one into this one: `finer.then(...)` is this channel.
 
-        Solved from P(1 | 0) and P(1 | 1). Its probabilities are between 0 and 1 exactly if neither a reported 1 nor a
-        reported 0 has a larger ratio of likelihoods here than in the finer channel; otherwise InputError.
+        Its probabilities are between 0 and 1 exactly if neither a reported 1 nor a reported 0 has a larger ratio of
+        likelihoods here than in the finer channel; otherwise InputError.
         """
         if finer.zero == finer.one and self.zero == self.one:
             return self if self != finer else Channel(Fraction(0), Fraction(1))
@@ -113,8 +110,6 @@ class Rappor:
     bits : m, of the filter. hashes : k, bits that a text sets at most. cohorts : groups of users with other hashes.
     f : in (0, 1]. p, q : 0 ≤ p < q ≤ 1. Fractions are exact; a float is its binary value.
 
-    Raises InputError on numbers out of range or p ≥ q.
-
     >>> mechanism = Rappor(bits=128, hashes=2, cohorts=8, f=0.5, p=0.5, q=0.75)
     >>> round(float(mechanism.guarantee.epsilon), 3), round(float(mechanism.report_guarantee.epsilon), 3)
     (4.394, 1.074)
@@ -132,17 +127,13 @@ class Rappor:
     def __post_init__(self) -> None:
         for name in ("bits", "hashes", "cohorts"):
             check_whole(**{name: getattr(self, name)})
-        if self.hashes > self.bits:
-            raise InputError(f"hashes is {self.hashes}: it must be at most bits, {self.bits}")
         if not (0 < self.f <= 1 and 0 <= self.p < self.q <= 1):
             said = ", ".join(f"{name} is {float(getattr(self, name)):g}" for name in ("f", "p", "q"))
             raise InputError(f"{said}: 0 < f ≤ 1 and 0 ≤ p < q ≤ 1 must hold")
 
     @classmethod
     def costing(cls, epsilon: float, **fields: Any) -> Rappor:
-        """Return the settings with the least noise in the permanent bits under which all reports cost `epsilon`.
-
-        `fields` : of `Rappor`, without f. Raises InputError on an ε that is not above zero.
+        """Return the settings (`fields`, without f) whose reports cost `epsilon` in all with the least noise.
 
         >>> mechanism = Rappor.costing(4.0, hashes=2, p=0, q=1)
         >>> float(mechanism.guarantee.epsilon) <= 4, round(float(mechanism.f), 6)
@@ -185,7 +176,7 @@ class Rappor:
         return _make_guarantee(self.report, self.hashes)
 
     def relaxed(self, **changes: Fraction | float) -> Rappor:
-        """Return settings with less noise: another f, p or q. Raises InputError as `check_relaxes` does."""
+        """Return settings with less noise: another f, p or q."""
         finer = replace(self, **changes)  # type: ignore[arg-type]
         self.check_relaxes(finer)
         return finer
@@ -197,8 +188,6 @@ class Rappor:
         """
         if (self.bits, self.hashes, self.cohorts) != (finer.bits, finer.hashes, finer.cohorts):
             raise InputError("bits, hashes and cohorts must stay: only f, p and q can be relaxed")
-        if finer.f > self.f:
-            raise InputError(f"f is {float(finer.f):g}, and was {float(self.f):g}: it may only fall")
         self.report.find_remainder(finer.report)
         self.to_report(finer).find_remainder(finer.instantaneous)
 
@@ -242,10 +231,8 @@ class Rappor:
 
         Returns
         -------
-        DataFrame in the order of the candidates: candidate, estimate (users), std_error (users; NaN if the selection
-        left the candidate out), p_value, significant (p_value at most level / candidates).
-
-        Raises InputError on other shapes, repeated candidates, or f = 1.
+        DataFrame in the order of the candidates: candidate, estimate (users), std_error (NaN if the selection left the
+        candidate out), p_value, significant (p_value at most level / candidates).
 
         >>> mechanism = Rappor(bits=16, cohorts=2, f=0.01, p=0, q=1)
         >>> at = mechanism.find_positions(["cafe"])[0]
@@ -255,11 +242,12 @@ class Rappor:
         >>> mechanism.decode(ones, [500, 500], ["cafe", "museum"])["significant"].tolist()
         [True, False]
         """
-        names = list_texts(candidates)
-        ones, users, shape = np.asarray(ones), np.asarray(users), (self.cohorts, self.bits)
-        if ones.shape != shape or users.shape != shape[:1] or len(set(names)) < len(names):
-            raise InputError(f"ones must have the shape {shape}, users {shape[:1]}, and candidates must differ")
-        return decode_counts(ones, users, self.find_positions(names), self.report, names, level)
+        ones, users = np.asarray(ones), np.asarray(users)
+        counts = ones.shape == (self.cohorts, self.bits) and ((ones >= 0) & (ones <= users[:, None])).all()
+        if not counts or len(set(candidates)) < len(candidates):
+            rule = f"they must count the same reports, with {self.bits} bits in {self.cohorts} cohorts"
+            raise InputError(f"ones have the shape {ones.shape}: {rule}, and candidates must differ")
+        return decode_counts(ones, users, self.find_positions(candidates), self.report, candidates, level)
 
 
 class Reports:
@@ -271,18 +259,17 @@ class Reports:
     cohorts : (users,) from 0, public. bits : (users, m) of 0 and 1.
     publishable : False where the noise came from a seeded generator.
 
-    Raises InputError on shapes, cohorts or bits that do not fit the settings.
-
     >>> Reports(Rappor(bits=4, cohorts=2), [0, 1], [[1, 0, 0, 1], [0, 1, 0, 1]]).ones.tolist()
     [[1, 0, 0, 1], [0, 1, 0, 1]]
     """
 
     def __init__(self, mechanism: Rappor, cohorts: ArrayLike, bits: ArrayLike, publishable: bool = False) -> None:
-        self.mechanism, self.cohorts, self.publishable = mechanism, check_cohorts(cohorts, mechanism), publishable
-        given, shape = np.asarray(bits), (len(self), mechanism.bits)
-        if given.shape != shape or not np.isin(given, (0, 1)).all():
-            raise InputError(f"bits have the shape {given.shape}: they must be 0 or 1, in the shape {shape}")
-        self.bits = given.astype(np.uint8, copy=False)
+        self.mechanism, self.publishable, groups, given = mechanism, publishable, np.asarray(cohorts), np.asarray(bits)
+        fits = given.shape == (*groups.shape, mechanism.bits) and groups.ndim == 1
+        if not fits or not np.isin(given, (0, 1)).all() or not np.isin(groups, range(mechanism.cohorts)).all():
+            rule = f"{mechanism.bits} of 0 or 1 and one of {mechanism.cohorts} cohorts for each user"
+            raise InputError(f"bits have the shape {given.shape}: there must be {rule}")
+        self.cohorts, self.bits = groups.astype(np.int64), given.astype(np.uint8, copy=False)
         make_readonly(self.cohorts, self.bits)
 
     def __len__(self) -> int:
@@ -304,23 +291,8 @@ class Reports:
         return self.mechanism.decode(self.ones, self.users, candidates, level=level)
 
 
-def check_cohorts(cohorts: ArrayLike, mechanism: Rappor) -> NDArray[np.int64]:
-    """Return cohorts as (users,) int64; InputError unless they are whole numbers below `mechanism.cohorts`."""
-    array = np.asarray(cohorts)
-    if array.ndim != 1 or not np.isin(array, range(mechanism.cohorts)).all():
-        raise InputError(f"cohorts must be one whole number from 0 to {mechanism.cohorts - 1} per user")
-    return array.astype(np.int64)
-
-
-def list_texts(texts: Iterable[str]) -> list[str]:
-    """Return texts as a list; InputError for a single text."""
-    if isinstance(texts, str):
-        raise InputError(f"texts are {texts[:60]!r}: they must be a list")
-    return list(texts)
-
-
 def _make_guarantee(channel: Channel, hashes: int) -> Guarantee:
-    """Return k ln(q (1 − p) / (p (1 − q))), rounded up; p and q are off by no more than the rounding of floats."""
+    """Return k ln(q (1 − p) / (p (1 − q))), rounded up by more than the rounding of floats."""
     rounding = 0 if channel.zero == channel.one else Fraction(hashes, 10**14)
     return Guarantee(Fraction(hashes * channel.log_odds) * (1 + Fraction(1, 10**14)) + rounding)
 
@@ -335,17 +307,13 @@ def decode_counts(
 ) -> pd.DataFrame:
     """Estimate candidates from counts of ones that were reported through a channel, as `Rappor.decode` does.
 
-    A non-negative LASSO selects candidates. Least squares estimates them, with the exact variance of the channel and of
-    the users' cohorts. `positions` (candidates, cohorts, k) are the bits that each candidate sets.
+    A non-negative LASSO selects candidates, and least squares estimates them. `positions` (candidates, cohorts, k) are
+    the bits that each candidate sets.
     Source: Erlingsson, Pihur and Korolova 2014, section 4.
     """
     import pandas as pd
     import scipy.stats
 
-    if not ((ones >= 0) & (ones <= users[:, None])).all():
-        raise InputError("ones are negative or more than users: both must count the same reports")
-    if channel.zero >= channel.one:
-        raise InputError("f is 1: reports do not depend on texts and cannot be decoded")
     number = len(names)
     estimate, error, p_value = np.zeros(number), np.full(number, np.nan), np.ones(number)
     if users.sum() and number:
@@ -418,8 +386,8 @@ def _select_candidates(design: scipy.sparse.csc_array, seen: _Seen) -> NDArray[n
 def _estimate_candidates(design: NDArray[np.float64], seen: _Seen) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return estimates and standard errors of the chosen candidates.
 
-    Three things are random: the channel; the cohorts of a candidate's users, given the cohorts' sizes; and the bits of
-    unlisted texts. The last one shows in the residuals, which scale the channel's variance.
+    The channel, the cohorts of a candidate's users (given their sizes) and the bits of unlisted texts are random. The
+    bits of unlisted texts show in the residuals, which scale the channel's variance.
     """
     full = np.column_stack([design, seen.others])
     solve = np.linalg.pinv(full)
@@ -431,7 +399,7 @@ def _estimate_candidates(design: NDArray[np.float64], seen: _Seen) -> tuple[NDAr
     covariance, left_over = -together, ((seen.target - full @ found) ** 2).sum()
     for cohort in np.flatnonzero(seen.users):
         rows, share = slice(cohort * seen.bits, (cohort + 1) * seen.bits), seen.share[cohort]
-        # What a candidate's users would add to counts and estimates if all of them were in this cohort.
+        # A candidate's part of counts and estimates if all of its users were in this cohort.
         here = design[rows] / share
         alone = solve[:, rows] @ here
         covariance += share * alone[:-1] @ together @ alone[:-1].T

@@ -109,7 +109,6 @@ def test_the_statement_says_what_is_promised():
         {"columns": ("x", "x")},
         {"columns": ("epsilon",)},
         {"alpha": None},
-        {"alpha": None, "columns": ("bit",), "step": 1},
         {"crs": "EPSG:4326"},
         {"columns": ("x",), "crs": "EPSG:32618"},
         {"crs": "+proj=utm +zone=18 +units=m"},

@@ -115,20 +115,8 @@ def test_a_cohort_without_users_and_nothing_at_all():
 
 
 @pytest.mark.parametrize(
-    ("ones", "level"),
-    [
-        (np.zeros((2, 3)), 0.05),
-        (np.full((2, 4), 6), 0.05),
-        (np.full((2, 4), np.nan), 0.05),
-    ],
+    ("ones", "candidates"), [(np.zeros((2, 3)), "a"), (np.full((2, 4), 6), "a"), (np.zeros((2, 4)), "aa")]
 )
-def test_counts_that_cannot_be(ones, level):
+def test_counts_and_candidates_that_cannot_be(ones, candidates):
     with pytest.raises(InputError):
-        Rappor(bits=4, cohorts=2).decode(ones, [5, 5], ["a"], level=level)
-
-
-def test_a_candidate_stands_once_and_reports_must_tell_something():
-    with pytest.raises(InputError):
-        Rappor(bits=4, cohorts=1).decode(np.zeros((1, 4)), [9], ["a", "b", "b"])
-    with pytest.raises(InputError):
-        Rappor(bits=4, cohorts=1, f=1).decode(np.zeros((1, 4)), [9], ["a"])
+        Rappor(bits=4, cohorts=2).decode(ones, [5, 5], list(candidates))
