@@ -175,12 +175,14 @@ def test_the_release_states_what_its_account_has_spent(tmp_path):
     assert account.spent == 2
 
 
-def test_a_window_pays_for_a_step():
+def test_a_window_pays_for_steps_alone():
     window = dh.Window(length=7, epsilon=1, name="days")
-    release = PUBLISHERS["counts"](epsilon=0.25, account=dh.Account(window, 3))
-    assert window.spent(3) == release.payment.spent == Fraction(1, 4)
-    with pytest.raises(dh.BudgetExceeded, match=r"-2 to 4 .* 0\.25"):
-        PUBLISHERS["counts"](epsilon=1, account=dh.Account(window, 4))
+    release = PUBLISHERS["counts"](epsilon=0.25, account=dh.Account(window, 0))
+    with pytest.raises(dh.BudgetExceeded, match=r"-5 to 1 .* 0\.25"):
+        PUBLISHERS["counts"](epsilon=1, account=dh.Account(window, 1))
+    with pytest.raises(dh.InputError):
+        window.ledger.charge("days", 0.25)
+    assert window.spent(0) == release.payment.spent == Fraction(1, 4)
 
 
 def test_a_copy_of_the_first_state_cannot_be_refined_after_the_last_one():
