@@ -7,7 +7,6 @@ import pytest
 import deltahist as dh
 from deltahist.budget import Budget, Charge, ceil_nano, floor_nano, read_amount
 
-LINE = dh.Neighbourhood(dh.Domain((0, 8), (8,)), delta=1)
 PAID = Charge(Fraction(1, 2), "epsilon")
 
 

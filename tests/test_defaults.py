@@ -62,36 +62,12 @@ def test_more_than_three_times_fails_when_it_is_so_again(bench, capsys, publish,
     assert not any(bench.values())
 
 
-def test_a_missing_row_fails_before_anything_is_measured(bench, capsys):
-    table.write({"publish": table.row("s", None, [Sample(10.0, 1, 1, 1)])})
-    assert table.main(quick=True) == 1
-    assert "results.json does not have plan: `make bench` writes" in capsys.readouterr().err
-
-
-def test_a_whole_run_tells_and_writes_the_table(bench, capsys):
-    for name, ratio in {"publish": 30.0, "plan": 4.0, "slow": 7.0}.items():
-        bench[name] += [ratio] * table.ROUNDS
-    assert table.main() == 0
-    out = capsys.readouterr().out
-    assert "publish: 3.00 times the committed ratio" in out
-    assert "slow: 3.0 s by the clock, asked for 1" in out
-    assert {name: row["ratio"] for name, row in json.loads(table.TABLE.read_text()).items()} == {
-        "publish": 30.0, "plan": 4.0, "slow": 7.0,
-    }  # fmt: skip
-    assert "| slow | 1 | 7.0 | 3.0 s | 7.0 |" in table.TABLE.with_suffix(".md").read_text()
-
-
 def figures():
     return [name for each in defaults.SESSIONS for name in each.units]
 
 
 def test_the_committed_table_has_every_figure():
     assert list(json.loads(table.TABLE.read_text())) == figures()
-
-
-def test_what_is_asked_for_is_measured():
-    assert defaults.ASKED.keys() <= set(figures())
-    assert len(figures()) == len(set(figures()))
 
 
 def test_every_strategy_is_measured_but_those_that_are_never_the_best():

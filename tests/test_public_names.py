@@ -20,11 +20,6 @@ def test_a_room_may_be_the_first_name_that_is_used(name):
     subprocess.run([sys.executable, "-c", f"import deltahist; deltahist.{name}"], check=True)
 
 
-def test_functions_are_not_hidden_by_modules():
-    for name in ("sensitivity", "plan", "publish", "answer", "count", "expected_error"):
-        assert callable(getattr(dh, name))
-
-
 def test_every_public_name_has_an_example():
     assert [name for name in dh.__all__ if ">>>" not in (getattr(dh, name).__doc__ or "")] == []
 
@@ -32,7 +27,3 @@ def test_every_public_name_has_an_example():
 def test_unknown_names_are_errors():
     with pytest.raises(AttributeError, match="magic"):
         dh.magic  # noqa: B018
-
-
-def test_errors_are_value_errors():
-    assert issubclass(dh.InputError, ValueError)

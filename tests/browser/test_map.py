@@ -300,25 +300,6 @@ def test_a_slider_goes_through_the_steps_of_a_stream(visit, folder):
     expect(page.locator("#time")).to_be_hidden()
 
 
-def test_a_part_of_a_line_is_typed(visit, folder):
-    page = visit("release=line")
-    expect(page.locator("#map")).to_be_hidden()
-    for name, value in (("west", "2"), ("east", "4.5")):
-        page.locator(f"[name={name}]").fill(value)
-    page.get_by_role("button", name="Ask").click()
-    expect(page.locator("#answer strong")).to_contain_text("points")
-    (feature,) = json.loads(download(page))["features"]
-    expected = dh.answer(dh.load(folder / "line.parquet"), [[2, 4.5]], nonnegative=True)
-    assert feature["properties"]["estimate"] == pytest.approx(expected["estimate"].item(), rel=1e-12)
-    for name, unit in (("plane", "points per square unit"), ("city", "points per km²"), ("line", None)):
-        page.locator("#release").select_option(name)
-        expect(page.locator("#legend")).to_contain_text(unit) if unit else expect(page.locator("#map")).to_be_hidden()
-    page.wait_for_function("() => location.hash.includes('release=line')")
-    page.go_back()
-    expect(page.locator("#legend:visible")).to_contain_text("points per km²")
-    assert page.locator("#release").input_value() == "city"
-
-
 def test_a_telephone_has_the_panel_below_the_map_and_draws_by_touch(visit):
     page = visit(f"release=city&box={BOX}", viewport={"width": 390, "height": 844}, has_touch=True)
     expect(page.locator("#answer strong")).to_contain_text("points")

@@ -9,12 +9,11 @@ import scipy.stats
 from hypothesis import given, strategies as st
 
 import deltahist as dh
-from deltahist.kinds.sorted import SortedMechanism, SortedRelease, group_size
+from deltahist.kinds.sorted import SortedMechanism, SortedRelease
 from deltahist.privacy import Laplace
 
 LINE = dh.Domain((0, 100), (20,))
 UNIT = dh.Domain((0, 1), (100,))
-STEPS = 100 * UNIT.steps[0]
 
 
 @pytest.fixture
@@ -99,34 +98,6 @@ def test_what_is_released_is_exact(quiet):
     assert quiet[1].kind == "gaussian"
 
 
-SQUARE = dh.Domain((0, 0, 1, 1), (2, 2))
-
-
-@pytest.mark.parametrize(
-    ("points", "options"),
-    [
-        ([], {"epsilon": 1}),
-        ([1, np.nan], {"epsilon": 1}),
-        ([[1, 2]], {"epsilon": 1}),
-        (["a"], {"epsilon": 1}),
-        ([1, 2], {}),
-        ([1, 2], {"epsilon": 1, "group": 3}),
-        ([1, 2], {"epsilon": 1, "group": "some"}),
-        ([1, 2], {"epsilon": 1, "most": 5}),
-        ([1, 2], {"epsilon": 1e-9}),
-        ([1], {"epsilon": 1, "sources": "left"}),
-        ([1, 2, 3], {"epsilon": 1, "sources": "left", "most": 2}),
-        ([1], {"epsilon": 1, "sources": "boundary"}),
-        ([1], {"epsilon": 1, "domain": SQUARE}),
-    ],
-)
-def test_bad_input(points, options):
-    options = {"domain": LINE, "sources": None} | options
-    near = dh.Neighbourhood(options.pop("domain"), 5, sources=options.pop("sources"))
-    with pytest.raises(dh.InputError):
-        dh.publish_sorted(points, near, **options)
-
-
 def test_a_refusal_does_not_say_how_many_points_there_are():
     """With a source their number is not public; none is a number, too."""
     near = dh.Neighbourhood(LINE, 5, sources="left")
@@ -160,17 +131,6 @@ def test_without_noise_ranks_are_right_within_a_group(group):
     true = [(points < e).sum() for e in edges[1:]]
     assert np.abs(found["estimate"] - true).max() <= group
     assert found["estimate"].iloc[-1] == 400
-
-
-def test_the_histogram_adds_up_and_is_not_negative():
-    near = dh.Neighbourhood(UNIT, 0.05)
-    release = dh.publish_sorted(np.random.default_rng(3).random(300), near, 1.0, rng=np.random.default_rng(4))
-    cells = release.cells()
-    assert cells.shape == UNIT.shape
-    assert cells.min() >= 0
-    assert cells.sum() == pytest.approx(300)
-    boxes = np.column_stack([np.arange(100), np.arange(1, 101)]) / 100
-    assert np.allclose(dh.answer(release, dh.workloads.boxes(boxes))["estimate"], cells)
 
 
 @given(st.lists(st.integers(-50, 150), min_size=1, max_size=12), st.integers(1, 4))
@@ -245,41 +205,25 @@ def test_intervals_cover(kind, budget):
     assert np.mean(typical) > 0.6
 
 
-@pytest.mark.parametrize("group", ["auto", 1])
-@pytest.mark.parametrize("kind", ["spread", "two places", "three places", "whole years"])
-def test_standard_errors_are_typical_on_ties_too(kind, group):
+@pytest.mark.parametrize("kind", ["spread", "two places", "whole years"])
+def test_standard_errors_are_typical_on_ties_too(kind):
     """The errors of 6 releases at 99 edges over the standard errors: noise on the decoded points gave 4 to 10."""
     rng = np.random.default_rng(2)
     points = {
         "spread": rng.uniform(0, 100, 2000),
         "two places": np.repeat([30.5, 70.5], 1000),
-        "three places": rng.choice([10.3, 50, 52], 2000),
         "whole years": rng.integers(18, 90, 2000).astype(float),
     }[kind]
     near = dh.Neighbourhood(dh.Domain((0, 100), (100,)), 1)
     edges = np.sort(rng.uniform(0, 100, 99))
     errors, stated = [], []
     for _ in range(6):
-        release = dh.publish_sorted(points, near, 1.0, group=group, rng=rng)
+        release = dh.publish_sorted(points, near, 1.0, rng=rng)
         found = dh.answer(release, [[0, edge] for edge in edges])
         errors.append(found["estimate"] - [(points < edge).sum() for edge in edges])
         stated.append(found["std_error"])
     ratio = np.sqrt(np.mean(np.square(errors)) / np.mean(np.square(stated)))
     assert 0.25 < ratio < 2
-
-
-def test_the_simplest_points_have_one_place_for_each_tie():
-    """1,000 points at each of two places, one group across both: noise of 12 points' share is far below the gap."""
-    points = np.repeat([30.5, 70.5], 1000)
-    near = dh.Neighbourhood(dh.Domain((0, 100), (100,)), 1)
-    release = dh.publish_sorted(points, near, 1.0, group=12, rng=np.random.default_rng(4))
-    ranks, steps = release.decoder.simplest
-    places = near.domain.low[0] + steps * near.domain.step[0]
-    assert (np.diff(ranks) >= 0).all()
-    assert (np.diff(places) >= 0).all()
-    assert ranks[[0, -1]].tolist() == [0, 2000]
-    assert len(np.unique(places)) <= 5  # the group across both, and chance splits
-    assert np.interp([500, 1500], ranks, places) == pytest.approx([30.5, 70.5], abs=0.1)
 
 
 @pytest.mark.parametrize(("sources", "empty"), [("left", (0, 15)), ("right", (95, 100))])
@@ -296,10 +240,18 @@ def test_absent_points_are_not_counted(sources, empty):
     assert middle["low"][0] <= np.sort(points)[269] <= middle["high"][0]
 
 
-def test_the_group_grows_with_the_noise_and_fits_its_public_figures():
-    sizes = [group_size(dh.Neighbourhood(UNIT, d), 10_000, dh.Budget(epsilon=1.0)) for d in (0.001, 0.01, 0.1, 1)]
-    assert sizes == sorted(sizes)
-    near = dh.Neighbourhood(UNIT, 0.01)
-    assert group_size(near, 1, dh.Budget(epsilon=1.0)) == 1
-    assert group_size(near, 10_000, dh.Budget(epsilon=0.1)) > group_size(near, 10_000, dh.Budget(epsilon=1.0))
-    assert group_size(near, 10_000, dh.Budget(rho=0.5)) > 1
+@pytest.mark.parametrize(
+    ("points", "sources", "given"),
+    [
+        ([], None, {}),
+        ([1, np.nan], None, {}),
+        ([1, 2], None, {"group": 3}),
+        ([1, 2], None, {"most": 5}),  # their number is public
+        ([1], "left", {}),  # and here it is not
+        ([1, 2, 3], "left", {"most": 2}),
+        ([1], "boundary", {}),
+    ],
+)
+def test_bad_input_is_refused(points, sources, given):
+    with pytest.raises(dh.InputError):
+        dh.publish_sorted(points, dh.Neighbourhood(LINE, 5, sources=sources), epsilon=1, **given)

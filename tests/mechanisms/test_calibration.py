@@ -78,14 +78,6 @@ def test_large_grids_are_priced_in_closed_form():
     assert dh.sensitivity(dh.strategies.Wavelet(domain), near) == 2 * 169 - 4
 
 
-def test_the_two_norm_keeps_its_square_exact():
-    domain = dh.Domain((0, 1), (4,))
-    near = dh.Neighbourhood(domain, delta=0.25)
-    found = dh.sensitivity(dh.strategies.Identity(domain), near, norm=2)
-    assert found.squared == 2
-    assert found == pytest.approx(math.sqrt(2))
-
-
 def test_noise_scales_are_exact_fractions():
     domain = dh.Domain((0, 1), (4,))
     near = dh.Neighbourhood(domain, delta=0.25)

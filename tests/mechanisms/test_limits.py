@@ -10,8 +10,6 @@ import deltahist as dh
 from deltahist.mechanisms.base import factor_promised
 from deltahist.mechanisms.histogram import explicit_edge_cost
 
-DOMAIN = dh.Domain.from_cell((560000, 4480000, 580000, 4500000), "1km", "EPSG:32618")
-
 
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_the_cost_of_a_distance_is_that_of_its_worst_move(name):

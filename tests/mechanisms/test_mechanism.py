@@ -132,10 +132,3 @@ def test_what_would_give_people_away_is_no_mechanism():
         dh.Mechanism(NEAR, flow, dh.Budget(1), Preprocessing(dropped=("bad rows",)))
     with pytest.raises(dh.InputError, match="different domains"):
         dh.Mechanism(NEAR, dh.strategies.Identity(LINE.domain), dh.Budget(1))
-
-
-def test_names_of_strategies_are_checked():
-    near = dh.Neighbourhood(dh.Domain((0, 0, 8, 8), (8, 8)), 1)
-    for text in ("identiy", "spectral"):  # the latter is made for Gaussian noise
-        with pytest.raises(dh.InputError, match=text):
-            dh.publish(np.zeros((8, 8), int), near, text, epsilon=1)

@@ -36,11 +36,3 @@ def test_releases_err_as_expected(name, budget):
     some = expected > 0
     assert np.abs(errors[:, ~some]).max(initial=0) < 1e-9
     assert np.abs((errors[:, some] ** 2).mean(axis=0) / expected[some] - 1).max() < 6 * np.sqrt(5 / 400)
-
-
-def test_error_grows_with_the_points_per_user_and_falls_with_epsilon():
-    A = dh.strategies.Identity(FOUR)
-    work = dh.workloads.all_ranges(FOUR)
-    one = dh.expected_error(A, SOURCE, work, 1.0, continuous=True)
-    assert np.allclose(dh.expected_error(A, SOURCE, work, 1.0, contributions=3, continuous=True), 9 * one)
-    assert np.allclose(dh.expected_error(A, SOURCE, work, 2.0, continuous=True), one / 4)

@@ -34,12 +34,6 @@ def test_kinds_are_told_apart_also_from_the_grey_of_other_lines(eyes):
 
 
 @pytest.mark.parametrize("eyes", EYES)
-def test_hatches_are_seen_on_every_colour(eyes):
-    for colour in classes(100):
-        assert least_distance([colour, "0.7"], eyes) > APART
-
-
-@pytest.mark.parametrize("eyes", EYES)
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_colours_of_the_page_are_told_apart_by_day_and_by_night(theme, eyes):
     pairs = re.findall(r"--([\w-]+): light-dark\((#\w{6}), (#\w{6})\);", STYLE)

@@ -19,7 +19,7 @@ def drawn(line, distance):
 def mechanisms():
     """Mechanisms of every kind, on cells as long as δ, shorter, longer, and of no simple ratio to it."""
     budgets = [dh.Budget(epsilon=0.5), dh.Budget(rho=0.1)]
-    for delta in (0.7, 2, 3.3):
+    for delta in (0.7, 3.3):
         near = dh.Neighbourhood(dh.Domain((0, 0, 24, 16), (24, 16)), delta)
         line = dh.Neighbourhood(dh.Domain((0, 30), (30,)), delta)
         for budget in budgets:

@@ -48,13 +48,6 @@ def test_a_map_says_which_estimates_it_shows(town):
     assert "standard error of 2.8" in notes_of(town)
 
 
-def test_the_largest_values_are_beyond_the_scale(town):
-    labels = [label.get_text() for label in plot_map(town).figure.axes[1].get_xticklabels()]
-    assert labels[0] == "0"
-    assert labels[-1].startswith("≥ ")
-    assert float(labels[-1][2:].replace(",", "")) < town.cells().max() / 0.25**2
-
-
 def test_a_map_in_which_nothing_stands_out_says_so(make):
     release = make(np.ones((30, 24), dtype=np.int64), budget={"epsilon": 0.01}, rng=np.random.default_rng(2))
     for asked in (None, False, True):
@@ -83,7 +76,7 @@ def test_merging_keeps_sums_and_what_stands_out(town_of, town, make):
 
 
 #: Maps that are published, and how many of them may show anything false: one in twenty.
-RELEASES, MOST = 240, 12
+RELEASES, MOST = 120, 6
 
 
 @pytest.mark.audit
@@ -97,7 +90,7 @@ def test_no_more_than_one_map_in_twenty_shows_points_where_there_are_none():
     thin = rng.poisson(0.05, domain.shape) * (rng.random(domain.shape) < 0.5)
     false, made = 0, 0
     strategies = ("identity", "flow", "tents", "hierarchical")
-    for strategy, delta, epsilon, rep in itertools.product(strategies, (1, 2), (0.3, 1, 4), range(10)):
+    for strategy, delta, epsilon, rep in itertools.product(strategies, (1, 2), (0.3, 1, 4), range(5)):
         counts = (empty, busy, thin)[rep % 3]
         near = dh.Neighbourhood(domain, delta, sources="boundary" if rep % 2 else None)
         release = dh.publish(counts, near, strategy, epsilon, rng=rng, weak_protection_accepted=True)
@@ -157,19 +150,6 @@ def regions_of(release, answers, **look):
     return ax, draw_regions(release.domain, values_of(release, answers, **look), ax, ())
 
 
-def test_values_are_points_per_square_kilometre(city):
-    found = dh.answer(city, zones_of(city))
-    values = values_of(city, found)
-    # 40 × 32 cells of 250 m; UTM enlarges lengths by up to a thousandth.
-    area = np.array([16.0, 32.0, 32.0 - np.pi * 1.0])
-    assert np.allclose(values.value, found["estimate"] / area, rtol=0.01)
-    assert np.allclose(values.low, found["low"] / area, rtol=0.01)
-    assert values.unit == "points per km²"
-    counts = values_of(city, found, per="region")
-    assert np.array_equal(counts.value, found["estimate"])
-    assert counts.unit == "points per region"
-
-
 def test_areas_are_those_of_the_ground():
     """On a Mercator map at 60° north every length is twice as long as on the ground."""
     _, y = pyproj.Transformer.from_crs(4326, 3857, always_xy=True).transform(0.0, 60.0)
@@ -193,26 +173,6 @@ def test_what_does_not_stand_out_is_hatched(city, estimate, std_error, doubtful)
     hatched = [c for c in ax.collections if c.get_hatch()]
     assert sum(len(c.get_paths()) for c in hatched) == doubtful
     assert ("Hatched" in notes) == doubtful
-
-
-def test_one_of_many_regions_must_stand_out_from_more_noise(city):
-    west, south, east, north = city.domain.bounds
-    edges = np.linspace(west, east, 41)
-    zones = gpd.GeoDataFrame(geometry=shapely.box(edges[:-1], south, edges[1:], north), crs=city.domain.crs)
-    estimate = np.where(np.arange(40) == 7, 27.0, 0.0)
-    answers = zones.assign(estimate=estimate, std_error=10.0, low=estimate - 19.6, high=estimate + 19.6)
-    assert values_of(city, answers).doubtful.all()
-    assert values_of(city, answers.iloc[7:8]).doubtful.tolist() == [False]
-
-
-def test_a_region_across_the_seam_of_longitudes_is_drawn_whole():
-    seam = 3_339_585  # 180° from 150° E, about which the projection turns
-    domain = dh.Domain((seam - 200_000, -2_100_000, seam + 200_000, -1_800_000), (40, 30), "EPSG:3832")
-    release = dh.publish(np.full(domain.shape, 90), dh.Neighbourhood(domain, delta="37km"), epsilon=1)
-    island = shapely.union(shapely.box(179.7, -17.2, 180, -16.6), shapely.box(-180, -17.2, -179.8, -16.6))
-    ax = plot_regions(release, dh.answer(release, gpd.GeoDataFrame(geometry=[island], crs=4326)))
-    assert np.ptp(ax.get_xlim()) < 80_000  # 56 km, and the margin
-    assert ax.get_xlim()[0] < seam - 33_000 < seam + 22_000 < ax.get_xlim()[1]
 
 
 def test_rows_are_the_largest_first_and_hollow_if_in_doubt(city):

@@ -165,34 +165,6 @@ def test_a_process_that_dies_never_leads_to_another_draw(chain, monkeypatch, at)
     )
 
 
-def test_bad_input_draws_nothing(chain, tmp_path, monkeypatch):
-    path, release = chain
-    before = path.read_bytes()
-    other = dh.publish(COUNTS, SQUARE, "identity", epsilon=1, state=tmp_path / "other.state")
-    alone = dh.publish(COUNTS, SQUARE, "identity", epsilon=1)
-    copy = dh.tighten(release, epsilon=0.5)
-    monkeypatch.setattr(publication, "draw_chain", lambda *_: pytest.fail("drawn"))
-    for given, how, message in (
-        (release, {"epsilon": 1}, r"epsilon is 1, but the release has spent 1: it must be more"),
-        (release, {"epsilon": 0.5}, r"epsilon is 0.5, .* `tighten`"),
-        (release, {"epsilon": -1}, r"epsilon is -1: it must be a finite number above zero"),
-        (release, {"rho": 1}, r"rho is given, but the chain spends epsilon"),
-        (release, {}, r"one of them"),
-        (release, {"epsilon": 9}, r"epsilon is 9: .* can be 99.9\d* ?% ?sure|epsilon is 9: an observer"),
-        (other, {"epsilon": 2}, r"belongs to chain \w+, but the release is of chain \w+: take the state"),
-        (alone, {"epsilon": 2}, r"the release is in no chain: only one that was published with state="),
-        (copy, {"epsilon": 2}, r"a more private copy, which cannot be refined"),
-        (dh.Release(release.mechanism, release.values + 1, release.total), {"epsilon": 2}, "hold other numbers"),
-    ):
-        with pytest.raises(dh.InputError, match=message):
-            dh.refine(given, path, **how)
-    with pytest.raises(dh.InputError, match="nowhere' does not exist"):
-        dh.publish(COUNTS, SQUARE, "identity", epsilon=1, state=tmp_path / "nowhere" / "s")
-    with pytest.raises(dh.InputError, match=r"nowhere' does not exist"):
-        dh.refine(release, tmp_path / "nowhere", epsilon=2)
-    assert path.read_bytes() == before
-
-
 def test_a_state_that_was_used_already(chain, tmp_path):
     """An earlier release of the chain cannot be refined again, nor the last one with an old copy of the state."""
     path, first = chain
@@ -226,49 +198,6 @@ def test_damaged_states_are_refused(chain, tmp_path):
     broken.write_bytes(bytes(flipped))
     with pytest.raises(dh.DamagedFile):
         dh.refine(release, broken, epsilon=2)
-
-
-@pytest.mark.parametrize(
-    ("description", "left_out", "message"),
-    [
-        ({"version": 99}, None, "of version 99: this program reads versions up to 1"),
-        (
-            {"format": "deltahist-rappor-state"},
-            None,
-            "is 'deltahist-rappor-state': it must be 'deltahist-state'",
-        ),
-        ({}, "description", "is truncated or no state: 'description'"),
-        ({}, "draws", "contradicts itself: it has no 'draws'"),
-        ({"draws": 65}, None, r"draws of shape \(65,\) and type int64: there must be 64"),
-    ],
-)
-def test_states_that_contradict_themselves(chain, tmp_path, description, left_out, message):
-    path, release = chain
-    other = tmp_path / "other.state"
-    said, arrays, token = read_state(path, "deltahist-state")
-    arrays["draws"] = np.resize(arrays["draws"], description.get("draws", 64))
-    write_state(other, "deltahist-state", said | description, arrays, token)
-    with np.load(other) as file:
-        left = {name: file[name] for name in file.files if name != left_out}
-    with other.open("wb") as file:
-        np.savez(file, **left)
-    with pytest.raises(dh.InputError, match=message):
-        dh.refine(release, tmp_path / "other.state", epsilon=2)
-
-
-def test_a_step_of_a_stream_has_no_state(tmp_path):
-    from deltahist.mechanisms.base import Step
-    from deltahist.preprocessing import Clock
-
-    mechanism = dh.Mechanism(
-        LINE,
-        dh.strategies.Identity(LINE.domain),
-        dh.Budget(1),
-        step=Step(Clock.of("2010-05-01", "1d"), 0, 7, dh.Budget(1)),
-    )
-    with pytest.raises(dh.InputError, match="its steps cannot be refined"):
-        dh.publish_mechanism(mechanism, ROW, state=tmp_path / "s", account=dh.Account(dh.Window(7, epsilon=1), 0))
-    assert not (tmp_path / "s").exists()
 
 
 # ------------------------------------------------------------------------------------------------------ ledgers
@@ -376,18 +305,6 @@ def test_a_state_that_was_not_settled_goes_on(tmp_path, account, monkeypatch, nu
     assert account.spent == 2
 
 
-def test_the_release_of_a_state_is_not_handed_out_unsettled(tmp_path, account, monkeypatch):
-    """Else a copy of the state before could be refined, too, for the same charge."""
-    release = start(tmp_path / "s", account)
-    shutil.copy(tmp_path / "s", tmp_path / "copy")
-    unsettled(tmp_path / "s", account, monkeypatch, release)
-    with pytest.raises(dh.InputError, match="ledger and account are missing: account 'people' paid for this chain"):
-        once_more(tmp_path / "s")
-    once_more(tmp_path / "s", account=account)
-    with pytest.raises(dh.InputError, match="has been used already"):
-        dh.refine(release, tmp_path / "copy", epsilon=1.5, account=account)
-
-
 @pytest.mark.parametrize("name", ["wavelet", "spectral", "users of three points"])
 def test_the_least_step_keeps_the_noise(name, tmp_path):
     """A step to the next float hardly ever moves a draw, with a chance below 10⁻⁶ each; nothing wraps around."""
@@ -472,21 +389,6 @@ def test_copies_pay_for_the_sum_of_two_noises(monkeypatch):
     assert drawn == [after.parameter * (1 + Fraction(1, 1 << 30)) - before.parameter]
 
 
-def test_releases_that_do_not_keep_their_noise():
-    release = dh.publish(COUNTS, SQUARE, FLOW, epsilon=1)
-    with pytest.raises(dh.InputError, match="does not keep what further noise would have to be added to; give"):
-        dh.tighten(release, epsilon=0.5)
-    release = dh.publish(COUNTS, SQUARE, "identity", rho=1)
-    with pytest.raises(dh.InputError, match="its Gaussian noise is too small for a copy so near; take less, give"):
-        dh.tighten(release, rho=0.5)
-    with pytest.raises(dh.InputError, match=r"epsilon is 2, but the release has 1: a more private copy has less"):
-        dh.tighten(dh.publish(COUNTS, SQUARE, "identity", epsilon=1), epsilon=2)
-    with pytest.raises(dh.InputError, match="rho is given, but the release spent epsilon"):
-        dh.tighten(dh.publish(COUNTS, SQUARE, "identity", epsilon=1), rho=0.5)
-    with pytest.raises(dh.InputError, match="release is a Quantile"):
-        dh.tighten(dh.publish_quantile(POINTS, 0.5, LINE, epsilon=1), epsilon=0.5)
-
-
 def test_copies_of_one_release_say_so(tmp_path):
     """Together they cost what the release does, and never the sum: they share its noise."""
     release = dh.publish(COUNTS, SQUARE, "identity", epsilon=0.1)
@@ -504,3 +406,43 @@ def test_copies_of_one_release_say_so(tmp_path):
     for together in (copies[:2], [release, copies[1]], [release, release], [release, again]):
         with pytest.raises(dh.InputError, match=rf"2 of the releases are copies .* of one \({release.digest}"):
             Summed(tuple(together))
+
+
+def test_bad_input_draws_nothing(chain, tmp_path, monkeypatch):
+    path, release = chain
+    before = path.read_bytes()
+    other = dh.publish(COUNTS, SQUARE, "identity", epsilon=1, state=tmp_path / "other.state")
+    alone, copy = dh.publish(COUNTS, SQUARE, "identity", epsilon=1), dh.tighten(release, epsilon=0.5)
+    monkeypatch.setattr(publication, "draw_chain", lambda *_: pytest.fail("drawn"))
+    altered = dh.Release(release.mechanism, release.values + 1, release.total)
+    amounts = ({"epsilon": 1}, {"epsilon": -1}, {"rho": 1}, {}, {"epsilon": 9})
+    for given, how in [(release, how) for how in amounts] + [
+        (r, {"epsilon": 2}) for r in (other, alone, copy, altered)
+    ]:
+        with pytest.raises(dh.InputError):
+            dh.refine(given, path, **how)
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    "changes", [{"version": 99}, {"format": "deltahist-rappor-state"}, {"draws": np.zeros(65, dtype=np.int64)}]
+)
+def test_states_that_contradict_themselves_are_refused(chain, changes):
+    path, release = chain
+    said, arrays, token = read_state(path, "deltahist-state")
+    arrays |= {name: value for name, value in changes.items() if name in arrays}
+    path.unlink()
+    write_state(path, "deltahist-state", said | {k: v for k, v in changes.items() if k not in arrays}, arrays, token)
+    with pytest.raises(dh.InputError):
+        dh.refine(release, path, epsilon=2)
+
+
+def test_copies_that_need_the_noise_are_refused_without_it():
+    for release, how in (
+        (dh.publish(COUNTS, SQUARE, FLOW, epsilon=1), {"epsilon": 0.5}),
+        (dh.publish(COUNTS, SQUARE, "identity", rho=1), {"rho": 0.5}),  # too little noise for a sum of two
+        (dh.publish(COUNTS, SQUARE, "identity", epsilon=1), {"epsilon": 2}),
+        (dh.publish(COUNTS, SQUARE, "identity", epsilon=1), {"rho": 0.5}),
+    ):
+        with pytest.raises(dh.InputError):
+            dh.tighten(release, **how)

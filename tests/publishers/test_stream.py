@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 import deltahist as dh
-from deltahist.accounts.ledger import Ledger, get_note, set_note
+from deltahist.accounts.ledger import Ledger
 from deltahist.preprocessing import Clock, Preprocessing
 from deltahist.publishers import publication
 from deltahist.publishers.stream import Stream
@@ -85,13 +85,6 @@ def test_more_than_the_window_has_left_is_refused_before_anything_is_drawn(folde
     assert Ledger(folder / "s.ledger").list_charges("stream") == ({0: 750_000_000} if within else {})
 
 
-def test_what_cannot_be_published_is_not_charged(folder):
-    """A flow keeps the number of points: it serves no rows that may be dropped."""
-    with pytest.raises(dh.InputError, match="keeps the number of points exactly"):
-        run(stream(folder, Preprocessing(dropped=("bad rows",)), None, "flow"), folder, drop_bad_rows=True)
-    assert not (folder / "s.ledger").exists()
-
-
 def test_of_two_runs_at_once_one_alone_publishes_a_step(folder, monkeypatch):
     """Both have seen that nothing is charged yet; each step is charged once, and its release written once."""
     plan, other = stream(folder), stream(folder)
@@ -108,14 +101,6 @@ def test_of_two_runs_at_once_one_alone_publishes_a_step(folder, monkeypatch):
         run(plan, folder)
     assert Ledger(folder / "s.ledger").list_charges("stream") == {0: 500_000_000}
     assert [file.name for file in (folder / "out").glob("*.parquet")] == ["0.parquet"]
-
-
-def test_a_stream_goes_on_with_the_users_that_it_began_with(folder):
-    """Else a person whose rows are of two users, one of each column, would be paid for as two."""
-    counting = Preprocessing(3, user=True)
-    assert run(stream(folder, counting, user="u"), folder, max_per_user=3)["published"] == 3
-    with pytest.raises(dh.InputError, match='user was "u", is "x"'):
-        run(stream(folder, counting, user="x"), folder, max_per_user=3)
 
 
 def test_a_second_run_publishes_what_is_new_alone(folder):
@@ -143,17 +128,6 @@ def test_a_later_run_counts_the_steps_that_are_due_and_tells_of_late_rows(tmp_pa
         "9 rows read, 4 points kept",
         *["4 rows left out", "1 rows left out"],
     ]
-
-
-def test_rows_that_come_to_the_map_in_another_way_are_refused(folder):
-    run(stream(folder), folder)
-    ledger = Ledger(folder / "s.ledger")
-    with ledger.transaction() as connection:
-        set_note(connection, "stream", "counting", get_note(connection, "stream", "counting") | {"projection": "other"})
-    (folder / "in" / "3.csv").write_text("x\n1\n")
-    with pytest.raises(dh.InputError):
-        stream(folder).publish(folder / "in", folder / "out", 4, x="x")
-    assert list(ledger.list_charges("stream")) == [0, 1, 2]
 
 
 @pytest.mark.parametrize(

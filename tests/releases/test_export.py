@@ -15,7 +15,7 @@ import shapely
 
 import deltahist as dh
 from deltahist.errors import InputError
-from deltahist.exports import KEY, check_form, encode_table, export, write_table
+from deltahist.exports import KEY, encode_table, export, write_table
 
 SHAPE = (6, 4)
 CITY = dh.Domain.from_cell((580_000, 4_495_000, 605_000, 4_525_000), "250m", "EPSG:32618")
@@ -41,9 +41,7 @@ def release():
     ("strategy", "parameters"),
     [
         (dh.strategies.Identity, {}),
-        (dh.strategies.Wavelet, {}),
         (dh.strategies.Hierarchical, {"branching": 2}),
-        (dh.strategies.ShiftedGrids, {"width": 2, "shift": 1}),
     ],
 )
 @pytest.mark.parametrize("at_once", [1_000_000, 9])
@@ -70,14 +68,6 @@ def test_geoparquet_and_geopackage_are_in_the_domains_crs(release, tmp_path):
         assert frame["estimate"].tolist() == release.cells().ravel().tolist()
 
 
-def test_geojson_is_in_longitude_and_latitude(release, tmp_path):
-    export(release, tmp_path / "cells.geojson")
-    frame = gpd.read_file(tmp_path / "cells.geojson")
-    assert frame.crs == "EPSG:4326"
-    assert np.allclose(frame.to_crs("EPSG:32618").total_bounds, release.domain.bounds, atol=0.1)
-    assert np.abs(frame["std_error"] - release.estimates()[1].ravel()).max() <= 0.0005
-
-
 @pytest.mark.filterwarnings("ignore::PendingDeprecationWarning")  # of rasterio, when it reads
 def test_geotiff_has_north_up_two_named_bands_and_tags(release, tmp_path):
     export(release, tmp_path / "cells.tif")
@@ -90,11 +80,6 @@ def test_geotiff_has_north_up_two_named_bands_and_tags(release, tmp_path):
         sampled = np.array(list(file.sample(release.to_pandas()[["x", "y"]].to_numpy())))
     expected = release.estimates()
     assert sampled.T.tolist() == [cells.ravel().tolist() for cells in expected]
-
-
-def test_an_unknown_form_is_refused():
-    with pytest.raises(InputError, match=r"\.geojson"):
-        check_form("cells.shp")
 
 
 # --- descriptions
@@ -135,7 +120,7 @@ def test_rows_that_stand_out_are_marked(tmp_path):
     """Of 36 empty cells and their blocks none is marked, in 19 of 20 files; the cell of 500 points always is."""
     domain, counts = dh.Domain((0, 0, 6, 6), (6, 6)), np.zeros((6, 6), dtype=np.int64)
     counts[1, 4], false = 500, 0
-    for seed in range(40):
+    for seed in range(20):
         near = dh.Neighbourhood(domain, 1)
         release = dh.publish(counts, near, "identity", 0.5, rng=np.random.default_rng(seed))
         export(release, tmp_path / "a.csv", nonnegative=seed % 2 == 0, blocks=[3])
@@ -143,7 +128,7 @@ def test_rows_that_stand_out_are_marked(tmp_path):
         full = (frame["west"] <= 1) & (frame["east"] >= 2) & (frame["south"] <= 4) & (frame["north"] >= 5)
         assert frame["stands_out"][full].all()
         false += frame["stands_out"][~full].any()
-    assert false <= 5
+    assert false <= 3
 
 
 # --- blocks
@@ -238,12 +223,6 @@ def test_rows_shapes_and_columns_come_back(form, crs, tmp_path):
     assert found["code"].isna().tolist() == [False, True]
     assert found["note"].isna().tolist() == [True, False]
     assert found["when"][0] == pd.Timestamp("2020-01-02")
-
-
-def test_a_shape_without_a_place_on_the_map_is_left_out():
-    shapes = [shapely.box(-74, 40, -73, 41), shapely.box(14, -91, 16, 95)]
-    frame = gpd.GeoDataFrame({"name": ["here", "nowhere"]}, geometry=shapes, crs=4326)
-    assert read(encode_table(frame, "parquet", CITY), "parquet").geometry.isna().tolist() == [False, True]
 
 
 def test_numbers_in_csv_are_exact():

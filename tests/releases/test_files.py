@@ -104,69 +104,20 @@ def test_every_kind_comes_back(kind, near, tmp_path):
         assert again.mechanism.promise.endswith("at most 1.5 ε up to 3 units, at most 3 ε however far")
 
 
-@pytest.mark.parametrize("kind", ["map", "sorted"])
-def test_a_file_explains_itself_to_other_programs(kind, tmp_path):
-    import duckdb
-
-    release, path = KINDS[kind](LINE), tmp_path / "r.parquet"
-    release.save(path)
-    found = duckdb.sql(f"SELECT decode(value) FROM parquet_kv_metadata('{path}') WHERE key = 'deltahist:readme'")
-    ((readme,),) = found.fetchall()
-    for words in (release.mechanism.promise, "not cells", "deltahist export FILE"):
-        assert words in readme
-    # Nothing reads it: whoever alters it alters no release, and other versions may say it in other words.
-    table = pq.read_table(path)
-    pq.write_table(table.replace_schema_metadata(table.schema.metadata | {"deltahist:readme": "all free"}), path)
-    assert dh.load(path).digest == release.digest
-
-
-def test_the_shape_of_a_file_does_not_depend_on_the_data(tmp_path):
-    near = dh.Neighbourhood(SQUARE, 1.0, "boundary")
-    seen = set()
-    for counts in (np.zeros((4, 4), dtype=int), np.full((4, 4), 10**6)):
-        dh.publish(counts, near, epsilon=1.0).save(tmp_path / "r.parquet")
-        schema = pq.read_schema(tmp_path / "r.parquet")
-        meta = schema.metadata
-        rows = pq.read_metadata(tmp_path / "r.parquet").num_rows
-        said = meta[b"deltahist"], meta[b"deltahist:readme"]
-        seen.add((str(schema.remove_metadata()), said, len(meta[b"sha256"]), rows))
-    assert len(seen) == 1
-
-
 # Damage
 
 
-def flipped(whole, bits):
-    """Yield the bytes of a file, each time with one bit flipped."""
-    for bit in bits:
-        damaged = bytearray(whole)
-        damaged[bit // 8] ^= 1 << bit % 8
-        yield damaged
-
-
-@pytest.mark.parametrize("bits", [250, pytest.param(None, marks=pytest.mark.slow)])
-def test_a_flipped_bit_is_refused_or_changes_nothing(saved, bits):
+def test_a_flipped_bit_is_refused_or_changes_nothing(saved):
     """The metadata have no check of their own in Parquet: without a digest some of 1,600 made another release."""
     release, whole = dh.load(saved), saved.read_bytes()
-    every = np.arange(8 * len(whole))
-    chosen = every if bits is None else np.random.default_rng(4).choice(every, bits, replace=False)
-    for damaged in flipped(whole, chosen):
+    for bit in np.random.default_rng(4).choice(8 * len(whole), 250, replace=False):
+        damaged = bytearray(whole)
+        damaged[bit // 8] ^= 1 << bit % 8
         saved.write_bytes(damaged)
         with contextlib.suppress(dh.InputError):
             found = dh.load(saved)
             assert found.describe() == release.describe()
             assert np.array_equal(found.values, release.values)
-
-
-def test_a_flipped_bit_in_the_values_is_noticed(tmp_path):
-    near = dh.Neighbourhood(dh.Domain((0, 1), (2000,)), 0.0005)
-    path = tmp_path / "r.parquet"
-    release = dh.publish(np.ones(2000, dtype=int), near, "identity", 0.001)
-    release.save(path)
-    for damaged in flipped(path.read_bytes(), range(8 * 200, 8 * 3000, 8 * 14)):  # the pages of the values
-        path.write_bytes(damaged)
-        with contextlib.suppress(dh.InputError):
-            assert np.array_equal(dh.Release.load(path).values, release.values)
 
 
 @pytest.mark.parametrize(
@@ -224,54 +175,6 @@ def test_the_digest_is_of_the_description_and_the_values(saved, tmp_path):
 
 def grids_of(width):
     return {"strategy": "ShiftedGrids", "widths": [width] * 21, "offsets": [1] * 21, "shares": None}
-
-
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({"version": 4}, "version 4"),
-        ({"version": "one"}, "version"),
-        ({"format": "other"}, "other"),
-        ({"domain.shape": [10**9, 10**9]}, "GiB"),
-        ({"domain.shape": [5, 5]}, "altered"),
-        ({"domain.shape": [0, 5]}, "at least 1"),
-        ({"domain.shape": "many"}, "damaged"),
-        ({"domain.bounds": [0, 0, math.nan, 1]}, "nan"),
-        ({"domain.bounds": None}, "bounds"),
-        ({"domain.crs": "EPSG:4326"}, "degrees"),
-        ({"neighbourhood.delta": -1}, "delta"),
-        ({"neighbourhood.sources": {"wkt": "POINT"}}, "damaged geometry"),
-        ({"neighbourhood.sources": "moon"}, "moon"),
-        ({"strategy.strategy": "Magic"}, "Magic"),
-        ({"strategy.branching": 1}, "branching"),
-        ({"strategy.shares": ["1/0", "1", "1"]}, "damaged"),
-        *(({"strategy": grids_of(width)}, "line may be used twice") for width in (10**18, 10**19, 10**30)),
-        ({"epsilon": "2"}, "altered"),
-        ({"epsilon": "0"}, "epsilon"),
-        ({"epsilon": None}, "epsilon"),
-        ({"rho": "1"}, "one of them"),
-        ({"contributions": 2}, "unit is"),
-        ({"publishable": "yes"}, "publishable"),
-        ({"laws": []}, "altered"),
-        ({"groups": ["cells"]}, "altered"),
-        ({"total": -1}, "total"),
-        ({"total": 1e300}, "total"),
-        ({"dropped": ["bad rows"]}, "altered"),  # the total stays, although rows were dropped
-        ({"dropped": ["points outside"], "total": None}, "altered"),  # without the boundary as a source
-        ({"dropped": "bad rows", "total": None}, "dropped"),
-        ({"dropped": ["<b>nothing</b>"], "total": None}, "dropped"),
-        ({"neighbourhood.sources": "boundary"}, "contradicts its membership"),
-        *(
-            ({key: MISSING}, "damaged")
-            for key in ("format", "version", "domain", "strategy", "epsilon", "laws", "publishable")
-        ),
-    ],
-    ids=lambda case: str(case)[:60],
-)
-def test_altered_descriptions_are_refused(saved, changes, words):
-    with pytest.raises(dh.InputError, match=words) as caught:
-        dh.load(rewrite(saved, changes))
-    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -365,11 +268,35 @@ def test_a_device_is_refused_unread(device):
     assert not isinstance(caught.value, dh.DamagedFile)
 
 
-def test_a_release_made_by_hand_is_not_for_publication(saved):
-    """Who draws noise of their own gets no statement that says otherwise."""
-    release = dh.Release.load(saved)
-    assert release.publishable
-    by_hand = dh.Release(release.mechanism, release.values, release.total)
-    assert not by_hand.publishable
-    assert "May be published    no: " in dh.write_statement(by_hand)
-    assert "no publisher of this toolkit drew" in dh.write_statement(by_hand)
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"version": 4},
+        {"format": "other"},
+        {"domain.shape": [10**9, 10**9]},
+        {"domain.shape": [5, 5]},
+        {"domain.bounds": [0, 0, math.nan, 1]},
+        {"neighbourhood.delta": -1},
+        {"neighbourhood.sources": {"wkt": "POINT"}},
+        {"neighbourhood.sources": "boundary"},  # then the total would not be public
+        {"strategy.strategy": "Magic"},
+        {"strategy.shares": ["1/0", "1", "1"]},
+        {"strategy": grids_of(10**30)},
+        {"epsilon": "2"},
+        {"rho": "1"},
+        {"contributions": 2},
+        {"publishable": "yes"},
+        {"laws": []},
+        {"total": 1e300},
+        {"dropped": ["bad rows"]},  # the total stays, although rows were dropped
+        {"dropped": ["points outside"], "total": None},  # without the boundary as a source
+        {"dropped": ["<b>nothing</b>"], "total": None},
+        {"domain": MISSING},
+        {"publishable": MISSING},
+    ],
+    ids=lambda case: str(case)[:60],
+)
+def test_altered_descriptions_are_refused(saved, changes):
+    with pytest.raises(dh.InputError) as caught:
+        dh.load(rewrite(saved, changes))
+    assert "\n" not in str(caught.value)

@@ -15,21 +15,6 @@ SORTED = dh.publish_sorted(np.arange(100), LINE, 1.0)
 MEDIAN = dh.publish_quantile(np.arange(99), 0.5, LINE, 1.0)
 
 
-@pytest.mark.parametrize(
-    ("release", "words"),
-    [
-        (RELEASE, ("Release: Identity with laplace noise", "up to 1000 m (NOT for", "m, 583000")),
-        (SORTED, ("SortedRelease: sums of", "ε = 1 for each point moving up to 5 units", "20 cells of 5 units")),
-        (MEDIAN, ("Quantile: the 0.5-quantile of 99 points", "moving up to 5 units", "points: 99")),
-    ],
-)  # fmt: skip
-def test_a_release_says_what_it_is_in_four_lines(release, words):
-    said = repr(release)
-    assert len(said.splitlines()) == 4
-    for word in words:
-        assert word in said
-
-
 def test_notebooks_show_the_map_and_four_lines():
     shown = RELEASE._repr_html_()
     assert shown.startswith('<img alt="published map" src="data:image/png;base64,iVBOR')

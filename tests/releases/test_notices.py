@@ -38,35 +38,26 @@ def test_a_release_that_is_withdrawn_is_warned_of_and_works(city):
         assert release.digest == before.digest
 
 
-BAD = {
-    "no JSON": "{",
-    "no object": "[]",
-    "deep": "[" * 100_000,
-    "long": 1 << 16,
-    "of another format": {"format": "deltahist-release"},
-    "of another version": {"version": 9},
-    "without a digest": {"digest": None},
-    "of another release": {"digest": "0" * 64},
-    "without a reason": {"reason": " "},
-    "with a reason that steers a terminal": {"reason": "wrong\x1b[2J"},
-    "with a reason of two lines": {"reason": "wrong\ncolumn"},
-    "without a day": {"date": "yesterday"},
-    "with a moment": {"date": "20261125"},
-}
-
-
-@pytest.mark.parametrize("what", BAD)
-def test_a_notice_that_cannot_be_taken_is_an_error_that_says_so(city, what, capsys):
+@pytest.mark.parametrize(
+    "bad",
+    [
+        "{",
+        "[" * 100_000,
+        {"version": 9},
+        {"digest": "0" * 64},
+        {"reason": "wrong\x1b[2J"},  # steers a terminal
+        {"date": "yesterday"},
+    ],
+    ids=lambda bad: str(bad)[:30],
+)
+def test_a_damaged_notice_is_an_error(city, bad):
     dh.withdraw(city, "wrong column")
     place = city.with_name("city.withdrawn.json")
-    good, bad = json.loads(place.read_text(encoding="utf-8")), BAD[what]
-    text = json.dumps(good) + " " * bad if isinstance(bad, int) else bad
-    place.write_text(json.dumps(good | bad) if isinstance(bad, dict) else text, encoding="utf-8")
-    with pytest.raises(dh.DamagedFile, match="may be withdrawn"):
+    good = json.loads(place.read_text(encoding="utf-8"))
+    place.write_text(json.dumps(good | bad) if isinstance(bad, dict) else bad, encoding="utf-8")
+    with pytest.raises(dh.DamagedFile):
         dh.load(city)
-    for command, *rest in (["statement"], ["query", "--box", "0,4"], ["withdraw", "--reason", "wrong column"]):
-        assert main([command, str(city), *rest]) == 2
-        assert "may be withdrawn" in capsys.readouterr().err
+    assert main(["query", str(city), "--box", "0,4"]) == 2
 
 
 def test_the_ledger_that_paid_keeps_a_line(tmp_path):
@@ -134,12 +125,3 @@ def test_notices_in_object_storage_are_heeded(stored, capsys):
         dh.load(f"{stored}/other.parquet")
     assert main(["query", f"{stored}/city.parquet", "--box", "0,4"]) == 2
     assert "was withdrawn" in capsys.readouterr().err
-
-
-def test_a_link_to_a_release_is_withdrawn_with_it(city):
-    (city.parent / "shown").mkdir()
-    link = city.parent / "shown" / "latest.parquet"
-    link.symlink_to(city)
-    dh.withdraw(city, REASON)
-    with pytest.warns(dh.DeltaHistWarning, match="latest.parquet was withdrawn"):
-        dh.load(link)

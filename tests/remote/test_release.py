@@ -137,13 +137,6 @@ def test_a_release_that_is_replaced_meanwhile_is_noticed(published, service):
         file.unlink()
 
 
-@pytest.mark.parametrize("url", ["", "city.parquet", "ftp://127.0.0.1/releases/x", "http://", "http://[/releases/x",
-                                 "http://127.0.0.1:x/releases/x", "http://127.0.0.1/releases/x?crs=1"])  # fmt: skip
-def test_what_is_no_address(url):
-    with pytest.raises(dh.InputError, match="url is"):
-        dh.connect(url)
-
-
 # --- answers that are not to be trusted ---------------------------------------------------------------------
 
 GOOD = {"estimate": [1.0, np.nan], "std_error": [1.0, 2.0], "low": [0.0, 0.0], "high": [2.0, 3.0]}

@@ -88,8 +88,3 @@ def check_operation(operation, number):
 @pytest.mark.process
 def test_500_requests(app):
     check_requests(app, 500)
-
-
-@pytest.mark.slow
-def test_20_000_requests(app):
-    check_requests(app, 20_000)

@@ -1,7 +1,5 @@
 """server/releases.py: folders of steps, their periods and changes, and folders that are no series."""
 
-import shutil
-
 import numpy as np
 import pytest
 from fastapi.testclient import TestClient
@@ -97,16 +95,6 @@ def test_a_series_says_what_all_its_steps_cost_together(client):
 )
 def test_periods_that_cannot_be_are_refused(client, asked, status, said):
     check_problem(ask(client, **asked), status, said)
-
-
-def test_a_series_grows_with_its_folder(folder, tmp_path):
-    catalogue = Catalogue([shutil.copytree(folder, tmp_path / "city")])
-    with TestClient(create_app(catalogue)) as client:
-        before = client.get(CITY)
-        (tmp_path / "city" / "2010-05-06.parquet").unlink()
-        catalogue.refresh()
-        after = client.get(CITY)
-        assert (before.json()["last"], after.json()["last"]) == ("2010-05-06", "2010-05-05")
 
 
 def test_releases_of_a_chain_tell_of_each_other(tmp_path):

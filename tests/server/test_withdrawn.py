@@ -66,10 +66,6 @@ def test_everything_of_a_release_that_is_withdrawn_is_gone(client, path):
     assert answer.headers["cache-control"] == "no-cache"  # or a copy of it would be kept where a notice was a mistake
 
 
-def test_questions_in_bodies_are_gone_too(client):
-    check_problem(client.post("/releases/city/answers", json={"boxes": [[0, 0, 1, 1]]}), 410, REASON)
-
-
 def test_a_notice_that_comes_and_goes_is_taken_up(folder, caplog, monkeypatch):
     monkeypatch.setattr(logging.getLogger("deltahist.server"), "disabled", False)
     catalogue, notice = Catalogue([folder]), folder / "city.withdrawn.json"
@@ -83,13 +79,6 @@ def test_a_notice_that_comes_and_goes_is_taken_up(folder, caplog, monkeypatch):
             assert not catalogue.refresh()
         assert client.get(f"/releases/city/answer?bbox={BOX}").status_code == status
     assert sum("may be withdrawn" in each.getMessage() for each in caplog.records) == 1
-
-
-def test_a_release_with_a_damaged_notice_is_not_served(folder):
-    (folder / "city.withdrawn.json").write_text("{}")
-    catalogue = Catalogue([folder])
-    assert [each.name for each in catalogue] == ["city 2"]
-    assert "may be withdrawn" in catalogue.problems[0]
 
 
 def test_a_withdrawn_step_of_a_series_is_missing(tmp_path):
