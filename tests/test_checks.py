@@ -2,6 +2,7 @@
 
 import dataclasses
 import sys
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from examples import EVERY_STRATEGY, random_domain, random_neighbourhood
 
 import deltahist as dh
 from deltahist.strategies import Group, base, parse_strategy
+from deltahist.strategies.base import read_shares, whole_shares
 from deltahist.strategies.grids import CellsDecoder
 
 LINE = dh.Domain((0, 8), (8,))
@@ -296,3 +298,34 @@ def test_an_installed_package_is_known_by_its_entry_point(tmp_path, monkeypatch)
     finally:
         base._load_entry_points.cache_clear()
         sys.modules.pop("elsewhere", None)
+
+
+def test_the_rank_of_a_strategy_that_does_not_state_it_is_computed():
+    class Few(Pairs):
+        determines_cells = None
+        texts = ()
+
+        @property
+        def shape(self):
+            return 7, 8
+
+        def _matmat(self, X):
+            return super()._matmat(X)[:7]
+
+        def _rmatmat(self, X):
+            return super()._rmatmat(np.concatenate([X, 0 * X[:1]]))
+
+    release = dh.publish(np.arange(8), NEAR, Few(LINE), 1.0)
+    assert dh.list_facts(release)["determines_cells"] is False
+    # Pairs of cells leave the alternating vector open, of which one cell holds an eighth.
+    found = dh.answer(release, dh.workloads.boxes([[0, 2], [3, 4]]))["unresolved"]
+    assert found.tolist() == pytest.approx([0, 1 / 8])
+
+
+def test_shares_are_exact():
+    assert read_shares(None, 2, "level") == (1, 1)
+    assert read_shares((0.1, Fraction(1, 3)), 2, "level")[1] == Fraction(1, 3)
+    assert whole_shares([Fraction(1, 6), Fraction(3, 4)]) == ([2, 9], 12)
+    for bad in ((0, 1), (1,), (1, -1), (1, float("nan")), (1, None)):
+        with pytest.raises(dh.InputError):
+            read_shares(bad, 2, "level")

@@ -1,12 +1,21 @@
-"""The stand-ins have the paper's sizes, lie in the unit square, repeat exactly, and clump like real data."""
+"""Made-up data sets have the sizes that they state, repeat exactly, and clump like real data."""
 
+import doctest
 import hashlib
 
 import numpy as np
+import pandas as pd
+import pyarrow.parquet as pq
 import pytest
 
 import datasets
+import datasets.indoor
+import datasets.twitter
+import deltahist.sample
 from datasets import indoor, twitter
+from datasets.__main__ import main
+from deltahist import sample
+from deltahist.sample import sample_points
 
 SETS = {
     "world": (datasets.twitter_like_world, 193_841),
@@ -46,14 +55,6 @@ def test_same_seed_same_points_even_when_nothing_is_remembered(make, size):
     assert fingerprint(other) != first
 
 
-def test_north_america_is_the_crop_of_the_world():
-    lon, lat = datasets.twitter_like_world(3, normalised=False).T
-    inside = (lon >= -126) & (lon < -66) & (lat >= 24) & (lat < 52)
-    crop = datasets.twitter_like_north_america(3, normalised=False)
-    np.testing.assert_array_equal(crop, np.column_stack([lon, lat])[inside])
-    np.testing.assert_allclose(datasets.twitter_like_north_america(3), (crop - [-126, 24]) / [60, 28])
-
-
 def test_clumpiness():
     assert busiest_hundredth(datasets.twitter_like_world()) > 0.85
     # the real hashtags of the registry: 0.62 in the same box; the real tags indoors: 0.26 for a tenth of them
@@ -72,10 +73,59 @@ def test_indoor_labels():
     np.testing.assert_allclose(table[["x", "y"]].to_numpy() / indoor.ROOM, datasets.indoor_like())
 
 
-def test_indoor_tags_move_continuously():
-    table = datasets.indoor_like(with_labels=True)
-    chest = table[table.tag == "chest"]
-    step = chest.groupby("sequence")[["x", "y", "t"]].diff().dropna()
-    length = np.hypot(step.x, step.y)
-    assert length.median() < 0.12  # metres, the sensor's error included
-    assert step.t.median() == pytest.approx(0.108)  # as in the real data
+def test_shape_and_bounds():
+    city = sample_points()
+    assert list(city.columns) == ["user", "lon", "lat"]
+    assert len(city) == 20_000
+    assert sorted(city.user.unique()) == list(range(2_000))
+    west, south, east, north = sample.BOUNDS
+    assert city.lon.between(west, east).all()
+    assert city.lat.between(south, north).all()
+    assert -78 < west < east < -72  # UTM zone 18
+
+
+@pytest.mark.parametrize("seed", [7, 8])
+def test_a_seed_repeats_exactly(seed):
+    pd.testing.assert_frame_equal(sample_points(seed), sample_points(seed))
+    assert not sample_points(seed).equals(sample_points(seed + 1))
+
+
+def test_the_river_is_empty():
+    city = sample_points()
+    x, y = ((city[["lon", "lat"]].to_numpy() - sample.CENTRE) * sample._METRES).T
+    offset = x - (-1_600 + 0.12 * y + 600 * np.sin(y / 2_300))
+    assert np.abs(offset).min() > sample._HALF_WIDTH - 1  # metres
+    assert (offset < 0).sum() > 2_000  # both banks are inhabited
+    assert (offset > 0).sum() > 2_000
+
+
+def columns(file):
+    table = pq.read_table(file)
+    assert table.column_names == ["x", "y"]
+    return np.column_stack([table["x"], table["y"]])
+
+
+def test_out(tmp_path, capsys):
+    assert main(["--out", str(tmp_path / "sets")]) == 0
+    np.testing.assert_array_equal(columns(tmp_path / "sets/indoor_like.parquet"), datasets.indoor_like())
+    world = columns(tmp_path / "sets/twitter_like_world.parquet")
+    np.testing.assert_array_equal(world, datasets.twitter_like_world())
+    printed = capsys.readouterr().out
+    for size in ("193,841", "183,072", "164,860"):
+        assert f"stand-in, {size} points" in printed
+
+
+def test_picture(tmp_path):
+    file = tmp_path / "figure3.png"
+    assert main(["--picture", str(file)]) == 0
+    assert file.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
+    assert file.stat().st_size > 20_000
+
+
+@pytest.mark.parametrize(
+    "module", [datasets.twitter, datasets.indoor, deltahist.sample], ids=lambda module: module.__name__
+)
+def test_examples(module):
+    result = doctest.testmod(module)
+    assert result.attempted > 0
+    assert result.failed == 0

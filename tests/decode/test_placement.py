@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import deltahist as dh
-from deltahist.decode.placement import _find_slopes, learn_clumping
+from deltahist.decode.placement import learn_clumping
 
 DOMAIN = dh.Domain((0, 0, 1, 1), (40, 40))
 NEAR = dh.Neighbourhood(DOMAIN, 1 / 40)
@@ -48,16 +48,6 @@ def test_blocks_that_are_one_place_are_recovered():
     i, j = np.indices(blocks.shape)
     cells[2 * i + rng.integers(0, 2, blocks.shape), 2 * j + rng.integers(0, 2, blocks.shape)] = blocks
     assert learn_clumping(cells, no_noise).shared > 0.95
-
-
-def test_a_plane_has_its_slope():
-    i, _ = np.indices((50, 50))
-    cells = 1000.0 + 10 * i
-    along_x, along_y = _find_slopes(cells, 0.0, (slice(None),) * 2)
-    # A plane would be (h_E − h_W) / 8 h: half of what density grows by from centre to edge. Neighbours weigh more.
-    assert np.allclose(along_x[1:-1], (0.75 * 20 / (4 * cells))[1:-1])
-    assert not along_y.any()
-    assert learn_clumping(cells, no_noise).trust == pytest.approx(2 / 3, abs=0.03)
 
 
 @pytest.mark.parametrize("kind", ["clumped", "one place"])

@@ -136,20 +136,3 @@ def test_p_identity_columns_have_norm_one_and_figures_are_the_known_ones(n, know
     assert np.allclose(np.abs(rows).sum(axis=0), 1)
     assert rows.min() >= 0
     assert math.sqrt(8) * mean_error(n) == pytest.approx(known, rel=0.01)
-
-
-def test_privelet_is_the_wavelet_strategy():
-    """Coefficients of Xiao, Wang, Gehrke times their weights are the strategy's rows, with column norm 1 + log₂ n."""
-    n = 8
-    rows = [np.full(n, 1 / n) * n]  # the base coefficient, the mean, has weight n
-    size = n
-    while size > 1:
-        for low in range(0, n, size):
-            coefficient = np.zeros(n)
-            coefficient[low : low + size // 2] = 1 / size  # (mean of the left half − mean of the right half) / 2
-            coefficient[low + size // 2 : low + size] = -1 / size
-            rows.append(coefficient * size)
-        size //= 2
-    axis = np.array(rows)
-    assert np.all(np.abs(axis).sum(axis=0) == 1 + math.log2(n))
-    assert np.array_equal(STRATEGIES["Privelet"](SMALL).matrix().toarray(), np.kron(axis, axis))

@@ -1,15 +1,18 @@
 """Every script runs small, finds its main figures, and writes CSV and PNG files."""
 
+from __future__ import annotations
+
 import contextlib
 import csv
 import importlib
 import io
 import math
 import time
+from pathlib import Path
 
 import pytest
 
-from experiments import SCRIPTS
+from experiments import SCRIPTS, districts, ego_network, proximity_network, series_places
 
 
 @pytest.fixture(scope="module")
@@ -216,3 +219,49 @@ def test_personal_budgets_last_longer_than_one_for_all(results):
     assert spent == sorted(spent)
     assert 0 < spent[-1] < 0.5
     assert float(rows[-1]["global budget left"]) == 0
+
+
+def rows(path):
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.mark.slow
+def test_places_over_a_network(tmp_path):
+    found = proximity_network.run(tmp_path, small=True)
+    assert found["ε of all others together"] == pytest.approx(15)
+    for row in rows(tmp_path / "proximity_network.csv"):
+        assert float(row["rmse"]) == pytest.approx(float(row["stated"]), rel=0.4)
+    last = rows(tmp_path / "proximity_coalitions.csv")[-1]
+    # Independent noise gives the place away, ours does not; averaging over it only adds noise.
+    assert float(last["independent"]) < 0.5 * float(last["nearest"])
+    assert float(last["averaged"]) > float(last["nearest"])
+    assert (tmp_path / "proximity_network.png").stat().st_size > 50_000
+
+
+def test_a_bit_in_an_ego_network(tmp_path, capsys):
+    ego_network.main(["--small", "--out", str(tmp_path)])
+    assert "friends: 60" in capsys.readouterr().out
+    for row in rows(tmp_path / "ego_network.csv"):
+        for name in ("chain", "projection"):
+            assert float(row[name]) == pytest.approx(float(row[f"{name}, law"]), abs=0.12)
+        assert float(row["chain, law"]) > float(row["projection, law"])
+    last = rows(tmp_path / "ego_coalitions.csv")[-1]
+    assert float(last["independent"]) >= float(last["nearest"])
+    assert (tmp_path / "ego_network.png").stat().st_size > 30_000
+
+
+def test_a_reduced_run_keeps_its_promises(tmp_path: Path) -> None:
+    found = districts.run(tmp_path, small=True)
+    assert found["least coverage"] >= 0.92
+    assert found["largest width over need"] <= 2.2
+    assert found["mean error over even"] < 1.0
+    assert found["least coverage of squares about points"] >= 0.92
+    assert (tmp_path / "districts.csv").read_text().count("\n") > 3
+
+
+def test_a_reduced_run_shows_that_places_come_back(tmp_path: Path) -> None:
+    found = series_places.run(tmp_path, small=True)
+    assert found["least coverage"] >= 0.95
+    assert found["least coverage by chance"] <= 0.91
+    assert (tmp_path / "series_places.csv").read_text().count("\n") == 3

@@ -1,12 +1,18 @@
-"""Projections: scale factors over a domain, and the coordinate systems that are refused."""
+"""Projections: scale factors, maps chosen for bounds in degrees, one operation for a domain, refusals."""
 
 import math
+from types import SimpleNamespace
 
+import geopandas as gpd
 import numpy as np
+import pandas as pd
 import pyproj
 import pytest
+import shapely
+from hypothesis import given, settings, strategies as st
 
 import deltahist as dh
+from deltahist.space.crs import Operation, extent_of, extent_on, scales
 
 UTM, EUROPE, FEET, MERCATOR = "EPSG:32618", "EPSG:3035", "EPSG:2263", "EPSG:3857"
 PLACES = {
@@ -88,3 +94,145 @@ def test_bounds_in_another_order_are_refused_where_they_leave_the_area_of_use():
         dh.Domain((560_000, 610_000, 4_480_000, 4_530_000), (4, 4), UTM)
     for crs, bounds in ((UTM, (100_000, 4_480_000, 900_000, 4_530_000)), ("EPSG:3832", (1e6, 2e6, 3e6, 4e6))):
         assert dh.Domain(bounds, (4, 4), crs).crs == crs
+
+
+CITY, CONTINENT, ISLANDS = (-74.3, 40.45, -73.6, 40.95), (-11, 35, 32, 71), (170, -50, -170, -30)
+ACROSS, CAP = (174, -20, -178, -16), (-180, 60, 180, 90)
+LAEA = "+proj=laea +lat_0={} +lon_0={} +datum=WGS84 +units=m"
+GEOD = pyproj.Geod(ellps="WGS84")
+
+
+def onto(crs, lon, lat):
+    """Coordinates on a map, by pyproj alone."""
+    return np.array(pyproj.Transformer.from_crs("EPSG:4326", crs, always_xy=True).transform(lon, lat))
+
+
+@pytest.mark.parametrize(
+    ("bounds", "crs"),
+    [
+        (CITY, "EPSG:32618"),
+        (ACROSS, LAEA.format(-18, 178)),
+        ((-182, -19, -181, -16), "EPSG:32760"),  # longitudes count modulo 360
+        (CONTINENT, LAEA.format(51.1, 10.5)),
+        ((10, 80, 35, 85), LAEA.format(82.3, 22.5)),  # beyond the zones of UTM
+        (CAP, LAEA.format(90, 0)),
+    ],
+)
+def test_the_map_is_a_utm_zone_that_holds_the_bounds_or_an_equal_area_map(bounds, crs):
+    extent, found = extent_of(bounds)
+    assert found == crs
+    least, largest = scales(crs, extent)
+    assert largest / least <= (1.01 if crs.startswith("EPSG:32") else 5)
+
+
+@given(
+    st.floats(-180, 179.9),
+    st.floats(-89, 80),
+    st.floats(0.001, 120),
+    st.floats(0.001, 60),
+    st.integers(0, 1000),
+)
+@settings(max_examples=25)
+def test_the_box_covers_every_place_of_the_bounds(west, south, width, height, seed):
+    north, east = min(south + height, 89.5), (west + width + 180) % 360 - 180
+    middle, centre = (west + width / 2 + 180) % 360 - 180, (south + north) / 2
+    crs = LAEA.format(centre, middle)
+    rng = np.random.default_rng(seed)
+    along = rng.random((2, 2000))
+    along[:, :1600] = np.where(rng.random((2, 1600)) < 0.5, np.round(along[:, :1600]), along[:, :1600])
+    lon, lat = west + along[0] * ((east - west) % 360), south + along[1] * (north - south)
+    x, y = onto(crs, (lon + 180) % 360 - 180, lat)
+    low_x, low_y, high_x, high_y = extent_on((west, south, east, north), crs)
+    assert low_x <= x.min() <= x.max() <= high_x
+    assert low_y <= y.min() <= y.max() <= high_y
+    longer = max(high_x - low_x, high_y - low_y)
+    assert max(np.ptp(x), np.ptp(y)) >= 0.95 * longer  # and is no larger than it must be
+
+
+@pytest.mark.parametrize(
+    ("bounds", "cell", "deltas"),
+    [
+        (CITY, "500m", ["500m"]),
+        (CONTINENT, "10km", ["20km"]),
+        (ISLANDS, "20km", ["40km", "400km"]),
+        (CAP, "50km", ["100km"]),
+    ],
+)
+def test_moves_of_delta_on_the_ground_join_neighbours_everywhere(bounds, cell, deltas):
+    domain = dh.Domain.from_degrees(bounds, cell)
+    rng = np.random.default_rng(1)
+    share = rng.random((4_000, 2))
+    share = np.where(rng.random(share.shape) < 0.4, np.round(share), share)  # on the rim and in the corners too
+    start = np.array(domain.low) + share * np.subtract(domain.high, domain.low)
+    lon, lat = pyproj.Transformer.from_crs(domain.crs, "EPSG:4326", always_xy=True).transform(*start.T)
+    for delta in deltas:
+        near = dh.Neighbourhood(domain, delta)
+        length = np.full(len(lon), near.delta_ground * (1 - 1e-6))
+        end = onto(domain.crs, *GEOD.fwd(lon, lat, rng.uniform(0, 360, len(lon)), length)[:2]).T
+        inside = ((end >= domain.low) & (end <= domain.high)).all(axis=1)
+        moved = np.abs(domain.locate(start[inside]) - domain.locate(end[inside]))
+        assert inside.sum() > 1_000
+        assert (moved[:, 0] < len(near.reach)).all()
+        assert (moved[:, 1] <= near.reach[moved[:, 0]]).all()
+
+
+#: ED50 to ETRS89 near the end of one operation's area at 10.38° E, where another one lies 120 m away.
+ED50, GERMANY = "EPSG:4230", "EPSG:25832"
+BOUNDS = (580_000, 5_300_000, 620_000, 5_360_000)
+#: A hand's breadth apart.
+PAIR = np.array([[10.379999, 48.3], [10.380001, 48.3]])
+
+
+def germany(cell="60m"):
+    return dh.Domain.from_cell(BOUNDS, cell, GERMANY)
+
+
+def as_file(kind, path):
+    frame = pd.DataFrame(PAIR, columns=["lon", "lat"])
+    if kind == "csv":
+        frame.to_csv(path / "p.csv", index=False)
+        return dh.count_file(path / "p.csv", germany(), x="lon", y="lat", crs=ED50).counts
+    points = gpd.GeoDataFrame(geometry=shapely.points(PAIR), crs=ED50)
+    if kind == "frame":
+        return dh.count(points, germany())
+    points.to_file(path / "p.gpkg")
+    return dh.count_file(path / "p.gpkg", germany()).counts
+
+
+@pytest.mark.parametrize("kind", ["csv", "gpkg", "frame"])
+def test_near_points_are_counted_in_near_cells_whatever_the_datum(kind, tmp_path):
+    """One operation for all, where a library that chooses for each point tears them apart."""
+    x, y = pyproj.Transformer.from_crs(ED50, GERMANY, always_xy=True).transform(*PAIR.T)
+    assert np.hypot(np.diff(x), np.diff(y)) > 100
+    counts = as_file(kind, tmp_path)
+    assert (np.ptp(np.argwhere(np.asarray(counts)), axis=0) <= 1).all()
+    assert "ED50 to ETRS89" in counts.preprocessing.projection
+
+
+@pytest.mark.parametrize(
+    ("crs", "bounds", "source"),
+    [
+        ("EPSG:32618", (560_000, 4_480_000, 610_000, 4_530_000), "EPSG:4267"),
+        (GERMANY, BOUNDS, ED50),
+        ("EPSG:3035", (2.5e6, 1.4e6, 6.5e6, 5.4e6), "EPSG:4326"),
+        ("EPSG:2263", (900_000, 120_000, 1_070_000, 280_000), "EPSG:4326"),
+    ],
+)
+def test_operations_do_not_tear(crs, bounds, source):
+    """Steps of a ten-thousandth of the map along both directions are about as long everywhere."""
+    domain = dh.Domain.from_cell(bounds, 0.01 * (bounds[2] - bounds[0]), crs)
+    operation = Operation.onto(domain, source)
+    for lattice in (np.meshgrid(np.linspace(0, 1, 10_001), [0.1, 0.5, 0.9], indexing="ij"),):
+        x, y = (lo + share * (hi - lo) for lo, hi, share in zip(domain.low, domain.high, lattice, strict=True))
+        lon, lat = operation.back(x, y)
+        steps = np.hypot(*(np.diff(np.asarray(v), axis=0) for v in operation(lon, lat)))
+        assert steps.max() < 1.01 * steps.min()
+    assert Operation.onto(domain, crs) is None
+
+
+def test_a_grid_of_corrections_is_refused(monkeypatch):
+    """Coordinates jump at its edges."""
+    found = SimpleNamespace(definition="proj=pipeline step proj=hgridshift grids=t.gsb", description="with a grid")
+    monkeypatch.setattr("pyproj.transformer.TransformerGroup", lambda *_, **__: SimpleNamespace(transformers=[found]))
+    with pytest.raises(dh.InputError, match="grid"):
+        Operation.between(pyproj.CRS(ED50), pyproj.CRS(GERMANY), None)

@@ -1,4 +1,4 @@
-"""Flows: R(η + U_e) = R(η) + A E_e exactly, costs equal to those of U, and exact totals."""
+"""Flows: R(η + U_e) = R(η) + A E_e exactly, costs, exact totals, tuning, and variances by the definition."""
 
 import math
 from dataclasses import replace
@@ -6,18 +6,17 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from examples import served_flows
+from examples import random_domain, random_neighbourhood, served_flows
 
 import deltahist as dh
+from deltahist.decode import box_sums
+from deltahist.decode.forms import mean_over_boxes
 from deltahist.mechanisms.histogram import explicit_edge_cost
-from deltahist.strategies import Flow
+from deltahist.strategies import Flow, Spectral
 from deltahist.strategies.flow import PathCosts
-from deltahist.strategies.flow.noise import (
-    HUB_STRIPS,
-    HUB_SUMS,
-    HUBS,
-    Hubs,
-)
+from deltahist.strategies.flow.decoder import HubVariance
+from deltahist.strategies.flow.noise import HUB_STRIPS, HUB_SUMS, HUBS, Hubs
+from deltahist.strategies.flow.tuning import MeanHubError, choose_boxes, get_variance
 
 SQUARE = dh.Domain((0, 0, 8, 8), (8, 8))
 
@@ -187,3 +186,195 @@ def test_draws_of_each_group_enter_as_all_draws_do():
 def test_bad_parameters_are_refused(arguments):
     with pytest.raises(dh.InputError, match=next(iter(arguments))):
         Flow(SQUARE, **arguments)
+
+
+ANY = math.inf
+
+
+def rmse(flow, near, **budget):
+    return dh.Mechanism(near, flow, dh.Budget(**budget or {"epsilon": 1})).rmse(dh.workloads.all_ranges(near.domain))
+
+
+@pytest.mark.parametrize(
+    ("n", "limit", "most"),
+    [
+        (64, None, 19.5),
+        (256, None, 28.7),
+        (64, 4, 21.3),
+        (256, 4, 36.6),
+        (128, 8, 24.0),
+        (64, 1, 41.0),
+    ],
+)
+def test_tuning_reaches_the_targets_for_all_ranges(n, limit, most):
+    """Expected RMSE at ε = 1, δ = one cell, diagonal moves included."""
+    near = square(n, limits=() if limit is None else [(ANY, limit)])
+    flow = Flow.tuned(near)
+    assert dh.sensitivity(flow, near.with_limits(())) <= Fraction(101, 100)
+    assert rmse(flow, near) <= most
+
+
+def test_tuning_is_for_the_workload_and_the_noise():
+    near = square(64)
+    small, large = (dh.workloads.random_squares(side, 300, near.domain) for side in (2, 50))
+    flows = [Flow.tuned(near, small), Flow.tuned(near, large), Flow(near.domain)]
+    for work, best in zip((small, large), flows, strict=False):
+        errors = [dh.expected_error(flow, near, work).mean() for flow in (best, *flows)]
+        assert errors[0] <= 1.02 * min(errors)
+    assert flows[0].widths == ()
+    gaussian = Flow.tuned(near, large, norm=2)
+    errors = [dh.expected_error(f, near, large, rho=0.5).mean() for f in (gaussian, flows[1])]
+    assert errors[0] <= errors[1]
+
+
+@pytest.mark.parametrize(("n", "spacing", "total_known"), [(64, 3, False), (64, 1, True), (700, 5, True)])
+def test_the_error_that_tuning_expects_of_hubs_is_what_they_add(n, spacing, total_known):
+    """Boxes stand for all ranges in tuning, and a part of them where there are many sums."""
+    flow = Flow(dh.Domain((0, 0, n, n), (n, n)), 1, ())
+    mean = MeanHubError(flow, choose_boxes(None, flow.domain, 500), 1, total_known)
+    found = [mean.without_sums(spacing), *mean.with_sums(spacing)]
+    assert len(found) > 3
+    for choice in found:
+        own, *sums = (get_variance(share, 1) for share in choice.shares)
+        hubs = Hubs.on_grid(flow.blocks, spacing, choice.widths, len(sums) > 1)
+        hubs = replace(hubs, ratios=tuple(noise / own for noise in sums))
+        added = HubVariance(hubs, [None, None], own, sums)
+        exact = mean_over_boxes([added.make_variance_term(total_known)], (n, n))
+        assert choice.error == pytest.approx(exact, rel=0.25), (choice, exact)
+
+
+@pytest.mark.parametrize(
+    ("delta", "sources", "norm", "limits"),
+    [
+        (1, None, 1, [(ANY, 1)]),
+        (3, None, 2, [(ANY, 4)]),
+        (1, "boundary", 2, [(8, 2), (ANY, 6)]),
+        (3, "boundary", 1, [(12, 5), (ANY, 40)]),
+        (1, None, 1, [(8, 2), (ANY, 6)]),
+    ],
+)
+def test_limits_are_kept(delta, sources, norm, limits):
+    """A tuned flow need not scale its noise: what each relation costs is its factor, but for rounding."""
+    near = square(30, delta, limits, sources)
+    flow, plain = Flow.tuned(near, norm=norm), Flow.tuned(near.with_limits(()), norm=norm)
+    budget = {"epsilon": 1} if norm == 1 else {"rho": 1}
+    mechanism = dh.Mechanism(near, flow, dh.Budget(**budget))
+    for factor, relation in near.relations:
+        assert mechanism.cost_under(relation) <= factor**norm
+    assert mechanism.sensitivity < dh.sensitivity(plain, near, norm=norm) or flow.hubs is None
+    assert rmse(flow, near, **budget) <= 1.01 * rmse(plain, near, **budget)
+
+
+@pytest.mark.parametrize("shape", [(500,), (30, 3), (3, 30)])
+def test_limits_on_lines_and_narrow_maps_are_kept(shape):
+    near = dh.Neighbourhood(dh.Domain((0,) * len(shape) + shape, shape), 1, limits=[(ANY, 4)])
+    flow = Flow.tuned(near)
+    assert flow.hubs is not None
+    assert dh.sensitivity(flow, near) <= 1
+
+
+def cases(number, seed):
+    flows = served_flows(2 * number, seed, (14, 7), arrivals=lambda near: not near.fixed_membership)
+    for i, (rng, near, flow) in enumerate(flows):
+        budget = {"epsilon": 0.7} if i % 2 else {"rho": 0.1}
+        found = dh.Mechanism(near, flow, dh.Budget(**budget)).decoder
+        if found.laws[0].parameter:
+            yield rng, near, flow, found
+
+
+def random_boxes(rng, domain, number=25):
+    low = rng.random((number, domain.ndim)) * 0.9
+    high = low + (1 - low) * (0.01 + 0.98 * rng.random(low.shape))
+    return dh.workloads.boxes(np.hstack([low, high]) * np.tile(domain.high, 2))
+
+
+def noise_of_cells(found):
+    """How the draws enter the estimate of each cell (N, draws): those of a sum of cells are sums of these."""
+    return np.array([found.strategy.gather(found.answer_coefficients(cell)) for cell in np.eye(found.domain.size)])
+
+
+def test_variances_equal_the_definition():
+    exact = 0
+    for rng, near, flow, found in cases(15, 1):
+        ranges, noise = dh.workloads.all_ranges(near.domain), noise_of_cells(found)
+        for work in (ranges, random_boxes(rng, near.domain)):
+            expected = (work.matrix(near.domain) @ noise) ** 2 @ found.draw_variance
+            variance = found.moments(work).variance
+            for asked in (work, work.matrix(near.domain)):  # without kurtosis
+                assert (found.answer_variance(asked) == found.moments(asked).variance).all()
+            if flow.arrivals is None or (flow.blocks_are_cells and work is ranges):
+                assert np.allclose(variance, expected, rtol=1e-6, atol=1e-7), (flow, near)
+                exact += 1
+            else:
+                assert (variance >= expected * (1 - 1e-6) - 1e-7).all()
+        mean = found.moments(ranges).variance.mean()
+        assert found.mean_variance(ranges) == pytest.approx(mean, rel=1e-6, abs=1e-8)
+    assert exact > 9
+
+
+def test_estimates_are_unbiased_and_the_adjoint_is_one():
+    for rng, near, flow, found in cases(25, 2):
+        counts = rng.integers(0, 50, near.domain.shape)
+        total = int(counts.sum()) if found.total_known else None
+        assert np.allclose(found.estimate_cells(flow.measure(counts), total), counts)
+        y, q = rng.normal(size=flow.shape[0]), rng.normal(size=near.domain.size)
+        assert q @ found.solve(y) == pytest.approx(found.solve_adjoint(q) @ y, abs=1e-8)
+
+
+@pytest.mark.parametrize(
+    ("n", "block", "more"),
+    [
+        (12, 2, {}),
+        (14, 1, {"hubs": 3, "hub_widths": (2,), "centred": True, "hub_strips": True}),
+    ],
+)
+def test_stated_errors_are_those_of_releases(n, block, more):
+    """400 releases: a variance estimate has a relative deviation of 7%; five of them are allowed."""
+    near = square(n, block)
+    domain, flow = near.domain, Flow(near.domain, block, **{"widths": (3,)} | more)
+    found = dh.Mechanism(near, flow, dh.Budget(epsilon=1)).decoder
+    assert (found.has_closed_form, found.note) == (True, "exact")
+    work = dh.workloads.all_ranges(domain).sample(40, seed=5)
+    counts = np.random.default_rng(1).integers(0, 9, domain.shape)
+    truth = box_sums(counts.astype(float), work.spans(domain))
+    errors = []
+    for seed in range(400):
+        release = dh.publish(counts, near, flow, 1.0, rng=np.random.default_rng(seed))
+        assert release.cells().sum() == pytest.approx(counts.sum())
+        errors.append(box_sums(release.cells(), work.spans(domain)) - truth)
+    expected = dh.expected_error(flow, near, work, 1.0)
+    some = expected > 1e-6
+    ratio = np.var(errors, axis=0)[some] / expected[some]
+    assert 0.65 < ratio.min() < ratio.max() < 1.35
+    assert ratio.mean() == pytest.approx(1, abs=0.05)
+
+
+@pytest.mark.parametrize(("width", "strips"), [((), False), ((2,), True)])
+def test_hubs_alone_move_onto_a_public_total(width, strips):
+    near = square(9)
+    flow = Flow(near.domain, 1, (3,), None, None, 3, width, hub_strips=strips)
+    found = dh.Mechanism(near, flow, dh.Budget(epsilon=1)).decoder
+    ones, direction, spread = found.onto_total
+    by_definition = found.solve(flow.scatter(found.draw_variance * flow.gather(ones)))
+    assert np.allclose(direction, by_definition)
+    assert spread == pytest.approx(by_definition.sum())
+    other = np.delete(direction, flow.hub_grid.places)
+    assert np.abs(other).max() < 1e-9 * direction.max()
+    variance = found.moments(dh.workloads.boxes([[0, 0, 9, 9], [0, 0, 9, 4]])).variance
+    assert variance[0] == pytest.approx(0, abs=1e-9)
+    assert variance[1] > 1
+
+
+def test_padded_spectral_variances_equal_the_definition():
+    rng = np.random.default_rng(4)
+    for _ in range(20):
+        domain = random_domain(rng)
+        near = random_neighbourhood(rng, domain)
+        found = dh.Mechanism(near, Spectral(near, pad=int(rng.integers(1, 4))), dh.Budget(rho=0.2)).decoder
+        if not found.laws[0].parameter:
+            continue
+        ranges, noise = dh.workloads.all_ranges(domain), noise_of_cells(found)
+        for work in (ranges, random_boxes(rng, domain)):
+            expected = (work.matrix(domain) @ noise) ** 2 @ found.draw_variance
+            assert np.allclose(found.moments(work).variance, expected, rtol=1e-5, atol=1e-6 * expected.max())
+        assert found.mean_variance(ranges) == pytest.approx(found.moments(ranges).variance.mean(), rel=1e-6)

@@ -1,14 +1,21 @@
-"""What is particular to each strategy."""
+"""What holds for every strategy, and what is particular to the paper's."""
+
+import json
 
 import numpy as np
 import pytest
 import scipy.sparse
+from examples import STRATEGIES, random_domain
 from hypothesis import given, strategies as st
+from scipy.sparse.linalg import aslinearoperator
 
 import deltahist as dh
+from deltahist.decode import DenseDecoder
 from deltahist.space.workloads import range_gram
-from deltahist.strategies import Hierarchical, ShiftedGrids, dyadic_grids
+from deltahist.strategies import Hierarchical, ShiftedGrids, Strategy, dyadic_grids, from_description
 from deltahist.strategies.grids import choose_greedy_rows, list_boxes
+from deltahist.strategies.hierarchical import TreeDecoder
+from tests.laws import calibrate
 
 FOUR = dh.Domain((0, 1), (4,))
 
@@ -113,3 +120,80 @@ def test_hierarchies_are_nested_from_the_whole_domain_to_the_cells(nx, ny, branc
 def test_bad_parameters_are_refused(kind, parameters):
     with pytest.raises(dh.InputError):
         getattr(dh.strategies, kind)(dh.Domain((0, 1), (16,)), **parameters)
+
+
+def both(shape, branching, known=False, shares=None, budget=None):
+    domain = dh.Domain((0,) * len(shape) + shape, shape)
+    A = dh.strategies.Hierarchical(domain, branching, shares)
+    laws = calibrate(A, dh.Neighbourhood(domain, 1), **(budget or {"epsilon": 1.0}))
+    return domain, TreeDecoder(A, laws, known), DenseDecoder(A, laws, known)
+
+
+@pytest.mark.parametrize(("shape", "known"), [((1100,), False), ((40, 27), True)])
+def test_large_irregular_trees_state_a_bound_and_say_so(shape, known):
+    domain, tree, _ = both(shape, 2, known)
+    assert "bound" in tree.note
+    work = dh.workloads.all_ranges(domain).sample(40, seed=2)
+    solved = tree.solved_moments(work.matrix(domain))
+    found = tree.moments(work).variance
+    assert (found >= solved.variance * (1 - 1e-9)).all()
+    assert np.median(found / solved.variance) < 1.1
+
+
+@pytest.mark.parametrize(
+    ("shape", "branching", "known"), [((13,), 2, False), ((20, 3), 3, True), ((31, 31), 2, True), ((1, 7), 3, False)]
+)
+def test_irregular_trees_need_no_matrix(shape, branching, known):
+    """Variances of boxes and their mean over all ranges, against least squares as it is defined."""
+    levels = len(dh.strategies.Hierarchical(dh.Domain((0,) * len(shape) + shape, shape), branching).widths)
+    domain, tree, dense = both(shape, branching, known, tuple(range(1, levels + 1)))
+    work = dh.workloads.all_ranges(domain)
+    assert tree.mean_variance(work) == pytest.approx(dense.mean_variance(work), rel=1e-9)
+    some = dh.workloads.random_boxes(40, domain, seed=1)
+    assert np.allclose(tree.answer_variance(some), dense.moments(some).variance, rtol=1e-8, atol=1e-12)
+
+
+def some(name, number=15, seed=1):
+    rng = np.random.default_rng([seed, len(name)])
+    for _ in range(number):
+        domain = random_domain(rng, most=(20, 7))
+        yield rng, domain, STRATEGIES[name](rng, domain)
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_operator_equals_its_matrix(name):
+    for rng, domain, A in some(name):
+        dense = A.matrix().toarray()
+        assert dense.shape == A.shape
+        x, X = rng.integers(-9, 9, domain.size), rng.integers(-9, 9, (domain.size, 3))
+        y, Y = rng.integers(-9, 9, A.shape[0]), rng.integers(-9, 9, (A.shape[0], 3))
+        assert np.array_equal(A @ x, dense @ x)
+        assert np.array_equal(A @ X, dense @ X)
+        assert np.array_equal(A.T @ y, dense.T @ y)
+        assert np.array_equal(A.T @ Y, dense.T @ Y)
+        assert np.array_equal(aslinearoperator(A).H @ y, dense.T @ y)
+        assert np.array_equal(A.measure(x.reshape(domain.shape)), dense @ x)
+        assert np.array_equal(Strategy.matrix(A).toarray(), dense)
+        # A kernel's entries have up to 28 binary digits.
+        big = rng.integers(0, 2 ** (28 if name == "Spectral" else 40), domain.size)
+        assert (A @ big).dtype == dense.dtype == A.dtype == np.int64
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_a_description_makes_the_strategy_again(name):
+    for _, domain, A in some(name):
+        again = from_description(domain, json.loads(json.dumps(A.describe())))
+        assert type(again) is type(A)
+        assert again.describe() == A.describe()
+        assert np.array_equal(again.matrix().toarray(), A.matrix().toarray())
+        assert [g.share for g in again.groups] == [g.share for g in A.groups]
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_what_is_said_of_determining_cells_is_the_rank(name):
+    for _, domain, A in some(name, 30):
+        full = np.linalg.matrix_rank(A.matrix().toarray()) == domain.size
+        # Saying no of a strategy that happens to be of full rank on a tiny grid is safe; saying yes must be right.
+        assert full if A.determines_cells else True
+        if domain.ndim == 1 and name != "CutAugmented":
+            assert bool(A.determines_cells) == full

@@ -1,4 +1,4 @@
-"""Tents: whole weights that are exact splines, costs equal to brute force under every profile, the best choice."""
+"""Tents: exact weights, costs by brute force under every profile, the best choice, and their decoder."""
 
 import itertools
 import json
@@ -7,12 +7,13 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from examples import random_domain, random_neighbourhood, random_tents
+from examples import quiet, random_domain, random_neighbourhood, random_tents
 from profiles import dearest, limited, random_limits
 from scipy.interpolate import BSpline
 
 import deltahist as dh
-from deltahist.strategies import Tents, from_description, tents as module
+from deltahist.decode import DenseDecoder
+from deltahist.strategies import Tents, from_description, tents, tents as module
 from deltahist.strategies.tents import Lattice, TentSearch
 
 
@@ -108,17 +109,6 @@ def test_no_other_tents_are_much_better(shape, norm, sources):
     assert found**2 == pytest.approx(search.best_shares(tuned.apart, tuned.degree).error, rel=0.03)
 
 
-def test_the_workload_matters():
-    near = square(48, 1, 2)
-    works = [dh.workloads.random_squares(side, 300, near.domain) for side in (2, 40)]
-    strategies = [Tents.tuned(near, work) for work in works]
-    error = [[dh.expected_error(s, near, w, 1).mean() for s in strategies] for w in works]
-    assert error[0][0] < 0.9 * error[0][1]
-    assert error[1][1] < 0.9 * error[1][0]
-    with pytest.raises(dh.InputError, match="another domain"):
-        Tents.tuned(near, dh.workloads.all_ranges(dh.Domain((0, 0, 4, 4), (4, 4))))
-
-
 @pytest.mark.parametrize(
     "bad",
     [{"spacing": 0}, {"spacing": 17}, {"degree": 4}, {"shares": (1, -2)}],
@@ -163,3 +153,71 @@ def test_waves_are_the_eigenvectors_of_the_matrix(n, spacing, degree):
     assert np.allclose(waves.T @ waves, np.eye(len(values)), atol=1e-9)
     assert np.allclose((waves * values) @ waves.T, matrix.T @ matrix, atol=1e-11)
     assert not sums[0].any()
+
+
+def mechanisms(number, seed, most=9):
+    """Tents of any kind with a public total, and with one that is not."""
+    rng = np.random.default_rng(seed)
+    for case in range(number):
+        shape = tuple(rng.integers(2, most + 1, 1 + case % 2).tolist())
+        domain = dh.Domain((0,) * len(shape) + shape, shape)
+        near = quiet(domain, 1, [None, "boundary"][case // 2 % 2])
+        budget = dh.Budget(0.7) if case % 3 else dh.Budget(rho=0.2)
+        yield rng, dh.Mechanism(near, random_tents(rng, domain), budget)
+
+
+def test_large_domains_agree_with_what_is_solved_query_by_query():
+    for shape, spacing, degree in (((300,), (11,), 3), ((60, 30), (7, 12), 2)):
+        domain = dh.Domain((0,) * len(shape) + shape, shape)
+        for sources in (None, "boundary"):
+            near = quiet(domain, 2, sources)
+            mechanism = dh.Mechanism(near, Tents(domain, spacing, degree, (1, 2)), dh.Budget(1))
+            boxes = dh.workloads.random_boxes(8, domain)
+            one, other = mechanism.decoder.moments(boxes), mechanism.decoder.solved_moments(boxes)
+            assert np.allclose(one.variance, other.variance, rtol=1e-9)
+
+
+def test_the_stated_kurtosis_is_at_least_that_of_the_draws():
+    larger = 0
+    for _, mechanism in mechanisms(20, 3):
+        work = dh.workloads.all_ranges(mechanism.domain)
+        stated, dense = (d.moments(work) for d in (
+            mechanism.decoder, DenseDecoder(mechanism.strategy, mechanism.laws, mechanism.total_known)
+        ))  # fmt: skip
+        some = stated.variance > 0
+        assert (stated.kurtosis[some] >= dense.kurtosis[some] - 1e-9).mean() > 0.995
+        larger += int((stated.kurtosis[some] > 2 * dense.kurtosis[some]).sum())
+    assert larger  # it is a bound
+
+
+def test_the_metric_has_the_variance_of_every_cosine():
+    import scipy.fft
+
+    for _, mechanism in mechanisms(12, 4):
+        decoder = mechanism.decoder
+        variance = decoder.noise_metric().variance
+        shape = mechanism.domain.shape
+        waves = np.array(
+            [scipy.fft.idctn(w.reshape(shape), norm="ortho").ravel() for w in np.eye(mechanism.domain.size)]
+        )
+        weights = np.array([decoder.solve_adjoint(w) for w in waves])
+        exact = (weights * weights) @ decoder.draw_variance
+        frequency = sum(
+            (2 - 2 * np.cos(np.pi * np.arange(n) / n)).reshape([-1 if a == axis else 1 for a in range(len(shape))])
+            for axis, n in enumerate(shape)
+        )
+        trust = np.sqrt(frequency / frequency.max()).ravel()
+        assert np.allclose(variance.ravel()[1:], exact[1:] * trust[1:], rtol=1e-7)
+        longest = variance.ravel()[1:][np.argmin(trust[1:])]
+        assert variance.flat[0] == (0 if mechanism.total_known else pytest.approx(min(exact[0], longest)))
+
+
+def test_boxes_that_share_their_intervals_have_the_same_errors_as_alone(monkeypatch):
+    for sources in (None, "boundary"):
+        near = quiet(dh.Domain((0, 0, 20, 20), (20, 20)), 1, sources)
+        decoder = dh.Mechanism(near, Tents(near.domain, (2, 2)), dh.Budget(1)).decoder
+        blocks = dh.workloads.boxes([[x, y, x + 2.5, y + 2] for x in range(0, 16, 2) for y in range(0, 16, 2)])
+        alone = decoder.answer_variance(blocks)
+        monkeypatch.setattr(tents, "_SHARED", 1)
+        assert (decoder.answer_variance(blocks) == alone).all()
+        monkeypatch.undo()

@@ -1,7 +1,10 @@
-"""Covers: shares, places and areas against their definitions."""
+"""Workloads: boxes, ranges, squares and polygons; shares, places and areas against their definitions."""
+
+import math
 
 import numpy as np
 import pytest
+import scipy.stats
 import shapely
 
 import deltahist as dh
@@ -87,3 +90,102 @@ def test_boxes_are_covered_as_their_definition_says(domain):
         place = (sum(ends) / 2 - domain.centres(axis)) / (side / 2)  # centroid of the overlap, in half cells
         weight = shares.reshape(len(low), *domain.shape) * np.expand_dims(place, 2 - axis)
         assert np.allclose(found, (weight * field).sum(axis=(1, 2)), atol=1e-5)
+
+
+PLANE = dh.Domain((0, 0, 9, 6), (9, 12))
+
+
+@pytest.mark.parametrize("n", [3, 7, 10, 49])
+def test_a_polygon_along_cell_edges_has_whole_cells_only(n):
+    # k / n in floats may lie a little to either side of an edge; boxes are rounded to the lattice, too.
+    domain = dh.Domain((0, 0, 1, 1), (n, n))
+    rng = np.random.default_rng(n)
+    for _ in range(10):
+        (west, east), (south, north) = (np.sort(rng.choice(n + 1, 2, replace=False)) for _ in range(2))
+        rows = dh.workloads.regions([shapely.box(west / n, south / n, east / n, north / n)]).matrix(domain)
+        expected = np.zeros((n, n))
+        expected[west:east, south:north] = 1
+        assert np.array_equal(rows.toarray().reshape(n, n), expected)
+
+
+def test_polygons_stay_inside_a_plane():
+    with pytest.raises(dh.InputError, match="region 'b'"):
+        dh.workloads.regions([shapely.box(0, 0, 1, 1), shapely.box(8, 0, 9.1, 1)], ["a", "b"]).matrix(PLANE)
+    with pytest.raises(dh.InputError, match="2-D"):
+        dh.workloads.regions([shapely.box(0, 0, 1, 1)]).matrix(dh.Domain((0, 4), (4,)))
+
+
+def test_a_polygon_holds_the_same_of_each_cell_alone_and_behind_others():
+    """To the last bit: sums up columns do not go on from one polygon to the next."""
+    rng = np.random.default_rng(3)
+    plane = dh.Domain((0, 0, 40, 40), (40, 40))
+    shapes = [
+        shapely.Point(x, y).buffer(radius).difference(shapely.Point(x, y).buffer(radius / 3))
+        for x, y, radius in rng.uniform((9, 9, 1), (31, 31, 8), (50, 3))
+    ]
+    together = dh.workloads.regions(shapes).cover(plane)
+    for number, shape in enumerate(shapes):
+        alone, own = dh.workloads.regions([shape]).cover(plane), together.owner == number
+        assert np.array_equal(alone.share, together.share[own])
+        assert all(np.array_equal(one, other[own]) for one, other in zip(alone.places, together.places, strict=True))
+
+
+AWAY = dh.Domain((10, 20, 17, 25), (7, 10))
+
+
+@pytest.mark.parametrize("shape", [(1,), (6,), (1, 1), (4, 3)])
+def test_all_ranges_are_all_different_boxes_of_whole_cells(shape):
+    domain = dh.Domain((0,) * len(shape) + shape, shape)
+    work = dh.workloads.all_ranges(domain)
+    rows = work.matrix(domain).toarray()
+    assert len(work) == len(rows) == math.prod(n * (n + 1) // 2 for n in shape)
+    assert set(np.unique(rows)) <= {0.0, 1.0}
+    assert len(np.unique(rows, axis=0)) == len(rows)
+    spans = work.spans(domain)
+    for row, edges in zip(rows, zip(*(e for span in spans for e in span), strict=True), strict=True):
+        box = np.zeros(shape)
+        box[tuple(slice(int(a), int(b)) for a, b in zip(edges[::2], edges[1::2], strict=True))] = 1
+        assert np.array_equal(row, box.ravel())
+
+
+def test_sampled_ranges_are_uniform():
+    domain = dh.Domain((0, 0, 3, 2), (3, 2))
+    rows = dh.workloads.all_ranges(domain).sample(9000, seed=3).matrix(domain).toarray()
+    _, number = np.unique(rows, axis=0, return_counts=True)
+    assert len(number) == 6 * 3
+    # A fixed seed; another one would fail once in a thousand.
+    assert scipy.stats.chisquare(number).pvalue > 0.001
+
+
+@pytest.mark.parametrize("side", [0.01, 1.3, 5])
+def test_random_squares_are_inside_and_of_their_side(side):
+    work = dh.workloads.random_squares(side, 400, AWAY, seed=5)
+    assert work.corners.shape == (400, 4)
+    assert (work.corners[:, :2] >= AWAY.low).all()
+    assert (work.corners[:, 2:] <= AWAY.high).all()
+    assert np.allclose(work.corners[:, 2:] - work.corners[:, :2], side)
+    work.spans(AWAY)
+    # Places are uniform: west runs from 10 to 17 − side.
+    assert scipy.stats.kstest((work.corners[:, 0] - 10) / (7 - side), "uniform").pvalue > 0.001
+
+
+@pytest.mark.parametrize(
+    ("corners", "words"),
+    [
+        ([[11, 21, 12, math.inf]], "NaN"),
+        ([[1, 2, 3]], "shape"),
+        ([[12, 21, 11, 22]], "box 0"),
+        ([[11, 21, 12, 22], [11, 22, 12, 22]], "box 1"),
+        ([[9, 21, 12, 22]], "inside the domain"),
+    ],
+)
+def test_bad_boxes_are_named_with_their_number(corners, words):
+    with pytest.raises(dh.InputError, match=words):
+        dh.workloads.boxes(corners).spans(AWAY)
+
+
+def test_long_lists_of_explicit_queries_are_refused_before_they_are_made(monkeypatch):
+    monkeypatch.setattr("deltahist._memory.available_memory", lambda: 10**6)
+    domain = dh.Domain((0, 1), (1000,))
+    with pytest.raises(dh.InputError, match="explicit queries"):
+        dh.workloads.all_ranges(domain).matrix(domain)
