@@ -190,24 +190,21 @@ def entering(times, adjoint=None):
 
 @pytest.mark.parametrize(
     ("members", "words", "published"),
-    [
-        ({"_rmatmat": lambda self, X: X}, "_rmatmat is not the adjoint of _matmat", False),
-        ({"_rmatmat": lambda self, X: X[:3]}, "_rmatmat gives the shape", False),
-        ({"_matmat": lambda self, X: X / 2}, "have type float64", False),
-        ({"_matmat": lambda self, X: (X / 2).astype(X.dtype)}, "rows must be linear", False),
-        ({"edge_cost": lambda self, near, norm: 1}, r"edge_cost\(near, 1\) is 1; an edge costs 2", True),
-        ({"groups": (Group("some", slice(0, 5)),)}, "groups of", False),
-        (entering(0.5), "scatter gives type float64", False),
-        (entering(2), "gather is not the adjoint of scatter", False),
-        (entering(0), "gather is not the adjoint of scatter", False),
-        (entering(2, 2), "changes.near. does not make up for edge", True),
-        (entering(0, 0), "does not make up", True),
-        ({"changes": _forgetful}, "does not make up for edge", True),
-        ({"describe": lambda self: {"strategy": "Wrong", "times": 2}}, "makes another strategy", True),
-        ({"shape": property(lambda self: (8, 9))}, "it must be .k, 8.", False),
-        ({"measure": lambda self, counts: 1000 * counts}, "measure differs from _matmat", False),
-    ],
-)
+    [({"_rmatmat": lambda self, X: X}, "_rmatmat is not the adjoint of _matmat", False),
+     ({"_rmatmat": lambda self, X: X[:3]}, "_rmatmat gives the shape", False),
+     ({"_matmat": lambda self, X: X / 2}, "have type float64", False),
+     ({"_matmat": lambda self, X: (X / 2).astype(X.dtype)}, "rows must be linear", False),
+     ({"edge_cost": lambda self, near, norm: 1}, r"edge_cost\(near, 1\) is 1; an edge costs 2", True),
+     ({"groups": (Group("some", slice(0, 5)),)}, "groups of", False),
+     (entering(0.5), "scatter gives type float64", False),
+     (entering(2), "gather is not the adjoint of scatter", False),
+     (entering(0), "gather is not the adjoint of scatter", False),
+     (entering(2, 2), "changes.near. does not make up for edge", True), (entering(0, 0), "does not make up", True),
+     ({"changes": _forgetful}, "does not make up for edge", True),
+     ({"describe": lambda self: {"strategy": "Wrong", "times": 2}}, "makes another strategy", True),
+     ({"shape": property(lambda self: (8, 9))}, "it must be .k, 8.", False),
+     ({"measure": lambda self, counts: 1000 * counts}, "measure differs from _matmat", False)],
+)  # fmt: skip
 def test_what_is_wrong_is_named_and_mostly_not_published(members, words, published):
     strategy = wrong(**members)
     with pytest.raises(dh.InputError, match=words):

@@ -101,18 +101,12 @@ def test_a_pipe_is_read_once():
 
 @pytest.mark.parametrize(
     ("ids", "users"),
-    [
-        ([1, "1", "1 ", 1.0], 1),
-        ([2**70, 2**70 + 1, 2**65, 1], 4),
-        (pd.Categorical(["a", "b", "a", "b"], categories=["a", "b", "z"]), 2),
-        (pd.array(["a", None, "b", "c"], dtype="string[pyarrow]"), None),
-        (["None", "a", "b", "c"], None),
-        ([uuid.UUID(int=1)] * 4, 1),
-        (np.ma.array([1, 2, 3, 3], mask=[0, 0, 0, 1]), None),
-        ([1.5, 2, 3, 4], None),
-        (pd.date_range("2026-01-01", periods=4), None),
-    ],
-)
+    [([1, "1", "1 ", 1.0], 1), ([2**70, 2**70 + 1, 2**65, 1], 4),
+     (pd.Categorical(["a", "b", "a", "b"], categories=["a", "b", "z"]), 2),
+     (pd.array(["a", None, "b", "c"], dtype="string[pyarrow]"), None), (["None", "a", "b", "c"], None),
+     ([uuid.UUID(int=1)] * 4, 1), (np.ma.array([1, 2, 3, 3], mask=[0, 0, 0, 1]), None), ([1.5, 2, 3, 4], None),
+     (pd.date_range("2026-01-01", periods=4), None)],
+)  # fmt: skip
 def test_ids_in_memory(ids, users):
     points = np.ones((4, 2))
     if users is None:

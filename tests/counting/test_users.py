@@ -167,13 +167,6 @@ def test_what_may_be_left_out_is_declared_whether_or_not_anything_was(tmp_path, 
     assert found.preprocessing.unit == "user"
 
 
-def test_both_or_neither_and_at_least_one():
-    wrongs = [([1, 1], None), (None, 2), ([1], 2), ([1, None], 1), ([1, 1], 0), (["a", ""], 1)]
-    for wrong in ({"user": user, "max_per_user": most} for user, most in wrongs):
-        with pytest.raises(dh.InputError):
-            dh.count([0.5, 1.5], LINE, **wrong)
-
-
 def test_arithmetic_with_counts_is_refused():
     """Its result would be taken for points of which each is somebody's only one."""
     counts = dh.count([[0.5], [0.6]], LINE, user=["ann", "ann"], max_per_user=2)

@@ -118,18 +118,6 @@ def test_refused_download_leaves_nothing_behind(register, serve, tmp_path, serve
     assert list((tmp_path / "cache").iterdir()) == []
 
 
-def test_interrupted_download_leaves_nothing_behind(register, serve, tmp_path):
-    class Interrupted(io.BytesIO):
-        def read(self, *_):
-            raise KeyboardInterrupt
-
-    register(TOWNS)
-    serve({TOWNS: Interrupted(CSV)})
-    with pytest.raises(KeyboardInterrupt):
-        load("towns", cache=tmp_path / "cache")
-    assert list((tmp_path / "cache").iterdir()) == []
-
-
 @pytest.mark.parametrize("network", [False, True])
 def test_a_file_that_cannot_be_fetched_leaves_nothing_behind(register, serve, tmp_path, network):
     register(TOWNS)

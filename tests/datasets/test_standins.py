@@ -12,7 +12,7 @@ import datasets
 import datasets.indoor
 import datasets.twitter
 import deltahist.sample
-from datasets import indoor, twitter
+from datasets import twitter
 from datasets.__main__ import main
 from deltahist import sample
 from deltahist.sample import sample_points
@@ -62,17 +62,6 @@ def test_clumpiness():
     assert 0.2 < busiest_hundredth(datasets.indoor_like()) < 0.35
 
 
-def test_indoor_labels():
-    table = datasets.indoor_like(with_labels=True)
-    assert list(table.columns) == ["person", "sequence", "tag", "t", "x", "y"]
-    assert table.person.nunique() == 5
-    assert table.groupby("person").sequence.nunique().eq(5).all()
-    assert (table.sequence.str[0] == table.person).all()
-    assert sorted(table.tag.unique()) == sorted(indoor.TAGS)
-    assert table.groupby("sequence", sort=False).t.is_monotonic_increasing.all()
-    np.testing.assert_allclose(table[["x", "y"]].to_numpy() / indoor.ROOM, datasets.indoor_like())
-
-
 def test_shape_and_bounds():
     city = sample_points()
     assert list(city.columns) == ["user", "lon", "lat"]
@@ -88,15 +77,6 @@ def test_shape_and_bounds():
 def test_a_seed_repeats_exactly(seed):
     pd.testing.assert_frame_equal(sample_points(seed), sample_points(seed))
     assert not sample_points(seed).equals(sample_points(seed + 1))
-
-
-def test_the_river_is_empty():
-    city = sample_points()
-    x, y = ((city[["lon", "lat"]].to_numpy() - sample.CENTRE) * sample._METRES).T
-    offset = x - (-1_600 + 0.12 * y + 600 * np.sin(y / 2_300))
-    assert np.abs(offset).min() > sample._HALF_WIDTH - 1  # metres
-    assert (offset < 0).sum() > 2_000  # both banks are inhabited
-    assert (offset > 0).sum() > 2_000
 
 
 def columns(file):

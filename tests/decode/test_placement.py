@@ -31,15 +31,6 @@ def clumps(rng, places, points):
     return where[rng.choice(places, points, p=share / share.sum())]
 
 
-@pytest.mark.parametrize("size", [3, 8])
-def test_clumps_of_a_size_are_recovered(size):
-    """Every point is `size` points at one place: E d² = size · B, so that ψ = size − 1."""
-    rng = np.random.default_rng(3)
-    cells = size * rng.poisson(200, (80, 80)).astype(float)
-    law = learn_clumping(cells, no_noise)
-    assert law.clump + law.shared * (4 * 200 * size) == pytest.approx(size - 1, rel=0.1)
-
-
 def test_blocks_that_are_one_place_are_recovered():
     """All points of a block in one of its four cells: d² = B², so that ρ = 1."""
     rng = np.random.default_rng(4)

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from experiments.compare_2d import main, read_counts
+from experiments.compare_2d import main
 from experiments.peers import PEERS, STRATEGIES
 
 
@@ -43,11 +43,3 @@ def test_the_command_measures_everything(data, tmp_path, capsys):
     assert out.with_name("out-frontier.png").read_bytes()[:4] == b"\x89PNG"
     assert out.with_suffix(".png").read_bytes()[:4] == b"\x89PNG"
     assert "ours / approx peer" in capsys.readouterr().out
-
-
-def test_sides_are_summed_down(data):
-    counts = read_counts(data)
-    small = read_counts(data, 8)
-    assert small.shape == (8, 8)
-    assert small.sum() == counts.sum()
-    assert small[0, 0] == counts[:4, :4].sum()

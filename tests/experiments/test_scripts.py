@@ -111,16 +111,6 @@ def test_table_4(results):
         assert fitted == pytest.approx(right, abs=0.6 if row["power of"] == "log n" else 0.03)
 
 
-def test_figure_1_adds_the_shifted_squares(results):
-    squares = {
-        kind: {(int(r["x"]), int(r["y"])) for r in table(results, "figure1") if r["square"] == kind}
-        for kind in ("base", "added")
-    }
-    assert squares["base"] == {(i, j) for i in range(0, 8, 2) for j in range(0, 8, 2)}
-    assert squares["added"] == {(i, j) for i in range(1, 7, 2) for j in range(1, 7, 2)}
-    assert "sensitivity before and after: 2 and 2" in (results("figure1") / "printed").read_text()
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(("dataset", "delta", "decoder"), [("2", "0.0001", "average"), ("3", "0.01", "least squares")])
 def test_figure_4_shifted_grids_beat_the_best_histogram(results, dataset, delta, decoder):

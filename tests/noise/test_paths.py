@@ -282,20 +282,6 @@ def test_answers_do_not_depend_on_the_precision_of_the_floats(monkeypatch, paths
     assert (answers() == true).all()
 
 
-def test_requests_next_to_a_jump(monkeypatch):
-    """The billionth where a value begins, and the one before it, with coarser floats."""
-    first = VectorPaths(KEY, 2, 1000)
-    starts = [first.signal(user, UNIT // 2, 8 * UNIT)[0][1:] for user in range(20)]
-    users = np.repeat(np.arange(20), [2 * len(s) for s in starts])
-    levels = np.concatenate([np.concatenate([s, s - 1]) for s in starts])
-    true = first.at(users, levels)
-    monkeypatch.setattr(module, "Uniforms", coarse(32))
-    assert (VectorPaths(KEY, 2, 1000).at(users, levels) != true).any()
-    monkeypatch.setattr(module, "_PRECISION", 19)
-    monkeypatch.setattr(module, "_EDGE", 4)
-    assert (VectorPaths(KEY, 2, 1000).at(users, levels) == true).all()
-
-
 def test_a_value_begins_with_the_first_billionth_above_its_jump(monkeypatch):
     """At the billionth below it the response would tell of a level that is above what was promised."""
     monkeypatch.setattr(module, "PathSteps", Recorded)

@@ -83,12 +83,9 @@ def test_marginals_after_refining_and_tightening(a, b):
 
 @pytest.mark.parametrize(
     ("level", "step"),
-    [
-        (Fraction(1), Fraction(1, 2**54)),
-        (Fraction(1, 1000), Fraction(1, 10**30)),
-        (Fraction(1, 2**50), Fraction(1, 10**400)),
-    ],
-)
+    [(Fraction(1), Fraction(1, 2**54)), (Fraction(1, 1000), Fraction(1, 10**30)),
+     (Fraction(1, 2**50), Fraction(1, 10**400))],
+)  # fmt: skip
 def test_the_least_steps_move_nothing(level, step):
     """A value moves with a chance of about `step` times a few of its scales: at most 10⁻⁹ for all of them together."""
     coarse = LaplaceSampler().start(level, 2000, rng=np.random.default_rng(3))

@@ -151,13 +151,9 @@ def test_the_box_covers_every_place_of_the_bounds(west, south, width, height, se
 
 @pytest.mark.parametrize(
     ("bounds", "cell", "deltas"),
-    [
-        (CITY, "500m", ["500m"]),
-        (CONTINENT, "10km", ["20km"]),
-        (ISLANDS, "20km", ["40km", "400km"]),
-        (CAP, "50km", ["100km"]),
-    ],
-)
+    [(CITY, "500m", ["500m"]), (CONTINENT, "10km", ["20km"]), (ISLANDS, "20km", ["40km", "400km"]),
+     (CAP, "50km", ["100km"])],
+)  # fmt: skip
 def test_moves_of_delta_on_the_ground_join_neighbours_everywhere(bounds, cell, deltas):
     domain = dh.Domain.from_degrees(bounds, cell)
     rng = np.random.default_rng(1)
@@ -211,13 +207,10 @@ def test_near_points_are_counted_in_near_cells_whatever_the_datum(kind, tmp_path
 
 @pytest.mark.parametrize(
     ("crs", "bounds", "source"),
-    [
-        ("EPSG:32618", (560_000, 4_480_000, 610_000, 4_530_000), "EPSG:4267"),
-        (GERMANY, BOUNDS, ED50),
-        ("EPSG:3035", (2.5e6, 1.4e6, 6.5e6, 5.4e6), "EPSG:4326"),
-        ("EPSG:2263", (900_000, 120_000, 1_070_000, 280_000), "EPSG:4326"),
-    ],
-)
+    [("EPSG:32618", (560_000, 4_480_000, 610_000, 4_530_000), "EPSG:4267"), (GERMANY, BOUNDS, ED50),
+     ("EPSG:3035", (2.5e6, 1.4e6, 6.5e6, 5.4e6), "EPSG:4326"),
+     ("EPSG:2263", (900_000, 120_000, 1_070_000, 280_000), "EPSG:4326")],
+)  # fmt: skip
 def test_operations_do_not_tear(crs, bounds, source):
     """Steps of a ten-thousandth of the map along both directions are about as long everywhere."""
     domain = dh.Domain.from_cell(bounds, 0.01 * (bounds[2] - bounds[0]), crs)

@@ -34,12 +34,8 @@ def test_clamping_never_lengthens_a_move(x, y, u, v):
 
 @pytest.mark.parametrize(
     ("bounds", "cell", "shape", "high"),
-    [
-        ((0, 0, 1, 1), 0.25, (4, 4), (1, 1)),
-        ((0, 0, 1, 0.45), 0.2, (5, 3), (1, 0.6)),
-        ((2, 3), 0.3, (4,), (3.2,)),
-    ],
-)
+    [((0, 0, 1, 1), 0.25, (4, 4), (1, 1)), ((0, 0, 1, 0.45), 0.2, (5, 3), (1, 0.6)), ((2, 3), 0.3, (4,), (3.2,))],
+)  # fmt: skip
 def test_bounds_are_extended_to_whole_cells(bounds, cell, shape, high):
     domain = dh.Domain.from_cell(bounds, cell)
     assert domain.shape == shape

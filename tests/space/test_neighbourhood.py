@@ -79,14 +79,6 @@ def test_reach_is_the_closed_form_of_the_displacements(nx, ny, delta, aspect):
         assert any(dx <= a and abs(dy) <= b for a, b in near.frontier.tolist())
 
 
-def test_the_papers_source_reaches_the_first_cell_only():
-    domain = dh.Domain((0, 1), (4,))
-    for source in ("left", shapely.Point(0, 0)):
-        assert dh.Neighbourhood(domain, 0.25, source).source_cells.tolist() == [True, False, False, False]
-    assert dh.Neighbourhood(domain, 0.25, "right").source_cells.tolist() == [False, False, False, True]
-    assert dh.Neighbourhood(domain, 0.5, "boundary").source_cells.all()
-
-
 @pytest.mark.parametrize(
     ("delta", "sources"),
     [(0, None), (math.nan, None), (1e-9, None), ("5m", None), (0.1, "left"), (0.1, shapely.Point()),
@@ -105,18 +97,6 @@ def test_huge_displacement_lists_are_refused_before_they_are_made(monkeypatch):
         near.displacements()
 
 
-@pytest.mark.parametrize("sources", [None, "boundary", shapely.box(0.1, 0.1, 0.4, 0.37)])
-def test_a_description_makes_the_neighbourhood_again(sources):
-    import json
-
-    domain = dh.Domain((0, 0, 1, 1), (10, 10))
-    near = dh.Neighbourhood(domain, 0.1, sources)
-    again = dh.Neighbourhood.from_description(domain, json.loads(json.dumps(near.describe())))
-    assert again.delta == near.delta
-    assert np.array_equal(again.source_cells, near.source_cells)
-    assert again.fixed_membership == (sources is None)
-
-
 @pytest.mark.parametrize(("delta", "rule"), [("500km", "smaller than the map"), (0.05, "looks like degrees")])
 def test_a_distance_that_no_map_protects_is_not_published(delta, rule):
     domain = dh.Domain((560_000, 4_480_000, 610_000, 4_530_000), (4, 4), "EPSG:32618")
@@ -131,7 +111,7 @@ DOMAIN = dh.Domain((0, 0, 10, 10), (10, 10))
 @pytest.mark.parametrize("name", EVERY_STRATEGY)
 def test_sensitivity_is_the_largest_cost_over_its_factor_over_all_pairs_of_cells(name):
     rng = np.random.default_rng([14, len(name)])
-    cases = 4 if name in ("Spectral", "Optimal") else 32  # an optimisation each
+    cases = 10 if name in ("Spectral", "Optimal") else 32  # an optimisation each
     done = exact = 0
     for case in range(4 * cases):
         near = random_neighbourhood(rng, random_domain(rng))
@@ -168,9 +148,10 @@ def test_limits_hold_whatever_their_order_and_those_that_others_imply_are_left_o
     assert dh.Neighbourhood(DOMAIN, 1, limits=[(3, 2)]).factor_within(3.5) is None
 
 
-@pytest.mark.parametrize("limits", [None, (), [(3, 2)], [(2.5, Fraction(4, 3)), (math.inf, 4)]])
-def test_a_description_makes_the_same_limits_again(limits):
-    near = dh.Neighbourhood(DOMAIN, 1, "boundary", limits=limits)
+@pytest.mark.parametrize("limits", [None, (), [(2.5, Fraction(4, 3)), (math.inf, 4)]])
+@pytest.mark.parametrize("sources", [None, "boundary", shapely.box(1, 1, 4, 3.7)])
+def test_a_description_makes_the_neighbourhood_again(sources, limits):
+    near = dh.Neighbourhood(DOMAIN, 1, sources, limits=limits)
     described = json.loads(json.dumps(near.describe()))
     assert ("limits" in described) == bool(limits)
     assert dh.Neighbourhood.from_description(DOMAIN, described) == near

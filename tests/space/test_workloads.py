@@ -171,14 +171,9 @@ def test_random_squares_are_inside_and_of_their_side(side):
 
 @pytest.mark.parametrize(
     ("corners", "words"),
-    [
-        ([[11, 21, 12, math.inf]], "NaN"),
-        ([[1, 2, 3]], "shape"),
-        ([[12, 21, 11, 22]], "box 0"),
-        ([[11, 21, 12, 22], [11, 22, 12, 22]], "box 1"),
-        ([[9, 21, 12, 22]], "inside the domain"),
-    ],
-)
+    [([[11, 21, 12, math.inf]], "NaN"), ([[1, 2, 3]], "shape"), ([[12, 21, 11, 22]], "box 0"),
+     ([[11, 21, 12, 22], [11, 22, 12, 22]], "box 1"), ([[9, 21, 12, 22]], "inside the domain")],
+)  # fmt: skip
 def test_bad_boxes_are_named_with_their_number(corners, words):
     with pytest.raises(dh.InputError, match=words):
         dh.workloads.boxes(corners).spans(AWAY)

@@ -84,13 +84,3 @@ def test_a_user_has_one_spelling(spark, fill):
         dh.count_file(spark, DOMAIN, **HOW, user="who", max_per_user=1)
     found = dh.count_file(spark, DOMAIN, **HOW, user="who", max_per_user=1, drop_bad_rows=True)
     assert (found.kept, found.users) == (1, 1)
-
-
-def test_projection_is_one_operation(spark, fill):
-    domain = dh.Domain((580_000, 4_500_000, 600_000, 4_520_000), (20, 20), crs="EPSG:32618")
-    rng = np.random.default_rng(1)
-    lon, lat = rng.uniform(-74, -73.9, 300), rng.uniform(40.7, 40.8, 300)
-    fill("visits", {"east": lon, "north": lat})
-    found = dh.count_file(spark, domain, **HOW, crs="EPSG:4326", outside="clamp")
-    want = dh.count(pd.DataFrame({"east": lon, "north": lat}), domain, crs="EPSG:4326", outside="clamp")
-    assert (found.counts.array == want.array).all()

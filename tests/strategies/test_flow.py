@@ -91,19 +91,6 @@ def test_the_cost_is_that_of_the_changes():
         assert closed >= exact
 
 
-def test_the_cost_is_that_of_all_pairs_under_every_relation():
-    """Within δ, and for any move."""
-    number = 60
-    far = 0
-    for _, near, flow in served_flows(number, 1, (14, 4), hubs=True):
-        for relation in (near, near.anywhere()):
-            closed = flow.edge_cost(relation, 1)
-            assert closed in (None, explicit_edge_cost(flow, relation, 1)), (flow, relation)
-            far += closed is not None and PathCosts(flow, 1).bound_far(relation) > 0
-            assert dh.sensitivity(flow, relation, norm=2).squared >= explicit_edge_cost(flow, relation, 2)
-    assert far > number // 5
-
-
 def test_the_cost_within_a_limit_is_that_of_all_pairs():
     """Longer and longer moves on one map, from the first that goes through hubs on."""
     for shape, spacing, width in (((11, 6), 5, ()), ((15, 15), 3, (2,)), ((40,), 5, (2,)), ((9, 14), 1, ())):
@@ -173,16 +160,9 @@ def test_draws_of_each_group_enter_as_all_draws_do():
 
 @pytest.mark.parametrize(
     "arguments",
-    [
-        {"block": 9},
-        {"widths": (4, 3)},
-        {"arrivals": (99,)},
-        {"hubs": 4},
-        {"hub_widths": (1,), "hubs": 1},
-        {"shares": (1, 2, 3)},
-        {"hub_strips": True, "hubs": 3},
-    ],
-)
+    [{"block": 9}, {"widths": (4, 3)}, {"arrivals": (99,)}, {"hubs": 4}, {"hub_widths": (1,), "hubs": 1},
+     {"shares": (1, 2, 3)}, {"hub_strips": True, "hubs": 3}],
+)  # fmt: skip
 def test_bad_parameters_are_refused(arguments):
     with pytest.raises(dh.InputError, match=next(iter(arguments))):
         Flow(SQUARE, **arguments)
@@ -197,15 +177,8 @@ def rmse(flow, near, **budget):
 
 @pytest.mark.parametrize(
     ("n", "limit", "most"),
-    [
-        (64, None, 19.5),
-        (256, None, 28.7),
-        (64, 4, 21.3),
-        (256, 4, 36.6),
-        (128, 8, 24.0),
-        (64, 1, 41.0),
-    ],
-)
+    [(64, None, 19.5), (256, None, 28.7), (64, 4, 21.3), (256, 4, 36.6), (128, 8, 24.0), (64, 1, 41.0)],
+)  # fmt: skip
 def test_tuning_reaches_the_targets_for_all_ranges(n, limit, most):
     """Expected RMSE at ε = 1, δ = one cell, diagonal moves included."""
     near = square(n, limits=() if limit is None else [(ANY, limit)])
@@ -245,14 +218,9 @@ def test_the_error_that_tuning_expects_of_hubs_is_what_they_add(n, spacing, tota
 
 @pytest.mark.parametrize(
     ("delta", "sources", "norm", "limits"),
-    [
-        (1, None, 1, [(ANY, 1)]),
-        (3, None, 2, [(ANY, 4)]),
-        (1, "boundary", 2, [(8, 2), (ANY, 6)]),
-        (3, "boundary", 1, [(12, 5), (ANY, 40)]),
-        (1, None, 1, [(8, 2), (ANY, 6)]),
-    ],
-)
+    [(1, None, 1, [(ANY, 1)]), (3, None, 2, [(ANY, 4)]), (1, "boundary", 2, [(8, 2), (ANY, 6)]),
+     (3, "boundary", 1, [(12, 5), (ANY, 40)]), (1, None, 1, [(8, 2), (ANY, 6)])],
+)  # fmt: skip
 def test_limits_are_kept(delta, sources, norm, limits):
     """A tuned flow need not scale its noise: what each relation costs is its factor, but for rounding."""
     near = square(30, delta, limits, sources)
@@ -323,11 +291,8 @@ def test_estimates_are_unbiased_and_the_adjoint_is_one():
 
 @pytest.mark.parametrize(
     ("n", "block", "more"),
-    [
-        (12, 2, {}),
-        (14, 1, {"hubs": 3, "hub_widths": (2,), "centred": True, "hub_strips": True}),
-    ],
-)
+    [(12, 2, {}), (14, 1, {"hubs": 3, "hub_widths": (2,), "centred": True, "hub_strips": True})],
+)  # fmt: skip
 def test_stated_errors_are_those_of_releases(n, block, more):
     """400 releases: a variance estimate has a relative deviation of 7%; five of them are allowed."""
     near = square(n, block)

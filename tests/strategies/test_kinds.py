@@ -110,13 +110,9 @@ def test_hierarchies_are_nested_from_the_whole_domain_to_the_cells(nx, ny, branc
 
 @pytest.mark.parametrize(
     ("kind", "parameters"),
-    [
-        ("ShiftedGrids", {"widths": (2, 4), "offsets": (0, 2)}),
-        ("ShiftedGrids", {"width": 3, "shift": 1, "m": 4}),
-        ("Hierarchical", {"shares": (1, 2, 0)}),
-        ("CutAugmented", {"sets": ((16,),)}),
-    ],
-)
+    [("ShiftedGrids", {"widths": (2, 4), "offsets": (0, 2)}), ("ShiftedGrids", {"width": 3, "shift": 1, "m": 4}),
+     ("Hierarchical", {"shares": (1, 2, 0)}), ("CutAugmented", {"sets": ((16,),)})],
+)  # fmt: skip
 def test_bad_parameters_are_refused(kind, parameters):
     with pytest.raises(dh.InputError):
         getattr(dh.strategies, kind)(dh.Domain((0, 1), (16,)), **parameters)

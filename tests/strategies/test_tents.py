@@ -8,7 +8,6 @@ from fractions import Fraction
 import numpy as np
 import pytest
 from examples import quiet, random_domain, random_neighbourhood, random_tents
-from profiles import dearest, limited, random_limits
 from scipy.interpolate import BSpline
 
 import deltahist as dh
@@ -45,21 +44,6 @@ def test_weights_are_splines_to_the_last_digit_and_add_up_over_every_cell():
         for tent, row in enumerate(dense):
             place = (np.arange(axis.n) - (axis.n - 1) / 2) / axis.spacing - (tent - middle)
             assert np.allclose(row / axis.scale, np.nan_to_num(spline(place)), atol=1e-12)
-
-
-def test_the_cost_under_a_profile_equals_brute_force_over_all_pairs():
-    """Sizes, spacings, degrees, δ, limits, sources; both norms."""
-    rng = np.random.default_rng([14, 0])
-    seen = set()
-    for case in range(120):
-        domain = random_domain(rng, most=(16, 5))
-        near = random_neighbourhood(rng, domain)
-        near = limited(near, random_limits(rng, near))
-        tents, norm = random_tents(rng, domain), 1 + case % 2
-        found = dh.sensitivity(tents, near, norm=norm)
-        assert (found if norm == 1 else found.squared) == dearest(tents, near, norm), (tents, near)
-        seen.add((domain.ndim, near.sources is None, len(near.profile)))
-    assert len(seen) >= 12
 
 
 def test_squares_are_bounded_where_there_are_too_many_to_look_at(monkeypatch):
@@ -107,18 +91,6 @@ def test_no_other_tents_are_much_better(shape, norm, sources):
     found = dh.Mechanism(near, tuned, budget).rmse(dh.workloads.all_ranges(domain))
     # The search minimises the error itself, except for integer noise and rounded shares.
     assert found**2 == pytest.approx(search.best_shares(tuned.apart, tuned.degree).error, rel=0.03)
-
-
-@pytest.mark.parametrize(
-    "bad",
-    [{"spacing": 0}, {"spacing": 17}, {"degree": 4}, {"shares": (1, -2)}],
-)
-def test_bad_parameters_are_refused(bad):
-    domain = dh.Domain((0, 0, 16, 16), (16, 16))
-    with pytest.raises(dh.InputError):
-        Tents(domain, **bad)
-    with pytest.raises(dh.InputError):
-        from_description(domain, {"strategy": "Tents", **bad})
 
 
 def test_descriptions_are_bounded_before_anything_is_made():
