@@ -231,8 +231,8 @@ def test_a_transaction_within_a_transaction_is_refused_at_once(city):
 @pytest.mark.parametrize("start", [threading.Thread, multiprocessing.get_context("fork").Process])
 def test_threads_and_forks_take_turns(city, start):
     def charge():
-        for _ in range(10):
-            city.charge("city", 0.01)
+        for _ in range(5):
+            city.charge("city", 0.02)
 
     others = [start(target=charge) for _ in range(3)]
     for other in others:

@@ -113,6 +113,7 @@ def test_a_key_is_for_one_question(tmp_path):
     assert spent(people) == [0.2, 0.1, 0]
 
 
+@pytest.mark.process
 def test_a_request_is_the_same_in_another_process():
     code = """
 import duckdb
