@@ -48,15 +48,6 @@ def test_polygons_count_by_exact_area_shares():
         assert table.loc[name, "inner"] == pytest.approx(COUNTS[share > 1 - 1e-12].sum())
 
 
-def test_a_box_and_the_same_polygon_agree():
-    release = dh.publish(COUNTS, dh.Neighbourhood(DOMAIN, 1.0), dh.strategies.Hierarchical(DOMAIN), 0.5)
-    corners = [[1, 2, 5, 7], [0.5, 0.25, 3.5, 6]]
-    box = dh.answer(release, dh.workloads.boxes(corners))
-    polygon = dh.answer(release, dh.workloads.regions([shapely.box(*c) for c in corners]))
-    columns = ["estimate", "std_error", "inner", "outer"]
-    assert np.allclose(box[columns], polygon[columns])
-
-
 def test_undetermined_strategies_state_what_is_unresolved():
     release = exact(dh.strategies.ShiftedGrids(DOMAIN, width=4, shift=2))
     table = dh.answer(release, dh.workloads.boxes([[0, 0, 4, 4], [0, 0, 1, 1]]))
@@ -100,19 +91,6 @@ def test_regions_that_reach_outside_are_answered_for_the_part_inside():
     assert list(found.index) == list("0123")
 
 
-def test_a_frame_keeps_the_rows_that_have_no_answer():
-    import geopandas as gpd
-
-    frame = gpd.GeoDataFrame({"zone": list("abcd")}, geometry=REACHING, index=[5, 5, 1, 2]).rename_geometry("low")
-    with pytest.warns(dh.DeltaHistWarning):
-        found = dh.answer(exact(), frame)
-    assert list(found["zone"]) == list("abcd")
-    assert list(found.index) == [5, 5, 1, 2]
-    assert found.geometry.name == "low_region"
-    assert found.geometry.iloc[0].equals(REACHING[0])
-    assert found["estimate"].isna().tolist() == [False, False, True, True]
-
-
 def test_intervals_of_single_laplace_draws_are_wider_than_normal_ones():
     law = Laplace(Fraction(1000))
     moments = Moments(np.array([2e6, 2e6]), np.array([0.0, 3.0]))
@@ -123,8 +101,8 @@ def test_intervals_of_single_laplace_draws_are_wider_than_normal_ones():
     assert down[1] == pytest.approx(math.log(20) * 1000, rel=0.03)
 
 
-@pytest.mark.parametrize("scale", [1, 2, 3, 5])
-@pytest.mark.parametrize("draws", [1, 2, 4])
+@pytest.mark.parametrize("scale", [1, 3, 5])
+@pytest.mark.parametrize("draws", [1, 4])
 def test_whole_noise_is_held_by_whole_numbers(scale, draws):
     law = Laplace(Fraction(scale))
     k = np.arange(-400, 401)
@@ -183,7 +161,7 @@ def test_answers_in_parts_are_those_in_one(strategy, monkeypatch):
 
 @pytest.mark.parametrize(
     ("strategy", "side", "delta"),
-    [("flow", 16, 1), ("flow", 40, 3), ("tents", 16, 1), ("tents", 90, 3), ("wavelet", 64, 1)],
+    [("flow", 40, 3), ("tents", 90, 3), ("wavelet", 64, 1)],
 )  # fmt: skip
 def test_a_prepared_answer_to_a_box_is_the_same_alone_and_with_others(strategy, side, delta):
     """To the last bit, in any company, and whatever was asked before; some boxes cut cells and others do not."""
@@ -205,24 +183,6 @@ def test_a_prepared_answer_to_a_box_is_the_same_alone_and_with_others(strategy, 
         for found in parts:
             assert np.array_equal(np.concatenate([each[name] for each in found]), own), name
     assert list(vars(release.answerer()._unbiased)) == made
-
-
-def test_queries_that_lie_mostly_in_cut_cells_have_a_note():
-    """Of squares of 0.5, 1.5 and 4.5 cells a side 100, 56 and 21% lies in cut cells; boxes have the share alone."""
-    domain = dh.Domain((0, 0, 8, 8), (8, 8))
-    release = dh.publish(np.full((8, 8), 9), dh.Neighbourhood(domain, 1), epsilon=1.0)
-    corners = np.array([[1.0, 1.0, 1 + side, 1 + side] for side in (0.5, 1.5, 4.5)])
-    shapes = shapely.box(*corners.T)
-    for asked in (list(shapes), dh.workloads.regions(shapes)):
-        notes = dh.answer(release, asked)["note"].tolist()
-        assert [note.split("%")[0] for note in notes[:2]] == ["100", "56"]
-        assert pd.isna(notes[2])
-    found = dh.answer(release, corners)
-    assert found["cut"].round(2).tolist() == [1, 0.56, 0.21]
-    assert "note" not in found
-    with pytest.warns(dh.DeltaHistWarning, match="clipped"):
-        clipped = dh.answer(release, [shapely.box(-1, 0, 0.5, 0.5)])
-    assert "; 100% of its area lies in cut cells" in clipped["note"].iloc[0]
 
 
 def test_ranks_come_from_joint_errors():

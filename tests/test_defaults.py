@@ -36,12 +36,6 @@ def test_worse_by_a_quarter_is_told():
     assert table.compare({"publish": 12.6}, KNOWN) == {"publish": pytest.approx(1.26)}
 
 
-def test_the_least_of_all_rounds_counts():
-    rounds = [Sample(8.0, 9.0, 2.0, 3.0), Sample(6.0, 12.0, 4.0, 6.0)]
-    assert table.row("s", 7, rounds) == {"unit": "s", "asked": 7, "processor": 6, "clock": 9, "ratio": 3}
-    assert table.row("times", 2, rounds) == {"unit": "times", "asked": 2, "processor": 3, "clock": 3, "ratio": 3}
-
-
 @pytest.mark.parametrize(
     ("publish", "code", "said"),
     [

@@ -10,7 +10,7 @@ import deltahist as dh
 from deltahist.privacy import LAWS, Guarantee, gaussian_curve, gaussian_epsilon
 
 
-@pytest.mark.parametrize("parameter", [0.05, 0.3, 1, 4, 24, 26, 1000])
+@pytest.mark.parametrize("parameter", [0.05, 1, 24, 1000])
 @pytest.mark.parametrize("kind", ["laplace", "gaussian"])
 def test_moments_are_those_of_the_pmf(kind, parameter):
     law = LAWS[kind](Fraction(parameter))

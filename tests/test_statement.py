@@ -15,7 +15,7 @@ import deltahist as dh
 from deltahist.counting import Counts
 from deltahist.mechanisms.base import Step
 from deltahist.preprocessing import Clock, Preprocessing
-from deltahist.statement import list_rows, save_statement, write_statement
+from deltahist.statement import list_rows, write_statement
 from deltahist.statement.facts import bound_guess
 
 DOMAIN = dh.Domain.from_cell((560000, 4480000, 580000, 4500000), "1km", "EPSG:32618")
@@ -212,15 +212,3 @@ def test_the_page_needs_no_other_file_and_runs_nothing():
 @pytest.mark.parametrize(("kind", "pictures"), [("counts", 2), ("sorted", 1), ("quantile", 1), ("series", 1)])
 def test_a_page_has_the_curve_and_the_map(kind, pictures):
     assert len(Page(write_statement(KINDS[kind](), "html")).list_elements("img")) == pictures
-
-
-def test_the_suffix_chooses_the_form(tmp_path):
-    release = publish()
-    for name, start in (("s.md", "# Visits \\<script\\>"), ("s.txt", "Visits <script>"), ("s.HTM", "<!DOCTYPE html>")):
-        save_statement(release, tmp_path / name, TITLE)
-        assert (tmp_path / name).read_text(encoding="utf-8").startswith(start)
-    table = [line for line in (tmp_path / "s.md").read_text(encoding="utf-8").splitlines() if line.startswith("|")]
-    assert {line.count("|") for line in table} == {6}
-    assert write_statement(release) in (tmp_path / "s.txt").read_text(encoding="utf-8")
-    with pytest.raises(dh.InputError):
-        save_statement(release, tmp_path / "s.pdf")

@@ -1,6 +1,5 @@
 """server/static/: the map in a browser, as people use it; its answers are the library's."""
 
-import datetime
 import json
 import re
 import shutil
@@ -213,29 +212,6 @@ def test_a_file_of_areas_is_dropped_and_answered(visit, folder):
     found = json.loads(download(page))["features"]
     expected = dh.answer(release, gpd.GeoDataFrame.from_features(ZONES, crs="OGC:CRS84"), nonnegative=True)
     assert [each["properties"]["estimate"] for each in found[:2]] == expected["estimate"].tolist()[:2]
-
-
-def test_a_link_to_what_is_gone_says_so_and_shows_nothing_in_its_place(browser, address):
-    page = browser.new_page()  # the console tells of refusals
-    page.goto(f"{address}/#release=city")
-    expect(page.locator("#promise")).not_to_be_empty()
-    withdrawn = f"release 'afar' was withdrawn on {datetime.date.today()}: wrong <b>column"
-    for state, words in (
-        ("release=gone", "release is 'gone': it must be one of those listed at /releases"),
-        ("release=afar", withdrawn),
-        ("release=later&compare=afar", "cannot be compared with afar"),
-        ("release=later&compare=gone", "cannot be compared with gone"),
-        ("release=later&compare=pacific", "cannot be compared with pacific"),
-    ):
-        page.evaluate("state => { location.hash = state; }", f"{state}&box={BOX}")
-        expect(page.locator("#trouble")).to_contain_text(words)
-        if state in ("release=gone", "release=afar"):
-            expect(page.locator("#answering")).to_be_hidden()
-            expect(page.locator("#map")).to_be_hidden()
-            page.locator("#release").select_option("later")
-            expect(page.locator("#trouble")).to_be_hidden()
-        expect(page.locator("#answer strong")).to_contain_text("points")
-    page.close()
 
 
 def test_a_map_across_180_degrees_is_drawn_and_asked_across_them(visit, folder):

@@ -1,6 +1,5 @@
 """Quantiles: noises against their laws, smooth sensitivity and moves by brute force, files, bad input."""
 
-import collections
 import itertools
 import math
 from fractions import Fraction
@@ -18,7 +17,6 @@ from deltahist.kinds.quantile import (
     PointsAround,
     SmoothNoise,
 )
-from deltahist.preprocessing import Preprocessing
 from tests.moves import distances, moves_of, neighbours
 
 LINE = dh.Domain((0, 1), (100,))
@@ -52,19 +50,6 @@ def test_noise_in_proportion_pays_for_the_rounding_of_floats():
         assert Fraction(9, 8) / noise.factor**2 <= (epsilon / 2 * (1 - slack)) ** 2
 
 
-@pytest.mark.parametrize("together", [1, 3])
-def test_noise_in_proportion_hides_all_points_of_a_user(together):
-    budget = dh.Budget(1)
-    near = dh.Neighbourhood(LINE, 0.05)
-    mechanism = dh.QuantileMechanism(near, 0.5, 9, budget, "smooth", Preprocessing(together))
-    steps = LINE.lattice(np.linspace(0.48, 0.52, 9))[:, 0]
-    points = PointsAround(steps.copy(), mechanism.rank, mechanism.steps - 1)
-    scale = SmoothNoise.of(budget, together)
-    expected = Fraction(points.smooth(near.radius, scale.beta, together)) * scale.factor
-    assert mechanism.private_noise(points) == ("smooth", {"room": points.room, "scale": expected})
-    assert together == 1 or points.smooth(near.radius, scale.beta, 1) < points.smooth(near.radius, scale.beta, together)
-
-
 def test_limits_are_kept_or_refused():
     near = dh.Neighbourhood(LINE, 0.05, limits=[(0.2, 2), (math.inf, 4)])
     for method in METHODS:
@@ -96,21 +81,6 @@ def test_smooth_sensitivity_by_brute_force(number, places, reach, together):
             for beta in (0.05, 0.6, 2.0):
                 plain = max(local[y] * math.exp(-beta * away[y]) for y in sets)
                 assert window.smooth(reach, beta, together) == pytest.approx(plain, rel=1e-12)
-
-
-def test_the_points_around_the_quantile():
-    rng = np.random.default_rng(4)
-    for number in (1, 2, 3, 10, 60):
-        points = rng.integers(0, 50, number)
-        x = np.sort(points)
-        for rank in {1, 2, (number + 1) // 2, number} & set(range(1, number + 1)):
-            window = PointsAround(rng.permutation(points), rank, 49)
-            assert window.quantile == x[rank - 1]
-            assert window.room == (49 - x[rank - 1], x[rank - 1])
-            for most in (1, 2, 7, 10**30):
-                above, below = window.nearest(most)
-                assert above.tolist() == (x[rank - 1 :] - x[rank - 1])[:most].tolist()
-                assert below.tolist() == (x[rank - 1] - x[:rank])[::-1][:most].tolist()
 
 
 def plain_smooth(points, rank, reach, last, beta):
@@ -191,41 +161,6 @@ def test_smooth_noise_follows_its_law():
     low, high = law.cdf([0.5, 100 * LINE.steps[0] - 1.5])
     assert scipy.stats.kstest((law.cdf(drawn[inside]) - low) / (high - low), "uniform").pvalue > 1e-3
     assert scipy.stats.binomtest(int((~inside).sum()), 1500, 1 - (high - low)).pvalue > 1e-3
-
-
-@pytest.mark.parametrize(("together", "budget"), [(3, {"rho": 0.3}), (1, {"epsilon": 1})])
-def test_drawn_places_have_the_rate_of_the_budget(budget, together):
-    """Through `quantile` itself: how often the places within the first move are drawn. False alarms: 1 in 1,000."""
-    line = dh.Domain((0, 1), (1,))
-    near, size = dh.Neighbourhood(line, 0.02), line.steps[0]
-    points = np.linspace(0.01, 0.99, 49)
-    steps = line.lattice(points)[:, 0]
-    moves = _moves_on_stretches(steps, 25, near.radius, size)
-    weight = {m: width * math.exp(-rate_by_definition(budget, together) * m) for m, width in moves.items()}
-    chance = weight[1] / sum(weight.values())
-    rng = np.random.default_rng(1)
-    options = {"contributions": together, "rng": rng} | budget
-    drawn = [dh.publish_quantile(points, 0.5, near, **options).step for _ in range(600)]
-    first = int(sum((_passed(steps, 25, step, near.radius) == 1) for step in drawn))
-    assert scipy.stats.binomtest(first, 600, chance).pvalue > 1e-3
-
-
-def _passed(steps, rank, place, reach):
-    """Moves that make a place the quantile, from the definition."""
-    x = np.sort(steps)
-    on_way = x[rank - 1 :][x[rank - 1 :] < place] if place > x[rank - 1] else x[:rank][x[:rank] > place]
-    return int((-(-np.abs(place - on_way) // reach)).sum())
-
-
-def _moves_on_stretches(steps, rank, reach, size):
-    """How many places of the lattice take each number of moves."""
-    marks = {0, size, *(int(s) + k for s in steps for k in (0, 1))}
-    marks |= {int(s) + sign * j * reach + k for s in steps for sign in (1, -1) for j in range(40) for k in (0, 1)}
-    marks = sorted(m for m in marks if 0 <= m <= size)
-    out = collections.Counter()
-    for low, high in itertools.pairwise(marks):
-        out[_passed(steps, rank, low, reach)] += high - low
-    return out
 
 
 @pytest.mark.parametrize(

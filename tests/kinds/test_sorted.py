@@ -115,24 +115,6 @@ def test_a_refusal_does_not_say_how_many_points_there_are():
         assert "173" not in str(said.value)
 
 
-def exact_release(points, near, group=1, **options):
-    """What would be released without noise."""
-    steps = np.sort(near.domain.lattice(np.asarray(points))[:, 0])
-    sums = np.add.reduceat(steps, np.arange(0, len(steps), group))
-    return SortedRelease(SortedMechanism(near, len(steps), dh.Budget(1), group), sums, **options)
-
-
-@pytest.mark.parametrize("group", [1, 7, 50])
-def test_without_noise_ranks_are_right_within_a_group(group):
-    points = np.random.default_rng(2).beta(2, 5, 400)
-    release = exact_release(points, dh.Neighbourhood(UNIT, 0.01), group)
-    edges = np.linspace(0, 1, 31)
-    found = dh.answer(release, dh.workloads.boxes(np.column_stack([np.zeros(30), edges[1:]])))
-    true = [(points < e).sum() for e in edges[1:]]
-    assert np.abs(found["estimate"] - true).max() <= group
-    assert found["estimate"].iloc[-1] == 400
-
-
 @given(st.lists(st.integers(-50, 150), min_size=1, max_size=12), st.integers(1, 4))
 def test_decoding_is_isotonic_regression(values, group):
     """Against the definition: max over a of min over b of weighted means, by all pairs."""

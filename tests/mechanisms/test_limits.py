@@ -58,12 +58,3 @@ def test_the_path_bound_counts_whole_lattice_steps(hair, shape):
             # On a line every border that is crossed costs one; each move within δ crosses so many.
             assert exact == mechanism.cost_under(far) <= bound
             assert bound >= -(-crossed // (int(near.reach[0]) if len(shape) == 1 else len(near.reach) - 1))
-
-
-def test_a_promise_on_the_way_counts_whole_lattice_steps_as_well():
-    near = dh.Neighbourhood(dh.Domain((0, 3000), (3000,)), 1, limits=[(2 + 4e-8, 2)])
-    mechanism = dh.Mechanism(near, dh.strategies.Flow(near.domain), dh.Budget(epsilon=1))
-    for times in (1, 2, 10, 700):
-        distance = times * (2 + 4e-8)
-        exact, bound = mechanism.cost_within(distance)
-        assert mechanism.cost_under(near.moves_within(distance)) == exact <= bound

@@ -39,9 +39,3 @@ def test_districts_are_judged_one_by_one():
         above = np.sqrt(each.steps) * error > each.steps * expected / error[1] / 3
         assert each.drowned.tolist() == np.flatnonzero(above).tolist()
         assert each.queries == 10
-
-
-def test_amounts_of_the_users_own_cost_the_most_that_steps_in_a_row_spend():
-    amounts = [Fraction(each) for each in (1, 0, 0, 1, 1, 0)]
-    found = stream_figures(STEP, [(3, Fraction(2))], Clock(0, 0), 6, amounts=amounts)
-    assert [(each.steps, each.cost, each.error) for each in found] == [(1, 1, None), (3, 2, None), (6, 3, None)]

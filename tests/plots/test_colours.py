@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import deltahist.server
-from deltahist.plots.ground import CATEGORIES, classed_scale, smooth_scale
+from deltahist.plots.ground import CATEGORIES, classed_scale
 from tests.plots.eyes import EYES, least_distance, least_step
 
 # Lightness runs from 0 to 100; a distance of about 2 is just seen where colours touch.
@@ -21,7 +21,7 @@ def classes(largest):
 
 
 @pytest.mark.parametrize("eyes", EYES)
-@pytest.mark.parametrize(("largest", "number"), [(2, 6), (10, 4), (20, 5), (100, 7)])
+@pytest.mark.parametrize(("largest", "number"), [(2, 6), (100, 7)])
 def test_classes_of_a_map_differ_in_lightness(largest, number, eyes):
     assert len(classes(largest)) == number
     assert least_step(classes(largest), eyes) > STEP
@@ -49,16 +49,3 @@ def test_widely_spread_values_are_classed_by_their_size(unit):
     assert scale.beyond
     classes = scale.norm(np.array([0, 2.9, 3.1, 9.9, 11, 999, 1_001, 2_400]) * unit)
     assert classes.tolist() == [0, 0, 1, 1, 2, 5, 7, 7]
-
-
-def test_a_few_cells_do_not_use_the_colours_up():
-    """Read in grey, too: the brightness falls all the way."""
-    values = np.concatenate([np.linspace(0, 100, 9_999), [50_000.0]])
-    scale = smooth_scale(values, linear=None, least=1.0)
-    assert scale.beyond
-    assert scale.ticks[-1] == pytest.approx(100, rel=0.02)
-    assert scale.norm(scale.ticks[-1]) == pytest.approx(1)
-    shades = scale.colours(np.linspace(0, 1, 30))[:, :3] @ (0.299, 0.587, 0.114)
-    assert (np.diff(shades) < 0).all()
-    even = smooth_scale(np.full(100, 50.0), linear=None, least=1.0)
-    assert (even.beyond, even.norm.vmax) == (False, 100)

@@ -33,17 +33,6 @@ def panels(figure):
     return [ax for ax in figure.axes if ax.get_title()]
 
 
-def texts(figure):
-    """Every text but the labels of ticks that are not drawn."""
-    yield from figure.texts
-    for ax in figure.axes:
-        yield from (ax.title, ax.xaxis.label, ax.yaxis.label)
-        for axis in (ax.xaxis, ax.yaxis) if ax.axison else ():
-            low, high = sorted(axis.get_view_interval())
-            labels = [tick.label1 for tick in axis.get_major_ticks() if low <= tick.get_loc() <= high]
-            yield from (label for label in labels if label.get_visible())
-
-
 def ask(part):
     return dh.answer(part, ZONES)
 
@@ -70,8 +59,3 @@ def test_long_lines_are_means_with_the_error_of_all_their_steps():
     _, line = panels(figure)[0].patches
     week = dh.answer(city.between("2010-05-03", "2010-05-09").per_step(), ZONES)
     assert line.get_data()[0][1] == pytest.approx(week["estimate"].iloc[1])
-
-
-def test_what_is_seeded_is_marked():
-    assert "NOT FOR PUBLICATION" in [t.get_text() for t in draw_lines(series([0], seeded=True), ask).texts]
-    assert "NOT FOR PUBLICATION" not in [t.get_text() for t in draw_lines(series([0]), ask).texts]

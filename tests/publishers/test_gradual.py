@@ -165,19 +165,6 @@ def test_a_process_that_dies_never_leads_to_another_draw(chain, monkeypatch, at)
     )
 
 
-def test_a_state_that_was_used_already(chain, tmp_path):
-    """An earlier release of the chain cannot be refined again, nor the last one with an old copy of the state."""
-    path, first = chain
-    shutil.copy(path, tmp_path / "copy.state")
-    second = dh.refine(first, path, epsilon=2)
-    with pytest.raises(dh.InputError, match=r"release 1 of chain \w+ was refined already, up to 2"):
-        dh.refine(first, path, epsilon=3)
-    with pytest.raises(dh.InputError, match=r"is of release 1 of its chain, and release 2 is given: it is an old copy"):
-        dh.refine(second, tmp_path / "copy.state", epsilon=3)
-    with pytest.raises(dh.InputError, match="is of release 2 of its chain, and an earlier one is given"):
-        dh.tighten(first, epsilon=0.5, state=path)
-
-
 def test_damaged_states_are_refused(chain, tmp_path):
     path, release = chain
     whole = path.read_bytes()
@@ -329,15 +316,6 @@ def test_the_least_step_keeps_the_noise(name, tmp_path):
         assert np.abs(release.values - before.values).max() <= 1 + 1e-2 * np.abs(before.values).max()
 
 
-def test_whatever_fails_in_drawing_fails_before_the_charge(tmp_path, account, monkeypatch):
-    release = start(tmp_path / "s", account)
-    spent = account.spent
-    monkeypatch.setattr(samplers, "draw_capped_geometric", lambda *_: (_ for _ in ()).throw(dh.InputError("no draw")))
-    with pytest.raises(dh.InputError, match="no draw"):
-        dh.refine(release, tmp_path / "s", epsilon=1 + 1e-9, account=account)
-    assert account.spent == spent
-
-
 def test_the_window_of_a_stream_pays_for_no_chain(tmp_path):
     account = dh.Account(dh.Window(3, epsilon=3), 0)
     with pytest.raises(dh.InputError):
@@ -446,3 +424,25 @@ def test_copies_that_need_the_noise_are_refused_without_it():
     ):
         with pytest.raises(dh.InputError):
             dh.tighten(release, **how)
+
+
+def test_a_state_that_was_used_already(chain, tmp_path):
+    """An earlier release of the chain cannot be refined again, nor the last one with an old copy of the state."""
+    path, first = chain
+    shutil.copy(path, tmp_path / "copy.state")
+    second = dh.refine(first, path, epsilon=2)
+    with pytest.raises(dh.InputError, match=r"release 1 of chain \w+ was refined already, up to 2"):
+        dh.refine(first, path, epsilon=3)
+    with pytest.raises(dh.InputError, match=r"is of release 1 of its chain, and release 2 is given: it is an old copy"):
+        dh.refine(second, tmp_path / "copy.state", epsilon=3)
+    with pytest.raises(dh.InputError, match="is of release 2 of its chain, and an earlier one is given"):
+        dh.tighten(first, epsilon=0.5, state=path)
+
+
+def test_whatever_fails_in_drawing_fails_before_the_charge(tmp_path, account, monkeypatch):
+    release = start(tmp_path / "s", account)
+    spent = account.spent
+    monkeypatch.setattr(samplers, "draw_capped_geometric", lambda *_: (_ for _ in ()).throw(dh.InputError("no draw")))
+    with pytest.raises(dh.InputError, match="no draw"):
+        dh.refine(release, tmp_path / "s", epsilon=1 + 1e-9, account=account)
+    assert account.spent == spent

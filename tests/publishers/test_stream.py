@@ -103,18 +103,6 @@ def test_of_two_runs_at_once_one_alone_publishes_a_step(folder, monkeypatch):
     assert [file.name for file in (folder / "out").glob("*.parquet")] == ["0.parquet"]
 
 
-def test_a_second_run_publishes_what_is_new_alone(folder):
-    assert run(stream(folder), folder)["published"] == 3
-    before = {file.name: file.read_bytes() for file in (folder / "out").iterdir()}
-    assert run(stream(folder), folder)["published"] == 0
-    (folder / "in" / "3.csv").write_text("x\n1\n")
-    assert stream(folder).publish(folder / "in", folder / "out", 4, x="x")["published"] == 1
-    after = {file.name: file.read_bytes() for file in (folder / "out").iterdir()}
-    assert after.items() >= before.items()
-    assert len(after) == 4
-    assert list(Ledger(folder / "s.ledger").list_charges("stream")) == [0, 1, 2, 3]
-
-
 def test_a_later_run_counts_the_steps_that_are_due_and_tells_of_late_rows(tmp_path):
     """Membership is fixed, so that each step's number of points is published exactly."""
     plan = Stream(dh.Neighbourhood(LINE, 1), dh.Budget(1), 2, Clock.of("0", None), tmp_path / "s.ledger", "identity",
@@ -160,16 +148,6 @@ def test_another_ledger_does_not_draw_the_steps_of_a_folder_again(folder):
     assert {file.name: file.read_bytes() for file in (folder / "out").iterdir()} == before
 
 
-def test_a_folder_that_cannot_be_written_costs_nothing(folder, monkeypatch):
-    def full(target):
-        raise dh.InputError("no space left")
-
-    monkeypatch.setattr("deltahist._files._make_part", full)
-    with pytest.raises(dh.InputError, match="no space left"):
-        run(stream(folder), folder)
-    assert not Ledger(folder / "s.ledger").list_accounts()
-
-
 def test_a_step_is_published_on_the_account_of_its_window_alone(folder):
     """Else its statement would speak of a window that nobody keeps."""
     plan, nobody = stream(folder), [0] * 8
@@ -183,3 +161,13 @@ def test_a_step_is_published_on_the_account_of_its_window_alone(folder):
             dh.publish_mechanism(first, nobody, account=account)
         assert account is None or account.window.list_charges() == {}
     assert dh.publish_mechanism(first, nobody, account=dh.Account(dh.Window(2, 1), 1)).payment.spent == Fraction(1, 2)
+
+
+def test_a_folder_that_cannot_be_written_costs_nothing(folder, monkeypatch):
+    def full(target):
+        raise dh.InputError("no space left")
+
+    monkeypatch.setattr("deltahist._files._make_part", full)
+    with pytest.raises(dh.InputError, match="no space left"):
+        run(stream(folder), folder)
+    assert not Ledger(folder / "s.ledger").list_accounts()

@@ -8,7 +8,6 @@ import pytest
 
 import deltahist as dh
 from deltahist.cli import main
-from deltahist.preprocessing import Preprocessing
 from tests.storage import bucket, upload
 
 NEAR = dh.Neighbourhood(dh.Domain((0, 8), (8,)), 1, "boundary")
@@ -80,14 +79,6 @@ def test_the_ledger_that_paid_keeps_a_line(tmp_path):
     alone = save(tmp_path / "alone.parquet")
     with pytest.raises(dh.InputError, match="no account paid"):
         dh.withdraw(alone, "wrong column", ledger=ledger)
-
-
-@pytest.mark.parametrize("replaces", [{"digest": "x", "reason": "y"}, {"digest": "0" * 64, "reason": "a\nb"}, "x"])
-def test_a_correction_in_a_file_is_checked(city, replaces):
-    description = dh.load(city).describe()
-    assert "replaces" not in description
-    with pytest.raises((dh.InputError, TypeError)):
-        Preprocessing.from_description(description | {"replaces": replaces})
 
 
 def test_withdrawn_steps_are_missing(tmp_path):

@@ -7,7 +7,6 @@ import pytest
 import scipy.stats
 
 import deltahist as dh
-from deltahist.answers import answer_each
 from deltahist.mechanisms.base import Step
 from deltahist.preprocessing import Clock
 from deltahist.releases.sums import Summed
@@ -141,22 +140,6 @@ def test_the_noise_of_a_sum_is_that_of_all_its_releases(near, strategy):
     law = scipy.stats.chi2(1000)
     assert (law.ppf(5e-4 / 48) <= ratio).all()
     assert (ratio <= law.isf(5e-4 / 48)).all()
-
-
-def test_missing_steps_are_named_and_not_taken_for_empty():
-    releases = made()
-    del releases[1], releases[2]
-    gaps = series(releases)
-    assert gaps.missing == ["2010-05-02", "2010-05-03"]
-    assert repr(gaps) == "Series: 5 steps of 1 day from 2010-05-01 to 2010-05-05, 2 missing"
-    with pytest.raises(dh.InputError, match=r"2 of 5 steps .*: 2010-05-02, 2010-05-03; .* the other 3"):
-        dh.answer(gaps, ASKED)
-    found = dh.answer(gaps.present(), ASKED)
-    assert found["steps"].tolist() == [3] * 4
-    each = answer_each(gaps, ASKED)
-    assert each["step"].tolist() == [label for label in gaps.labels for _ in BOXES]
-    assert each["estimate"].isna().tolist() == [False] * 4 + [True] * 8 + [False] * 8
-    assert len(answer_each(gaps.present(), ASKED)) == 12
 
 
 def test_a_change_is_the_later_period_less_the_earlier_one():

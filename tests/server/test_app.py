@@ -46,27 +46,6 @@ def test_answers_are_those_of_the_library_bit_for_bit(client, catalogue, box, no
         assert many[name] == [value, value]
 
 
-def test_a_clipped_box_is_noted_and_others_beside_it_are_not(client):
-    clipped = client.get(f"{CITY}/answer", params={"bbox": "-74.1,40.66,-73.97,40.70"}).json()
-    assert clipped["note"].startswith("clipped: ")
-    assert 0 < clipped["outside"] < 1
-    whole = client.get(f"{CITY}/answer", params={"bbox": ",".join(map(str, DEGREES))}).json()
-    assert not {"note", "outside"} & set(whole)
-    own = [[579000, 4500000, 584000, 4508000], [580000, 4500000, 584000, 4508000], [0, 0, 1, 1]]
-    found = client.post(f"{CITY}/answers", json={"boxes": own, "crs": "EPSG:32618"}).json()
-    assert found["estimate"][0] == found["estimate"][1]
-    assert found["outside"] == pytest.approx([0.2, 0.0, 1.0])
-    assert found["note"] == [
-        "clipped: 20% of its area lies outside the map",
-        None,
-        "not answered: outside the map",
-    ]
-    alone = client.get(f"{CITY}/answer", params={"bbox": ",".join(map(str, own[0])), "crs": "EPSG:32618"}).json()
-    assert (alone["estimate"], alone["note"]) == (found["estimate"][0], found["note"][0])
-    line = client.get("/releases/line/answer", params={"bbox": "-8,8"}).json()
-    assert (line["estimate"], line["outside"]) == (28, 0.5)
-
-
 def test_boxes_that_arrive_together_have_their_own_answers(client):
     """One of them is wrong, others are clipped or cut no cell: every answer is the one that it has alone."""
     boxes = ["-74.02,40.66,-73.97,40.70", "-74.1,40.66,-73.97,40.70", "0,0,1,1", "-74.01,40.67,-73.99,40.68"]
