@@ -149,7 +149,7 @@ def test_limits_are_facts():
 # --- guesses
 
 
-@pytest.mark.parametrize("epsilon", [0.1, 1, 3])
+@pytest.mark.parametrize("epsilon", [0.1, 3])
 def test_a_guess_under_laplace_noise_is_right_as_often_as_said(epsilon):
     """One count that differs by 1: half of one and the total variation distance, which ε allows for exactly."""
     p = math.exp(-epsilon)
@@ -159,7 +159,7 @@ def test_a_guess_under_laplace_noise_is_right_as_often_as_said(epsilon):
     assert bound_guess({"rho": None}, epsilon) == pytest.approx(right)
 
 
-@pytest.mark.parametrize("rho", [1e-3, 0.02, 0.5, 2, 20])
+@pytest.mark.parametrize("rho", [1e-3, 0.5, 20])
 def test_a_guess_under_gaussian_noise_is_right_no_more_often_than_said(rho):
     right = scipy.stats.norm.cdf(math.sqrt(2 * rho) / 2)
     said = bound_guess({"rho": rho}, rho)

@@ -23,7 +23,7 @@ CELLS = dh.strategies.Identity(SQUARE)
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_it_says_what_the_plain_functions_say(name):
     rng = np.random.default_rng([4, len(name)])
-    for case in range(8):
+    for case in range(4):
         domain = random_domain(rng)
         near = random_neighbourhood(rng, domain)
         strategy, k = STRATEGIES[name](rng, domain), int(rng.integers(1, 4))
@@ -69,15 +69,15 @@ def test_every_publisher_takes_its_mechanism():
     assert one.value == dh.publish_quantile(points[:, None], 0.5, LINE, 1, method="inverse", rng=seed()).value
     parked = SortedMechanism(LINE.with_sources("left"), 30, dh.Budget(1), 3)
     assert dh.publish_mechanism(parked, points).mechanism == parked
-    for refused, words in (
-        (lambda: dh.publish_mechanism(made, points[:20]), "number is 21"),
-        (lambda: dh.publish_mechanism(parked, np.linspace(0, 1, 31)), "number is 30"),
-        (lambda: dh.publish_mechanism(made, points, contributions=2), "it must allow for as much"),
-        (lambda: dh.publish_mechanism(found, points[:20]), "21"),
-        (lambda: dh.publish_mechanism(found, points, contributions=2), "it must allow for as much"),
+    for mechanism, given, more in (
+        (made, points[:20], {}),
+        (made, points, {"contributions": 2}),
+        (found, points[:20], {}),
+        (found, points, {"contributions": 2}),
+        (parked, np.linspace(0, 1, 31), {}),
     ):
-        with pytest.raises(dh.InputError, match=words):
-            refused()
+        with pytest.raises(dh.InputError):
+            dh.publish_mechanism(mechanism, given, **more)
     three = QuantileMechanism(LINE, 0.5, 21, dh.Budget(1), "inverse", Preprocessing(3))
     assert dh.publish_mechanism(three, points, contributions=2).contributions == 3
 

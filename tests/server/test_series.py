@@ -83,14 +83,11 @@ def test_a_series_says_what_all_its_steps_cost_together(client):
 @pytest.mark.parametrize(
     ("asked", "status", "said"),
     [
-        ({"between": "2010-05-01"}, 400, "between is '2010-05-01'"),
-        ({"between": "2010-05-02,2010-05-01"}, 400, "they are reversed"),
-        ({"between": "May,June"}, 400, "the first step is 'May'"),
-        ({"between": "2011-05-01,2011-05-02"}, 400, "no release lies between"),
+        ({"between": "2010-05-02,2010-05-01"}, 400, "reversed"),
+        ({"between": "May,June"}, 400, "'May'"),
         ({"between": "0001-01-01,9999-12-31"}, 400, "has 3,652,059 steps: at most 100,000"),
         ({"between": "2010-05-01,2010-05-02", "compare": "2010-05-02,2010-05-03"}, 400, "share 1 step"),
         ({"missing": "zero"}, 400, "missing is 'zero'"),
-        ({"betwen": "2010-05-01,2010-05-02"}, 400, "betwen"),
     ],
 )
 def test_periods_that_cannot_be_are_refused(client, asked, status, said):
