@@ -1,7 +1,5 @@
 """Inputs as people have them: each is counted right, or refused."""
 
-import subprocess
-import sys
 import uuid
 from decimal import Decimal
 
@@ -89,14 +87,6 @@ def test_columns_of_users(tmp_path, name):
         number = len(ids)
         pq.write_table(pa.table({"x": [1.5] * number, "y": [1.5] * number, "u": ids}), tmp_path / "p.parquet")
     _check(tmp_path / "p.parquet", USERS, None if users is None else number, users)
-
-
-def test_a_pipe_is_read_once():
-    script = ("import sys, deltahist as dh; from deltahist.counting import check_file; how = {'x': 'x', 'y': 'y'}; "
-              "check_file(sys.argv[1], 2, **how); domain = dh.Domain((0, 0, 10, 10), (10, 10)); "
-              "print(dh.count_file(sys.argv[1], domain, **how).kept)")  # fmt: skip
-    line = f'"{sys.executable}" -c "{script}" <(printf "x,y\\n1,1\\n2,2\\n")'
-    assert subprocess.run(["bash", "-c", line], capture_output=True, text=True, check=True).stdout == "2\n"
 
 
 @pytest.mark.parametrize(

@@ -118,16 +118,6 @@ def test_refused_download_leaves_nothing_behind(register, serve, tmp_path, serve
     assert list((tmp_path / "cache").iterdir()) == []
 
 
-@pytest.mark.parametrize("network", [False, True])
-def test_a_file_that_cannot_be_fetched_leaves_nothing_behind(register, serve, tmp_path, network):
-    register(TOWNS)
-    if network:
-        serve({})
-    with pytest.raises(DataError, match="404" if network else "unreachable"):
-        load("towns", cache=tmp_path / "cache")
-    assert list((tmp_path / "cache").iterdir()) == []
-
-
 def test_spoilt_cache_is_noticed(register, serve, tmp_path):
     register(TOWNS)
     serve({TOWNS: CSV})
@@ -146,22 +136,3 @@ def test_registry_entries_are_complete(name):
     assert entry.urls or entry.excerpt  # a file that cannot be fetched says why
     for url in entry.urls:  # pinned to a commit, or the bytes could change
         assert re.match(r"https://.*/[0-9a-f]{40}/", url)
-
-
-def test_activity_in_both_forms():
-    numbered = (
-        b"id, sequence_name, tag_indicator, timestamp, x_coordinate, y_coordinate, z_coordinate, activity\n"
-        b"0,A01,010-000-024-033,633790226000000000,4.06,1.89,0.51,walking\n"
-        b"1,A01,020-000-033-111,633790226005000000,4.29,1.78,1.34,sitting\n"
-        b"2,B02,020-000-033-111,633790300000000000,1.0,2.0,1.0,lying\n"
-    )
-    published = (
-        b"A01,010-000-024-033,633790226000000000,27.05.2009 14:03:25:000,4.06,1.89,0.51,walking\n"
-        b"A01,020-000-033-111,633790226005000000,27.05.2009 14:03:25:500,4.29,1.78,1.34,sitting\n"
-        b"B02,020-000-033-111,633790300000000000,27.05.2009 16:06:40:000,1.0,2.0,1.0,lying\n"
-    )
-    table = registry.person_activity(numbered)
-    assert table.equals(registry.person_activity(published))
-    assert table.t.tolist() == [0.0, 0.5, 0.0]
-    assert table.person.tolist() == ["A", "A", "B"]
-    assert table.y.tolist() == [1.89, 1.78, 2.0]

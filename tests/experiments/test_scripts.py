@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from experiments import SCRIPTS, districts, ego_network, proximity_network, series_places
+from experiments import SCRIPTS, districts, ego_network, series_places
 
 
 @pytest.fixture(scope="module")
@@ -214,19 +214,6 @@ def test_personal_budgets_last_longer_than_one_for_all(results):
 def rows(path):
     with path.open(encoding="utf-8", newline="") as file:
         return list(csv.DictReader(file))
-
-
-@pytest.mark.slow
-def test_places_over_a_network(tmp_path):
-    found = proximity_network.run(tmp_path, small=True)
-    assert found["ε of all others together"] == pytest.approx(15)
-    for row in rows(tmp_path / "proximity_network.csv"):
-        assert float(row["rmse"]) == pytest.approx(float(row["stated"]), rel=0.4)
-    last = rows(tmp_path / "proximity_coalitions.csv")[-1]
-    # Independent noise gives the place away, ours does not; averaging over it only adds noise.
-    assert float(last["independent"]) < 0.5 * float(last["nearest"])
-    assert float(last["averaged"]) > float(last["nearest"])
-    assert (tmp_path / "proximity_network.png").stat().st_size > 50_000
 
 
 def test_a_bit_in_an_ego_network(tmp_path, capsys):

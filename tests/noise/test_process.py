@@ -191,15 +191,4 @@ def test_moves_by_whole_numbers_pass_through_rounding():
         assert (made.round_values(values + (u << 5)) == made.round_values(values) + u).all()
 
 
-def test_levels_too_near_for_the_lattice_are_refused():
-    made = RoundedGaussianSampler.for_level(Fraction(1))
-    values = made.start(1, 3, rng=np.random.default_rng(1))
-    with pytest.raises(InputError, match="levels 1 and 1"):
-        made.refine(values, 1, 1 + Fraction(1, 1 << 60))
-    with pytest.raises(InputError, match="levels"):
-        made.refine(values, 1, 1 << 50)
-    with pytest.raises(InputError, match="levels"):
-        made.tighten(values, 1 + Fraction(1, 1 << 60), 1)
-
-
 # -------------------------------------------------------------------------------------------------- input

@@ -59,16 +59,6 @@ def test_areas_and_centroids_are_those_of_the_cut_cells():
         assert found.unsure[number] == pytest.approx((share * (1 - share)).sum(), abs=1e-7)
 
 
-def test_some_polygons_at_a_time_are_all_of_them(monkeypatch):
-    shapes = np.array(polygons(np.random.default_rng(4), 30))
-    together = cover_polygons(shapes, DOMAIN)
-    monkeypatch.setattr("deltahist.space.workloads._CELLS_AT_A_TIME", 200)
-    apart = cover_polygons(shapes, DOMAIN)
-    for name in ("owner", "x", "y", "share", "whole", "low", "high"):
-        assert getattr(together, name) == pytest.approx(getattr(apart, name), abs=1e-12)
-    assert np.array(together.places) == pytest.approx(np.array(apart.places), abs=1e-12)
-
-
 @pytest.mark.parametrize("domain", [DOMAIN, dh.Domain((0, 6), (12,))])
 def test_boxes_are_covered_as_their_definition_says(domain):
     rng = np.random.default_rng(2)

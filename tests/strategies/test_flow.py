@@ -10,13 +10,10 @@ from examples import random_domain, random_neighbourhood, served_flows
 
 import deltahist as dh
 from deltahist.decode import box_sums
-from deltahist.decode.forms import mean_over_boxes
 from deltahist.mechanisms.histogram import explicit_edge_cost
 from deltahist.strategies import Flow, Spectral
 from deltahist.strategies.flow import PathCosts
-from deltahist.strategies.flow.decoder import HubVariance
 from deltahist.strategies.flow.noise import HUB_STRIPS, HUB_SUMS, HUBS, Hubs
-from deltahist.strategies.flow.tuning import MeanHubError, choose_boxes, get_variance
 
 SQUARE = dh.Domain((0, 0, 8, 8), (8, 8))
 
@@ -200,22 +197,6 @@ def test_tuning_is_for_the_workload_and_the_noise():
     assert errors[0] <= errors[1]
 
 
-@pytest.mark.parametrize(("n", "spacing", "total_known"), [(64, 3, False), (64, 1, True), (700, 5, True)])
-def test_the_error_that_tuning_expects_of_hubs_is_what_they_add(n, spacing, total_known):
-    """Boxes stand for all ranges in tuning, and a part of them where there are many sums."""
-    flow = Flow(dh.Domain((0, 0, n, n), (n, n)), 1, ())
-    mean = MeanHubError(flow, choose_boxes(None, flow.domain, 500), 1, total_known)
-    found = [mean.without_sums(spacing), *mean.with_sums(spacing)]
-    assert len(found) > 3
-    for choice in found:
-        own, *sums = (get_variance(share, 1) for share in choice.shares)
-        hubs = Hubs.on_grid(flow.blocks, spacing, choice.widths, len(sums) > 1)
-        hubs = replace(hubs, ratios=tuple(noise / own for noise in sums))
-        added = HubVariance(hubs, [None, None], own, sums)
-        exact = mean_over_boxes([added.make_variance_term(total_known)], (n, n))
-        assert choice.error == pytest.approx(exact, rel=0.25), (choice, exact)
-
-
 @pytest.mark.parametrize(
     ("delta", "sources", "norm", "limits"),
     [(1, None, 1, [(ANY, 1)]), (3, None, 2, [(ANY, 4)]), (1, "boundary", 2, [(8, 2), (ANY, 6)]),
@@ -231,14 +212,6 @@ def test_limits_are_kept(delta, sources, norm, limits):
         assert mechanism.cost_under(relation) <= factor**norm
     assert mechanism.sensitivity < dh.sensitivity(plain, near, norm=norm) or flow.hubs is None
     assert rmse(flow, near, **budget) <= 1.01 * rmse(plain, near, **budget)
-
-
-@pytest.mark.parametrize("shape", [(500,), (30, 3), (3, 30)])
-def test_limits_on_lines_and_narrow_maps_are_kept(shape):
-    near = dh.Neighbourhood(dh.Domain((0,) * len(shape) + shape, shape), 1, limits=[(ANY, 4)])
-    flow = Flow.tuned(near)
-    assert flow.hubs is not None
-    assert dh.sensitivity(flow, near) <= 1
 
 
 def cases(number, seed):
