@@ -171,3 +171,15 @@ def test_a_folder_that_cannot_be_written_costs_nothing(folder, monkeypatch):
     with pytest.raises(dh.InputError, match="no space left"):
         run(stream(folder), folder)
     assert not Ledger(folder / "s.ledger").list_accounts()
+
+
+def test_a_second_run_publishes_what_is_new_alone(folder):
+    assert run(stream(folder), folder)["published"] == 3
+    before = {file.name: file.read_bytes() for file in (folder / "out").iterdir()}
+    assert run(stream(folder), folder)["published"] == 0
+    (folder / "in" / "3.csv").write_text("x\n1\n")
+    assert stream(folder).publish(folder / "in", folder / "out", 4, x="x")["published"] == 1
+    after = {file.name: file.read_bytes() for file in (folder / "out").iterdir()}
+    assert after.items() >= before.items()
+    assert len(after) == 4
+    assert list(Ledger(folder / "s.ledger").list_charges("stream")) == [0, 1, 2, 3]
