@@ -1,4 +1,8 @@
-"""Allocating a budget over time: what each step spends when every window of δ steps may spend at most the limit."""
+"""Allocate a budget over time: what each step spends when every window of δ steps may spend at most the limit.
+
+>>> allocate_offline([1, 0, 0, 1], length=3, epsilon=1.0).round(4).tolist()
+[1.0, 0.0, 0.0, 1.0]
+"""
 
 from __future__ import annotations
 
@@ -28,8 +32,7 @@ def allocate_offline(
 
     Parameters
     ----------
-    weights : (n,) of the queries, finite, not negative; 0 where nothing is published. They must be public. At most
-        10,000.
+    weights : (n,) of the queries, at most 10,000; 0 where nothing is published. They must be public.
     length : δ, the steps of a window, as for `Window`.
     epsilon : limit of the sum over every `length` consecutive steps (or of ρ).
     power : a > 0 of Err(ε) = ε^−a; 2 for the variance of Laplace noise, 1 for that of Gaussian noise in ρ.
@@ -38,9 +41,6 @@ def allocate_offline(
     Returns
     -------
     (n,) amounts, whole billionths, rounded down; 0 where the weight is 0, or where the past has left nothing.
-
-    Raises InputError on weights that are negative, not finite or too many, a limit that is not above zero, or a past
-    that breaks a window.
 
     Any three days in a row may spend 1. The first day gets all of it, since nobody asks for anything on the next two:
 
@@ -77,16 +77,13 @@ def _solve_program(weights: Array, steps: Whole, past: Whole, length: int, limit
     error = cp.sum(cp.multiply(weights[steps] / weights[steps].max(), cp.power(own, -power)))
     problem = cp.Problem(cp.Minimize(error), rules)
     problem.solve(solver=cp.CLARABEL)
-    if problem.status not in ("optimal", "optimal_inaccurate"):
-        raise InputError(f"weights are of too different sizes: the solver says {problem.status}")
     return np.asarray(share * own.value, dtype=np.float64)
 
 
 def _open_steps(weights: Array, past: Whole, length: int, limit: int) -> Whole:
     """Return the steps with weight (m,) for which the past, at most length − 1 amounts, has left something.
 
-    The window that holds the last k amounts of the past holds the first length − k steps. Where less than a billionth
-    for each step is left of it, these steps get nothing, whatever the rest do.
+    Steps of a window that the past has left less than a billionth for each step get nothing.
     """
     back = np.arange(len(past), 0, -1)
     left = limit - np.cumsum(past[::-1])[::-1]  # of the window that holds the last `back` amounts
@@ -109,13 +106,9 @@ def allocate_online(
 ) -> float:
     """Allocate the present step's amount, when weights up to now are known and a model draws later ones.
 
-    The amount e minimises w_i e^−a plus the mean over scenarios of the least error of their future:
-
-        minimise w_i e^−a + (1/N) Σ_n Σ_(j>i) w_nj x_nj^−a   over e and all x_nj,
-
-    one convex program in which all N scenarios share e and have allocations x_n of their own, each within the windows.
-    It may be any amount that the windows leave, so that no window exceeds its limit whatever weights follow. Source:
-    2014, section 7.2 and Problem 2, with one program in place of 100 candidates times 1,000 solutions.
+    One convex program minimises w_i e^−a + (1/N) Σ_n Σ_(j>i) w_nj x_nj^−a over the amount e, which all N scenarios
+    share, and each scenario's allocation x_n, all within the windows. No window exceeds its limit, whatever weights
+    follow. Source: 2014, section 7.2 and Problem 2, with one program in place of 100 candidates times 1,000 solutions.
 
     Parameters
     ----------
@@ -127,20 +120,13 @@ def allocate_online(
     scenarios : futures that are drawn; they reach three windows ahead.
     rng : for the scenarios. Weights are public, and so is this randomness; a fixed seed when None.
 
-    Returns
-    -------
-    The amount, whole billionths; 0 if the present weight is 0 or nothing is left.
-
-    Raises InputError on negative weights, given or drawn, or a past of another length or that breaks a window.
+    The amount is in whole billionths: 0 if the present weight is 0 or nothing is left.
 
     >>> allocate_online([0.5, 0.0], [1, 0, 1], length=3, epsilon=1.0, model=0.5, steps=3)
     0.5
     """
     known = check_weights(weights)
     length, limit = check_budget(length, epsilon, power)
-    scenarios = check_whole(scenarios=scenarios)
-    if not len(known) or np.size(past) != len(known) - 1:
-        raise InputError(f"past has {np.size(past):,} amounts: it must be one less than the weights, {len(known):,}")
     before = check_past(past, length, limit)
     left = limit - int(before.sum())
     if known[-1] == 0 or left <= 0:
@@ -201,11 +187,10 @@ def decide(now: Array, ahead: Array, limits: Array, length: int, power: float) -
 
 
 def draw_futures(model: Any, weights: Array, steps: int, scenarios: int, rng: np.random.Generator) -> Array:
-    """Return future weights (scenarios, steps) that a model draws; InputError if it draws anything else."""
+    """Return future weights (scenarios, steps) that a model draws."""
     if is_number(model):
         return (rng.random((scenarios, steps)) < model).astype(np.float64)
-    drawn = np.asarray(model(weights.copy(), steps, scenarios, rng), dtype=np.float64)
-    return check_weights(drawn.ravel(), "weights that the model draws").reshape(scenarios, steps)
+    return np.asarray(model(weights.copy(), steps, scenarios, rng), dtype=np.float64).reshape(scenarios, steps)
 
 
 def check_weights(weights: ArrayLike, name: str = "weights") -> Array:

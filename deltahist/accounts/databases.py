@@ -65,9 +65,7 @@ sa.Index("charges_by_key", CHARGES.c.account, CHARGES.c.key, unique=True, sqlite
 
 
 def find_database(where: str | Path | None) -> Database:
-    """Return the database at a path or URL, in memory when None, without opening it.
-
-    Raises InputError on any other URL. No message shows a password.
+    """Return the database at a path or URL, in memory when None, without opening it. No message shows a password.
 
     >>> find_database("sqlite:///city.db").place, find_database("postgresql://ann:secret@host/city").place
     ('city.db', 'postgresql://ann@host/city')
@@ -120,10 +118,10 @@ class Database:
 
         Writing threads of one process take turns here, since databases let waiting clients poll.
         """
-        if write and self._owner == threading.get_ident():
-            raise InputError(f"a transaction of ledger {self.place!r} is open in this thread already")
-        if write and not self._turn.acquire(timeout=PATIENCE):
-            raise InputError(f"ledger {self.place!r} cannot be used: other threads hold it; nothing was charged")
+        nested = write and self._owner == threading.get_ident()
+        if nested or (write and not self._turn.acquire(timeout=PATIENCE)):
+            holder = "this thread" if nested else "other threads"
+            raise InputError(f"ledger {self.place!r} is in use by {holder}: nothing was charged")
         try:
             self._owner = threading.get_ident() if write else self._owner
             with self._explain_problems(), self._engine.connect() as connection:
@@ -156,11 +154,9 @@ class Database:
     def _explain_problems(self) -> Iterator[None]:
         try:
             yield
-        except json.JSONDecodeError as problem:
-            raise DamagedFile(f"ledger {self.place!r} is damaged: {problem}; nothing was charged") from None
-        except (DBAPIError, sqlite3.Error) as problem:
+        except (json.JSONDecodeError, DBAPIError, sqlite3.Error) as problem:
             code = getattr(getattr(problem, "orig", problem), "sqlite_errorcode", 0) & 0xFF
-            damaged = code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+            damaged = isinstance(problem, ValueError) or code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
             message = f"ledger {self.place!r} cannot be used: {self._describe(problem)}; nothing was charged"
             raise (DamagedFile if damaged else InputError)(message) from None
 
@@ -206,18 +202,17 @@ class SQLite(Database):
         check_secret(self.path, "ledger", readable=True)
         with self.begin_transaction(write=False) as connection:
             driver = connection.connection.driver_connection
-            if _read_pragma(driver, "application_id") != APPLICATION:
-                raise DamagedFile(f"ledger {self.place!r} is damaged, or not a ledger")
-            if (version := _read_pragma(driver, "user_version")) != VERSION:
-                raise InputError(f"ledger {self.place!r} is of version {version}: this program reads {VERSION}")
+            version = _read_pragma(driver, "user_version")
             verdict = _read_pragma(driver, "integrity_check(1)" if thorough else "quick_check(1)")
-            size, there = (
-                _read_pragma(driver, "page_count") * _read_pragma(driver, "page_size"),
-                self.path.stat().st_size,
-            )
+            if _read_pragma(driver, "application_id") != APPLICATION:
+                verdict = "it is not a ledger"
+            size, there = _read_pragma(driver, "page_count"), self.path.stat().st_size
+            size *= _read_pragma(driver, "page_size")
+            if verdict != "ok" or size != there:
+                raise DamagedFile(f"ledger {self.place!r} is damaged: {verdict}, {there:,} bytes of {size:,}")
+            if version != VERSION:
+                raise InputError(f"ledger {self.place!r} is of version {version}: this program reads {VERSION}")
             _refuse_triggers(self.place, connection, "SELECT name FROM sqlite_master WHERE type = 'trigger'")
-        if verdict != "ok" or size != there:
-            raise DamagedFile(f"ledger {self.place!r} is damaged: {verdict}, {there:,} bytes of {size:,}")
 
     def _prepare_transaction(self, connection: Connection, write: bool) -> None:
         driver: Any = connection.connection.driver_connection
@@ -258,14 +253,9 @@ class Memory(Database):
         weakref.finalize(self, self._engine.dispose)
 
     def begin_transaction(self, write: bool) -> contextlib._GeneratorContextManager[Connection]:
-        """Begin a transaction. Readers take turns, too, since all share one connection.
-
-        Raises InputError in a forked process, whose copy would pay once more.
-        """
+        """Begin a transaction. Readers take turns, too, since all share one connection."""
         if self._process != os.getpid():
-            raise InputError(
-                "the ledger is in the memory of another process, whose copy would pay again: name a file with ledger="
-            )
+            raise InputError("the ledger is in another process's memory, and a copy would pay again: give it a file")
         return super().begin_transaction(write=True)
 
     def create_ledger(self) -> None:

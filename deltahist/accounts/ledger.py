@@ -87,7 +87,7 @@ class Rule:
     def from_budget(
         cls, epsilon: Any = None, rho: Any = None, length: Any = None, limits: Iterable[tuple[Any, Any]] = ()
     ) -> Rule:
-        """Return the rule for a limit; InputError on what `Budget` refuses, or less than a billionth for each step."""
+        """Return the rule for a limit."""
         length = None if length is None else check_whole(length=length)
         unit = Budget(epsilon, rho).unit
         limit = floor_nano(**{unit: epsilon if rho is None else rho})
@@ -128,10 +128,7 @@ class Rule:
 
     @property
     def equal_share(self) -> Fraction:
-        """The share of a step that never runs out, in any of its windows, rounded down to billionths.
-
-        Raises InputError if all steps together have a limit: charges without end exceed it.
-        """
+        """The share of a step that never runs out, rounded down to billionths; InputError if all steps have a limit."""
         if self.total_limit is not None:
             most = f"{self.total_limit / NANO:g} {self.unit}"
             raise InputError(f"limits allow {most} for all steps: no equal share lasts forever; give each step's share")
@@ -144,25 +141,18 @@ class Rule:
         return min(((length or 1, limit) for length, limit in self.spans), key=lambda span: span[1] // span[0])
 
     def make_charge(self, account: str, amount: Any) -> Charge:
-        """Return the charge for an amount, rounded up to billionths.
-
-        Raises InputError unless it is a number above zero, or a guarantee or budget in the account's unit.
-        """
+        """Return the charge for a number, or a guarantee or budget in the account's unit, rounded up to billionths."""
         if isinstance(amount, Budget):
             amount = amount.guarantee
         elif not isinstance(amount, Guarantee):
             amount = Guarantee(**{self.unit: read_amount(amount=amount)})
         own = amount.epsilon if self.unit == "epsilon" else amount.rho
-        if own is None:
-            other = "epsilon" if amount.rho is None else "rho"
+        if not own:
             raise InputError(
-                f"account {account!r} keeps {self.unit}, and the release spends {other}: use an account in rho for "
+                f"account {account!r} keeps {self.unit}, and the amount has none above zero: use an account in rho for "
                 "Gaussian noise, and one in epsilon for Laplace noise"
             )
-        charge = Charge(Fraction(ceil_nano(amount=own), NANO), self.unit)
-        if not charge.amount:
-            raise InputError(f"amount is 0 of {self.unit}: it must be above zero")
-        return charge
+        return Charge(Fraction(ceil_nano(amount=own), NANO), self.unit)
 
 
 class Ledger:
@@ -176,9 +166,6 @@ class Ledger:
     where : a file (a path, or "sqlite:///city.db"), or a PostgreSQL database ("postgresql://user:password@host/city",
         extra "postgresql"), in which the ledger has its own schema `deltahist`. The ledger is made if it does not
         exist. None keeps it in memory.
-
-    Raises DamagedFile, and changes nothing, if the file is cut short, damaged, changed by triggers, or no ledger;
-    InputError if it is of another version, or cannot be used.
 
     >>> import tempfile, deltahist as dh
     >>> folder = tempfile.TemporaryDirectory()
@@ -253,8 +240,6 @@ class Ledger:
         population : the people whom the account is about; "everyone" when None. What accounts of the same people spend
             adds up.
         population_limit : what all accounts of the population may ever spend together, in the same unit.
-
-        Raises InputError on anything else, or if the account or its population has another limit.
         """
         rule = Rule.from_budget(epsilon, rho)
         both: dict[str, Any] = {rule.unit: population_limit}
@@ -271,12 +256,10 @@ class Ledger:
         ----------
         amount : in the account's unit, or a guarantee or budget; rounded up to billionths.
         key : a charge with a key is made once; the same key and amount return it again. It pays for one release: take
-            another key to publish again, with other noise. A text of at most 200 printable characters. Without a key
-            every call charges.
+            another key to publish again, with other noise. Without a key every call charges.
 
-        Raises BudgetExceeded if the account or its population has less left; InputError on an unknown account, an
-        amount that is not above zero or in another unit, or a key that was used with another amount. Nothing is charged
-        then. If a server goes away during the commit, ask again with the same key.
+        Raises BudgetExceeded, and charges nothing, if the account or its population has less left. If a server goes
+        away during the commit, charge again with the same key.
         """
         key = None if key is None else check_text(key=key)
         with self.transaction() as connection:
@@ -302,7 +285,7 @@ class Ledger:
         return self.read_standing(account).left
 
     def read_standing(self, account: str) -> Standing:
-        """Return unit, limits and sums of an account and its population; InputError if it is unknown."""
+        """Return unit, limits and sums of an account and its population."""
         with self.read() as connection:
             return Standing.read(connection, check_text(account=account))
 
@@ -329,16 +312,16 @@ class Ledger:
 
 
 def find_account(connection: Connection, account: str) -> Any:
-    """Return the row of an account; InputError if it is unknown."""
+    """Return the row of an account."""
     row = connection.execute(_ACCOUNT, {"account": account}).first()
     if row is None:
         names = ", ".join(map(repr, list_accounts(connection)))
-        raise InputError(f"account {account!r} is not there: open it first" + (names and f"; there are {names}"))
+        raise InputError(f"account {account!r} does not exist: open it first" + (names and f"; there are {names}"))
     return row
 
 
 def read_rule(row: Any, *kinds: str) -> Rule:
-    """Return the rule of an account's row; InputError unless it is of one of the kinds."""
+    """Return the rule of an account's row, which must be of one of the kinds."""
     kind = row.rule.get("kind") if isinstance(row.rule, dict) and isinstance(row.notes, dict) else None
     if kind not in kinds:
         raise InputError(f"account {row.name!r} is of kind {kind!r}: it must be a {' or a '.join(kinds)}")
@@ -416,8 +399,7 @@ def charge_account(
 ) -> int:
     """Charge the account of a row within a transaction, and return the billionths that its own span has spent.
 
-    Raises BudgetExceeded if a span has less left; InputError for a step before the last one, or with `once` for a step
-    that was charged already.
+    Raises BudgetExceeded if a span has less left. With `once` a step that was charged already is refused.
     """
     account = row.name
     last = None if rule.length is None else connection.scalar(_LAST, {"of": account})
@@ -491,9 +473,8 @@ def sum_population(connection: Connection, people: str) -> Population:
 class ChainCharge:
     """The charge of a chain of releases, and the state that it was for: an account pays once from each state.
 
-    A charge is made before noise is drawn. Until the state that holds the noise is settled, the charge may be used
-    again to refine the same state: the noise drawn in between was not released. The first state that came of that one
-    settles it.
+    Until the state that holds the noise is settled, the charge may be used again to refine the same state: the noise
+    drawn in between was not released. The first state that came of that one settles it.
 
     Parameters
     ----------
@@ -604,7 +585,7 @@ class Standing:
 
     @classmethod
     def read(cls, connection: Connection, name: str) -> Standing:
-        """Return how an account stands; InputError if it is unknown, or of an unknown kind."""
+        """Return how an account stands."""
         row = find_account(connection, name)
         people = sum_population(connection, row.population)
         if isinstance(row.rule, dict) and row.rule.get("kind") == "purses":

@@ -18,10 +18,8 @@ from deltahist.privacy import Guarantee
 class Window:
     """Accountant of a sequence of releases: every `length` consecutive steps together spend at most the budget.
 
-    If every window of δ steps adds up to at most ε, Σ ε_(k+i) ≤ ε over i = 1..δ for all k ≥ 0, all releases together
-    are ε-private for sequences that differ within δ steps, i_t − i_s + 1. The same holds for ρ. With δ-neighbourhood
-    inside each step, entities may moreover move by δ in space. Source: 2014, section 6.4, section 6.5, Theorem 2, with
-    windows from the first step on. Proof: docs/privacy/window.md.
+    All releases together are then ε-private for sequences that differ within δ steps; the same holds for ρ. Source:
+    2014, section 6.4, section 6.5, Theorem 2, with windows from the first step on. Proof: docs/privacy/window.md.
 
     Parameters
     ----------
@@ -34,11 +32,6 @@ class Window:
         a row spends at most factor times the budget; infinity means all steps there will ever be.
     population : the people whom a new account is about (`Ledger.open`).
 
-    Raises InputError on an unusable length, budget or limit, a ledger that is damaged, or an account with other
-    parameters.
-
-    Examples
-    --------
     >>> window = Window(length=3, epsilon=1.0)
     >>> print(window.charge(1, 0.5), window.charge(2, 0.25), window.available(3), window.available(4))
     1/2 1/4 1/4 3/4
@@ -106,8 +99,7 @@ class Window:
         """Charge an amount at a step, durably, and return what was charged: the budget for the release.
 
         Do so before noise is drawn: `publish(counts, near, epsilon=window.charge(step, 0.1))`. Several charges at one
-        step add up. Raises InputError, and charges nothing, for a step before the last charged one, an amount that is
-        not above zero, or (BudgetExceeded) more than the window has left.
+        step add up. A step before the last charged one is refused, and so (BudgetExceeded) is more than is left.
         """
         charge = self.rule.make_charge(self.name, amount)
         self.charge_nano(step, charge.nano)
@@ -203,7 +195,7 @@ class Account:
             return Fraction(read_chain(connection, self.name, chain).nano, NANO)
 
     def settle_chain(self, chain: str, token: str, source: str | None = None) -> None:
-        """Keep the last state of a chain, which came of the state `source`. InputError if another came first."""
+        """Keep the last state of a chain, which came of the state `source`; InputError if another came first."""
         with self.window.ledger.transaction() as connection:
             charge = read_chain(connection, self.name, chain).after_settling(token, source, chain)
             set_note(connection, self.name, CHAIN + chain, asdict(charge))
@@ -214,10 +206,8 @@ class Account:
         """Charge what a release promises, and return the payment. It stays charged, whatever happens.
 
         For a release of a chain only what it costs more than those before it is charged; `token` names the state that
-        is refined (None for the first release), `source` the one that it came of.
-
-        Raises BudgetExceeded if the account has less left, and InputError if it keeps another unit, the state is not
-        the last one of its chain, or the account of a chain is a window of steps. Nothing is charged then.
+        is refined (None for the first release), `source` the one that it came of. Nothing is charged if the account has
+        less left (BudgetExceeded) or the state is not the last one of its chain (InputError).
         """
         if chain is not None and self.window.length is not None:
             raise InputError(f"account {self.name!r} is the window of a stream: a chain of releases takes a total")

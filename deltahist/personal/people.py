@@ -114,10 +114,9 @@ class Turn:
         self._secret, self._marks = bytes(found.secret), bytes(found.marks)
         self.limits = np.frombuffer(found.limits, "<i8").astype(np.int64)
         self.spent = np.frombuffer(found.spent, "<i8").astype(np.int64)
-        if not len(self.limits) == len(self.spent) == len(self._marks) / 16:
-            raise DamagedFile(f"account {name!r} is damaged: its columns differ in length")
+        damaged = not len(self.limits) == len(self.spent) == len(self._marks) / 16
         # Limits are at most 10^9, so that sums of a limit and a charge that it pays stay within 64 bits.
-        damaged = ((self.spent < 0) | (self.spent > self.limits) | (self.limits > 10**9 * NANO)).any()
+        damaged = damaged or ((self.spent < 0) | (self.spent > self.limits) | (self.limits > 10**9 * NANO)).any()
         if damaged or get_note(connection, name, "purses") != _digest(found.spent):
             raise DamagedFile(f"account {name!r} is damaged: purses were changed after a charge (by a trigger?)")
 
@@ -153,7 +152,7 @@ class Turn:
         return pays
 
     def join_people(self, names: Sequence[str], limits: ArrayLike) -> None:
-        """Open purses with limits (k,) of 0 to 10^18 billionths; known people keep theirs."""
+        """Open purses with limits (k,) of 0 to 10^18 billionths. People who have a purse keep it."""
         different: dict[str, int] = {}
         for name, limit in zip(map(_normalize_text, names), np.asarray(limits).tolist(), strict=True):
             different.setdefault(name, limit)
@@ -217,10 +216,6 @@ class People:
     ledger : a Ledger, or the path or URL of one, which is made if it does not exist. name : of the account in it.
     epsilon, rho : the budget of people who join without one; at most one of both.
 
-    Raises InputError if a table or column is not there, or the account was opened in another unit.
-
-    Examples
-    --------
     >>> import duckdb, tempfile
     >>> folder = tempfile.TemporaryDirectory()
     >>> city = duckdb.connect()
@@ -293,8 +288,6 @@ class People:
         names : (m,) texts or whole numbers, all different, as the owner's column has them. Spaces at the ends, and the
             two forms in which Unicode writes é, make no difference.
         epsilon, rho : budget of each, or (m,) budgets, in the unit of these people; their default when None.
-
-        Raises InputError, and nobody joins, on bad names or budgets, or if somebody has joined with another budget.
         """
         listed = _list_names(names)
         if len(set(listed)) < len(listed):
@@ -308,7 +301,7 @@ class People:
             turn.join_people(listed, limits)
 
     def enrol(self) -> int:
-        """Let all other owners join with the default budget (InputError if there is none); their number is private."""
+        """Let all other owners join with the default budget; their number is private."""
         with self.database.open_session() as session:
             owners = session.fetch_table(self.names)[NAME].to_pylist()
         limit = self._read_limits(1, None, None)
@@ -318,11 +311,11 @@ class People:
             return len(turn.limits) - before
 
     def spent(self, names: Sequence[str]) -> list[Fraction]:
-        """Return what people have spent, which is private; InputError if somebody has not joined."""
+        """Return what people have spent, which is private."""
         return [spent for spent, _ in self._read_purses(names)]
 
     def left(self, names: Sequence[str]) -> list[Fraction]:
-        """Return what people may still spend, which is private; InputError if somebody has not joined."""
+        """Return what people may still spend, which is private."""
         return [limit - spent for spent, limit in self._read_purses(names)]
 
     def _read_purses(self, names: Sequence[str]) -> list[tuple[Fraction, Fraction]]:
@@ -344,8 +337,6 @@ class People:
         if other is not None or given is None:
             raise InputError(f"epsilon is {epsilon!r} and rho {rho!r}: each person needs a budget in {unit}")
         nanos = [floor_nano(**{unit: amount}) for amount in np.asarray(given, dtype=object).ravel().tolist()]
-        if min(nanos, default=1) < 1:
-            raise InputError(f"{unit} is below a billionth: a budget must be at least that")
         return np.broadcast_to(np.array(nanos, dtype=np.int64).reshape(np.shape(given)), number)
 
 
@@ -476,9 +467,5 @@ def _describe_request(query: Query, expression: Any, aggregate: Aggregate) -> di
 
 
 def _list_names(names: Sequence[Any]) -> list[str]:
-    """Return names in the form that is compared; InputError on one that is unusable."""
-    listed = [normalize_name(owner=name) for name in ([names] if isinstance(names, str) else names)]
-    for name in listed:
-        if any("\ud800" <= letter <= "\udfff" for letter in name):
-            raise InputError(f"owner is {name!r}: it must be text in Unicode")
-    return listed
+    """Return names in the form that is compared."""
+    return [normalize_name(owner=name) for name in ([names] if isinstance(names, str) else names)]

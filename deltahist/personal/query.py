@@ -82,7 +82,6 @@ def read_expression(text: str, records: Any, columns: Mapping[str, str], sizes: 
     """Read an expression in SQL, on columns of an Ibis table and of some kinds, as one that cannot fail.
 
     `sizes` are the parts of the expressions behind columns (1 by default), which a database may write out.
-    Raises InputError if it cannot be read, names unknown columns, could fail, or differs between databases.
 
     >>> import ibis
     >>> visits = ibis.table({"kind": "string", "time": "timestamp"}, name="visits")
@@ -101,10 +100,8 @@ def read_expression(text: str, records: Any, columns: Mapping[str, str], sizes: 
         raise InputError(f"expression is {str(text)[:60]!r}: it must be text of at most {1 << 16:,} characters")
     try:
         made = _Reader(text, records, columns, sizes).read(sqlglot.parse_one(text, into=exp.Condition))
-    except (sqlglot.errors.ParseError, sqlglot.errors.TokenError):
-        raise InputError(f"expression is {text[:60]!r}: it must be SQL; {_RULE}") from None
-    except RecursionError:
-        raise InputError(f"expression is {text[:60]!r}: it is nested too deeply") from None
+    except (sqlglot.errors.ParseError, sqlglot.errors.TokenError, RecursionError):
+        raise InputError(f"expression is {text[:60]!r}: it must be SQL, and not nested too deeply; {_RULE}") from None
     return _clip_size(made, SMALLEST, LARGEST) if made.kind == "number" else made
 
 
@@ -488,15 +485,12 @@ class Query:
         return {name: str(find_kind(dtype)) for name, dtype in self.table.schema().items() if name != OWNER}
 
     def where(self, condition: str) -> Self:
-        """Choose the records that meet a condition; a record for which it is NULL does not.
-
-        Other records cost nothing (ProPer, selection principle). Raises InputError as `read_expression` does.
-        """
+        """Choose the records that meet a condition; other records cost nothing (ProPer, selection principle)."""
         made = convert_kind(self._read(condition), "truth")
         return self._derive_query(self.table.filter(made.value), made.nodes)
 
     def select(self, *names: str, **columns: str) -> Self:
-        """Return records with the columns named, and columns made by expressions; InputError if one cannot be made."""
+        """Return records with the columns named, and columns made by expressions."""
         for name in names:
             check_column(name, self.columns)
         made = {name: _check_value(self._read(each)) for name, each in columns.items()}
@@ -509,8 +503,7 @@ class Query:
     def flat_map(self, *rows: Mapping[str, str]) -> Self:
         """Make several records of each one; each costs its owner ε (ProPer, Lemma 1, Corollary 1).
 
-        Each row gives the columns of one new record, and under "where" a condition on the old one. Raises InputError
-        if there are no rows, their columns differ, or the query makes more than 1,000 records of one.
+        Each row gives the columns of one new record, and under "where" a condition on the old one.
         """
         import ibis
 
@@ -534,10 +527,7 @@ class Query:
         return self._derive_query(ibis.union(*tables), parts, copies=copies, most=most, sizes=sizes)
 
     def union(self, other: Query) -> Self:
-        """Return the records of both; a record that is in both comes twice, and is paid for twice.
-
-        Raises InputError on other tables, owners or columns, and on more than 1,000 records of one.
-        """
+        """Return the records of both; a record that is in both comes twice, and is paid for twice."""
         if (other.source, other.columns) != (self.source, self.columns):
             said = f"{self.source} {self.columns} and {other.source} {other.columns}"
             raise InputError(f"union of {said}: both must have one table, owner and columns")
@@ -551,8 +541,7 @@ class Query:
     def partition(self, column: str, values: Sequence[Any]) -> dict[Any, Self]:
         """Return a query for each value of a column; records with other values are in none of them.
 
-        A record pays in one query at most (ProPer, parallel queries). Raises InputError if values repeat, are missing,
-        or are of another kind than the column.
+        A record pays in one query at most (ProPer, parallel queries).
         """
         check_column(column, self.columns)
         own = SafeExpression(self.table[column], self.columns[column])
@@ -563,7 +552,7 @@ class Query:
         return out
 
     def distinct(self, *columns: str) -> Self:
-        """Return each person's different records, with the columns named (all by default); InputError on others."""
+        """Return each person's different records, with the columns named (all by default)."""
         kept = self.select(*(columns or self.columns))
         return kept._derive_query(kept.table.distinct(), len(kept.columns))
 
@@ -571,7 +560,7 @@ class Query:
         """Choose at most a number of records of each person: the first ones by some columns.
 
         Columns (all by default) order a person's records, smallest first. Records that are alike in them stay or go
-        together. Raises InputError unless the number is a whole number above zero, and the columns are there.
+        together.
         """
         import ibis
 
@@ -596,7 +585,7 @@ class Query:
         """Add the columns of a public table to the records; records without a partner in it are left out.
 
         The public pandas frame becomes part of the query; its rows differ in the columns `on`, so that no record comes
-        twice. Raises InputError if keys repeat or are missing, or columns are of other kinds or there already.
+        twice.
         """
         keys = [on] if isinstance(on, str) else list(on)
         for name in keys:
@@ -614,11 +603,7 @@ class Query:
         return self.table.group_by([OWNER, *by]).aggregate(number=self.table.count(), **sums)
 
     def _derive_query(self, table: Any, parts: int, **changes: Any) -> Self:
-        """Return the records of another table, made by parts of expressions.
-
-        Raises InputError if one record may become too many or take too long: running out of memory or time would
-        reveal it.
-        """
+        """Return the records of another table; refuse what might run out of memory or time, which would reveal it."""
         made = replace(self, table=table, parts=self.parts + self.copies * parts, **changes)
         for number, most, what in ((made.copies, 1000, "records"), (made.parts, 10_000, "parts of expressions")):
             if number > most:
@@ -642,11 +627,10 @@ def check_names(names: Sequence[str]) -> None:
     """
     seen = set()
     for name in names:
-        folded = str(name).casefold()
-        if not isinstance(name, str) or not 0 < len(name.encode()) < 64 or "\0" in name or folded.startswith(OWNER):
-            raise InputError(f"a column is called {name!r}: it must have 1 to 63 bytes, and not begin with {OWNER}")
-        if folded in seen:
-            raise InputError(f"a column is called {name!r}: names must differ by more than case")
+        folded = name.casefold()
+        if not 0 < len(name.encode()) < 64 or "\0" in name or folded.startswith(OWNER) or folded in seen:
+            rule = f"names must differ by more than case, have 1 to 63 bytes, and not begin with {OWNER}"
+            raise InputError(f"a column is called {name!r}: {rule}")
         seen.add(folded)
 
 

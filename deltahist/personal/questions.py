@@ -467,10 +467,11 @@ def check_model(model: type[_Model], given: Any, what: str) -> _Model:
     try:
         return model.model_validate(given)
     except (ValidationError, RecursionError) as problem:
-        if isinstance(problem, RecursionError):
-            raise InputError(f"{what} is nested too deeply") from None
-        first = problem.errors(include_url=False, include_input=False, include_context=False)[0]
-        raise InputError(f"{'.'.join(map(str, first['loc'])) or what} is refused: {first['msg']}") from None
+        name, message = what, "it is nested too deeply"
+        if isinstance(problem, ValidationError):
+            first = problem.errors(include_url=False, include_input=False, include_context=False)[0]
+            name, message = ".".join(map(str, first["loc"])) or what, first["msg"]
+        raise InputError(f"{name} is refused: {message}") from None
 
 
 def _take_steps(records: _Query, steps: list[Step]) -> _Query:
