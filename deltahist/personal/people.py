@@ -116,7 +116,7 @@ class Turn:
         self.spent = np.frombuffer(found.spent, "<i8").astype(np.int64)
         damaged = not len(self.limits) == len(self.spent) == len(self._marks) / 16
         # Limits are at most 10^9, so that sums of a limit and a charge that it pays stay within 64 bits.
-        damaged = damaged or ((self.spent < 0) | (self.spent > self.limits) | (self.limits > 10**9 * NANO)).any()
+        damaged = damaged or bool(((self.spent < 0) | (self.spent > self.limits) | (self.limits > 10**9 * NANO)).any())
         if damaged or get_note(connection, name, "purses") != _digest(found.spent):
             raise DamagedFile(f"account {name!r} is damaged: purses were changed after a charge (by a trigger?)")
 

@@ -154,9 +154,7 @@ ONLINE = {"past": [], "weights": [1], "length": 3, "epsilon": 1.0, "scenarios": 
         (allocate_offline, OFFLINE, {"weights": np.ones(MOST_STEPS + 1)}, "10,001"),
         (allocate_offline, OFFLINE, {"epsilon": 0}, "0"),
         (allocate_offline, OFFLINE, {"past": [0.7, 0.7]}, "1.4"),
-        (allocate_online, ONLINE, {"model": lambda known, steps, n, rng: np.full((n, steps), -1.0)}, "-1"),
         (allocate_online, ONLINE, {"past": [2.0], "weights": [1, 1]}, "2"),
-        (allocate_online, ONLINE, {"weights": []}, "0"),
     ],
 )
 def test_bad_input_is_refused(allocate, good, wrong, value):

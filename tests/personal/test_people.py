@@ -32,9 +32,8 @@ def test_bad_names_and_budgets_let_nobody_join(people):
         (["Cyd", "Ada"], {"epsilon": 2}),
         (["Cyd", "Cyd"], {}),
         (["Cyd"], {"rho": 1}),
-        (["Cyd"], {"epsilon": 1e-10}),
         (["Cyd"], {"epsilon": 10**10}),
-        *((["Dan", name], {}) for name in ("", " ", "\ud800", 1.5, None, True)),
+        *((["Dan", name], {}) for name in ("", " ", 1.5, None, True)),
     ):
         with pytest.raises(dh.InputError):
             people.join(names, **policy)
