@@ -27,7 +27,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from deltahist import __version__
 from deltahist.errors import DeltaHistWarning, InputError
-from deltahist.server import answers, maps, releases
+from deltahist.server import answer_routes, map_routes, release_routes
 from deltahist.server.catalogue import Catalogue
 from deltahist.server.models import PROBLEMS
 from deltahist.server.service import PARQUET, Service, Settings
@@ -62,14 +62,14 @@ def create_app(catalogue: Catalogue, settings: Settings | None = None) -> FastAP
     async def land(request: Request) -> Response:
         """Return the map to a browser (Accept: text/html), and the links that OGC requires to programs."""
         if "text/html" not in request.headers.get("accept", ""):
-            return JSONResponse(maps.list_links(str(request.base_url)), headers={"vary": "Accept"})
+            return JSONResponse(map_routes.list_links(str(request.base_url)), headers={"vary": "Accept"})
         headers = {"content-security-policy": policy, "referrer-policy": "no-referrer", "vary": "Accept"}
-        return FileResponse(releases.STATIC / "index.html", headers=headers)
+        return FileResponse(release_routes.STATIC / "index.html", headers=headers)
 
-    for module in (releases, answers, maps):
+    for module in (release_routes, answer_routes, map_routes):
         app.include_router(module.router, responses=PROBLEMS)
     app.mount("/static/leaflet", StaticFiles(directory=xstatic.pkg.leaflet.BASE_DIR))
-    app.mount("/static", StaticFiles(directory=releases.STATIC))
+    app.mount("/static", StaticFiles(directory=release_routes.STATIC))
     for kind in (InputError, RequestValidationError, HTTPException, ClientDisconnect, Exception):
         app.add_exception_handler(kind, explain_error)
     excluded = (*DEFAULT_EXCLUDED_CONTENT_TYPES, PARQUET)

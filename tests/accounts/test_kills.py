@@ -169,6 +169,32 @@ def test_processes_at_once_never_overspend_a_window(where):
     assert exits == [0, 0, 0]
 
 
+def _fill_population(where, together, account):
+    """Charge an account until its population has less left, while others do the same with theirs."""
+    plain = ledgers.list_limits
+
+    def slowly(*asked):
+        found = plain(*asked)
+        time.sleep(0.002)
+        return found
+
+    ledgers.list_limits = slowly
+    together.wait(30)
+    with contextlib.suppress(dh.BudgetExceeded):
+        while True:
+            Ledger(where).charge(account, 0.07)
+
+
+def test_accounts_at_once_never_overspend_their_population(where):
+    """Each may spend 1, and all of them 1.5: no constraint of a table knows it."""
+    ledger, names, together = Ledger(where), ("a", "b", "c"), SERVER.Barrier(3)
+    for name in names:
+        ledger.open(name, epsilon=1, population_limit=1.5)
+    assert _run_together(_fill_population, *((where, together, name) for name in names)) == [0, 0, 0]
+    assert sum(ledger.spent(name) for name in names) == Fraction(147, 100)
+    assert ledger.find_problems() == []
+
+
 @pytest.mark.parametrize("charged", ["in memory", "as a window", "by name"])
 def test_two_threads_never_spend_what_one_has_seen(where, monkeypatch, charged):
     """Each looks at what is left and then waits for the other to look as well: only one may get it."""

@@ -185,7 +185,7 @@ def collection(content):
     ],
 )
 def test_malformed_bodies_get_problem_documents(client, monkeypatch, body, status, said):
-    monkeypatch.setattr("deltahist.server.answers._MOST_VERTICES", 1_000)
+    monkeypatch.setattr("deltahist.server.answer_routes._MOST_VERTICES", 1_000)
     check_problem(client.post(f"{CITY}/answers", content=body), status, said)
 
 

@@ -1,4 +1,4 @@
-"""server/maps.py: blocks of cells, few enough, with the library's own answers and with corners where they are."""
+"""server/map_routes.py: blocks of cells, few enough, with the library's own answers and with corners where they are."""
 
 import json
 
@@ -10,7 +10,7 @@ from hypothesis import given, settings, strategies as st
 import deltahist as dh
 from deltahist.decode import stands_out
 from deltahist.releases.sums import ReleaseDifference
-from deltahist.server.maps import encode_blocks
+from deltahist.server.map_routes import encode_blocks
 from deltahist.server.models import CellsAsked
 from deltahist.space.crs import Operation
 from deltahist.strategies.base import parse_strategy

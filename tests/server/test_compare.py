@@ -1,4 +1,4 @@
-"""server/answers.py: one release less another, and releases that must not be compared."""
+"""server/answer_routes.py: one release less another, and releases that must not be compared."""
 
 import shutil
 

@@ -1,4 +1,4 @@
-"""server/maps.py: OGC's documents and cells, as GDAL's own client reads them."""
+"""server/map_routes.py: OGC's documents and cells, as GDAL's own client reads them."""
 
 import json
 import os
@@ -12,7 +12,7 @@ import pytest
 import shapely.geometry
 
 import deltahist as dh
-from deltahist.server.maps import _encode_features, cells_within, extent_of
+from deltahist.server.map_routes import _encode_features, cells_within, extent_of
 from tests.server.conftest import DEGREES, check_problem
 from tests.serving import serving
 

@@ -1,4 +1,4 @@
-"""server/releases.py: folders of steps, their periods and changes, and folders that are no series."""
+"""server/release_routes.py: folders of steps, their periods and changes, and folders that are no series."""
 
 import numpy as np
 import pytest

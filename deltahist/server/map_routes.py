@@ -19,7 +19,7 @@ from deltahist.plots.ground import block_areas, unit_of_area
 from deltahist.releases import Release
 from deltahist.releases.histogram import CountEstimates
 from deltahist.releases.sums import Difference
-from deltahist.server.answers import read_box
+from deltahist.server.answer_routes import read_box
 from deltahist.server.catalogue import Served
 from deltahist.server.models import Cells, CellsAsked, FeatureCollection, ItemsAsked, returns
 from deltahist.server.service import CRS84, GEOJSON, JSON, PARQUET, Service, Source, are_in_degrees, service_of

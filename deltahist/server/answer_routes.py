@@ -30,7 +30,7 @@ from deltahist.server.models import (
     Options,
     returns,
 )
-from deltahist.server.releases import sum_periods
+from deltahist.server.release_routes import sum_periods
 from deltahist.server.service import (
     ARROW,
     CSV,
