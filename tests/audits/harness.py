@@ -28,6 +28,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -366,12 +367,12 @@ def through_publish(near: Neighbourhood, strategy: Strategy, *, made_once: bool 
     """Releases from the real `publish`, one call each; with `made_once` all calls of a sample share a mechanism."""
 
     def draw(counts: NDArray[np.int64], number: int, rng: np.random.Generator) -> NDArray[np.int64]:
-        call: dict[str, Any] = {"near": near, "strategy": strategy, **options}
+        publish: Any = partial(publication.publish, near=near, strategy=strategy, **options)
         if made_once:
-            call = {"near": mechanism_of(near, strategy, **options)}
+            publish = partial(publication.publish_mechanism, mechanism_of(near, strategy, **options))
         out = np.empty((number, strategy.shape[0] + 1), dtype=np.int64)
         for i in range(number):
-            release = publication.publish(counts, rng=rng, **call)
+            release = publish(counts, rng=rng)
             out[i, :-1] = release.values
             out[i, -1] = -1 if release.total is None else release.total
         return out
