@@ -28,6 +28,7 @@ from .kinds import (
     SortedRelease as SortedRelease,
     load as load,
 )
+from .laws import Guarantee as Guarantee
 from .mechanisms import Mechanism as Mechanism
 from .mechanisms.histogram import sensitivity as sensitivity
 from .network.clients import Clients as Clients
@@ -46,7 +47,6 @@ from .planning import (
     plan as plan,
 )
 from .plots import protection_curve as protection_curve
-from .privacy import Guarantee as Guarantee
 from .publishers import (
     publish as publish,
     publish_mechanism as publish_mechanism,

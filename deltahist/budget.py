@@ -17,7 +17,7 @@ from deltahist.errors import (
     check_whole,
     is_number,
 )
-from deltahist.privacy import LAWS, Guarantee, Law
+from deltahist.laws import LAWS, Guarantee, Law
 
 #: Of the units of budgets.
 LETTERS = {"epsilon": "ε", "rho": "ρ"}

@@ -10,8 +10,8 @@ import numpy as np
 
 from deltahist.decode import Decoder, make_decoder
 from deltahist.errors import InputError
+from deltahist.laws import Gaussian
 from deltahist.mechanisms.histogram import explicit_edge_cost
-from deltahist.privacy import Gaussian
 from deltahist.space.neighbourhood import Neighbourhood
 from deltahist.space.workloads import all_ranges
 from deltahist.strategies.base import Strategy, check_groups, from_description

@@ -11,7 +11,7 @@ import shapely
 import deltahist as dh
 from deltahist.answers import rank
 from deltahist.decode import Moments, interval
-from deltahist.privacy import Laplace
+from deltahist.laws import Laplace
 from deltahist.releases.sums import ReleaseDifference
 
 DOMAIN = dh.Domain((0, 0, 8, 8), (8, 8))

@@ -18,8 +18,8 @@ from sqlalchemy import Connection, bindparam, func, insert, select, update
 from deltahist.accounts.databases import ACCOUNTS, CHARGES, POPULATIONS, find_database
 from deltahist.budget import Budget, Charge, Population, ceil_nano, floor_nano, read_amount, say_amount
 from deltahist.errors import NANO, BudgetExceeded, DamagedFile, InputError, check_whole
+from deltahist.laws import Guarantee
 from deltahist.preprocessing import normalize_name
-from deltahist.privacy import Guarantee
 from deltahist.space.neighbourhood import Limit as DistanceLimit, describe_limits, limits_of, read_lasting
 
 #: First words of the keys of notes: the state of a chain of releases, and a release that was withdrawn.

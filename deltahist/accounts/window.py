@@ -12,7 +12,7 @@ from deltahist.accounts import ledger as ledgers
 from deltahist.accounts.ledger import CHAIN, Ledger, Limit, Rule, check_text, read_chain, set_note
 from deltahist.budget import Charge, Payment, Population
 from deltahist.errors import NANO, InputError, is_number
-from deltahist.privacy import Guarantee
+from deltahist.laws import Guarantee
 
 
 class Window:

@@ -269,9 +269,9 @@ def publish_stream(
     from deltahist.budget import Budget
     from deltahist.counting import check_file
     from deltahist.counting.sql import Reading
+    from deltahist.laws import Guarantee
     from deltahist.mechanisms.base import weakness_of
     from deltahist.preprocessing import Clock
-    from deltahist.privacy import Guarantee
     from deltahist.publishers.stream import Stream, check_folders, refuse_weak_window, step_files
     from deltahist.statement.facts import explain_longer, explain_window
 

@@ -22,7 +22,7 @@ from deltahist._memory import check_memory
 from deltahist.decode.forms import FloatArray, SumOfProducts, evaluate_boxes, mean_over_boxes, multiply_rows
 from deltahist.decode.projection import Metric, simulate_metric
 from deltahist.errors import InputError, is_number
-from deltahist.privacy import Law
+from deltahist.laws import Law
 from deltahist.space.workloads import AllRanges, Boxes, Pieces, RegionCover, Span, box_sums, range_gram
 
 if TYPE_CHECKING:

@@ -21,9 +21,9 @@ from deltahist._files import DIGEST, check_format, write_whole
 from deltahist.budget import Budget, Payment
 from deltahist.errors import InputError, check_choice, check_finite, check_whole
 from deltahist.kinds.sorted import check_all_there, on_a_line
+from deltahist.laws import Law
 from deltahist.mechanisms.base import BaseMechanism, budget_description, budget_of
 from deltahist.preprocessing import POINTS, Preprocessing
-from deltahist.privacy import Law
 from deltahist.releases.base import VERSION, BaseRelease, damaged, is_publishable
 from deltahist.releases.notices import Notice
 from deltahist.space.domain import Domain

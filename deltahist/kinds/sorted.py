@@ -20,9 +20,9 @@ from deltahist._memory import check_memory
 from deltahist.budget import Budget, Payment
 from deltahist.decode import check_level
 from deltahist.errors import InputError, check_choice, check_whole
+from deltahist.laws import Law
 from deltahist.mechanisms.base import BaseMechanism, Chain, budget_description, budget_of, scale_noise
 from deltahist.preprocessing import POINTS, Preprocessing
-from deltahist.privacy import Law
 from deltahist.releases.base import VERSION, BaseRelease, damaged, is_publishable
 from deltahist.releases.notices import Notice
 from deltahist.space.domain import Domain

@@ -18,8 +18,8 @@ from numpy.typing import ArrayLike, NDArray
 from deltahist._text import format_length, format_number
 from deltahist.budget import Budget
 from deltahist.errors import InputError, check_positive, check_whole
+from deltahist.laws import Guarantee, Law
 from deltahist.preprocessing import Clock, Preprocessing
-from deltahist.privacy import Guarantee, Law
 from deltahist.space.domain import Domain
 from deltahist.space.neighbourhood import (
     Limit,

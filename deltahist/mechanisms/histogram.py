@@ -19,6 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 from deltahist.budget import Budget
 from deltahist.decode import Decoder, make_decoder
 from deltahist.errors import InputError, check_choice, check_whole
+from deltahist.laws import Guarantee, Law, gaussian_epsilon
 from deltahist.mechanisms.base import (
     BaseMechanism,
     Chain,
@@ -29,7 +30,6 @@ from deltahist.mechanisms.base import (
     scale_noise,
 )
 from deltahist.preprocessing import POINTS, Preprocessing
-from deltahist.privacy import Guarantee, Law, gaussian_epsilon
 from deltahist.space.domain import Domain
 from deltahist.space.neighbourhood import Neighbourhood
 from deltahist.space.workloads import AllRanges, Regions, Workload, boxes

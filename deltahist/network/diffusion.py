@@ -19,11 +19,11 @@ from deltahist._files import check_secret, write_whole
 from deltahist._memory import check_memory
 from deltahist.budget import floor_nano
 from deltahist.errors import NANO, DamagedFile, InputError
+from deltahist.laws import Guarantee
 from deltahist.mechanisms.base import weakness_of
 from deltahist.network.mechanism import DiffusionMechanism, Signal, snap_to_lattice, take_columns
 from deltahist.noise.exact import open_words
 from deltahist.noise.paths import BitPaths, VectorPaths
-from deltahist.privacy import Guarantee
 
 if TYPE_CHECKING:
     import pandas as pd

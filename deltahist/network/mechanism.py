@@ -23,8 +23,8 @@ from scipy.sparse import csgraph
 from deltahist._memory import check_memory
 from deltahist.budget import floor_nano
 from deltahist.errors import NANO, InputError, as_printed_fraction, check_choice, check_positive
+from deltahist.laws import Guarantee
 from deltahist.mechanisms.base import make_readonly
-from deltahist.privacy import Guarantee
 from deltahist.space.crs import extent_on, read_crs, unit_of
 from deltahist.space.domain import Domain
 

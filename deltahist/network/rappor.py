@@ -19,8 +19,8 @@ import scipy
 from numpy.typing import ArrayLike, NDArray
 
 from deltahist.errors import InputError, check_positive, check_whole
+from deltahist.laws import Guarantee
 from deltahist.mechanisms.base import make_readonly
-from deltahist.privacy import Guarantee
 
 if TYPE_CHECKING:
     import pandas as pd

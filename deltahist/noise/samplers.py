@@ -1,6 +1,6 @@
 """Exact samplers: one for each law of noise, at one level or refined later, and those of a published quantile.
 
-A law is a class in `deltahist.privacy`; its sampler is the class that `SAMPLERS` names, below.
+A law is a class in `deltahist.laws`; its sampler is the class that `SAMPLERS` names, below.
 
 A level is 1 / parameter of the law: the higher the level, the less noise. Noise at any level is noise at a higher one
 plus independent noise, so releases at several levels are together as private as the one at the highest level
@@ -26,6 +26,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from deltahist.errors import InputError, as_exact_fraction, check_choice, check_positive
+from deltahist.laws import MOST_SCALE, Gaussian, Laplace, Law, RoundedGaussian
 from deltahist.noise.exact import (
     TABLE_BITS,
     Interval,
@@ -42,7 +43,6 @@ from deltahist.noise.exact import (
     open_words,
     power_table,
 )
-from deltahist.privacy import MOST_SCALE, Gaussian, Laplace, Law, RoundedGaussian
 
 Integers = NDArray[np.int64]
 Shape = int | Sequence[int]

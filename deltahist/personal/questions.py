@@ -24,9 +24,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from deltahist.budget import Budget, ceil_nano, read_amount
 from deltahist.decode import Moments, interval
 from deltahist.errors import InputError, as_printed_fraction, check_finite, check_positive
+from deltahist.laws import Law
 from deltahist.mechanisms.base import scale_noise
 from deltahist.personal.query import LARGEST, SMALLEST, Query, list_values, write_float
-from deltahist.privacy import Law
 from deltahist.publishers.publication import sample_law
 
 #: Probability of the intervals.

@@ -23,6 +23,7 @@ from deltahist.errors import InputError, check_whole
 from deltahist.kinds import RELEASES
 from deltahist.kinds.quantile import Quantile, QuantileMechanism, check_quantile
 from deltahist.kinds.sorted import SortedMechanism, SortedRelease, check_membership, group_size, on_a_line, places_for
+from deltahist.laws import Law
 from deltahist.mechanisms import BaseMechanism, Mechanism
 from deltahist.mechanisms.base import Chain
 from deltahist.mechanisms.histogram import sensitivity
@@ -30,7 +31,6 @@ from deltahist.noise.exact import open_words
 from deltahist.noise.samplers import BLOCK, PLACE_SAMPLERS, sample_law
 from deltahist.planning import mechanism_for
 from deltahist.preprocessing import POINTS, Preprocessing
-from deltahist.privacy import Law
 from deltahist.publishers.state import State, check_new, draw_chain, new_token, released_noise
 from deltahist.releases import BaseRelease, Release
 from deltahist.space.domain import Domain

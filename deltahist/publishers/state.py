@@ -21,10 +21,10 @@ from deltahist._files import check_creatable, check_format, check_secret, exclus
 from deltahist._memory import check_memory
 from deltahist.errors import DamagedFile, InputError
 from deltahist.kinds import parse_release
+from deltahist.laws import Law
 from deltahist.mechanisms import BaseMechanism
 from deltahist.mechanisms.base import Chain
 from deltahist.noise.samplers import Refinable, sampler_of
-from deltahist.privacy import Law
 from deltahist.releases import BaseRelease
 
 Draws = NDArray[np.int64]

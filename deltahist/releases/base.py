@@ -21,10 +21,10 @@ from numpy.typing import NDArray
 from deltahist._files import digest_of, read_described, write_parquet, write_whole
 from deltahist.budget import Payment
 from deltahist.errors import DamagedFile, DeltaHistWarning, InputError, check_choice
+from deltahist.laws import Guarantee, Law
 from deltahist.mechanisms import BaseMechanism
 from deltahist.mechanisms.base import OfMechanism, make_readonly
 from deltahist.preprocessing import Preprocessing
-from deltahist.privacy import Guarantee, Law
 from deltahist.releases.notices import Notice, find_notice
 from deltahist.space.domain import Domain
 from deltahist.space.neighbourhood import Neighbourhood

@@ -16,7 +16,7 @@ from deltahist.decode import Metric, Placement, interval, learn_placement
 from deltahist.decode.base import Asked, Moments
 from deltahist.decode.placement import Chosen, block_variance
 from deltahist.errors import InputError
-from deltahist.privacy import Law
+from deltahist.laws import Law
 from deltahist.releases.answerer import answer_in_parts
 from deltahist.releases.base import UNBIASED, BaseRelease
 from deltahist.releases.histogram import CountEstimates, Release

@@ -11,10 +11,10 @@ from typing import Any, TypeAlias
 
 from deltahist._text import format_length, format_number
 from deltahist.budget import LETTERS
+from deltahist.laws import Guarantee
 from deltahist.mechanisms import BaseMechanism
 from deltahist.mechanisms.base import Chain, Step
 from deltahist.preprocessing import UNPAID
-from deltahist.privacy import Guarantee
 from deltahist.releases import BaseRelease, Series
 from deltahist.space.crs import describe_map as describe_crs
 from deltahist.space.neighbourhood import Neighbourhood, list_limits
@@ -437,10 +437,10 @@ def _explain_noise(noise: list[Facts]) -> list[str]:
     first, most = noise[0], 12
     if first["std"] is None:
         return [first["law"]]
-    law = f"{first['law']}, exact on the integers, standard deviation per number"
+    law = f"{first['law'].capitalize()} noise, drawn exactly on the integers; standard deviation per number"
     if len(noise) == 1:
         unit = f" {first['unit']}" if "unit" in first else ""
-        return [f"{law} {first['std']:.4g}{unit}"]
+        return [f"{law}: {first['std']:.4g}{unit}"]
     lines = [f"{law}:", *(f"{each['std']:.4g} for {each['rows']}" for each in noise[:most])]
     return lines if len(noise) <= most else [*lines, f"... and {len(noise) - most} more groups of rows"]
 

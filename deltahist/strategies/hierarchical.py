@@ -14,7 +14,7 @@ import numpy as np
 from deltahist.decode.base import MOST_DENSE, Asked, Decoder, DenseDecoder, Moments, rows_of
 from deltahist.decode.forms import BlockPower, FloatArray, PublicTotal, SumOfProducts, apply_range_gram
 from deltahist.errors import check_whole
-from deltahist.privacy import Law
+from deltahist.laws import Law
 from deltahist.space.domain import Domain
 from deltahist.space.workloads import AllRanges
 from deltahist.strategies.base import Starts, Strategy, read_numbers, read_shares, spread_blocks, sum_blocks

@@ -26,7 +26,7 @@ from deltahist.decode.forms import (
     sum_intervals,
 )
 from deltahist.errors import InputError, check_choice
-from deltahist.privacy import Law
+from deltahist.laws import Law
 from deltahist.space.domain import Domain
 from deltahist.space.workloads import Span, aligned_spans
 from deltahist.strategies.base import Group, Strategy, read_shares, whole_shares

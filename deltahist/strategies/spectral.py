@@ -26,7 +26,7 @@ from deltahist.decode.base import Decoder
 from deltahist.decode.forms import FloatArray, IntArray, PublicTotal
 from deltahist.decode.projection import Metric, shrink_long_waves
 from deltahist.errors import InputError, check_whole
-from deltahist.privacy import Law
+from deltahist.laws import Law
 from deltahist.space.domain import Domain
 from deltahist.space.workloads import AllRanges, Boxes, Pieces, Regions, Span
 from deltahist.strategies.base import Strategy

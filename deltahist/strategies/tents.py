@@ -26,7 +26,7 @@ from deltahist.decode.forms import (
 )
 from deltahist.decode.projection import Metric, shrink_long_waves
 from deltahist.errors import InputError, check_choice, check_whole
-from deltahist.privacy import Law
+from deltahist.laws import Law
 from deltahist.space.domain import Domain
 from deltahist.space.workloads import AllRanges, Boxes, RegionCover, Regions, Span, count_up_to
 from deltahist.strategies.base import Group, Strategy, read_numbers, read_shares, whole_shares

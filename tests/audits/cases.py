@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from deltahist.laws import Law
 from deltahist.mechanisms import histogram as mechanism
-from deltahist.privacy import Law
 from deltahist.publishers import publication
 from deltahist.space.domain import Domain
 from deltahist.space.neighbourhood import Neighbourhood

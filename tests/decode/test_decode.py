@@ -8,7 +8,7 @@ from examples import STRATEGIES, random_domain, random_neighbourhood
 
 import deltahist as dh
 from deltahist.decode import DenseDecoder, IterativeDecoder, make_decoder
-from deltahist.privacy import Laplace
+from deltahist.laws import Laplace
 from tests.laws import calibrate
 
 

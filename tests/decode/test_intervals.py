@@ -9,7 +9,7 @@ import scipy.stats
 
 import deltahist as dh
 from deltahist.decode import Moments, interval, stands_out
-from deltahist.privacy import Gaussian, Laplace
+from deltahist.laws import Gaussian, Laplace
 
 WIDE = Laplace(Fraction(1000))
 

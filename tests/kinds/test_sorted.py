@@ -10,7 +10,7 @@ from hypothesis import given, strategies as st
 
 import deltahist as dh
 from deltahist.kinds.sorted import SortedMechanism, SortedRelease
-from deltahist.privacy import Laplace
+from deltahist.laws import Laplace
 
 LINE = dh.Domain((0, 100), (20,))
 UNIT = dh.Domain((0, 1), (100,))

@@ -8,9 +8,9 @@ import pytest
 from scipy import stats
 
 import deltahist as dh
+from deltahist.laws import RoundedGaussian, gaussian_epsilon
 from deltahist.mechanisms.base import Chain
 from deltahist.noise.samplers import RoundedGaussianSampler
-from deltahist.privacy import RoundedGaussian, gaussian_epsilon
 
 NAME = "0123456789abcdef" * 2
 

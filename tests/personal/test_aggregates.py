@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 import deltahist as dh
+from deltahist.laws import LAWS, Gaussian
 from deltahist.personal.engines import write_sql
 from deltahist.personal.query import OWNER, Query
 from deltahist.personal.questions import Answers, Count, Histogram, Mean, Sum, _estimate_ratio
-from deltahist.privacy import LAWS, Gaussian
 from tests.personal.city import city, without_noise
 
 ROWS = [("Ada", "bus", 8, 2.5), ("Bob", "tram", 9, 99.0), ("Cyd", "bus", 9, -7.0), ("Dan", "foot", 9, None)]

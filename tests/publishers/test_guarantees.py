@@ -5,7 +5,7 @@ from fractions import Fraction
 
 from hypothesis import given, strategies as st
 
-from deltahist.privacy import Guarantee
+from deltahist.laws import Guarantee
 
 GUARANTEES = st.one_of(
     st.builds(Guarantee, epsilon=st.fractions(Fraction(1, 1000), 20)),

@@ -23,8 +23,10 @@ MOST_SCALE = 1 << 50
 
 @dataclass(frozen=True)
 class Law(abc.ABC):
-    """The law of one group's noise on whole numbers. A new one is a class here, in `LAWS`, and a sampler in
-    `noise/samplers.py`. A budget is spent by the first law of its unit (`Budget.law`).
+    """The law of one group's noise on whole numbers.
+
+    To add one, write a class here, list it in `LAWS`, and add a sampler in `noise/samplers.py`. `Budget.law` takes the
+    first law of the budget's unit.
 
     Parameters
     ----------
@@ -34,11 +36,11 @@ class Law(abc.ABC):
 
     parameter: Fraction
     continuous: bool = field(default=False, kw_only=True, repr=False)
-    #: Name in files; name of the noise in options; the noise in words.
+    #: The name in files, the name of the noise in options, and a description of the noise.
     kind: ClassVar[str]
     noise: ClassVar[str]
     words: ClassVar[str]
-    #: The budget that it spends, and the norm in which that prices changes.
+    #: The budget that it spends, and the norm in which that budget measures changes.
     unit: ClassVar[str]
     norm: ClassVar[int]
     #: Whether releases with this noise can be refined.
@@ -107,7 +109,7 @@ class Laplace(Law):
     Source: 2014, section 2.2.
     """
 
-    kind, noise, words = "laplace", "laplace", "laplace noise on whole numbers"
+    kind, noise, words = "laplace", "laplace", "Laplace noise on whole numbers"
     unit, norm, refinable = "epsilon", 1, (False, True)
 
     def weights(self, k: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -137,7 +139,7 @@ class Laplace(Law):
 class Gaussian(Law):
     """Discrete Gaussian noise: P(k) ∝ exp(−k² / (2σ²))."""
 
-    kind, noise, words = "gaussian", "gaussian", "gaussian noise on whole numbers"
+    kind, noise, words = "gaussian", "gaussian", "Gaussian noise on whole numbers"
     unit, norm, refinable = "rho", 2, (False,)
     #: By how much the second and the fourth moment exceed those of the continuous law: the latter by a share of σ².
     _OFF: ClassVar[tuple[float, float, float]] = (0.0, 0.0, 0.0)
@@ -184,7 +186,7 @@ class Gaussian(Law):
 class RoundedGaussian(Gaussian):
     """Continuous Gaussian noise, rounded: it may be refined later (docs/internals/gradual.md)."""
 
-    kind, words, refinable = "rounded gaussian", "gaussian noise rounded to whole numbers", (True,)
+    kind, words, refinable = "rounded gaussian", "Gaussian noise rounded to whole numbers", (True,)
     _OFF = (1 / 12, 1 / 2, 1 / 80)
 
     def weights(self, k: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import deltahist as dh
-from deltahist.privacy import LAWS, Guarantee, gaussian_curve, gaussian_epsilon
+from deltahist.laws import LAWS, Guarantee, gaussian_curve, gaussian_epsilon
 
 
 @pytest.mark.parametrize("parameter", [0.05, 1, 24, 1000])
