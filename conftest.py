@@ -31,10 +31,7 @@ def pytest_collection_finish() -> None:
 def _demo_files() -> dict[str, str]:
     from deltahist.sample import sample_districts, sample_points
 
-    return {
-        "visits.csv": sample_points().to_csv(index=False),
-        "districts.geojson": sample_districts().to_json(),
-    }
+    return {"visits.csv": sample_points().to_csv(index=False), "districts.geojson": sample_districts().to_json()}
 
 
 def _run_commands(example: Example) -> None:

@@ -65,10 +65,7 @@ DUCKDB = (
     "duckdb.sql(f\"SELECT {cells}, count(*) AS n FROM '{sys.argv[1]}' GROUP BY ALL\").fetchnumpy()"
 )
 UNIT_SQUARE = ["--x", "x", "--y", "y", "--bounds", "0,0,1,1", "--cell", "0.001", "--delta", "0.001", "--epsilon", "1"]
-PLACE = [
-    *("--bounds", ",".join(map(str, scenes.BOUNDS))),
-    *("--regions", "zones.gpkg", "--points", str(scenes.POINTS)),
-]
+PLACE = [*("--bounds", ",".join(map(str, scenes.BOUNDS))), *("--regions", "zones.gpkg", "--points", str(scenes.POINTS))]
 #: Number of single boxes, asked one after another.
 TIMES = 200
 

@@ -38,10 +38,7 @@ def main() -> None:
                 own = discrete_gaussian
             own(scale, 1)  # tables are made once per scale
             pairs = [
-                (
-                    seconds(lambda own=own, scale=scale: own(scale, DRAWS)),
-                    seconds(lambda other=other: other(zeros)),
-                )
+                (seconds(lambda own=own, scale=scale: own(scale, DRAWS)), seconds(lambda other=other: other(zeros)))
                 for _ in range(ROUNDS)
             ]
             ours, theirs = (statistics.median(p[i] for p in pairs) for i in (0, 1))

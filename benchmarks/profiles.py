@@ -39,12 +39,7 @@ end = time.perf_counter()
 peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
 print(json.dumps([chosen - start, published - chosen, end - published, strategy.solution.gap, peak]))
 """
-PROFILES = {
-    "none": [],
-    "any:2": [["any", 2]],
-    "any:4": [["any", 4]],
-    "10 cells:1.5, any:2": [[10, 1.5], ["any", 2]],
-}
+PROFILES = {"none": [], "any:2": [["any", 2]], "any:4": [["any", 4]], "10 cells:1.5, any:2": [[10, 1.5], ["any", 2]]}
 
 
 def prices(n: int, cells: int) -> tuple[list[float], float]:
@@ -72,16 +67,11 @@ def main() -> None:
         print("| " + " | ".join(row) + " |" if markdown else "  ".join(f"{entry:>13}" for entry in row))
     if markdown:
         return
-    print(
-        f"\n{'side':>5} {'limits':<22} {'choose s':>8} {'publish s':>9} {'decode s':>8} {'gap':>6} {'GiB':>5}",
-    )
+    print(f"\n{'side':>5} {'limits':<22} {'choose s':>8} {'publish s':>9} {'decode s':>8} {'gap':>6} {'GiB':>5}")
     for n in (1000, 4096):
         for name, limits in PROFILES.items():
             choose, publish, decode, gap, peak = figures(LARGE, str(n), json.dumps(limits))
-            print(
-                f"{n:5} {name:<22} {choose:8.2f} {publish:9.2f} {decode:8.2f} {gap:6.2%} {peak:5.2f}",
-                flush=True,
-            )
+            print(f"{n:5} {name:<22} {choose:8.2f} {publish:9.2f} {decode:8.2f} {gap:6.2%} {peak:5.2f}", flush=True)
 
 
 if __name__ == "__main__":

@@ -136,11 +136,7 @@ def _fetch(name: str, entry: Entry, cache: str | os.PathLike[str] | None) -> Pat
     for url in entry.urls:
         try:
             pooch.retrieve(
-                url,
-                entry.sha256,
-                target.name,
-                target.parent,
-                downloader=pooch.HTTPDownloader(timeout=_TIMEOUT),
+                url, entry.sha256, target.name, target.parent, downloader=pooch.HTTPDownloader(timeout=_TIMEOUT)
             )
         except (OSError, ValueError) as problem:  # no answer; another file
             problems.append(f"{url}: {problem}")

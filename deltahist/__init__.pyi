@@ -1,11 +1,6 @@
 __version__: str
 
-from . import (
-    decode as decode,
-    noise as noise,
-    plots as plots,
-    strategies as strategies,
-)
+from . import decode as decode, noise as noise, plots as plots, strategies as strategies
 from .accounts.allocation import allocate_offline as allocate_offline, allocate_online as allocate_online
 from .accounts.ledger import Ledger as Ledger
 from .accounts.window import Account as Account, Window as Window
@@ -40,12 +35,7 @@ from .network.mechanism import (
 )
 from .network.rappor import Rappor as Rappor
 from .personal.people import People as People
-from .planning import (
-    Candidate as Candidate,
-    advise as advise,
-    expected_error as expected_error,
-    plan as plan,
-)
+from .planning import Candidate as Candidate, advise as advise, expected_error as expected_error, plan as plan
 from .plots import protection_curve as protection_curve
 from .publishers import (
     publish as publish,
@@ -54,10 +44,7 @@ from .publishers import (
     publish_sorted as publish_sorted,
 )
 from .publishers.revisions import refine as refine, tighten as tighten, withdraw as withdraw
-from .releases import (
-    Release as Release,
-    Series as Series,
-)
+from .releases import Release as Release, Series as Series
 from .remote import connect as connect
 from .space import workloads as workloads
 from .space.domain import Domain as Domain

@@ -58,11 +58,7 @@ def _check_digest(stated: Any, found: str, path: str) -> None:
 
 
 def write_parquet(
-    target: Path | BinaryIO,
-    columns: Mapping[str, NDArray[Any]],
-    description: dict[str, Any],
-    digest: str,
-    readme: str,
+    target: Path | BinaryIO, columns: Mapping[str, NDArray[Any]], description: dict[str, Any], digest: str, readme: str
 ) -> None:
     """Write one Parquet file of columns, with the public description, the digest of both and a readme as metadata.
 

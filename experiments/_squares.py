@@ -92,10 +92,7 @@ def block_spans(spans: Sequence[Span], starts: Sequence[NDArray[np.int64]], shap
 
 
 def grid_answers(
-    cells: NDArray[np.int64],
-    starts: Sequence[NDArray[np.int64]],
-    shape: Sequence[int],
-    spans: Sequence[Span],
+    cells: NDArray[np.int64], starts: Sequence[NDArray[np.int64]], shape: Sequence[int], spans: Sequence[Span]
 ) -> tuple[Floats, Floats]:
     """Return one grid's answers by shares of area, eq. (8), and the sums of the squared shares (both (queries,)).
 

@@ -92,13 +92,7 @@ def run(out: Path, small: bool, data: Path | None = None, ego: str = EGO) -> Fou
         shared = dh.Diffusion({network.nodes[0]: bit}, mechanism, rng=np.random.default_rng(seed))
         signals.append((bit, shared.signal(network.nodes[0], network.nodes[1 + int(np.argmin(distance))])))
     _draw(
-        network,
-        distance,
-        mechanism,
-        signals,
-        rows[len(rows) // 2 :],
-        gains[len(gains) // 2 :],
-        out / "ego_network.png",
+        network, distance, mechanism, signals, rows[len(rows) // 2 :], gains[len(gains) // 2 :], out / "ego_network.png"
     )
     last = gains[-1]
     return {
@@ -118,11 +112,7 @@ def _right(levels: NDArray[np.int64], draws: int) -> dict[str, NDArray[np.bool_]
     rng = np.random.default_rng(SEED)
     key, truth = rng.bytes(32), rng.integers(0, 2, draws)
     # Give each draw the path of a different user.
-    user, level, bit = (
-        np.repeat(np.arange(draws), len(levels)),
-        np.tile(levels, draws),
-        np.repeat(truth, len(levels)),
-    )
+    user, level, bit = (np.repeat(np.arange(draws), len(levels)), np.tile(levels, draws), np.repeat(truth, len(levels)))
     noise = VectorPaths(key, 1, LATTICE).at(user, level)[:, 0]
     right = {
         "chain": BitPaths(key).at(user, level, bit) == bit,
@@ -200,11 +190,7 @@ def _draw(
     members = [row["members"] for row in gains]
     coalition.plot(members, [row["nearest"] for row in gains], "o-", color=BLUE, label="ours: the nearest member's bit")
     coalition.plot(
-        members,
-        [row["independent"] for row in gains],
-        "s-",
-        color=RED,
-        label="independent bits: the likelier one",
+        members, [row["independent"] for row in gains], "s-", color=RED, label="independent bits: the likelier one"
     )
     coalition.set(xlabel="members, the furthest friends first", title="how often a coalition is right")
     for axes in (accuracy, coalition):
@@ -224,12 +210,7 @@ def _draw_signals(axes: Axes, signals: Sequence[tuple[int, Signal]]) -> None:
 
 
 def _draw_ego(
-    axes: Axes,
-    network: dh.Network,
-    distance: Floats,
-    signals: Sequence[tuple[int, Signal]],
-    grid: Floats,
-    law: Floats,
+    axes: Axes, network: dh.Network, distance: Floats, signals: Sequence[tuple[int, Signal]], grid: Floats, law: Floats
 ) -> None:
     """Draw friends at their distance from the ego, who is in the corner."""
     among = network.adjacency[1:][:, 1:]

@@ -28,12 +28,7 @@ PRINTED = {
 def matrices() -> dict[str, NDArray[np.int64]]:
     """Return the rows of the four strategies."""
     kinds = dh.strategies
-    made = (
-        kinds.Hierarchical(DOMAIN),
-        kinds.Wavelet(DOMAIN),
-        kinds.Identity(DOMAIN),
-        kinds.Cumulative(DOMAIN),
-    )
+    made = (kinds.Hierarchical(DOMAIN), kinds.Wavelet(DOMAIN), kinds.Identity(DOMAIN), kinds.Cumulative(DOMAIN))
     return {name: A.matrix().toarray() for name, A in zip(PRINTED, made, strict=True)}
 
 

@@ -18,11 +18,7 @@ PRINTED = {"1": 193_841, "2": 183_072, "3": 164_860}
 def run(out: Path, small: bool) -> Found:
     """Write figure3.csv (the distribution of points over 100 × 100 cells) and figure3.png."""
     draw(out / "figure3.png")
-    sets = {
-        "1": datasets.twitter_like_world(),
-        "2": datasets.twitter_like_north_america(),
-        "3": datasets.indoor_like(),
-    }
+    sets = {"1": datasets.twitter_like_world(), "2": datasets.twitter_like_north_america(), "3": datasets.indoor_like()}
     rows = [_spread(name, points) for name, points in sets.items()]
     write_csv(out / "figure3.csv", rows)
     return {f"stand-in for dataset {r['dataset']}, points (paper)": f"{r['points']} ({r['paper']})" for r in rows}

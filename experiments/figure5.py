@@ -26,10 +26,7 @@ def run(out: Path, small: bool) -> Found:
     rng = np.random.default_rng(5)
     releases, ranges = (6, 50) if small else (100, 100)
     world = datasets.twitter_like_world()[:, 0]
-    sets = {
-        "spread evenly": rng.random(100_000),
-        "stand-in 1, x": (world - world.min()) / (world.max() - world.min()),
-    }
+    sets = {"spread evenly": rng.random(100_000), "stand-in 1, x": (world - world.min()) / (world.max() - world.min())}
     rows: list[dict[str, object]] = []
     for name, points in sets.items():
         for delta in DELTAS:
@@ -125,12 +122,7 @@ def _draw(rows: Sequence[dict[str, object]], file: Path) -> None:
                     label=label if kind == "equal groups" else f"{label}: {group:,}",
                 )  # fmt: skip
                 if kind == "equal groups":
-                    axes.plot(
-                        [r["size"] for r in chosen],
-                        [r["mse of the noise"] for r in chosen],
-                        ":",
-                        color=colour,
-                    )
+                    axes.plot([r["size"] for r in chosen], [r["mse of the noise"] for r in chosen], ":", color=colour)
             title = f"{chosen[0]['group']:,} points per sum" if kind == "equal groups" else "points per sum by δ"
             axes.set(yscale="log", title=f"{name}: {title}")
             axes.set_xlabel("range size (share of the domain)")

@@ -38,8 +38,7 @@ def run(out: Path, small: bool) -> Found:
     _draw(rows, out / "figure7.png")
     return {
         f"offline over equal error at δ = {w}, p = {p}, n = 50": next(
-            (float(str(r["offline / equal"])) for r in rows if (r["window"], r["p"], r["n"]) == (w, p, 50)),
-            "not run",
+            (float(str(r["offline / equal"])) for r in rows if (r["window"], r["p"], r["n"]) == (w, p, 50)), "not run"
         )
         for w in (4, 7)
         for p in (0.5, 0.75)

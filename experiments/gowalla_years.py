@@ -114,11 +114,7 @@ def _draw(rows: Sequence[dict[str, object]], days: int, length: int, file: Path)
     ):
         axes.plot(place, [float(str(r[name])) for r in rows], "o-", color=colour, markersize=4, label=label)
     axes.set_xticks(place, [str(r["month"]) for r in rows], rotation=45, ha="right", fontsize=8)
-    axes.set(
-        yscale="log",
-        ylabel="points per day in a box of 10 × 10 km",
-        title="daily maps of check-ins in New York",
-    )
+    axes.set(yscale="log", ylabel="points per day in a box of 10 × 10 km", title="daily maps of check-ins in New York")
     axes.grid(alpha=0.3)
     axes.legend(fontsize=9)
     save(drawn, file)

@@ -19,18 +19,7 @@ from numpy.typing import NDArray
 import datasets
 import deltahist as dh
 from deltahist.planning import mechanism_for
-from experiments._common import (
-    BLUE,
-    GREEN,
-    GREY,
-    ORANGE,
-    Found,
-    command,
-    figure,
-    print_table,
-    save,
-    write_csv,
-)
+from experiments._common import BLUE, GREEN, GREY, ORANGE, Found, command, figure, print_table, save, write_csv
 from experiments.districts import projected
 
 BOUNDS, CELL, DELTA = (560_000, 4_480_000, 610_000, 4_530_000), 500.0, 500.0
@@ -115,11 +104,7 @@ def _draw(rows: Sequence[dict[str, Any]], file: Path) -> None:
     for key, label, style in (
         ("last part", "composition, its last release", {"color": GREY, "marker": "v", "ls": ":"}),
         ("composition", "composition, best average of all", {"color": ORANGE, "marker": "s"}),
-        (
-            "fresh",
-            "one release at that ε",
-            {"color": GREEN, "marker": "o", "ms": 9, "mfc": "none", "ls": "none"},
-        ),
+        ("fresh", "one release at that ε", {"color": GREEN, "marker": "o", "ms": 9, "mfc": "none", "ls": "none"}),
         ("chain", "chain (ours)", {"color": BLUE, "marker": "."}),
     ):
         ax.loglog(epsilon, [row[key] for row in rows], label=label, **style)

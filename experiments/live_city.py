@@ -56,12 +56,7 @@ class City:
         away = rng.random(len(who)) < 0.3
         district = np.where(away, rng.integers(0, DISTRICTS, len(who)), residents["home"][who])
         return pd.DataFrame(
-            {
-                "person": [f"p{i}" for i in who],
-                "day": day,
-                "kind": np.array(KINDS)[kind],
-                "district": district,
-            }
+            {"person": [f"p{i}" for i in who], "day": day, "kind": np.array(KINDS)[kind], "district": district}
         )
 
     def asked(self, rng: np.random.Generator) -> list[tuple[str, int | None]]:
@@ -91,10 +86,7 @@ def simulate(city: City) -> list[dict[str, Any]]:
                 where = f"day = {day} and kind = '{kind}'"
                 chosen = visits["kind"] == kind
                 if district is not None:
-                    where, chosen = (
-                        f"{where} and district = {district}",
-                        chosen & (visits["district"] == district),
-                    )
+                    where, chosen = (f"{where} and district = {district}", chosen & (visits["district"] == district))
                 people.records.where(where).count(epsilon=EPSILON)
                 truth += int(chosen.sum())
                 global_left -= EPSILON

@@ -198,13 +198,7 @@ def _draw_network(axes: Axes, places: Floats, network: dh.Network, star: int, di
     for place, mark, size in ((star, "*", 240), (diamond, "D", 60)):
         face = RED if place == star else "none"
         axes.scatter(
-            *places[place] / 1000,
-            marker=mark,
-            s=size,
-            facecolor=face,
-            edgecolor=RED,
-            linewidths=1.5,
-            zorder=3,
+            *places[place] / 1000, marker=mark, s=size, facecolor=face, edgecolor=RED, linewidths=1.5, zorder=3
         )
     axes.set(aspect="equal", xlabel="km", ylabel="km", title="how far off the star's place is for each, m")
     _plain(axes.figure.colorbar(shown, ax=axes, shrink=0.85).ax.yaxis)

@@ -68,11 +68,7 @@ def measured(texts: list[str], true: NDArray[np.int64], seed: int, levels: Seque
         more = Clients(texts, Rappor.costing(epsilon - before, **FILTER), cohorts, rng=rng)
         apart.append(more.report(rng=rng))
         names = TEXTS + ABSENT
-        tables = {
-            "channels": next(chain).decode(names),
-            "fresh": alone.decode(names),
-            "composition": together(apart),
-        }
+        tables = {"channels": next(chain).decode(names), "fresh": alone.decode(names), "composition": together(apart)}
         for way in WAYS:
             found = tables[way]
             off = found["estimate"].to_numpy()[: len(TEXTS)] - true

@@ -81,12 +81,7 @@ def measured(rows: pd.DataFrame, cell: int, epsilon: float, most: int | None, da
             "of the sum": variance_within_cells(summed.placement.learnt, cover),
             "stated": found["placement_error"].to_numpy() ** 2,
         }
-        row: dict[str, Any] = {
-            "cell": cell,
-            "epsilon": epsilon,
-            "points of a user": most or "all",
-            "days": days,
-        }
+        row: dict[str, Any] = {"cell": cell, "epsilon": epsilon, "points of a user": most or "all", "days": days}
         row |= {"points": sum(map(len, points)), "asked": kind}
         for name, variance in ways.items():
             error = np.sqrt(found["noise_error"].to_numpy() ** 2 + variance)

@@ -16,18 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import deltahist as dh
-from experiments._common import (
-    BLUE,
-    GREEN,
-    GREY,
-    ORANGE,
-    Found,
-    command,
-    figure,
-    print_table,
-    save,
-    write_csv,
-)
+from experiments._common import BLUE, GREEN, GREY, ORANGE, Found, command, figure, print_table, save, write_csv
 
 KINDS = {
     "H_n": dh.strategies.Hierarchical,

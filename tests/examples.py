@@ -210,10 +210,7 @@ def _touched(near, cells, side, reach, unit):
         return (np.hstack(ends).astype(object) * (side * len(ends)) < reach).any(axis=1)
     # What is counted in a cell: at the rim that is everything outside, too.
     length = np.array([s / unit for s in side])
-    low, high = (
-        np.where(cells == 0, -OUTSIDE, cells * length),
-        np.where(cells == last, OUTSIDE, (cells + 1) * length),
-    )
+    low, high = (np.where(cells == 0, -OUTSIDE, cells * length), np.where(cells == last, OUTSIDE, (cells + 1) * length))
     if cells.shape[1] == 1:
         boxes = shapely.linestrings([[(a, 0), (b, 0)] for (a,), (b,) in zip(low, high, strict=True)])
     else:

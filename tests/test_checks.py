@@ -151,10 +151,7 @@ def test_noise_that_enters_otherwise_is_decoded_and_its_errors_are_right(more, t
     noise = rng.laplace(scale=float(mechanism.laws[0].parameter), size=(4000, strategy.draws))
     cells = np.array([mechanism.decoder.estimate_cells(strategy.scatter(row), total) for row in noise])
     # Relative standard error of a variance: at most √(5 / 4000) = 3.5%.
-    seen, said = (
-        np.var(cells @ work.matrix(LINE).toarray().T, axis=0),
-        mechanism.variance(work, continuous=True),
-    )
+    seen, said = (np.var(cells @ work.matrix(LINE).toarray().T, axis=0), mechanism.variance(work, continuous=True))
     assert np.allclose(seen, said, rtol=0.14)
     release = dh.publish_mechanism(mechanism, np.arange(8))
     release.save(tmp_path / "r.parquet")

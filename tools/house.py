@@ -53,10 +53,7 @@ def main() -> None:
         (node.name, file, node) for file in files for node in ast.walk(trees[file]) if isinstance(node, ast.ClassDef)
     ]
     names = collections.Counter(name for name, _, _ in classes if not name.startswith("_"))
-    print(
-        "public classes of one name:",
-        ", ".join(f"{name} ({n})" for name, n in names.items() if n > 1) or "none",
-    )
+    print("public classes of one name:", ", ".join(f"{name} ({n})" for name, n in names.items() if n > 1) or "none")
     protocols = [name for name, _, node in classes if any(ast.unparse(base) == "Protocol" for base in node.bases)]
     print(f"Protocols: {len(protocols)}: {', '.join(protocols)}")
     arrows = {(room_of(file), to) for file in files for to in imports_of(file, trees[file]) if to != room_of(file)}

@@ -1,14 +1,5 @@
 """Counting: from records to counts. Private: nothing on the public side imports this."""
 
-from deltahist.counting.counts import (
-    Counted,
-    Counts,
-    Points,
-    check_file,
-    count,
-    count_file,
-    points_file,
-    read_owners,
-)
+from deltahist.counting.counts import Counted, Counts, Points, check_file, count, count_file, points_file, read_owners
 
 __all__ = ["Counted", "Counts", "Points", "check_file", "count", "count_file", "points_file", "read_owners"]

@@ -21,14 +21,7 @@ from deltahist.errors import InputError, check_positive, check_whole
 from deltahist.laws import Guarantee, Law
 from deltahist.preprocessing import Clock, Preprocessing
 from deltahist.space.domain import Domain
-from deltahist.space.neighbourhood import (
-    Limit,
-    Neighbourhood,
-    describe_limits,
-    limits_of,
-    list_limits,
-    read_lasting,
-)
+from deltahist.space.neighbourhood import Limit, Neighbourhood, describe_limits, limits_of, list_limits, read_lasting
 from deltahist.strategies.base import Members, join_groups
 
 #: An observer who becomes so certain has learnt all there is; nearly so is enough where counts are all but exact.

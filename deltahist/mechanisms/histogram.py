@@ -20,15 +20,7 @@ from deltahist.budget import Budget
 from deltahist.decode import Decoder, make_decoder
 from deltahist.errors import InputError, check_choice, check_whole
 from deltahist.laws import Guarantee, Law, gaussian_epsilon
-from deltahist.mechanisms.base import (
-    BaseMechanism,
-    Chain,
-    Root,
-    Step,
-    budget_description,
-    budget_of,
-    scale_noise,
-)
+from deltahist.mechanisms.base import BaseMechanism, Chain, Root, Step, budget_description, budget_of, scale_noise
 from deltahist.preprocessing import POINTS, Preprocessing
 from deltahist.space.domain import Domain
 from deltahist.space.neighbourhood import Neighbourhood
@@ -110,12 +102,7 @@ def explicit_edge_cost(strategy: Strategy, near: Neighbourhood, norm: int) -> Fr
 
 
 def noise_laws(
-    strategy: Strategy,
-    largest: Fraction | Root,
-    budget: Budget,
-    contributions: int,
-    *,
-    refinable: bool = False,
+    strategy: Strategy, largest: Fraction | Root, budget: Budget, contributions: int, *, refinable: bool = False
 ) -> tuple[Law, ...]:
     """Return the noise law of each group of rows (docs/privacy/histogram.md)."""
     times = check_whole(contributions=contributions)

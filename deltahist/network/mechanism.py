@@ -34,8 +34,7 @@ if TYPE_CHECKING:
 _NUMBER = r"\d+(?:\.\d*)?(?:e[-+]?\d+)?|\.\d+(?:e[-+]?\d+)?"
 #: exp(4-3.3d), exp(-0.5*d), 15*exp(-0.5 d).
 _EXPONENTIAL = re.compile(
-    rf"(?:({_NUMBER})\*?)?exp\((?:([-+]?(?:{_NUMBER})))?-(?:({_NUMBER})\*?)?d(?:/({_NUMBER}))?\)",
-    re.IGNORECASE,
+    rf"(?:({_NUMBER})\*?)?exp\((?:([-+]?(?:{_NUMBER})))?-(?:({_NUMBER})\*?)?d(?:/({_NUMBER}))?\)", re.IGNORECASE
 )
 #: The largest ε; beyond it nothing is protected, and a float would not tell billionths apart.
 _MOST = 1e6

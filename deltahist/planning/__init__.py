@@ -1,20 +1,6 @@
 """Planning: which strategy, and which cells, answer a workload best, from public data alone."""
 
 from deltahist.planning.advice import CellChoice, advise, on_cells, plan_cells
-from deltahist.planning.ranking import (
-    Candidate,
-    expected_error,
-    mechanism_for,
-    plan,
-)
+from deltahist.planning.ranking import Candidate, expected_error, mechanism_for, plan
 
-__all__ = [
-    "Candidate",
-    "CellChoice",
-    "advise",
-    "expected_error",
-    "mechanism_for",
-    "on_cells",
-    "plan",
-    "plan_cells",
-]
+__all__ = ["Candidate", "CellChoice", "advise", "expected_error", "mechanism_for", "on_cells", "plan", "plan_cells"]

@@ -133,13 +133,7 @@ class Answerer:
             ceiling = np.inf if release.total is None else float(release.total)
             low = np.minimum(np.clip(low, 0.0, ceiling), estimate)
             high = np.maximum(np.clip(high, 0.0, ceiling), estimate)
-        table = {
-            "estimate": estimate,
-            "std_error": np.sqrt(error**2 + misplaced),
-            "low": low,
-            "high": high,
-            **columns,
-        }
+        table = {"estimate": estimate, "std_error": np.sqrt(error**2 + misplaced), "low": low, "high": high, **columns}
         if decoder.strategy.determines_cells is not True:
             unresolved = noise.unresolved
             table["unresolved"] = np.full(len(estimate), np.nan) if unresolved is None else unresolved

@@ -13,14 +13,7 @@ from numpy.typing import NDArray
 
 from deltahist._files import check_header, read_columns
 from deltahist.budget import Payment
-from deltahist.decode import (
-    Decoder,
-    Metric,
-    Placement,
-    ProjectedCells,
-    learn_placement,
-    project_nonnegative,
-)
+from deltahist.decode import Decoder, Metric, Placement, ProjectedCells, learn_placement, project_nonnegative
 from deltahist.decode.base import Moments
 from deltahist.decode.placement import block_variance
 from deltahist.errors import InputError, check_whole

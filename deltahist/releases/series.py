@@ -109,8 +109,7 @@ class Series:
         # All are kept in memory; compressed files say too little about their size.
         first = _open_step(files[0])
         check_memory(
-            24 * len(files) * (first.domain.size + len(first.values)),
-            f"{len(files):,} releases in {str(folder)!r}",
+            24 * len(files) * (first.domain.size + len(first.values)), f"{len(files):,} releases in {str(folder)!r}"
         )
         read = [first, *map(_open_step, files[1:])]
         return cls.of_named({file.stem: release for file, release in zip(files, read, strict=True)})

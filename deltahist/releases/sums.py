@@ -214,11 +214,7 @@ class Difference(abc.ABC):
             "high": estimate + up,
         }
         if "cut" in before:
-            table |= {
-                "noise_error": np.sqrt(joint.variance),
-                "placement_error": placement,
-                "cut": after["cut"],
-            }
+            table |= {"noise_error": np.sqrt(joint.variance), "placement_error": placement, "cut": after["cut"]}
         unresolved = [each["unresolved"] for each in (before, after) if "unresolved" in each]
         if unresolved:
             table["unresolved"] = np.max(unresolved, axis=0)

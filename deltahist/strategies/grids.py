@@ -443,10 +443,7 @@ class CutAugmented(Strategy):
 
 
 def choose_greedy_rows(
-    rows: NDArray[np.int64],
-    incidence: scipy.sparse.csc_array,
-    candidates: NDArray[np.int64],
-    gram: NDArray[np.float64],
+    rows: NDArray[np.int64], incidence: scipy.sparse.csc_array, candidates: NDArray[np.int64], gram: NDArray[np.float64]
 ) -> list[int]:
     """Return indices of the candidates (c, N) that the greedy algorithm adds to rows (k, N), in order.
 

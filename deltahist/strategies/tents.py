@@ -188,10 +188,7 @@ class Tents(Strategy):
     def groups(self) -> tuple[Group, ...]:
         (cells, tents), size = self._exact_shares, self.domain.size
         unit, name = Fraction(1, self.scale), f"tents {' × '.join(map(str, self.apart))} cells apart"
-        return (
-            Group("cells", slice(0, size), cells),
-            Group(name, slice(size, self.shape[0]), tents * unit, unit),
-        )
+        return (Group("cells", slice(0, size), cells), Group(name, slice(size, self.shape[0]), tents * unit, unit))
 
     def _matmat(self, X: NDArray[Any]) -> NDArray[Any]:
         tents = apply_along_axes([axis.matrix for axis in self.lattices], X.reshape(*self.domain.shape, -1))
@@ -501,11 +498,7 @@ class TentError:
     """
 
     def __init__(
-        self,
-        lattices: Sequence[Lattice],
-        boxes: Sequence[Span] | None,
-        total_known: bool,
-        waves: int | None = None,
+        self, lattices: Sequence[Lattice], boxes: Sequence[Span] | None, total_known: bool, waves: int | None = None
     ) -> None:
         self.lattices, self.boxes, self.total_known = lattices, boxes is not None, total_known
         self.smooth = [np.argsort(-np.abs(axis.wave_sums[-1]), kind="stable")[:waves] for axis in lattices]

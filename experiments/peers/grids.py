@@ -24,12 +24,7 @@ _C, _C2, _ALPHA = 10.0, 5.0, 0.5
 
 
 def uniform_grid(
-    counts: NDArray[np.int64],
-    epsilon: float,
-    *,
-    rng: np.random.Generator,
-    guide: float = 0.5,
-    equal: bool = True,
+    counts: NDArray[np.int64], epsilon: float, *, rng: np.random.Generator, guide: float = 0.5, equal: bool = True
 ) -> NDArray[np.float64]:
     """UG: m × m blocks, m = √(n ε / c), each spread evenly over its cells (guideline 1).
 
@@ -44,12 +39,7 @@ def uniform_grid(
 
 
 def adaptive_grid(
-    counts: NDArray[np.int64],
-    epsilon: float,
-    *,
-    rng: np.random.Generator,
-    guide: float = 0.5,
-    equal: bool = True,
+    counts: NDArray[np.int64], epsilon: float, *, rng: np.random.Generator, guide: float = 0.5, equal: bool = True
 ) -> NDArray[np.float64]:
     """AG: m₁ × m₁ blocks, m₁ = max(10, √(n ε / c) / 4), each cut into m₂ × m₂, m₂ = √(n' (1 − α) ε / c₂).
 

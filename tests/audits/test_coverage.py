@@ -16,15 +16,7 @@ import pytest
 
 import deltahist as dh
 from deltahist.publishers import publication
-from deltahist.strategies import (
-    Cumulative,
-    CutAugmented,
-    Hierarchical,
-    Identity,
-    ShiftedGrids,
-    Wavelet,
-    dyadic_grids,
-)
+from deltahist.strategies import Cumulative, CutAugmented, Hierarchical, Identity, ShiftedGrids, Wavelet, dyadic_grids
 
 RELEASES, BOXES = 12_000, 60
 
@@ -42,10 +34,7 @@ DETERMINED = {
     "Cumulative prefix, 64": ((64,), lambda domain: Cumulative(domain, "prefix")),
     "Hierarchical 2, 64": ((64,), Hierarchical),
     "Hierarchical 3, irregular, 50": ((50,), lambda domain: Hierarchical(domain, 3)),
-    "Hierarchical 4 with shares, 64": (
-        (64,),
-        lambda domain: Hierarchical(domain, 4, (1, 1, 2, Fraction(7, 2))),
-    ),
+    "Hierarchical 4 with shares, 64": ((64,), lambda domain: Hierarchical(domain, 4, (1, 1, 2, Fraction(7, 2)))),
     "Wavelet, 64": ((64,), Wavelet),
     "Wavelet with shares, 50": ((50,), lambda domain: Wavelet(domain, (1, 1, 1, 2, 2, 3, 3))),
     "ShiftedGrids dyadic, 64": ((64,), lambda domain: dyadic_grids(domain, 1)),

@@ -21,16 +21,7 @@ from deltahist.strategies import Cumulative, Flow, Spectral
 from deltahist.strategies.base import Strategy
 from deltahist.strategies.flow.noise import HUB_STRIPS, HUBS, Hubs
 from tests.audits.cases import BUGS, line, plan_audit, scaled_noise, square
-from tests.audits.harness import (
-    audit,
-    gaussian,
-    gaussian_losses,
-    make_pair,
-    pure,
-    refuted,
-    report,
-    worst_pairs,
-)
+from tests.audits.harness import audit, gaussian, gaussian_losses, make_pair, pure, refuted, report, worst_pairs
 
 UNIT = 16
 RELEASES = 40_000

@@ -39,11 +39,7 @@ def small_mechanisms():
         (dh.Neighbourhood(square, 1), dh.strategies.Flow(square, widths=(2, 3)), "epsilon"),
         (dh.Neighbourhood(square, 1), dh.strategies.Flow(square, widths=(2,)), "rho"),
         (dh.Neighbourhood(square, 2), dh.strategies.Flow(square, block=2), "epsilon"),
-        (
-            dh.Neighbourhood(square, 1, sources="boundary"),
-            dh.strategies.Flow(square, arrivals="boundary"),
-            "rho",
-        ),
+        (dh.Neighbourhood(square, 1, sources="boundary"), dh.strategies.Flow(square, arrivals="boundary"), "rho"),
         (dh.Neighbourhood(square, 1), dh.strategies.Spectral(dh.Neighbourhood(square, 1)), "rho"),
     ):
         chain = Chain("0" * 32, (Fraction(1, 2),))
@@ -147,12 +143,7 @@ def joint_audit(folder, amounts, unit="epsilon", releases=60_000, seed=1):
     last = amounts[-1] / 2  # two cells share it
     claims = pure(last) if unit == "epsilon" else (lambda _: gaussian(last)(pair(1)))
     return audit(
-        through_chains(folder, amounts, unit),
-        [pair(len(amounts))],
-        claims,
-        releases=releases,
-        seed=seed,
-        error=ERROR,
+        through_chains(folder, amounts, unit), [pair(len(amounts))], claims, releases=releases, seed=seed, error=ERROR
     )
 
 

@@ -252,9 +252,7 @@ def test_halved_noise_is_caught(method, monkeypatch):
 def test_an_understated_smooth_sensitivity_is_caught(monkeypatch):
     """As if only the gap above the quantile counted, at half its length."""
     monkeypatch.setattr(
-        PointsAround,
-        "smooth",
-        lambda self, reach, beta, contributions: min(reach, self.longest(0, contributions)) / 2,
+        PointsAround, "smooth", lambda self, reach, beta, contributions: min(reach, self.longest(0, contributions)) / 2
     )
     assert quantile_audit("smooth", RELEASES["smooth"])
 

@@ -16,17 +16,7 @@ import deltahist as dh
 from deltahist.accounts import ledger
 from deltahist.publishers import publication
 from tests.audits.cases import end_to_end, scaled_noise
-from tests.audits.harness import (
-    Pair,
-    at_once,
-    audit,
-    design,
-    gaussian,
-    mechanism_of,
-    pure,
-    refuted,
-    report,
-)
+from tests.audits.harness import Pair, at_once, audit, design, gaussian, mechanism_of, pure, refuted, report
 
 LENGTH = 3
 NEAR = dh.Neighbourhood(dh.Domain((0, 4), (4,)), delta=1)

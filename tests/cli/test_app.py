@@ -77,11 +77,7 @@ def test_a_dry_run_writes_a_project_file(run, folder):
     assert not (folder / "r.parquet").exists()
     run("--config", "c.toml", "publish", "v.csv")
     release = dh.load("r.parquet")
-    assert (str(release.epsilon), release.domain.shape, len(release.neighbourhood.limits)) == (
-        "1/10",
-        (8, 8),
-        1,
-    )
+    assert (str(release.epsilon), release.domain.shape, len(release.neighbourhood.limits)) == ("1/10", (8, 8), 1)
 
 
 @pytest.mark.parametrize(

@@ -17,10 +17,7 @@ MAP = ["--project", "EPSG:32618", "--bounds", ",".join(map(str, BOX)), "--epsilo
 @pytest.fixture(autouse=True)
 def folder(tmp_path, monkeypatch):
     x, y = BOX[:2]
-    shapes = [
-        shapely.box(x + 100, y + 100, x + 4_100, y + 5_000),
-        shapely.Point(x + 7_000, y + 5_000).buffer(2_100),
-    ]
+    shapes = [shapely.box(x + 100, y + 100, x + 4_100, y + 5_000), shapely.Point(x + 7_000, y + 5_000).buffer(2_100)]
     gpd.GeoDataFrame({"name": ["a", "b"]}, geometry=shapes, crs="EPSG:32618").to_crs("EPSG:4326").to_file(
         tmp_path / "districts.gpkg"
     )

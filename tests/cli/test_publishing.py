@@ -61,9 +61,7 @@ def test_users_conditions_and_rows_that_are_left_out(run, folder):
 
 def test_standard_input_and_databases(run, folder, monkeypatch):
     monkeypatch.setattr(
-        sys,
-        "stdin",
-        SimpleNamespace(buffer=io.BytesIO((folder / "v.csv").read_bytes()), isatty=lambda: False),
+        sys, "stdin", SimpleNamespace(buffer=io.BytesIO((folder / "v.csv").read_bytes()), isatty=lambda: False)
     )
     assert publish(run, *PLANE, source="-").total == 400
     with duckdb.connect("city.duckdb") as city:
@@ -91,8 +89,7 @@ def test_cells_are_chosen_by_their_error_unless_they_are_given(run):
 
 
 @pytest.mark.parametrize(
-    ("given", "limits"),
-    [([], None), (["any:none"], ()), (["2:2", "any:3"], (2, 3)), (["any:4"], (4,))],
+    ("given", "limits"), [([], None), (["any:none"], ()), (["2:2", "any:3"], (2, 3)), (["any:4"], (4,))]
 )
 def test_longer_moves_are_capped(run, given, limits):
     place = [*PLANE[:6], "--cell", "1", "--crs", "none", "--delta", "1"]

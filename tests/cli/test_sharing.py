@@ -56,11 +56,7 @@ def test_pairs_numbers_and_bits(folder, run):
     number = ["--value", "age", "--alpha", "5", "--step", "1"]
     run(*share(folder, *number, "--pairs", folder / "asked.csv", epsilon="1:5,2:2,4:0.5"))
     found = pd.read_csv(folder / "out.csv")
-    assert found[["owner", "distance", "epsilon"]].to_numpy().tolist() == [
-        [101, 1, 5],
-        [103, 3, 0.5],
-        [100, 3, 0.5],
-    ]
+    assert found[["owner", "distance", "epsilon"]].to_numpy().tolist() == [[101, 1, 5], [103, 3, 0.5], [100, 3, 0.5]]
     assert (found["age"] % 1 == 0).all()
     (folder / "share.key").unlink()
     bits = ["--bit", "ill", "--distance", "resistance", "--least", "0.1"]

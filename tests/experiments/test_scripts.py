@@ -104,10 +104,7 @@ def test_table_3_the_optimum(results):
 
 def test_table_4(results):
     for row in table(results, "table4"):
-        fitted, right = (
-            float(row["fitted"]),
-            float(row["printed"][-1]),
-        )  # "1; should be 2" ends in the right one
+        fitted, right = (float(row["fitted"]), float(row["printed"][-1]))  # "1; should be 2" ends in the right one
         assert fitted == pytest.approx(right, abs=0.6 if row["power of"] == "log n" else 0.03)
 
 

@@ -7,10 +7,7 @@ import deltahist as dh
 from deltahist.decode import box_sums
 from experiments import _shifted
 from experiments._shifted import Prior, Shifted, averaged, least_squares
-from experiments._squares import (
-    Squares,
-    equi_width,
-)
+from experiments._squares import Squares, equi_width
 
 POINTS = np.random.default_rng(1).random((500, 2))
 SIZES = (0.1, 0.35)

@@ -10,13 +10,7 @@ import scipy.special
 import scipy.stats
 
 import deltahist as dh
-from deltahist.kinds.quantile import (
-    METHODS,
-    SLACK,
-    InverseNoise,
-    PointsAround,
-    SmoothNoise,
-)
+from deltahist.kinds.quantile import METHODS, SLACK, InverseNoise, PointsAround, SmoothNoise
 from tests.moves import distances, moves_of, neighbours
 
 LINE = dh.Domain((0, 1), (100,))

@@ -40,10 +40,7 @@ def test_data_within_alpha_are_within_reach_on_the_lattice(alpha, step, dimensio
     """Also at the edges of steps, where rounding takes two that are near each other furthest apart."""
     promised = mechanism(alpha, tuple("abc"[:dimension]), step=step)
     edges = (np.arange(-3, 4) + 0.5) * step
-    starts = [
-        RNG.uniform(-2, 2, (200, dimension)),
-        np.array(list(itertools.product(edges, repeat=dimension))),
-    ]
+    starts = [RNG.uniform(-2, 2, (200, dimension)), np.array(list(itertools.product(edges, repeat=dimension)))]
     for start in starts:
         way = RNG.normal(size=start.shape)
         for direction in (way / np.linalg.norm(way, axis=1)[:, None], np.eye(dimension)[:1]):

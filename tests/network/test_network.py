@@ -73,12 +73,7 @@ def written(tmp_path, text):
 
 @pytest.mark.parametrize(
     "text",
-    [
-        "# of 2012\n1\t2\n\n2\t3",
-        "1,2\n2,3\n",
-        "\ufeffFrom; To; weight\n1; 2; 5\n2; 3; 1\n",
-        '"1" "2"\n"2" "3"\n',
-    ],
+    ["# of 2012\n1\t2\n\n2\t3", "1,2\n2,3\n", "\ufeffFrom; To; weight\n1; 2; 5\n2; 3; 1\n", '"1" "2"\n"2" "3"\n'],
 )
 def test_edges_are_read_however_they_are_separated(tmp_path, text):
     network = read_network(written(tmp_path, text))
@@ -197,17 +192,7 @@ def test_levels_are_never_above_what_is_promised(epsilon):
 
 @pytest.mark.parametrize(
     "epsilon",
-    [
-        "exp(4+3.3d)",
-        "exp(4-0d)",
-        "exp(99-d)",
-        "1:15,2:x",
-        "1:15,1:8",
-        "1:8,2:15",
-        "1:15,2:0",
-        "-1:15",
-        "0.0*exp(4-d)",
-    ],
+    ["exp(4+3.3d)", "exp(4-0d)", "exp(99-d)", "1:15,2:x", "1:15,1:8", "1:8,2:15", "1:15,2:0", "-1:15", "0.0*exp(4-d)"],
 )
 def test_what_is_no_privacy_level_is_refused(epsilon):
     with pytest.raises(dh.InputError, match="epsilon"):

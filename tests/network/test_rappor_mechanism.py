@@ -66,19 +66,13 @@ def test_what_relaxes(before, after):
     assert finer.report.then(start.report.find_remainder(finer.report)) == start.report
 
 
-@pytest.mark.parametrize(
-    "fields",
-    [{"f": 0}, {"p": -0.1}, {"p": 0.5, "q": 0.5}, {"hashes": 2.5}],
-)
+@pytest.mark.parametrize("fields", [{"f": 0}, {"p": -0.1}, {"p": 0.5, "q": 0.5}, {"hashes": 2.5}])
 def test_settings_that_cannot_be(fields):
     with pytest.raises(InputError):
         Rappor(**fields)
 
 
-@pytest.mark.parametrize(
-    ("cohorts", "bits"),
-    [([0, 2], [[0, 1], [1, 1]]), ([0], [[0, 1], [1, 1]]), ([0], [[0, 2]])],
-)
+@pytest.mark.parametrize(("cohorts", "bits"), [([0, 2], [[0, 1], [1, 1]]), ([0], [[0, 1], [1, 1]]), ([0], [[0, 2]])])
 def test_reports_that_cannot_be(cohorts, bits):
     with pytest.raises(InputError):
         Reports(Rappor(bits=2, hashes=1, cohorts=2), cohorts, bits)

@@ -112,7 +112,7 @@ def test_nobody_overspends_when_many_charge_at_once(where):
 UNDO = {
     "sqlite": [
         "CREATE TRIGGER undo AFTER UPDATE ON purse_spent WHEN new.spent <> old.spent"
-        " BEGIN UPDATE purse_spent SET spent = old.spent; END",
+        " BEGIN UPDATE purse_spent SET spent = old.spent; END"
     ],
     "postgresql": [
         "CREATE FUNCTION deltahist.undo() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN OLD; END'",

@@ -19,14 +19,7 @@ from deltahist.accounts.ledger import Ledger
 from deltahist.errors import InputError
 from deltahist.personal import People, people, service
 from deltahist.personal.people import _ANSWERS, _PEOPLE, Turn
-from deltahist.personal.service import (
-    AskedAccount,
-    Client,
-    PrivateSettings,
-    create_app,
-    make_key,
-    open_people,
-)
+from deltahist.personal.service import AskedAccount, Client, PrivateSettings, create_app, make_key, open_people
 from tests.personal.city import city, without_noise
 
 ROWS = [("Ada", "bus", 8, 2.5), ("Ada", "bus", 18, 3.0), ("Bob", "bus", 8, 2.5), ("Cyd", "tram", 22, None)]

@@ -149,10 +149,7 @@ def test_areas_are_those_of_the_ground():
     assert values.value == pytest.approx(320 / 400, rel=0.02)
 
 
-@pytest.mark.parametrize(
-    ("estimate", "std_error", "doubtful"),
-    [(90, 31, False), (-5, 10, True), (90, 46, True)],
-)
+@pytest.mark.parametrize(("estimate", "std_error", "doubtful"), [(90, 31, False), (-5, 10, True), (90, 46, True)])
 def test_what_does_not_stand_out_is_hatched(city, estimate, std_error, doubtful):
     """Its interval includes zero."""
     answers = made_up(city, [5_000, estimate, 400], [10, std_error, 10])

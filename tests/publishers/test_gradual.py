@@ -158,11 +158,7 @@ def test_a_process_that_dies_never_leads_to_another_draw(chain, monkeypatch, at)
     if at == "after the state":
         assert (once_more.values == drawn.release.values).all()
         assert State.load(path).token == drawn.token
-    assert dh.refine(once_more, path, epsilon=Fraction(21, 10)).mechanism.chain.amounts == (
-        1,
-        2,
-        Fraction(21, 10),
-    )
+    assert dh.refine(once_more, path, epsilon=Fraction(21, 10)).mechanism.chain.amounts == (1, 2, Fraction(21, 10))
 
 
 def test_damaged_states_are_refused(chain, tmp_path):
@@ -304,10 +300,7 @@ def test_the_least_step_keeps_the_noise(name, tmp_path):
                 dh.refine(release, tmp_path / "s", account=account, **{unit: finer}, **WEAK)
             assert account.spent == spent
             continue
-        before, release = (
-            release,
-            dh.refine(release, tmp_path / "s", account=account, **{unit: finer}, **WEAK),
-        )
+        before, release = (release, dh.refine(release, tmp_path / "s", account=account, **{unit: finer}, **WEAK))
         # Gaussian noise moves by a thousandth of itself in the last step, which may be rounded to one.
         assert np.abs(release.values - before.values).max() <= 1 + 1e-2 * np.abs(before.values).max()
 

@@ -108,14 +108,7 @@ def test_counts_that_are_no_counts_are_refused(counts, words):
 
 
 @pytest.mark.parametrize(
-    "rows",
-    [
-        [slice(0, 7)],
-        [slice(0, 8), slice(7, 8)],
-        [np.array([0, 1, 2, 3, 4, 5, 6, 6])],
-        [],
-    ],
-    ids=str,
+    "rows", [[slice(0, 7)], [slice(0, 8), slice(7, 8)], [np.array([0, 1, 2, 3, 4, 5, 6, 6])], []], ids=str
 )
 def test_groups_that_leave_out_or_repeat_draws_are_refused(rows):
     """Values that no group names would once have been published with whatever was in memory."""

@@ -28,10 +28,7 @@ from deltahist.releases.sums import ReleaseDifference, Summed
 from deltahist.strategies import CutAugmented, Flow, Hierarchical, ShiftedGrids, strategies
 
 LINE, SQUARE = dh.Domain((0, 16), (16,)), dh.Domain((0, 0, 6, 6), (6, 6))
-BUDGETS = {
-    "laplace": {"epsilon": Fraction(1)},
-    "gaussian": {"rho": Fraction(1, 4)},
-}
+BUDGETS = {"laplace": {"epsilon": Fraction(1)}, "gaussian": {"rho": Fraction(1, 4)}}
 LAWS = ("laplace", "gaussian")
 USERS, RELEASES, CHAINS = 4, 120, 15
 SIGMAS = 5

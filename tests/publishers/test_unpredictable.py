@@ -137,7 +137,7 @@ CALLS = {
     },
     "noise.samplers.sample_law": {
         law.kind: lambda folder, law=law: samplers.sample_law(law, 50, None)
-        for law in (dh.privacy.Laplace(Fraction(1000)), dh.privacy.Gaussian(Fraction(10**6)))
+        for law in (dh.laws.Laplace(Fraction(1000)), dh.laws.Gaussian(Fraction(10**6)))
     },
     "publishers.publication.draw_noise": {
         name: lambda folder, how=how: publication.draw_noise(histogram_at(**how), None) for name, how in UNITS.items()
@@ -166,10 +166,7 @@ CALLS = {
         noise: lambda folder, noise=noise, how=how: [
             dh.publish_quantile(POINTS, 0.5, LINE, method=noise, epsilon=0.1, **how).value for _ in range(12)
         ]
-        for noise, how in {
-            "inverse": {},
-            "smooth": {},
-        }.items()
+        for noise, how in {"inverse": {}, "smooth": {}}.items()
     },
     "publishers.publication.publish_mechanism": {
         name: lambda folder, how=how: (
@@ -209,11 +206,7 @@ CALLS = {
     "personal": {"count": of_people},
 }
 #: They take a generator to look at it, or are the choice between generators themselves.
-NO_DRAWS = {
-    "noise.exact.open_words",
-    "noise.exact.Seeded.__init__",
-    "publishers.publication.check_publication",
-}
+NO_DRAWS = {"noise.exact.open_words", "noise.exact.Seeded.__init__", "publishers.publication.check_publication"}
 
 
 def responses(state):

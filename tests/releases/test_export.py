@@ -37,11 +37,7 @@ def release():
 
 
 @pytest.mark.parametrize(
-    ("strategy", "parameters"),
-    [
-        (dh.strategies.Identity, {}),
-        (dh.strategies.Hierarchical, {"branching": 2}),
-    ],
+    ("strategy", "parameters"), [(dh.strategies.Identity, {}), (dh.strategies.Hierarchical, {"branching": 2})]
 )
 @pytest.mark.parametrize("at_once", [1_000_000, 9])
 def test_errors_of_cells_are_those_of_the_answers(monkeypatch, strategy, parameters, at_once):

@@ -125,13 +125,7 @@ def test_the_map_is_a_utm_zone_that_holds_the_bounds_or_an_equal_area_map(bounds
     assert largest / least <= (1.01 if crs.startswith("EPSG:32") else 5)
 
 
-@given(
-    st.floats(-180, 179.9),
-    st.floats(-89, 80),
-    st.floats(0.001, 120),
-    st.floats(0.001, 60),
-    st.integers(0, 1000),
-)
+@given(st.floats(-180, 179.9), st.floats(-89, 80), st.floats(0.001, 120), st.floats(0.001, 60), st.integers(0, 1000))
 @settings(max_examples=25)
 def test_the_box_covers_every_place_of_the_bounds(west, south, width, height, seed):
     north, east = min(south + height, 89.5), (west + width + 180) % 360 - 180

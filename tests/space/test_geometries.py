@@ -205,10 +205,7 @@ PACIFIC = dh.Domain((1e6, -3e6, 8e6, 4e6), (8, 8), "EPSG:3832")
 WIDE = dh.Domain((-13e6, -7e6, 13e6, 7e6), (100, 40), "EPSG:6933")
 
 
-@pytest.mark.parametrize(
-    ("domain", "west", "east"),
-    [(PACIFIC, 170, -170), (PACIFIC, 170, -180), (WIDE, 180, -120)],
-)
+@pytest.mark.parametrize(("domain", "west", "east"), [(PACIFIC, 170, -170), (PACIFIC, 170, -180), (WIDE, 180, -120)])
 def test_a_box_across_the_antimeridian_is_the_union_of_its_parts_with_their_joint_error(domain, west, east):
     release = dh.publish(np.full(domain.shape, 20), dh.Neighbourhood(domain, 3e5), epsilon=1)
     onto = pyproj.Transformer.from_crs("OGC:CRS84", domain.crs, always_xy=True)

@@ -43,11 +43,7 @@ CASES = {
         dh.Neighbourhood(DOMAIN, 1, sources="boundary"), widths=(4,), hubs=3, hub_widths=(4,), hub_strips=True
     ),
     "blocks": flow(
-        dh.Neighbourhood(DOMAIN, 3, limits=[(math.inf, 6)]),
-        block=(3, 4),
-        widths=(3,),
-        hubs=3,
-        hub_widths=(2,),
+        dh.Neighbourhood(DOMAIN, 3, limits=[(math.inf, 6)]), block=(3, 4), widths=(3,), hubs=3, hub_widths=(2,)
     ),
     "hubs, total unknown": flow(dh.Neighbourhood(DOMAIN, 1, sources="boundary"), widths=(4,), hubs=3, hub_widths=(4,)),
     "arrivals": flow(dh.Neighbourhood(DOMAIN, 1, sources="boundary"), widths=(4,), arrivals="boundary"),

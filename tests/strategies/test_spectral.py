@@ -78,10 +78,7 @@ def test_the_certified_gap_holds_against_a_general_solver(shape, delta, sources,
     assert 0 <= spectral.solution.gap <= 1e-3
 
 
-@pytest.mark.parametrize(
-    ("n", "cells", "limit", "price"),
-    [(64, 1, 2, 1.006), (64, 1, 1, 1.52)],
-)
+@pytest.mark.parametrize(("n", "cells", "limit", "price"), [(64, 1, 2, 1.006), (64, 1, 1, 1.52)])
 def test_what_a_limit_for_any_move_costs(n, cells, limit, price):
     """RMSE relative to no limit: the design's figures, and the limit holds."""
     near = dh.Neighbourhood(dh.Domain((0, 0, n, n), (n, n)), cells, limits=())

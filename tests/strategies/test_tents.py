@@ -46,10 +46,7 @@ def test_weights_are_splines_to_the_last_digit_and_add_up_over_every_cell():
             assert np.allclose(row / axis.scale, np.nan_to_num(spline(place)), atol=1e-12)
 
 
-@pytest.mark.parametrize(
-    ("n", "delta", "limit", "rmse"),
-    [(64, 1, 2, 26.7), (64, 8, 2, 38.7)],
-)
+@pytest.mark.parametrize(("n", "delta", "limit", "rmse"), [(64, 1, 2, 26.7), (64, 8, 2, 38.7)])
 def test_figures_over_all_ranges(n, delta, limit, rmse):
     """Those of the design or better, at ε = 1 with the total public."""
     near = square(n, delta, limit)
@@ -60,10 +57,7 @@ def test_figures_over_all_ranges(n, delta, limit, rmse):
     assert mechanism.cost_within(near.diameter)[0] <= (limit or 1) * (1 + 1e-9)
 
 
-@pytest.mark.parametrize(
-    ("shape", "norm", "sources"),
-    [((40,), 2, "boundary"), ((8, 36), 1, "boundary")],
-)
+@pytest.mark.parametrize(("shape", "norm", "sources"), [((40,), 2, "boundary"), ((8, 36), 1, "boundary")])
 def test_no_other_tents_are_much_better(shape, norm, sources):
     domain = dh.Domain((0,) * len(shape) + shape, shape)
     near = dh.Neighbourhood(domain, 2, sources, limits=[(6, Fraction(3, 2)), (math.inf, 2)])

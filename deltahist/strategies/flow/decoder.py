@@ -185,11 +185,7 @@ class Patches:
     def _locate(self, cell: IntArray, share: FloatArray) -> tuple[IntArray, FloatArray, FloatArray]:
         """Return the stretch of places in cells, and u and u (1 − u) there."""
         near, far, rest = self._near.take(cell), self._far.take(cell), 1 - share
-        return (
-            self._stretch.take(cell),
-            rest * near + share * far,
-            rest * near * (1 - near) + share * far * (1 - far),
-        )
+        return (self._stretch.take(cell), rest * near + share * far, rest * near * (1 - near) + share * far * (1 - far))
 
     def _sum_nine(
         self, start: tuple[IntArray, FloatArray, FloatArray], stop: tuple[IntArray, FloatArray, FloatArray]
