@@ -376,6 +376,6 @@ def gaussian_failure(mu: float, epsilon: float) -> float:
     from scipy.special import log_ndtr
 
     first, second = log_ndtr(mu / 2 - epsilon / mu), epsilon + log_ndtr(-mu / 2 - epsilon / mu)
-    # Where μ is small the two all but cancel: what their floats may be off is added.
+    # For small μ the two nearly cancel, so a bound on their rounding errors is added.
     off = 4e-15 * (1 + abs(first) + abs(second) + epsilon)
     return float(math.exp(first) * (1 + 1e-12) * -math.expm1(min(second - first, 0.0) - off))

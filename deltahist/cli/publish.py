@@ -226,7 +226,11 @@ def publish_quantile(
     epsilon: options.Epsilon = None,
     rho: options.Rho = None,
     method: Annotated[
-        str, Option(metavar="METHOD", help="Inverse, or smooth sensitivity: inverse, smooth.")
+        str,
+        Option(
+            metavar="METHOD",
+            help="How to draw the quantile: inverse (few moves) or smooth (smooth sensitivity, requires ε).",
+        ),
     ] = "inverse",
     user: options.User = None,
     max_per_user: options.MaxPerUser = None,

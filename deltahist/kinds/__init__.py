@@ -1,8 +1,8 @@
 """Kinds of releases: the table of all kinds, and how files of any kind are read.
 
-Counts of cells have their rooms (`mechanisms`, `releases`). Every other kind is one file here: its mechanism, which
-states the promise and measures data with NumPy alone, and its release, which reads files and estimates. The publishers
-draw noise and charge accounts.
+Releases of counts live in `mechanisms` and `releases`. Every other kind is one file here. Its mechanism states the
+promise and measures data with NumPy alone. Its release reads files and estimates. Publishers draw noise and charge
+accounts.
 """
 
 from __future__ import annotations

@@ -192,7 +192,7 @@ class SmoothNoise:
         return {"room": points.room, "scale": max(Fraction(smooth), Fraction(FLOOR)) * self.factor}
 
 
-#: Name of a method -> its noise. `PLACE_SAMPLERS` of `noise/samplers.py` draws it, by the same name.
+#: Methods by name. Each needs a sampler under the same name in `QUANTILE_SAMPLERS`, `noise/samplers.py`.
 METHODS: dict[str, type[InverseNoise | SmoothNoise]] = {"inverse": InverseNoise, "smooth": SmoothNoise}
 
 

@@ -286,7 +286,7 @@ class BaseMechanism(abc.ABC):
         return {}
 
     def private_noise(self, private: Any) -> tuple[str, dict[str, Any]] | None:
-        """Return a sampler's name and parameters if the noise depends on the data; private. None: `laws` say it all."""
+        """Return a sampler's name and parameters if the noise depends on the data; private. None: `laws` suffice."""
         return None
 
     @property

@@ -814,4 +814,4 @@ def draw_cut_student(room: tuple[int, int], scale: Fraction, words: Words) -> in
 
 
 #: Name of a method of quantiles -> the sampler of its noise, whose parameters the method gives.
-PLACE_SAMPLERS: dict[str, Callable[..., int]] = {"inverse": draw_place, "smooth": draw_cut_student}
+QUANTILE_SAMPLERS: dict[str, Callable[..., int]] = {"inverse": draw_place, "smooth": draw_cut_student}

@@ -28,7 +28,7 @@ from deltahist.mechanisms import BaseMechanism, Mechanism
 from deltahist.mechanisms.base import Chain
 from deltahist.mechanisms.histogram import sensitivity
 from deltahist.noise.exact import open_words
-from deltahist.noise.samplers import BLOCK, PLACE_SAMPLERS, sample_law
+from deltahist.noise.samplers import BLOCK, QUANTILE_SAMPLERS, sample_law
 from deltahist.planning import mechanism_for
 from deltahist.preprocessing import POINTS, Preprocessing
 from deltahist.publishers.state import State, check_new, draw_chain, new_token, released_noise
@@ -334,7 +334,7 @@ def charge_and_draw(
         values = released_noise(mechanism, draws)
     elif private_noise is not None:
         sampler, parameters = private_noise
-        values = np.array([PLACE_SAMPLERS[sampler](**parameters, words=open_words(rng))], dtype=np.int64)
+        values = np.array([QUANTILE_SAMPLERS[sampler](**parameters, words=open_words(rng))], dtype=np.int64)
     else:
         values = mechanism.scatter_groups(draw_noise(mechanism, rng))
     values += measure()

@@ -38,11 +38,11 @@ class Stream:
     ----------
     near : who may be confused with whom.
     budget : of a window of steps, ε or ρ. length : steps of a window. clock : defines steps.
-    ledger : path or URL of the ledger; made at first, needed for every later run.
+    ledger : path or URL of the ledger, created by the first run and needed by every later one.
     strategy : of every step, by name or itself; "auto" chooses for equal shares.
-    counting : how rows become counts, but for the way to the map, which is compared once they are read.
-    user : the column that says whose a row is, if rows are of users.
-    time : the column of times; None for a folder with one file per step.
+    counting : how rows become counts, without the projection, which is checked after reading.
+    user : the column with the user of each row, if there is one.
+    time : the column with times; None for a folder with one file per step.
     limits : for data that differ in more steps than a window (`Window`).
     account : of the stream in its ledger.
     """
@@ -78,7 +78,7 @@ class Stream:
     def window(self) -> Window:
         """Open the accountant on the stream's ledger; InputError for a ledger of another stream.
 
-        The rule of the account is everything that the promise rests on, but how coordinates came to the map.
+        The rule of the account holds everything that the promise depends on except the projection.
         """
         counting = self.counting.describe()
         del counting["projection"]

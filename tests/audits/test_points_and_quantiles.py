@@ -243,9 +243,9 @@ def test_quantiles_hold_on_a_large_sample(method):
 
 @every_method
 def test_halved_noise_is_caught(method, monkeypatch):
-    place, student = samplers.PLACE_SAMPLERS["inverse"], samplers.PLACE_SAMPLERS["smooth"]
-    monkeypatch.setitem(samplers.PLACE_SAMPLERS, "inverse", lambda rate, **how: place(rate=2 * rate, **how))
-    monkeypatch.setitem(samplers.PLACE_SAMPLERS, "smooth", lambda scale, **how: student(scale=scale / 2, **how))
+    place, student = samplers.QUANTILE_SAMPLERS["inverse"], samplers.QUANTILE_SAMPLERS["smooth"]
+    monkeypatch.setitem(samplers.QUANTILE_SAMPLERS, "inverse", lambda rate, **how: place(rate=2 * rate, **how))
+    monkeypatch.setitem(samplers.QUANTILE_SAMPLERS, "smooth", lambda scale, **how: student(scale=scale / 2, **how))
     assert quantile_audit(method, RELEASES[method])
 
 

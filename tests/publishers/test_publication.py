@@ -55,8 +55,8 @@ def test_an_account_pays_once_before_noise_is_drawn(kind, tmp_path, monkeypatch)
 
     for name in ("sample_law", "draw_chain"):
         monkeypatch.setattr(publication, name, fail)
-    for name in samplers.PLACE_SAMPLERS:
-        monkeypatch.setitem(samplers.PLACE_SAMPLERS, name, fail)
+    for name in samplers.QUANTILE_SAMPLERS:
+        monkeypatch.setitem(samplers.QUANTILE_SAMPLERS, name, fail)
     with pytest.raises(RuntimeError, match="on the disk: 1500000000"):
         KINDS[kind](tmp_path, epsilon=0.5, account=account)
     with pytest.raises(dh.BudgetExceeded, match=r"0.5 is left"):
