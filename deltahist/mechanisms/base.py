@@ -1,4 +1,4 @@
-"""Mechanisms of every kind: what will be published, fixed before any data are read, and its place in a sequence."""
+"""Base of all mechanisms: public choices made before any data are read, and the place of a release in a sequence."""
 
 from __future__ import annotations
 
@@ -24,27 +24,27 @@ from deltahist.space.domain import Domain
 from deltahist.space.neighbourhood import Limit, Neighbourhood, describe_limits, limits_of, list_limits, read_lasting
 from deltahist.strategies.base import Members, join_groups
 
-#: An observer who becomes so certain has learnt all there is; nearly so is enough where counts are all but exact.
+#: An observer with this certainty has learnt everything. Where counts are almost exact, a little less is enough.
 MOST_CERTAIN, NEARLY_CERTAIN = 0.999, 0.9
 _WHO = "an observer who holds two places within δ equally likely"
-#: Longest chain that is read from a file.
+#: Longest chain to read from a file.
 _LONGEST = 10_000
 
 
 @dataclass(frozen=True)
 class Chain:
-    """Which of the releases of a chain one is; public.
+    """The place of a release in its chain; public.
 
-    All releases y_i = u + V_i up to the i-th together are ε_i-private, since their noise is a Markov chain.
+    The releases y_i = u + V_i up to the i-th are ε_i-private together, since their noise is a Markov chain.
     Source: 2015, eq. (2), Theorem 12, eq. (35); 2015 abstract, Theorem 2, eq. (3).
 
     Parameters
     ----------
     name : 32 hexadecimal digits, drawn at random; empty for a more private copy of a release that is in no chain.
-    amounts : ε or ρ of the releases up to this one, rising: all of them together cost the last one.
-    copied : ε or ρ of a more private copy that was made of that last one (`dh.tighten`); None for the release itself.
-    origin : of a copy: SHA-256 of the release that it was made of. Together with that release all copies cost what it
-        does.
+    amounts : ε or ρ of the releases up to this one, rising. All of them together cost the last amount.
+    copied : ε or ρ of a more private copy of the last release (`dh.tighten`); None for the release itself.
+    origin : for a copy, the SHA-256 of the original release. The original and all its copies together cost as much as
+        the original.
     """
 
     name: str
@@ -71,7 +71,7 @@ class Chain:
 
     @property
     def number(self) -> int:
-        """Which release of the chain it is, from 1."""
+        """The number of the release in its chain, from 1."""
         return len(self.amounts)
 
     @property
@@ -80,7 +80,7 @@ class Chain:
         return self.amounts[-1] if self.copied is None else self.copied
 
     def finer(self, amount: Fraction, what: str = "amount") -> Chain:
-        """Return the chain with a further release; InputError, which calls it `what`, unless its amount is larger."""
+        """Return the chain with a further release; InputError, with `what` as the name, unless its amount is larger."""
         if self.copied is not None:
             raise InputError(
                 "the release is a more private copy, which cannot be refined: refine the release that it was made of"
@@ -113,7 +113,7 @@ class Chain:
 
 @dataclass(frozen=True)
 class Step:
-    """One of the maps of a stream, every `window` of which in a row spend at most `budget` together.
+    """One map of a stream. Every `window` consecutive maps together spend at most `budget`.
 
     Source: 2014, Theorem 2.
 
@@ -121,7 +121,7 @@ class Step:
     ----------
     clock : defines steps. number : of the step, from 0.
     window : steps that share the budget. budget : of every window, ε or ρ.
-    limits : what more steps in a row spend together at most (`read_lasting`).
+    limits : the most that longer spans of steps spend together (`read_lasting`).
 
     >>> import deltahist as dh
     >>> step = Step(Clock.of("2010-05-01", "1d"), 2, 7, dh.Budget(1))
@@ -208,10 +208,11 @@ def make_readonly(*arrays: NDArray[Any]) -> None:
 
 
 class BaseMechanism(abc.ABC):
-    """A neighbourhood, a budget, how rows become numbers, and all that follows from them; it never sees data.
+    """A neighbourhood, a budget and a measurement, with everything that follows from them. It stores no data.
 
-    A kind of release has a frozen dataclass of public choices that derives from this. It says how private data are
-    checked and measured, and which noise hides them. Only a publisher calls these methods (`publish_mechanism`).
+    Each kind of release derives a frozen dataclass of its public choices from this class. The subclass checks and
+    measures private data, and defines the noise that hides them. Only a publisher calls these methods
+    (`publish_mechanism`).
     """
 
     #: Name of the kind in files.
@@ -221,9 +222,9 @@ class BaseMechanism(abc.ABC):
     neighbourhood: Neighbourhood
     budget: Budget
     counting: Preprocessing
-    #: Which step of a stream it is for; None for a publication by itself.
+    #: The step of a stream that it is for; None outside a stream.
     step: Step | None = None
-    #: Which release of a chain of ever finer ones it is for; None for one that cannot be refined.
+    #: Its place in a chain of ever finer releases; None if its release cannot be refined.
     chain: Chain | None = None
     #: Cached properties that depend neither on the counting nor on the budget: `_with` hands them to the copy.
     _COPIED: ClassVar[tuple[str, ...]] = ()
@@ -240,7 +241,7 @@ class BaseMechanism(abc.ABC):
 
     @property
     def norm(self) -> int:
-        """Norm in which changes are priced: 1 for ε, 2 for ρ."""
+        """Norm in which changes are measured: 1 for ε, 2 for ρ."""
         return self.budget.law().norm
 
     @property
@@ -255,13 +256,13 @@ class BaseMechanism(abc.ABC):
 
     @property
     def total_known(self) -> bool:
-        """Whether the number of points is public: membership is fixed, and nothing was left out."""
+        """Whether the number of points is public, because membership is fixed and no rows were left out."""
         return self.neighbourhood.fixed_membership and not self.counting.dropped
 
     @property
     @abc.abstractmethod
     def size(self) -> int:
-        """How many numbers are published."""
+        """Number of published numbers."""
 
     @property
     @abc.abstractmethod
@@ -275,18 +276,18 @@ class BaseMechanism(abc.ABC):
 
     @abc.abstractmethod
     def check_data(self, data: ArrayLike) -> Any:
-        """Return private data as `measure` takes them; InputError if they cannot be published."""
+        """Return private data in the form that `measure` takes; InputError if they cannot be published."""
 
     @abc.abstractmethod
     def measure(self, private: Any) -> NDArray[np.int64]:
-        """Return the exact numbers (size,) that noise is added to; private. Checked data are never refused."""
+        """Return the exact numbers (size,) before noise; private. It accepts all checked data."""
 
     def exact_facts(self, private: Any) -> dict[str, Any]:
-        """Return the fields of the release that the data determine and that are public."""
+        """Return the public fields of the release that come from the data."""
         return {}
 
     def private_noise(self, private: Any) -> tuple[str, dict[str, Any]] | None:
-        """Return a sampler's name and parameters if the noise depends on the data; private. None: `laws` suffice."""
+        """Return a sampler's name and parameters if the noise depends on the data; private. None if `laws` suffice."""
         return None
 
     @property
@@ -296,25 +297,25 @@ class BaseMechanism(abc.ABC):
 
     @property
     def noise_groups(self) -> tuple[tuple[Members, Law], ...]:
-        """Draws that share a law, and that law."""
+        """The groups of draws that share a law, each with its law."""
         return tuple((slice(None), law) for law in self.laws)
 
     @property
     def scatters_linearly(self) -> bool:
-        """Whether the sum of two noises adds to the numbers what either of them does alone."""
+        """Whether `scatter` is linear, so that two noises can be added before or after it."""
         return True
 
     def scatter(self, noise: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return what whole-number noise (draws,) adds to the released numbers (size,)."""
+        """Return the amounts (size,) that whole-number noise (draws,) adds to the released numbers."""
         return noise
 
     def scatter_groups(self, noise: Sequence[NDArray[Any]]) -> NDArray[np.int64]:
-        """Return the same, as an array of its own, from the noise of each group, whole numbers of 32 or 64 bits."""
+        """Return `scatter` of the noise of each group (whole numbers of 32 or 64 bits) as a new array."""
         return self.scatter(join_groups([members for members, _ in self.noise_groups], noise))
 
     @property
     def determines_cells(self) -> bool | None:
-        """Whether the numbers determine every cell; None where they are not about cells."""
+        """Whether the numbers determine every cell; None if they do not describe cells."""
         return None
 
     @abc.abstractmethod
@@ -330,11 +331,11 @@ class BaseMechanism(abc.ABC):
         """Return the complete public description, JSON-ready."""
 
     def with_counting(self, counting: Preprocessing) -> Self:
-        """Return the same mechanism for data that were counted in another way."""
+        """Return the same mechanism for data with another preprocessing."""
         return self._with(counting=counting)
 
     def with_budget(self, budget: Budget) -> Self:
-        """Return the same mechanism at another budget in its own unit."""
+        """Return the same mechanism at another budget in the same unit."""
         if budget.unit != self.budget.unit:
             raise InputError(
                 f"the mechanism spends {self.budget.unit}, not {budget.unit}: its noise is made for that unit"
@@ -347,11 +348,11 @@ class BaseMechanism(abc.ABC):
 
     @property
     def refinable(self) -> bool:
-        """Whether its release is one of a chain, or a copy of such a release."""
+        """Whether its release is in a chain, or a copy of a release in a chain."""
         return self.chain is not None and bool(self.chain.name)
 
     def _check_common(self) -> None:
-        """Refuse a subclass of Neighbourhood, whose edges no file states, and a chain of another amount."""
+        """Refuse a chain of another amount, and a subclass of Neighbourhood, because no file can state its edges."""
         if type(self.neighbourhood) is not Neighbourhood:
             raise InputError(
                 f"neighbourhood is a {type(self.neighbourhood).__name__}: it must be a Neighbourhood itself, because a "
@@ -364,7 +365,7 @@ class BaseMechanism(abc.ABC):
             )
 
     def _with(self, **changes: Any) -> Self:
-        """Return a copy with other fields, and with all that was computed and does not depend on them."""
+        """Return a copy with other fields. It keeps computed values that do not depend on them."""
         out = replace(self, **changes)  # type: ignore[type-var]
         out.__dict__.update({name: self.__dict__[name] for name in self._COPIED if name in self.__dict__})
         return out
@@ -374,10 +375,10 @@ class BaseMechanism(abc.ABC):
         return {}
 
     def cost_within(self, distance: float | str) -> tuple[Fraction | float, Fraction | float]:
-        """Return the largest cost of a move over a distance: exactly, and by the bound ⌈distance/δ⌉.
+        """Return the largest cost of a move over a distance: the exact cost, and its bound from ⌈distance/δ⌉.
 
-        The distance is in ground units, or "2km"; an infinite one stands for any move. A path of ⌈distance/δ⌉ moves
-        within δ gives the bound: that many ε, or its square times ρ. Limits bound the cost as well.
+        The distance is in ground units, or text such as "2km"; infinity means any move. A path of ⌈distance/δ⌉ moves
+        within δ gives the bound: ε times the number of moves, or ρ times its square. Limits bound the cost as well.
         Source: 2014, section 3.2, Lemma 1: d ε under any move, where d is the diameter.
         """
         near = self.neighbourhood
@@ -386,7 +387,7 @@ class BaseMechanism(abc.ABC):
         distance = near.diameter if distance == math.inf else float(check_positive(distance=distance))
         if distance not in self._costs:
             limit = self.promised_within(distance)
-            # A move within δ is guaranteed the budget, even where the own cost is less.
+            # The guarantee for a move within δ is the budget, even where its exact cost is less.
             self._costs[distance] = min(self.cost_under(near.moves_within(distance)), limit), limit
         return self._costs[distance]
 
@@ -405,21 +406,21 @@ class BaseMechanism(abc.ABC):
 
     @property
     def letter(self) -> str:
-        """ "ε" or "ρ", whichever is spent."""
+        """ "ε" or "ρ", the unit of the budget."""
         return "ε" if self.budget.unit == "epsilon" else "ρ"
 
     def approximate(self, probability: float) -> float:
-        """ε of the (ε, δ_prob) guarantee at a failure probability δ_prob; for pure ε itself."""
+        """Return ε of the (ε, δ_prob) guarantee at a failure probability δ_prob; for pure ε, that ε."""
         return self.guarantee.approximate(probability)
 
     @property
     def noise_of_a_cell(self) -> float | None:
-        """Standard deviation of the noise in the count of one cell, in points; None where no cells are counted."""
+        """Standard deviation of the noise in the count of one cell, in points; None if it counts no cells."""
         return None
 
     @property
     def weakness(self) -> str | None:
-        """Why hardly anything is protected, from public figures; None if it is not so (docs/privacy/weak.md)."""
+        """The reason why it protects hardly anything, from public figures; None otherwise (docs/privacy/weak.md)."""
         if (weakness := weakness_of(self.guarantee)) is not None:
             return weakness
         sure = self.guarantee.certainty
@@ -449,13 +450,13 @@ class BaseMechanism(abc.ABC):
 
 
 def weakness_of(guarantee: Guarantee) -> str | None:
-    """Return why a guarantee hardly protects anything, whatever is measured; None if it does."""
+    """Return the reason why a guarantee protects hardly anything, for any measurement; None otherwise."""
     sure = guarantee.certainty
     return f"{_WHO} can be {100 * sure:.6g}% sure of one of them afterwards" if sure > MOST_CERTAIN else None
 
 
 def factor_promised(near: Neighbourhood, distance: float) -> Fraction:
-    """Return the factor of the budget that a move over a ground distance costs, directly or in several moves.
+    """Return the cost of a move over a ground distance in units of the budget, directly or in several moves.
 
     >>> import deltahist as dh
     >>> near = dh.Neighbourhood(dh.Domain((0, 90), (90,)), 1, limits=[(10, 2), ("any", 8)])
@@ -470,10 +471,10 @@ def factor_promised(near: Neighbourhood, distance: float) -> Fraction:
 
 
 def _cover(distance: int, lengths: Sequence[tuple[int, Fraction]], delta: int) -> Fraction:
-    """Return the least sum of factors of moves that cover a distance together, all in whole lattice steps.
+    """Return the least sum of factors of moves that together cover a distance, all in whole lattice steps.
 
-    The longest lengths come first. Such moves exist: a straight line between two cells may be cut anywhere, and
-    the cells of two cuts are no further apart than the part between is long.
+    The longest lengths come first. Such moves exist: cut a straight line between two cells anywhere, and the cells of
+    two cuts are no further apart than the length of the line between them.
     """
     if not lengths:
         return Fraction(max(0, -(-distance // delta)))
@@ -507,16 +508,16 @@ class Root(float):
 
     @classmethod
     def of(cls, squared: Fraction | int) -> Root:
-        """Return the root of a number that is not negative."""
+        """Return the root of a non-negative number."""
         out = cls(math.sqrt(squared))
         out.squared = Fraction(squared)
         return out
 
 
 def scale_noise(budget: Budget, change: Fraction | Root, times: Fraction | int = 1, *, refinable: bool = False) -> Law:
-    """Return the noise that hides a number of times a change: in the L1 norm for ε, in the L2 norm for ρ.
+    """Return the noise that hides `times` a change, measured in the L1 norm for ε and in the L2 norm for ρ.
 
-    Gaussian noise that is `refinable` later on is continuous, and rounded (docs/internals/gradual.md).
+    Gaussian noise that is `refinable` is continuous noise, rounded (docs/internals/gradual.md).
     """
     law = budget.law(refinable=refinable)
     power = change.squared if isinstance(change, Root) else Fraction(change) ** law.norm

@@ -1,4 +1,4 @@
-"""Mechanism of a histogram: its exact sensitivity Δ_A (2014, eq. (7)), noise and error.
+"""The mechanism of a histogram, with its exact sensitivity Δ_A (2014, eq. (7)), noise and error.
 
 It releases y = A c + R(η): a strategy A measures the counts c, and noise draws η enter by a map R (2014, section 5.2,
 has R(η) = η; `Strategy.scatter`).
@@ -29,16 +29,16 @@ from deltahist.strategies.base import Members, Strategy, from_description, is_ow
 
 
 def sensitivity(strategy: Strategy, near: Neighbourhood, *, norm: int = 1) -> Fraction | Root:
-    """Largest change of the (share-weighted) answers to a strategy between neighbouring data sets.
+    """Return the largest change of the (share-weighted) answers to a strategy between neighbouring data sets.
 
-    The largest p-norm of a column of A E, where E is the neighbourhood's incidence matrix: one column per
-    move and per arrival. For sets of cells and p = 1 it is the graph-cut sensitivity max_e C(e). What a neighbourhood
-    with limits promises for moves beyond δ counts over its factor. Of moves alone it is max_(i,j)∈N ‖a_i − a_j‖₁.
+    This is the largest p-norm of a column of A E, where the incidence matrix E of the neighbourhood has one column per
+    move and per arrival. For sets of cells and p = 1 it is the graph-cut sensitivity max_e C(e). For moves alone it is
+    max_(i,j)∈N ‖a_i − a_j‖₁. With limits, the change of a move beyond δ is divided by the factor of its limit.
     Source: 2014, section 5.2, eq. (7), section 5.3; docs/privacy/profiles.md.
 
     Parameters
     ----------
-    strategy, near : on one and the same domain.
+    strategy, near : on the same domain.
     norm : 1 (Laplace noise) or 2 (Gaussian noise).
 
     Returns
@@ -48,7 +48,8 @@ def sensitivity(strategy: Strategy, near: Neighbourhood, *, norm: int = 1) -> Fr
     Raises
     ------
     InputError
-        If the domains differ, or a subclass of Neighbourhood meets a strategy whose noise is not added row by row.
+        If the domains differ, or a subclass of Neighbourhood is used with a strategy that does not add noise row by
+        row.
 
     >>> import deltahist as dh
     >>> domain = dh.Domain((0, 1), (4,))
@@ -70,13 +71,13 @@ def sensitivity(strategy: Strategy, near: Neighbourhood, *, norm: int = 1) -> Fr
     def cost(place: int) -> Fraction:
         if place not in costs:
             relation = relations[place][1]
-            # Closed forms know δ alone: the edges of a subclass are priced one by one.
+            # Closed forms use δ alone, so the edges of a subclass are evaluated one by one.
             known = strategy.edge_cost(relation, norm) if type(relation) is Neighbourhood else None
             costs[place] = explicit_edge_cost(strategy, relation, norm) if known is None else Fraction(known)
         return costs[place]
 
-    # Costs grow with the distance, and so do factors: what lies between two relations costs no more than the further
-    # one, over the factor of the first one in between.
+    # Costs and factors grow with the distance. A move between two relations costs no more than the further relation,
+    # divided by the first factor in between.
     largest, spans = Fraction(0), [(0, len(relations) - 1)]
     while spans:
         low, high = spans.pop()
@@ -88,13 +89,13 @@ def sensitivity(strategy: Strategy, near: Neighbourhood, *, norm: int = 1) -> Fr
 
 
 def explicit_edge_cost(strategy: Strategy, near: Neighbourhood, norm: int) -> Fraction:
-    """Return the definition itself: the largest sum of (share · |entry|)^norm over the columns of A E."""
+    """Return the largest sum of (share · |entry|)^norm over the columns of A E, by definition."""
     shares, denominator = whole_shares([g.share for g in strategy.groups])
     change = abs(strategy.changes(near))
     if norm == 2:
         change = change.multiply(change)
     change = change.tocsr()
-    # Shares may be fractions of any length: their products are Python's whole numbers, which never overflow.
+    # Shares may be fractions of any length, so their products are Python integers, which never overflow.
     total = np.zeros(change.shape[1], dtype=object)
     for group, share in zip(strategy.groups, shares, strict=True):
         total += share**norm * change[group.members].sum(axis=0).astype(object)
@@ -112,7 +113,7 @@ def noise_laws(
 def approximate_epsilon(
     laws: Sequence[Law], draws: int, guarantee: Guarantee, probability: float, times: Fraction = Fraction(1)
 ) -> float:
-    """Return ε at a failure probability δ_prob: the better of the one by zCDP and the one proved for Gaussian noise.
+    """Return ε at a failure probability δ_prob: the smaller of the bound by zCDP and the bound for Gaussian noise.
 
     `times` : the budget over that of the first release of its chain.
     """
@@ -126,23 +127,23 @@ def approximate_epsilon(
 
 @dataclass(frozen=True)
 class Mechanism(BaseMechanism):
-    """A strategy on a neighbourhood at a budget, and how rows become counts: all that will be published but numbers.
+    """A strategy on a neighbourhood at a budget, and how rows become counts: the public choices of a release.
 
     Parameters
     ----------
-    neighbourhood : who may be confused with whom; holds the domain.
-    strategy : what is measured (`dh.plan` ranks strategies).
+    neighbourhood : the neighbourhood, with the domain.
+    strategy : the measured rows (`dh.plan` ranks strategies).
     budget : ε (Laplace noise) or ρ (Gaussian noise).
-    counting : how rows become counts: the unit of privacy, rows that are left out, the way to the map.
-    step : of the stream that this is a map of, if it is.
-    chain : which release of a chain it is for, if its releases can be refined (`dh.refine`).
+    counting : how rows become counts: the unit of privacy, rows that are left out, the projection to the map.
+    step : step of a stream, if the map is part of one.
+    chain : its place in a chain, if its releases can be refined (`dh.refine`).
 
     Raises
     ------
     InputError
-        If strategy and neighbourhood are on different domains, the strategy would give
-        away who appears or how many rows were left out, the way to the map tears points apart by more than a hundredth
-        of δ, or a step spends more than its window may.
+        If strategy and neighbourhood are on different domains, the strategy reveals arrivals or the number of rows left
+        out, the projection separates points by more than a hundredth of δ, or a step spends more than its window
+        allows.
 
     >>> import deltahist as dh
     >>> near = dh.Neighbourhood(dh.Domain((0, 1), (4,)), delta=0.25, sources="left")
@@ -179,7 +180,7 @@ class Mechanism(BaseMechanism):
         return self._with(step=step)
 
     def _check_counting(self) -> None:
-        """Refuse counts that were not made as the guarantee needs them."""
+        """Refuse a preprocessing that the guarantee does not cover."""
         near, strategy, counting = self.neighbourhood, self.strategy, self.counting
         if strategy.domain != near.domain:
             raise InputError("the strategy and the neighbourhood are on different domains: they must share one")
@@ -215,7 +216,7 @@ class Mechanism(BaseMechanism):
             raise InputError(f"counts add up to {total:.3g}: at most 2^52 points can be counted")
         self.strategy.check_points(total)
         counts = array.astype(np.int64, copy=False)
-        if not is_own(self.strategy):  # it may refuse more, which must not cost anything
+        if not is_own(self.strategy):  # it may raise errors of its own, and must do so before the charge
             self.strategy.measure(counts)
         return counts
 
@@ -282,8 +283,10 @@ class Mechanism(BaseMechanism):
 
     @functools.cached_property
     def noise_of_a_cell(self) -> float | None:
-        """Standard deviation of the noise in the estimate of a cell in the middle; of the least noisy number if the
-        numbers do not determine cells."""
+        """Standard deviation of the noise in the estimate of a cell in the middle.
+
+        If the numbers do not determine cells, it is that of the least noisy number.
+        """
         if self.strategy.determines_cells:
             sides = [(self.domain.edges(axis), n // 2) for axis, n in enumerate(self.domain.shape)]
             cell = [edges[middle + end] for end in (0, 1) for edges, middle in sides]
@@ -291,9 +294,10 @@ class Mechanism(BaseMechanism):
         return min((row["std"] for row in self.noise_rows() if row["std"]), default=None)
 
     def cost_under(self, moves: Neighbourhood) -> Fraction:
-        """Budget that another relation costs: the ratio of its sensitivity to the neighbourhood's own.
+        """Return the cost of another relation: the ratio of its sensitivity to the neighbourhood's own.
 
-        That is the largest Σ share |A (e_u − e_v)| over cells that are neighbours there, in units of ε or ρ.
+        It is the largest Σ share |A (e_u − e_v)| over pairs of cells that are neighbours in that relation, in units of
+        ε or ρ.
         """
         own, wide = self.sensitivity, sensitivity(self.strategy, moves, norm=self.norm)
         if not own:
@@ -314,8 +318,8 @@ class Mechanism(BaseMechanism):
         Parameters
         ----------
         workload : the queries.
-        continuous : figures of continuous noise of the same scale (2 b² for Laplace), to compare with papers;
-            releases use integer noise, whose variance is a little smaller.
+        continuous : return figures of continuous noise of the same scale (2 b² for Laplace), to compare with papers.
+            Releases use integer noise, which has a slightly smaller variance.
         """
         found = self.decoder
         if continuous:
@@ -324,7 +328,7 @@ class Mechanism(BaseMechanism):
         return found.answer_variance(workload.cover(self.domain) if isinstance(workload, Regions) else workload)
 
     def rmse(self, workload: Workload) -> float:
-        """Return the expected root mean square error per query, in points; kept for the workload asked last."""
+        """Return the expected root mean square error per query, in points. The last workload's result is cached."""
         if workload not in self._last:
             self._last.clear()
             if isinstance(workload, AllRanges):

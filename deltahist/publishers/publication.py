@@ -1,4 +1,4 @@
-"""Publication: check, measure, charge, draw, add and stamp, in one place for every kind of data."""
+"""Publication of every kind of data: check, measure, charge the account, draw noise, add it and make the release."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from deltahist.strategies.base import Strategy, check_groups, is_own
 if TYPE_CHECKING:
     from deltahist.accounts.window import Account
 
-#: Noise of a smaller variance is kept in 32 bits: a number that does not fit comes once in e^2000 draws.
+#: Noise with a smaller variance is kept in 32 bits. One draw in e^2000 does not fit.
 _SMALL_VARIANCE = 2.0**40
 
 
@@ -57,38 +57,38 @@ def publish_mechanism(
     dropped: Iterable[str] = (),
     weak_protection_accepted: bool = False,
 ) -> Any:
-    """Publish private data by a mechanism of any kind, which says what is measured, and how it is hidden.
+    """Publish private data with a mechanism of any kind, which defines the measurements and their noise.
 
-    Whatever may be refused is refused first. Then the account is charged, and only then noise is drawn and added to
-    what was measured.
+    All checks come first. Then the function charges the account. Only after that does it draw noise and add it to the
+    measurements.
 
     Parameters
     ----------
     mechanism : a `Mechanism` for counts, a `SortedMechanism` or a `QuantileMechanism` for points on a line.
-    data : counts (domain.shape) or points (n,); private. What `count` and `count_file` return knows how it was made. Of
-        a plain array the caller says it (`contributions`, `dropped`).
-    account : pays for the release (`dh.Account`), durably, before noise is drawn. It stays charged whatever happens
-        next. The release says what the account has spent.
-    state : a new file, for a release that can be refined (`dh.refine`): the first one of a chain that costs what its
-        last release does. It holds the noise, and must stay as secret as the data.
-    out : the release file, written as by `save`.
+    data : counts (domain.shape) or points (n,); private. Results of `count` and `count_file` record how they were made.
+        For a plain array, pass `contributions` and `dropped`.
+    account : the `dh.Account` that pays for the release, durably, before noise is drawn. It stays charged if a later
+        step fails. The release states what the account has spent.
+    state : a new file, for a release that `dh.refine` can refine. It starts a chain, which costs as much as its last
+        release. The file holds the noise, so keep it as secret as the data.
+    out : the release file to write, as `save` does.
     rng : a seeded generator, for experiments only: the release is stamped not for publication.
     contributions : points of one user that may move at once; None: what the data know, or 1.
-    dropped : what was left out before counting, besides what the data know: "bad rows", "points outside".
-    weak_protection_accepted : publish although hardly anything is protected (docs/privacy/weak.md). The first line of
-        the statement says so.
+    dropped : what was left out before counting, in addition to what the data record: "bad rows", "points outside".
+    weak_protection_accepted : publish although the guarantee protects hardly anything (docs/privacy/weak.md). The first
+        line of the statement says so.
 
     Returns
     -------
-    Release, SortedRelease or Quantile, as the mechanism is.
+    Release, SortedRelease or Quantile, depending on the mechanism.
 
     Raises
     ------
     BudgetExceeded
         If the account has less left than the release spends.
     InputError
-        On data that do not fit the mechanism or hold more than it allows for, a budget so large that hardly anything is
-        protected, a state that exists already, or a file that cannot be written.
+        If the data do not fit the mechanism or exceed its limits, the budget is so large that it protects hardly
+        anything, the state exists already, or a file cannot be written.
 
     >>> import deltahist as dh
     >>> near = dh.Neighbourhood(dh.Domain((0, 8), (8,)), delta=1)
@@ -137,24 +137,24 @@ def publish(
 ) -> Release:
     """Publish counts under δ-neighbourhood: measure the strategy's rows and add exact integer noise.
 
-    What is published is A c + Lap(Δ_A/ε), Δ_A the strategy's sensitivity.
+    The release is A c + Lap(Δ_A/ε), where Δ_A is the strategy's sensitivity.
     Source: 2014, section 5.2, with integer noise (Canonne, Kamath, Steinke 2020). Proof of the guarantee:
     docs/privacy/histogram.md.
 
     Parameters
     ----------
-    counts : (domain.shape) whole numbers, not negative; private. What `count` and `count_file` return knows how it was
-        made. Of a plain array the caller says it (`contributions`, `dropped`).
-    near : the neighbourhood, which gives the guarantee its meaning.
-    strategy : what to measure, or its name ("flow", "hierarchical:8"), or "auto": the best one for the workload,
-        chosen from public data alone.
+    counts : (domain.shape) non-negative whole numbers; private. Results of `count` and `count_file` record how they
+        were made. For a plain array, pass `contributions` and `dropped`.
+    near : the neighbourhood that defines the guarantee.
+    strategy : the strategy to measure, its name ("flow", "hierarchical:8"), or "auto" for the best one for the
+        workload. The choice uses public data alone.
     epsilon : pure ε with Laplace noise; or
     rho : ρ-zCDP with Gaussian noise.
-    workload : what "auto" plans for; all ranges when None.
-    contributions : points of one user that may move at once (the unit of privacy is then the user). None: what the
-        counts know, or 1. It may be more than they know, not less.
-    dropped : what was left out before counting, besides what the counts know: "bad rows", "points outside" (the
-        latter needs the boundary as a source). The number of points is then not released.
+    workload : the queries that "auto" plans for; all ranges when None.
+    contributions : points of one user that may move at once. The unit of privacy is then the user. None takes the
+        number that the counts record, or 1. It may be larger than the recorded number, not smaller.
+    dropped : what was left out before counting, in addition to what the counts record: "bad rows", "points outside"
+        (the latter needs the boundary as a source). The release then hides the number of points.
     weak_protection_accepted, account, state, out, rng : as for `publish_mechanism`.
 
     Returns
@@ -166,9 +166,9 @@ def publish(
     BudgetExceeded
         If the account has less left than the release spends.
     InputError
-        As `publish_mechanism`; on counts of another shape or type, a budget that is not finite and above zero, a
-        strategy whose groups do not hold every draw once, a projection that tears points apart by more than a hundredth
-        of δ, or a grid too large for memory.
+        As `publish_mechanism`, or if the counts have another shape or type, the budget is not finite and positive, the
+        groups of the strategy do not hold every draw once, the projection separates points by more than a hundredth of
+        δ, or the grid is too large for memory.
 
     >>> import deltahist as dh, numpy as np
     >>> near = dh.Neighbourhood(dh.Domain((0, 0, 1, 1), (8, 8)), delta=1 / 8)
@@ -206,22 +206,22 @@ def publish_sorted(
 ) -> SortedRelease:
     """Publish the sorted coordinates of points on a line under δ-neighbourhood.
 
-    When one point moves by at most δ, the sorted vector and sums of its consecutive entries move by at most δ in the L1
-    norm: integer Laplace noise of scale δ/ε (in lattice steps) on each is ε-private.
+    When one point moves by at most δ, the sorted vector and the sums of its consecutive entries move by at most δ in
+    the L1 norm. Integer Laplace noise of scale δ/ε (in lattice steps) on each sum is therefore ε-private.
     Source: 2014, section 5.5.1. Proof: docs/privacy/sorted.md.
 
     Parameters
     ----------
     points : (n,) finite coordinates in the domain's units; private. Points outside the domain are clamped to it.
-    near : the neighbourhood, in one dimension; sources None (n is public), "left" or "right".
+    near : the neighbourhood, in one dimension. Its sources are None (n is public), "left" or "right".
     epsilon, rho : pure ε with Laplace noise, or ρ-zCDP with Gaussian noise.
-    group : points per sum, or "auto": chosen from public figures (`group_size`).
+    group : points per sum, or "auto" for a choice from public figures (`group_size`).
     most : public bound on the number of points, with sources "left" or "right".
     contributions : points of one user that may move at once; None: as many as `points_file` kept, or 1.
     weak_protection_accepted, account, state, rng : as for `publish_mechanism`.
 
-    Raises InputError on points that are not finite numbers, no points, more points than `most`, two dimensions, or a
-    group whose sum does not fit.
+    Raises InputError if there are no points or more than `most`, if points are not finite numbers, on two dimensions,
+    or if the sum of a group does not fit.
 
     >>> import deltahist as dh, numpy as np
     >>> near = dh.Neighbourhood(dh.Domain((0, 100), (20,)), delta=5)
@@ -259,8 +259,8 @@ def publish_quantile(
 ) -> Quantile:
     """Publish a quantile of points on a line under δ-neighbourhood.
 
-    Source: 2014, section 5.5.2, and places drawn by the number of moves within δ that would make them the quantile
-    (docs/internals/quantiles.md). Proofs: docs/privacy/quantiles.md.
+    Source: 2014, section 5.5.2. "inverse" is described in docs/internals/quantiles.md. Proofs:
+    docs/privacy/quantiles.md.
 
     Parameters
     ----------
@@ -268,13 +268,14 @@ def publish_quantile(
     q : the quantile is the ⌈q n⌉-th smallest point; 0.5 is the median.
     near : the neighbourhood, one dimension, fixed membership.
     epsilon, rho : pure ε, or ρ-zCDP.
-    method : "inverse" draws a place with probability ∝ e^(−ε/2 · moves), the moves within δ that make it the quantile;
-        "smooth" (with ε) adds noise in proportion to the smooth sensitivity, whose scale is not published.
+    method : "inverse" draws a place with probability ∝ e^(−ε/2 · moves), where moves is the number of moves within δ
+        that make it the quantile. "smooth" (with ε) adds noise in proportion to the smooth sensitivity, and keeps its
+        scale private.
     contributions : points of one user that may move at once; None: as many as `points_file` kept, or 1.
     weak_protection_accepted, account, rng : as for `publish_mechanism`.
 
-    Raises InputError on no points, points that are not finite numbers, a q outside 0 to 1, two dimensions, sources, or
-    a method that cannot use the budget.
+    Raises InputError if there are no points, points are not finite numbers, q is outside 0 to 1, the neighbourhood has
+    two dimensions or sources, or the method cannot use the budget.
 
     >>> import deltahist as dh, numpy as np
     >>> near = dh.Neighbourhood(dh.Domain((0, 100), (100,)), delta=5)
@@ -305,22 +306,22 @@ def charge_and_draw(
     state: str | Path | None = None,
     before: State | None = None,
 ) -> BaseRelease:
-    """Charge the account, draw noise, add it to what is measured, and return the release.
+    """Charge the account, draw noise, add it to the measurements, and return the release.
 
-    Everything that may be refused was checked before: from the charge on, nothing about data decides anything.
-    What is measured is fixed whatever ε, and decoding is post-processing: noise between both can be refined, too.
+    The caller has made all checks. From the charge on, no decision depends on the data. The measurements do not depend
+    on ε, and decoding is post-processing, so the noise between them can be refined.
     Source: 2015, Corollary 13, eq. (40), (41).
 
     Parameters
     ----------
-    make : makes the release of `mechanism`, `values`, `payment` and `publishable`.
-    measure : returns exact numbers (size,); private. It is called when the noise has entered, and its draws are gone
-        from memory.
-    private_noise : of the mechanism (`BaseMechanism.private_noise`).
+    make : makes the release from `mechanism`, `values`, `payment` and `publishable`.
+    measure : returns exact numbers (size,); private. It is called once the noise is in the sum and the draws are out of
+        memory.
+    private_noise : noise of the mechanism (`BaseMechanism.private_noise`).
     account : charged, durably, before noise is drawn.
     rng : a seeded generator, for experiments only: the release is stamped not for publication.
-    state : the state of the release's chain. It is written before the release is handed out.
-    before : the state of the chain's release before, which is refined.
+    state : the state of the release's chain. It is written before the release is returned.
+    before : the state of the chain's previous release, which this one refines.
     """
     chain, source_token = mechanism.chain, None if before is None else before.token
     facts: dict[str, Any] = {}
@@ -349,7 +350,7 @@ def charge_and_draw(
 
 
 def begin_chain(mechanism: BaseMechanism, state: str | Path) -> BaseMechanism:
-    """Return the mechanism of the first release of a chain; InputError if it cannot have one, or its state exists."""
+    """Return the mechanism of the first release of a chain; InputError if it has no chain or the state exists."""
     if not mechanism.supports_chains:
         raise InputError(f"state is given with {mechanism.words}, which cannot be refined")
     if mechanism.step is not None:
@@ -359,10 +360,11 @@ def begin_chain(mechanism: BaseMechanism, state: str | Path) -> BaseMechanism:
 
 
 def check_publication(mechanism: BaseMechanism, accepted: bool, rng: np.random.Generator | None = None) -> None:
-    """Raise InputError if a mechanism can publish nothing, whatever the data are, or hardly protects anything.
+    """Raise InputError if a mechanism cannot publish any data, or protects hardly anything.
 
-    Weak protection may be accepted (docs/privacy/weak.md). With a seeded generator it always is: that is no
-    publication. Noise that cannot be drawn is refused here, too, and so is a generator of another kind.
+    The caller may accept weak protection (docs/privacy/weak.md). A seeded generator always accepts it, because its
+    releases are not for publication. The function also refuses noise that cannot be drawn, and a generator of another
+    kind.
     """
     if isinstance(mechanism, Mechanism):
         strategy = mechanism.strategy
@@ -386,7 +388,7 @@ def check_publication(mechanism: BaseMechanism, accepted: bool, rng: np.random.G
 
 
 def _check_window_pays(mechanism: BaseMechanism, account: Account | None) -> None:
-    """Raise InputError unless the window that a step's statement speaks of pays for the step."""
+    """Raise InputError unless the account is that of the window in the step's statement."""
     step = mechanism.step
     if step is None:
         return
@@ -405,7 +407,7 @@ def _check_window_pays(mechanism: BaseMechanism, account: Account | None) -> Non
 
 
 def refuse_weak(budget: Budget, weakness: str | None) -> None:
-    """Raise InputError if there is a reason why a budget hardly protects anything."""
+    """Raise InputError if there is a reason why a budget protects hardly anything."""
     if weakness is not None:
         raise InputError(
             f"{budget.unit} is {float(budget.amount):g}: {weakness}; take less (epsilon of about 1, or rho of about "
@@ -416,7 +418,7 @@ def refuse_weak(budget: Budget, weakness: str | None) -> None:
 def find_preprocessing(
     data: ArrayLike, domain: Domain, contributions: int | None, dropped: Iterable[str] = ()
 ) -> Preprocessing:
-    """Return how data to be published on a domain were made, with what the caller knows besides.
+    """Return how data for a domain were made, from their own record and the caller's arguments.
 
     Raises InputError if the data were counted on another domain, or the caller contradicts it.
     """
@@ -443,9 +445,9 @@ def find_preprocessing(
 def match_counting(
     mechanism: BaseMechanism, data: ArrayLike, contributions: int | None, dropped: Iterable[str] = ()
 ) -> BaseMechanism:
-    """Return the mechanism with the way in which counts (or points) came to the map, which only they know.
+    """Return the mechanism with the preprocessing that counts (or points) record.
 
-    Raises InputError if they hold more than the mechanism allows for.
+    Raises InputError if they exceed the mechanism's limits.
     """
     known = find_preprocessing(data, mechanism.domain, contributions, dropped)
     allowed = mechanism.counting
@@ -456,22 +458,22 @@ def match_counting(
             f"the mechanism is for counts with {allowed.how}, but these have {known.how}: it must allow for as much"
         )
     if not isinstance(data, Counts | Points) or known.projection == allowed.projection:
-        return mechanism  # how plain arrays came to the map is only what the mechanism says
+        return mechanism  # plain arrays record no preprocessing: the mechanism states it
     return mechanism.with_counting(replace(allowed, projection=known.projection))
 
 
 def amounts_for(account: Account | None, **amounts: Any) -> dict[str, Any]:
-    """Return amounts as an account will charge them: a float as the decimal that it prints as; as given without one."""
+    """Return amounts as an account charges them, floats as the decimals they print as; unchanged without an account."""
     if account is None:
         return amounts
     return {name: None if amount is None else read_amount(**{name: amount}) for name, amount in amounts.items()}
 
 
 def draw_noise(mechanism: BaseMechanism, rng: np.random.Generator | None) -> list[NDArray[Any]]:
-    """Draw the noise of each group, part by part, so that little of it is held twice.
+    """Draw the noise of each group in parts, to save memory.
 
-    Every part has a stream of its own from the operating system's entropy, so that several are drawn at a time; a
-    seeded generator's words come one after another. Small noise is kept in 32 bits, unless a number does not fit.
+    Each part has its own stream of the operating system's entropy, so that parts can be drawn in parallel. A seeded
+    generator draws them one after another. Small noise is kept in 32 bits, unless a number does not fit.
     """
     found = []
     with ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as pool:

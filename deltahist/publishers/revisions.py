@@ -1,4 +1,4 @@
-"""What may follow a release: a finer release of its chain, more private copies, and its withdrawal."""
+"""Refine a release, make more private copies of it, or withdraw it."""
 
 from __future__ import annotations
 
@@ -39,22 +39,22 @@ def refine(
     account: Account | None = None,
     rng: np.random.Generator | None = None,
 ) -> Any:
-    """Publish a finer release of the same data: all releases of the chain together cost what this one does.
+    """Publish a finer release of the same data. All releases of the chain together cost as much as this one.
 
-    The data are not needed: the state, which `publish(..., state=)` wrote, holds the noise, and that is refined.
-    The error is that of a single release at the last budget. A process that ends between writing the state and
-    saving the release loses nothing: ask again for the same budget, and the same release comes out.
-    Each release is A c + R(V_ε), V_ε one path of noise: its value at the new ε is drawn given the one at the last.
+    The data are not needed. The state from `publish(..., state=)` holds the noise, and the function refines it. The
+    error is that of a single release at the last budget. If the process ends between writing the state and saving the
+    release, call it again with the same budget to get the same release. Each release is A c + R(V_ε), where V_ε is one
+    path of noise. The function draws the value at the new ε given the value at the last ε.
     Source, on the integers: 2015, Theorem 1, eq. (1), (3), Theorem 12, eq. (36); 2015 abstract, Theorem 1, eq. (1),
     Theorem 2, eq. (4). Proof: docs/privacy/gradual.md.
 
     Parameters
     ----------
     release : the last release of the chain; None takes it from the state.
-    state : file of the state, which then belongs to the new release.
-    epsilon, rho : of the new release, in the unit of the chain; more than before.
+    state : file of the state. The call replaces it with the state of the new release.
+    epsilon, rho : budget of the new release, in the unit of the chain and larger than before.
     weak_protection_accepted : as for `publish_mechanism`.
-    account : pays the difference; the one that paid for the chain's first release, if one did.
+    account : the account that pays the difference: the one that paid for the chain's first release, if any.
     rng : a seeded generator, for experiments only: the release is stamped not for publication.
 
     Raises
@@ -64,8 +64,8 @@ def refine(
     DamagedFile
         If the state is truncated or altered.
     InputError
-        If the state is missing, in use, of another chain or not the last one, or the budget is not larger. Nothing has
-        been drawn or charged then.
+        If the state is missing, in use, of another chain or not the last one, or the budget is not larger. In these
+        cases the function draws and charges nothing.
 
     >>> import tempfile, deltahist as dh, numpy as np
     >>> near = dh.Neighbourhood(dh.Domain((0, 8), (8,)), delta=1)
@@ -82,7 +82,7 @@ def refine(
         if budget.unit != given.mechanism.budget.unit:
             raise InputError(f"{budget.unit} is given, but the chain spends {given.mechanism.budget.unit}")
         _check_account(known.release, account)
-        if chain != known.chain:  # the state went on, and maybe its release was never saved
+        if chain != known.chain:  # the state is newer, and its release may never have been saved
             if known.chain.amounts != (*chain.amounts, budget.amount):
                 raise InputError(
                     f"release {chain.number} of chain {chain.name} was refined already, up to "
@@ -104,10 +104,10 @@ def refine(
 
 
 def once_more(state: str | Path, *, account: Account | None = None) -> Any:
-    """Return the release of a state once more, if a run ended before it was saved, or its file was lost.
+    """Return the release of a state again, if a run ended before saving it or its file was lost.
 
-    The account that paid for the chain must know of this state before the release is handed out, since a copy of the
-    state before may have gone another way. Raises InputError in that case, or as `refine` on the state.
+    The account that paid for the chain must have recorded this state, because a copy of the previous state may have
+    been refined differently. Raises InputError in that case, or as `refine` on the state.
     """
     with lock_state(state) as known:
         _check_account(known.release, account)
@@ -124,8 +124,8 @@ def tighten(
 ) -> Any:
     """Make a more private copy of a release, as if it had been released at that budget.
 
-    The data are not needed, and nothing is spent: further noise is added to the published numbers. Several
-    copies, and the release with them, cost what the release does.
+    The data are not needed, and the copy spends nothing, because it only adds noise to the published numbers. The
+    release and all its copies together cost as much as the release.
     Source: 2015, section 3.1.2, eq. (29), on the integers. Proof: docs/privacy/gradual.md.
 
     Parameters
@@ -162,7 +162,7 @@ def tighten(
             "the release is a more private copy, whose noise no state holds: tighten the release that it was made of"
         )
     history = Chain("", (mechanism.budget.amount,), budget.amount, release.digest) if before is None else before
-    origin = history.origin or release.digest  # a copy of a copy is one of the first release
+    origin = history.origin or release.digest  # a copy of a copy counts as a copy of the first release
     coarser = mechanism.with_chain(replace(history, copied=budget.amount, origin=origin))
     if state is None:
         values = release.values + mechanism.scatter(_draw_addition(mechanism, coarser, rng))
@@ -182,7 +182,7 @@ def tighten(
 def _draw_addition(
     mechanism: BaseMechanism, coarser: BaseMechanism, rng: np.random.Generator | None
 ) -> NDArray[np.int64]:
-    """Draw noise (draws,) that can be added to published numbers, whose own draws are not known."""
+    """Draw noise (draws,) to add to published numbers without knowing their own draws."""
     if not mechanism.scatters_linearly:
         raise InputError(
             f"the release is of {mechanism.words}: it does not keep what further noise would have to be added to; "
@@ -197,12 +197,12 @@ def _draw_addition(
 
 
 def _check_chain(release: BaseRelease, known: State, state: str | Path) -> Chain:
-    """Return the chain of a release, which the state must belong to."""
+    """Return the chain of a release; InputError unless the state belongs to it."""
     chain, last = release.mechanism.chain, known.chain
     if chain is None or not chain.name:
         raise InputError("the release is in no chain: only one that was published with state= can be refined")
     if chain.copied is not None:
-        chain.finer(chain.amounts[-1] + 1)  # says why not
+        chain.finer(chain.amounts[-1] + 1)  # raises the error with the reason
     problem = ""
     if chain.name != last.name:
         problem = f"belongs to chain {last.name}, but the release is of chain {chain.name}: take the state of that one"
@@ -221,14 +221,14 @@ def _check_chain(release: BaseRelease, known: State, state: str | Path) -> Chain
 
 
 def _settle_known(known: State, account: Account | None) -> BaseRelease:
-    """Return the state's own release, after its account knows of the state: an earlier run may have ended before."""
+    """Record the state in its account, which an earlier run may not have done, and return its own release."""
     if account is not None and known.release.payment is not None:
         account.settle_chain(known.chain.name, known.token, known.source)
     return known.release
 
 
 def check_payer(release: BaseRelease, name: str | None) -> None:
-    """Raise InputError unless the account that paid for a chain goes on paying: it would say too little."""
+    """Raise InputError unless the account that paid for a chain keeps paying, since its total would be too low."""
     paid = None if release.payment is None else release.payment.account
     if paid is not None and (name is None or normalize_name(account=name) != paid):
         given = "ledger and account are missing" if name is None else f"account is {name!r}"
@@ -236,7 +236,7 @@ def check_payer(release: BaseRelease, name: str | None) -> None:
 
 
 def _check_account(release: BaseRelease, account: Account | None) -> None:
-    """Raise InputError unless the account, and the ledger, that paid for a chain go on paying."""
+    """Raise InputError unless the same account and ledger keep paying for a chain."""
     check_payer(release, None if account is None else account.name)
     paid, chain = release.payment, release.mechanism.chain
     if paid is not None and account is not None and chain is not None and not account.read_paid(chain.name):
@@ -247,21 +247,21 @@ def _check_account(release: BaseRelease, account: Account | None) -> None:
 
 
 def withdraw(path: str | Path, reason: str, *, ledger: Ledger | str | Path | None = None) -> Notice:
-    """Withdraw a release: enter it in the ledger that paid, durably, then write the notice next to the file.
+    """Withdraw a release. Record it durably in the ledger that paid, then write the notice next to the file.
 
-    What was spent stays spent, since the release was seen. A second call with the same reason does what the first one
-    left undone, and returns the same notice.
+    The charge stays, since people have seen the release. A second call with the same reason completes an interrupted
+    first call, and returns the same notice.
 
     Parameters
     ----------
-    path : the release file. Its notice must be published wherever the file was (docs/streams.md).
-    reason : why, one line; public.
-    ledger : the ledger whose account paid for it, if one did.
+    path : the release file. Publish its notice wherever the file was published (docs/streams.md).
+    reason : the reason in one line; public.
+    ledger : the ledger whose account paid for it, if any.
 
     Raises
     ------
     DamagedFile
-        If the release, or a notice next to it, cannot be understood.
+        If the release, or a notice next to it, cannot be read.
     InputError
         If it was withdrawn for another reason, or the ledger has no account that paid for it.
 
@@ -285,7 +285,7 @@ def withdraw(path: str | Path, reason: str, *, ledger: Ledger | str | Path | Non
 
 
 def _enter(ledger: Ledger | str | Path, payment: Payment | None, notice: Notice, name: str) -> None:
-    """Keep a notice with the account that paid, unless it is there already."""
+    """Record a notice in the account that paid, unless it is there already."""
     if payment is None:
         raise InputError("ledger is given, but no account paid for the release: leave it out")
     if not isinstance(ledger, Ledger):

@@ -1,6 +1,6 @@
-"""The state of a chain: a secret file with the noise of its last release, from which the next release is drawn.
+"""The state of a chain: a secret file with the noise of the last release, which the next release refines.
 
-A state is written whole or not at all, and only its owner can read it.
+A state appears whole or not at all, and only its owner can read it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _DESCRIPTION = "description"
 
 
 def new_token() -> str:
-    """Return a name that tells a writing from all others: 32 hexadecimal digits."""
+    """Return a unique name for one writing of a state: 32 hexadecimal digits."""
     return secrets.token_hex(16)
 
 
@@ -49,9 +49,9 @@ def write_state(
     *,
     new: bool = False,
 ) -> None:
-    """Write a state of a form, durably; its token tells this writing from all others.
+    """Write a state of a form, durably. The token identifies this writing.
 
-    Raises InputError if the folder cannot be written, or if the state is `new` and there is one already.
+    Raises InputError if the folder cannot be written, or if a `new` state exists already.
     """
     said = {"format": form, "version": _VERSION, "token": token, **description}
     named = {_DESCRIPTION: np.frombuffer(json.dumps(said).encode(), dtype=np.uint8), **arrays}
@@ -78,8 +78,8 @@ def check_new(path: str | Path) -> None:
 def read_state(path: Path, form: str) -> tuple[dict[str, Any], dict[str, NDArray[Any]], str]:
     """Read description, arrays and token of a state.
 
-    Raises InputError if there is no such file, others than its owner can read it, or it is of a newer version;
-    DamagedFile if it is truncated, of another form or something else.
+    Raises InputError if the file is missing, other users can read it, or its version is newer. Raises DamagedFile if it
+    is truncated, of another form, or not a state.
     """
     if not path.is_file():
         raise InputError(f"state {str(path)!r} does not exist")
@@ -106,15 +106,15 @@ def read_state(path: Path, form: str) -> tuple[dict[str, Any], dict[str, NDArray
 
 @dataclass(frozen=True, eq=False)
 class State:
-    """The noise in a release, which refines it. With it anyone can remove the noise and see the data.
+    """The noise in a release, needed to refine it. Anyone who has it can remove the noise and see the data.
 
-    The file holds the last release of its chain too, so that nothing is lost where a process ends between writing the
-    two. It is readable by its owner alone.
+    The file also holds the last release of its chain, so that nothing is lost if the process ends between writing the
+    two. Only its owner can read it.
 
     Parameters
     ----------
     release : the last release of the chain. draws : (draws,) its noise; private.
-    token : names this state in ledgers; each release of the chain has its own. source : token of the state before;
+    token : name of this state in ledgers; each release of the chain has its own. source : token of the previous state;
         None for the first.
     """
 
@@ -128,13 +128,13 @@ class State:
 
     @property
     def chain(self) -> Chain:
-        """The place of its release in the chain."""
+        """The chain up to its release."""
         assert self.mechanism.chain is not None
         return self.mechanism.chain
 
     @property
     def mechanism(self) -> BaseMechanism:
-        """The release but its numbers."""
+        """The mechanism of the release."""
         return self.release.mechanism
 
     @classmethod
@@ -156,7 +156,7 @@ class State:
         return cls(release, draws, token, description.get("source"))
 
     def write(self, path: str | Path, *, new: bool) -> None:
-        """Write the state, durably: `new`, or in the place of the one before, which is locked meanwhile."""
+        """Write the state durably, as a `new` file or in place of the previous state, which the caller has locked."""
         content = np.frombuffer(self.release.to_bytes(), dtype=np.uint8)
         arrays: dict[str, NDArray[Any]] = {"release": content, "draws": self.draws}
         write_state(Path(path), _FORMAT, {"source": self.source}, arrays, self.token, new=new)
@@ -164,15 +164,15 @@ class State:
 
 @contextlib.contextmanager
 def lock_state(path: str | Path) -> Iterator[State]:
-    """Yield a state while no other process can refine it."""
+    """Yield a state, locked against refinement by other processes."""
     if not Path(path).is_file():
-        State.load(path)  # says what is missing
+        State.load(path)  # raises the error with the reason
     with exclusive(Path(path), "state"):
         yield State.load(path)
 
 
 def draw_chain(mechanism: BaseMechanism, before: State | None, rng: np.random.Generator | None) -> Draws:
-    """Draw noise (draws,) of a release, given the state of another one of its chain; None for the first.
+    """Draw noise (draws,) of a release, given the previous state of its chain; None for the first release.
 
     Gaussian noise is in steps of its lattice.
     """
@@ -191,14 +191,14 @@ def draw_chain(mechanism: BaseMechanism, before: State | None, rng: np.random.Ge
 
 
 def check_refines(known: State, finer: BaseMechanism) -> None:
-    """Try to refine a zero before anything is charged: InputError if noise cannot be refined so far, or so little."""
+    """Refine a zero as a test before the charge; InputError if the budgets are too far apart or too close."""
     for (_, law), (_, other) in zip(known.mechanism.noise_groups, finer.noise_groups, strict=True):
         if law.parameter:
             _path_of(finer, other).refine(np.zeros(1, dtype=np.int64), 1 / law.parameter, 1 / other.parameter)
 
 
 def released_noise(mechanism: BaseMechanism, draws: Draws) -> Draws:
-    """Return what the draws of a release add to its numbers."""
+    """Return the noise that the draws of a release add to its numbers."""
     noise = draws.copy()
     for members, law in mechanism.noise_groups:
         if law.parameter:

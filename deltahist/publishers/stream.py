@@ -1,4 +1,4 @@
-"""Publishing a stream: one release per step of time, under a budget for every window of steps."""
+"""Publish a stream: one release per time step, with a budget for every window of steps."""
 
 from __future__ import annotations
 
@@ -23,28 +23,28 @@ from deltahist.publishers.publication import check_publication, publish_mechanis
 from deltahist.space.neighbourhood import Neighbourhood
 from deltahist.strategies.base import Strategy
 
-#: Note of a stream's account: how rows became counts.
+#: Key of the note in a stream's account that records how rows became counts.
 _COUNTING = "counting"
 
 
 @dataclass(frozen=True, eq=False)
 class Stream:
-    """A stream of releases: all public choices, made before any data are read, and kept in its ledger.
+    """A stream of releases: its public choices, made before any data are read and kept in its ledger.
 
-    Every `length` consecutive steps together spend at most the budget: that protects an entity whose data
-    differ within `length` steps, each within δ in space (`Window`). Source: 2014, section 6.3, section 6.5.
+    Every `length` consecutive steps together spend at most the budget. This protects an entity whose data differ within
+    `length` steps, each within δ in space (`Window`). Source: 2014, section 6.3, section 6.5.
 
     Parameters
     ----------
-    near : who may be confused with whom.
+    near : the neighbourhood.
     budget : of a window of steps, ε or ρ. length : steps of a window. clock : defines steps.
-    ledger : path or URL of the ledger, created by the first run and needed by every later one.
-    strategy : of every step, by name or itself; "auto" chooses for equal shares.
-    counting : how rows become counts, without the projection, which is checked after reading.
-    user : the column with the user of each row, if there is one.
-    time : the column with times; None for a folder with one file per step.
-    limits : for data that differ in more steps than a window (`Window`).
-    account : of the stream in its ledger.
+    ledger : path or URL of the ledger. The first run creates it, and every later run needs it.
+    strategy : strategy of every step, or its name; "auto" chooses for equal shares.
+    counting : how rows become counts, except for their projection, which is compared once they are read.
+    user : the column of user names, if rows belong to users.
+    time : the column of times; None for a folder with one file per step.
+    limits : limits for data that differ in more steps than a window (`Window`).
+    account : name of the stream's account in its ledger.
     """
 
     near: Neighbourhood
@@ -61,7 +61,7 @@ class Stream:
 
     @cached_property
     def mechanism(self) -> Mechanism:
-        """The mechanism of a step with an equal share, where no limit of all steps forbids equal shares."""
+        """The mechanism of a step with an equal share, if no limit of all steps rules out equal shares."""
         rule = self.shape if self.shape.total_limit is None else Rule.from_budget(*self.budget.exact, self.length)
         share: dict[str, Any] = {self.budget.unit: rule.equal_share}
         return mechanism_for(self.near, self.strategy, counting=self.counting, **share)
@@ -72,13 +72,13 @@ class Stream:
 
     @cached_property
     def shape(self) -> Rule:
-        """What the window and longer spans of steps may spend."""
+        """The limits of the window and of longer spans of steps."""
         return Rule.from_budget(*self.budget.exact, self.length, self.limits)
 
     def window(self) -> Window:
         """Open the accountant on the stream's ledger; InputError for a ledger of another stream.
 
-        The rule of the account holds everything that the promise depends on except the projection.
+        The rule of the account covers everything that the guarantee depends on, except the projection of coordinates.
         """
         counting = self.counting.describe()
         del counting["projection"]
@@ -109,29 +109,29 @@ class Stream:
         advance: Callable[[], None] = lambda: None,
         **reading: Any,
     ) -> dict[str, int]:
-        """Publish every step that is due. The ledger is charged before noise is drawn, once for each step.
+        """Publish every step that is due. Charge the ledger once for each step, before drawing noise.
 
-        Run it again with more steps to go on. A step that was charged but not finished (the machine stopped) is lost.
-        Return how many steps were "published" now, were "lost", and "skipped" (no amount).
+        To continue, call it again with more steps. A step that was charged but not finished, because the machine
+        stopped, is lost. Return how many steps were "published" now, were "lost", and "skipped" (no amount).
 
         Parameters
         ----------
         source : a table with a column of times (`time`), or a folder with one file per step; with `table` a database.
-        out : the folder of the releases, one file per step, named by the clock; it is made if need be.
-        steps : how many there are up to now.
-        amounts : what each step gets, 0 for none; equal shares when None.
-        weak_protection_accepted : as for `publish`; it is about all releases of a window together, too.
-        tell : receives notes for the person at the keyboard; not for publication.
-        advance : is called after every step.
-        reading : as for `count_file`, but for `user`.
+        out : the folder of the releases, one file per step, named by the clock. A missing folder is created.
+        steps : number of steps up to now.
+        amounts : the amount of each step, 0 for no release; equal shares when None.
+        weak_protection_accepted : as for `publish`, and for all releases of a window together.
+        tell : receives notes for the operator, which are private.
+        advance : called after every step.
+        reading : options of `count_file`, except `user`.
 
         Raises
         ------
         InputError
-            On a ledger of another stream, releases that the ledger does not know, or counts that were made in another
-            way than before. What was published stays.
+            If the ledger belongs to another stream, does not record a release in the folder, or records another
+            preprocessing of counts. Published steps stay.
         OutsideBounds
-            If many points of the steps that are due lie outside; nothing is charged then.
+            If many points of the due steps lie outside. Nothing is charged.
         BudgetExceeded
             If a step's amount is more than its window has left.
         """
@@ -160,14 +160,14 @@ class Stream:
                 self.mechanism.with_budget(self.budget.of(shares[step])).with_step(self.step(step)),
                 counts,
                 account=Account(window, step, once=True),
-                weak_protection_accepted=True,  # looked at before the first charge
+                weak_protection_accepted=True,  # checked before the first charge
                 out=files[step],
             )
             self._keep_counting(counts.preprocessing, window)
         return {"published": len(due), "lost": len(lost), "skipped": sum(not share for share in shares)}
 
     def check(self, amounts: Sequence[Fraction] | None, accepted: bool) -> None:
-        """Refuse budgets that hardly protect, in a step or in a whole window, or that would run out."""
+        """Refuse budgets that protect hardly anything, in a step or in a window, and amounts that exceed the budget."""
         if amounts is None:
             _ = self.shape.equal_share
         check_publication(self.costliest(amounts), accepted)
@@ -180,10 +180,10 @@ class Stream:
         return self.mechanism.with_budget(self.budget.of(most)) if most else self.mechanism
 
     def _check_counting(self, counting: Preprocessing, window: Window) -> None:
-        """Raise InputError unless rows become counts as in the steps before."""
+        """Raise InputError unless rows become counts as in earlier steps."""
         if replace(counting, projection=None) != replace(self.counting, projection=None):
             raise InputError(f"the stream is for counts with {self.counting.how}, but these rows have {counting.how}")
-        self.mechanism.with_counting(counting)  # refuses what could not be published
+        self.mechanism.with_counting(counting)  # raises if the counts cannot be published
         with window.ledger.read() as connection:
             before = get_note(connection, window.name, _COUNTING)
         if before is not None and (differing := describe_differences(before, counting.describe())):
@@ -200,7 +200,7 @@ class Stream:
     def _counter(
         self, source: str | Path, due: Sequence[int], steps: int, tell: Callable[[str], None], reading: dict[str, Any]
     ) -> Callable[[int], Counts]:
-        """Return what gives the counts of a step that is due."""
+        """Return a function from a due step to its counts."""
         domain, first = self.near.domain, min(due)
         reading = dict(user=self.user, **reading)
         if self.time is not None:
@@ -222,7 +222,7 @@ class Stream:
             raise InputError(
                 f"step {missing[0]} has no file in {str(source)!r}: add it, with its header alone if empty"
             )
-        # All of them before the first is charged: a stream must not end halfway for what one file holds.
+        # Check all files before the first charge, so that a bad file cannot stop the stream halfway.
         judged, reading["outside"] = reading.get("outside") is None, reading.get("outside") or "clamp"
         counted = {step: count_file(found[labels[step]], domain, **reading) for step in due}
         for each in counted.values():
@@ -249,9 +249,9 @@ def check_folders(source: Path, time: Any, clock: Clock, out: Path, table: str |
 
 
 def step_files(folder: Path, labels: Sequence[str]) -> dict[str, Path]:
-    """Return the file of each step in a folder, by its name without the ending.
+    """Return the file of each step in a folder, by its name without the suffix.
 
-    Raises InputError if two files belong to one step, or a file's name is no step and none after the last.
+    Raises InputError if two files belong to one step, or a file is named after neither a step nor a later one.
     """
     found: dict[str, Path] = {}
     for file in sorted(folder.iterdir()):
@@ -261,7 +261,8 @@ def step_files(folder: Path, labels: Sequence[str]) -> dict[str, Path]:
         if label in found:
             raise InputError(f"files {found[label].name!r} and {file.name!r} are both for step {label}: keep one")
         found[label] = file
-    # Files of steps to come may wait; a name that sorts among the steps, or is neither number nor date, is a mistake.
+    # Files of future steps may be there already. A name that sorts among the steps, or is neither number nor date, is a
+    # mistake.
     end = (len(labels[-1]), labels[-1])
     strange = sorted(n for n in found if n not in labels and ((len(n), n) <= end or not n[:1].isdigit()))
     if strange:
@@ -273,7 +274,7 @@ def step_files(folder: Path, labels: Sequence[str]) -> dict[str, Path]:
 
 
 def refuse_weak_window(budget: Budget, length: int) -> None:
-    """Raise InputError if a budget for every window of some steps hardly protects anything."""
+    """Raise InputError if a budget for every window of some steps protects hardly anything."""
     sure = budget.guarantee.certainty
     if sure > MOST_CERTAIN:
         raise InputError(
