@@ -123,7 +123,7 @@ def _fetch(name: str, entry: Entry, cache: str | os.PathLike[str] | None) -> Pat
     """Return the path of the downloaded file, fetching it unless it is there. A refused file is deleted."""
     if not entry.urls:
         raise DataError(
-            f"{name} cannot be downloaded: no public file is known to be the one registered "
+            f"{name} cannot be downloaded: no public file is known to match the registered one "
             f"({entry.excerpt}). Give path=, and sha256= as well for another version. "
             f"It came from {entry.origin}"
         )

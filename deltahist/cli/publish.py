@@ -134,7 +134,9 @@ def publish_sorted(
     user: options.User = None,
     max_per_user: options.MaxPerUser = None,
     where: options.Where = None,
-    outside: Annotated[Literal["clamp"] | None, Option(help="Values outside. [default: clamp up to 1%]")] = None,
+    outside: Annotated[
+        Literal["clamp"] | None, Option(help="Clamp all values outside the bounds. [default: only up to 1%]")
+    ] = None,
     table: options.Table = None,
     ledger: options.LedgerFile = None,
     account: options.AccountName = None,

@@ -49,7 +49,7 @@ def query(
     skip_missing: Annotated[bool, Option("--skip-missing", help="Skip steps of a folder without a release.")] = False,
     level: Annotated[float, Option(metavar="L", help="Level of the intervals.")] = 0.95,
     ranked: Annotated[
-        bool, Option("--rank", help="Rank rows by estimate, with the ranks possible at --level.")
+        bool, Option("--rank", help="Rank rows by estimate, with the range of ranks that --level allows.")
     ] = False,
     nonnegative: options.Nonnegative = False,
     form: Annotated[

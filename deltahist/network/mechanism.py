@@ -368,7 +368,7 @@ def _read_levels(text: str) -> Function | dict[float, float]:
         slope, highest = rate / (unit or math.nan), math.log(factor or math.nan) + start
         if 0 < slope < math.inf and highest <= math.log(_MOST):
             return lambda distances: np.maximum(np.exp(highest - slope * distances), 1 / NANO)
-    raise InputError(f"epsilon is {text!r}: it must fall from at most 10^6, such as {_FORMS}")
+    raise InputError(f"epsilon is {text!r}: it must be a function that decreases from at most 10^6, such as {_FORMS}")
 
 
 def _make_table(levels: Mapping[float, float]) -> Function:

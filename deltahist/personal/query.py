@@ -341,7 +341,7 @@ class _Reader:
     def _read_mod(self, node: Any) -> SafeExpression:
         left, right = parts = [self.read(node.this), self.read(node.expression)]
         if left.kind != "whole" or not isinstance(right.constant, int) or not 0 < right.constant < 1 << 31:
-            raise InputError(f"{self.shown}: % takes a whole number (from floor) and a constant, 1 to 2^31")
+            raise InputError(f"{self.shown}: % requires a whole number (from floor) and a constant from 1 to 2^31")
         return _combine_parts(left.value % right.value, "whole", parts, 1.0, right.most)
 
     def _read_neg(self, node: Any) -> SafeExpression:
