@@ -1,4 +1,4 @@
-"""Kinds of releases: the table of all kinds, and how files of any kind are read.
+"""Kinds of releases: the table of all kinds, and the reader of their files.
 
 Releases of counts live in `mechanisms` and `releases`. Every other kind is one file here. Its mechanism states the
 promise and measures data with NumPy alone. Its release reads files and estimates. Publishers draw noise and charge
@@ -23,7 +23,7 @@ __all__ = [
     "read_release",
 ]  # fmt: skip
 
-#: Name of a kind in files -> its release. A new kind is a file of this room and a line here.
+#: Name of a kind in files -> its release. To add a kind, add a file to this package and a line here.
 RELEASES: dict[str, type[BaseRelease]] = {
     Mechanism.kind: Release,
     SortedMechanism.kind: SortedRelease,
@@ -58,7 +58,7 @@ def load(path: str | Path) -> BaseRelease:
 
 
 def read_release(path: str | Path) -> BaseRelease:
-    """Open a release file as `load` does, without a warning if it is withdrawn."""
+    """Open a release file as `load` does, but do not warn if it is withdrawn."""
     return heed_notice(read_described(path, _read), path)
 
 

@@ -1,4 +1,4 @@
-"""Quantiles of points on a line: the points around one, the mechanism, and the release in a JSON file.
+"""Quantiles of points on a line: the points around a quantile, the mechanism, and the release in a JSON file.
 
 Source: 2014, section 5.5.2. Notation and proofs: docs/internals/quantiles.md and docs/privacy/quantiles.md.
 """
@@ -29,14 +29,14 @@ from deltahist.releases.notices import Notice
 from deltahist.space.domain import Domain
 from deltahist.space.neighbourhood import Neighbourhood
 
-#: Relative error of a smooth sensitivity in floats, at most. β pays for it.
+#: Largest relative error of a smooth sensitivity in floats. β covers it.
 SLACK = 1e-12
-#: Least smooth sensitivity in lattice steps. It is public, and far below any accuracy.
+#: Least smooth sensitivity in lattice steps; public, and far below the accuracy of any release.
 FLOOR = 1
 
 
 def check_quantile(q: float, near: Neighbourhood) -> None:
-    """Raise InputError on a q outside 0 to 1, two dimensions, or membership that is not fixed."""
+    """Raise InputError if q is outside 0 to 1, there are two dimensions, or membership is not fixed."""
     if not 0 <= check_finite(q=q) <= 1:
         raise InputError(f"q is {q!r}: it must be from 0 to 1")
     if near.domain.ndim != 1:
@@ -50,7 +50,7 @@ def rank_of(q: float, number: int) -> int:
     >>> rank_of(0.5, 101), rank_of(0.1, 10), rank_of(0, 10)
     (51, 1, 1)
     """
-    # A hair less, so that 0.1 of 10 points is one point and not two.
+    # Slightly less, so that 0.1 of 10 points is one point and not two.
     return min(max(math.ceil(q * number - 1e-9), 1), number)
 
 
@@ -65,8 +65,8 @@ def lattice_steps(points: ArrayLike, domain: Domain) -> NDArray[np.int64]:
 class PointsAround:
     """Points in order around a quantile; private.
 
-    As in docs/internals/quantiles.md, x_1 ≤ … ≤ x_n are lattice steps and r is the rank; x_i is the lower end of the
-    domain for i < 1 and the upper one, its last lattice step, for i > n.
+    As in docs/internals/quantiles.md, x_1 ≤ … ≤ x_n are lattice steps and r is the rank. For i < 1, x_i is the lower
+    end of the domain. For i > n it is the upper end, the last lattice step.
     """
 
     def __init__(self, steps: NDArray[np.int64], rank: int, last: int) -> None:
@@ -83,13 +83,13 @@ class PointsAround:
         return self._last - self.quantile, self.quantile
 
     def nearest(self, number: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the distances x_i − x_r of points above, and x_r − x_i of points below, at most `number` each."""
+        """Return the distances |x_i − x_r| of points above and of points below, at most `number` each."""
         x, centre = self._sorted, self._centre
         above, below = x[centre : centre + number], x[max(centre + 1 - number, 0) : centre + 1]
         return above - x[centre], x[centre] - below[::-1]
 
     def longest(self, t: int, contributions: int) -> int:
-        """Return A(t), the longest stretch of (t + 1) K gaps with the quantile, which is at an end if t = 0."""
+        """Return A(t), the longest stretch of (t + 1) K gaps that includes the quantile, at one end if t = 0."""
         number = len(self._sorted)
         gaps = min((t + 1) * contributions, number + 1)
         low, high = self._centre - gaps, self._centre + gaps + 1
@@ -101,8 +101,8 @@ class PointsAround:
     def smooth(self, reach: int, beta: float, contributions: int) -> float:
         """Return S_β, the smooth sensitivity in lattice steps, for moves of K points by at most D; private.
 
-        It is the maximum of e^(−βt) f(t), f(t) = min(D, A(t)), by branch and bound. f does not fall, so that no value
-        between a and b is above e^(−β(a+1)) f(b). Where that is below the best so far, the search stops.
+        It is the maximum of e^(−βt) f(t), f(t) = min(D, A(t)), by branch and bound. f never falls, so no value between
+        a and b exceeds e^(−β(a+1)) f(b). The search stops where this bound is below the best value so far.
         Source: Nissim, Raskhodnikova and Smith 2007; 2014, section 5.5.2. Proof: docs/internals/quantiles.md.
         """
         best = 0.0
@@ -120,7 +120,7 @@ class PointsAround:
         most = -(-(len(self._sorted) + 1) // contributions)
         t, value = evaluate(0)
         known = [(t, value)]
-        # t = 0, 1, 3, 7, …: until f is as large as it can be, or even that would not do.
+        # Double t (0, 1, 3, 7, …) until f has its maximum, or even the maximum could not beat the best value.
         while value < reach and t < most and bound(t, reach) > best:
             t, value = evaluate(min(2 * t + 1, most))
             known.append((t, value))
@@ -135,7 +135,7 @@ class PointsAround:
 
 @dataclass(frozen=True)
 class InverseNoise:
-    """Draws a place z with probability ∝ e^(−rate · moves), the moves within δ that make z the quantile.
+    """Draws a place z with probability ∝ e^(−rate · moves), counting the moves within δ that make z the quantile.
 
     The rate is ε/(2K). A mechanism whose log-probabilities differ by an interval of length ε is (ε²/8)-zCDP.
     """
@@ -148,14 +148,14 @@ class InverseNoise:
         """Return the noise that spends a budget; InputError if it is too small."""
         epsilon = budget.amount
         if budget.unit == "rho":
-            # Rounded down to twelve digits: less than √(8 ρ).
+            # Rounded down to twelve digits, so that it is less than √(8 ρ).
             epsilon = Fraction(math.isqrt(int(8 * epsilon * 10**24)), 10**12)
             if not epsilon:
                 raise InputError(f"rho is {float(budget.amount):g}: it must be at least 10^-24")
         return cls(epsilon / (2 * contributions))
 
     def parameters(self, points: PointsAround, reach: int, contributions: int) -> dict[str, Any]:
-        """Return what its sampler needs to know of the points, for moves of K points by at most D; private."""
+        """Return the parameters of its sampler for these points, for moves of K points by at most D; private."""
         return {"nearest": points.nearest, "room": points.room, "reach": reach, "rate": self.rate}
 
 
@@ -163,9 +163,10 @@ class InverseNoise:
 class SmoothNoise:
     """Adds S_β · factor · Z, in proportion to the smooth sensitivity S_β, which is not published.
 
-    S_β of neighbours differs by a factor of at most e^β, and their values by S_β: a neighbour's output is Z stretched
-    by e^±β and shifted by at most 1/factor. For Student's t with 2 degrees of freedom stretching costs 2β and a shift
-    by s costs 3 s / (2 √2). Each gets half of ε, since dense points have S_β in proportion to 1/β, less the rounding.
+    Between neighbours, S_β differs by a factor of at most e^β, and the values differ by at most S_β. A neighbour's
+    output is therefore Z stretched by e^±β and shifted by at most 1/factor. For Student's t with 2 degrees of freedom,
+    stretching costs 2β and a shift by s costs 3 s / (2 √2). Each gets half of ε, less the rounding, because dense
+    points have S_β in proportion to 1/β.
     """
 
     beta: float
@@ -175,7 +176,7 @@ class SmoothNoise:
     @classmethod
     def of(cls, budget: Budget, contributions: int) -> SmoothNoise:
         """Return the noise that spends a budget; InputError if it is too small, or not in ε."""
-        epsilon, slope = float(budget.amount), 3 / (2 * math.sqrt(2))  # of Student's log-density, at its steepest
+        epsilon, slope = float(budget.amount), 3 / (2 * math.sqrt(2))  # the steepest slope of Student's log-density
         if budget.unit != "epsilon":
             raise InputError(f"budget is {budget}: the method 'smooth' needs epsilon")
         if epsilon / 4 <= 2 * SLACK:
@@ -183,10 +184,10 @@ class SmoothNoise:
         return cls(epsilon / 4 - SLACK, 1 / Fraction(epsilon / 2 / slope * (1 - SLACK)))
 
     def parameters(self, points: PointsAround, reach: int, contributions: int) -> dict[str, Any]:
-        """Return what its sampler needs to know of the points, for moves of K points by at most D; private.
+        """Return the parameters of its sampler for these points, for moves of K points by at most D; private.
 
-        The floor keeps e^(−βt) from underflowing to a value without noise. The larger of a smooth bound and a constant
-        is a smooth bound, too (docs/privacy/quantiles.md).
+        The floor prevents a release without noise where e^(−βt) underflows. The larger of a smooth bound and a constant
+        is also a smooth bound (docs/privacy/quantiles.md).
         """
         smooth = points.smooth(reach, self.beta, contributions)
         return {"room": points.room, "scale": max(Fraction(smooth), Fraction(FLOOR)) * self.factor}
@@ -206,12 +207,12 @@ class QuantileMechanism(BaseMechanism):
     q : the quantile is the ⌈q n⌉-th smallest of n points.
     number : n, public.
     budget : ε, or ρ for the method "inverse".
-    method : "inverse" draws a place, the likelier the fewer moves within δ make it the quantile; "smooth" adds noise in
-        proportion to the smooth sensitivity.
-    counting : how rows became points; no points may be left out.
+    method : "inverse" draws a place, and prefers places that few moves within δ make the quantile. "smooth" adds noise
+        in proportion to the smooth sensitivity.
+    counting : how rows became points. No points may be left out.
 
-    Raises InputError on a q outside 0 to 1, two dimensions, sources, points that were left out, or a method that cannot
-    use the budget or keep the neighbourhood's limits.
+    Raises InputError if q is outside 0 to 1, the neighbourhood has two dimensions or sources, points were left out, or
+    the method cannot use the budget or keep the neighbourhood's limits.
 
     >>> import deltahist as dh
     >>> near = dh.Neighbourhood(dh.Domain((0, 100), (100,)), delta=5)
@@ -255,7 +256,7 @@ class QuantileMechanism(BaseMechanism):
 
     @property
     def laws(self) -> tuple[Law, ...]:
-        """None: the law of the noise depends on the points, and is private."""
+        """Empty, because the law of the noise depends on the points and is private."""
         return ()
 
     @property
@@ -270,7 +271,7 @@ class QuantileMechanism(BaseMechanism):
         return [{"rows": "the quantile", "law": self.place_noise.law, "std": None}]
 
     def cost_under(self, moves: Neighbourhood) -> Fraction:
-        """Return the budget of another relation: one budget per move within δ that its longest move needs."""
+        """Return the cost of another relation, as the cost of the moves within δ that its longest move takes."""
         return self.guarantee.times(-(-min(moves.radius, self.steps) // self.neighbourhood.radius)).amount
 
     @functools.cached_property
@@ -352,7 +353,7 @@ class Quantile(BaseRelease):
 
     @property
     def total(self) -> int:
-        """The number of points; public, since membership is fixed."""
+        """The number of points, which is public because membership is fixed."""
         return self.mechanism.number
 
     @property

@@ -32,21 +32,21 @@ from deltahist.space.workloads import Regions, Workload
 if TYPE_CHECKING:
     import pandas as pd
 
-#: Largest sum of lattice steps in a group, noise included: exact in int64 and in floats.
+#: Largest sum of lattice steps in a group, including noise. It is exact in int64 and in floats.
 _MOST_SUM = 1 << 52
 #: Ranks and lattice steps of a piecewise linear estimate.
 Knots = tuple[NDArray[np.float64], NDArray[np.float64]]
 
 
 def check_membership(near: Neighbourhood) -> None:
-    """Raise InputError unless there is one dimension, and no source or one end."""
+    """Raise InputError unless there is one dimension, with no source or a source at one end."""
     if near.domain.ndim != 1:
         raise InputError(f"domain has {near.domain.ndim} dimensions: sorted points need one")
     check_choice((None, "left", "right"), sources=near.sources)
 
 
 def check_all_there(counting: Preprocessing) -> None:
-    """Raise InputError if points were left out, since their number is public here."""
+    """Raise InputError if points were left out, because the number of points is public here."""
     if counting.dropped:
         raise InputError(f"rows were left out ({', '.join(counting.dropped)}): the number of points must be public")
 
@@ -59,7 +59,7 @@ def on_a_line(points: ArrayLike) -> NDArray[Any]:
     if array.ndim == 2 and array.shape[1] == 1:
         array = array[:, 0]
     if array.ndim != 1 or (array.size and array.dtype.kind not in "iuf"):
-        # The message leaves out their shape: with a source their number is private.
+        # The message omits their shape, because their number is private if there is a source.
         raise InputError(f"points have {array.ndim} dimensions and type {array.dtype.name}: they must be (n,) numbers")
     return array
 
@@ -82,7 +82,7 @@ def hidden_move(near: Neighbourhood) -> Fraction:
 
 
 def noise_law(near: Neighbourhood, budget: Budget, contributions: int, *, refinable: bool = False) -> Law:
-    """Return the noise law of each sum: neighbours' sums differ by at most K D lattice steps in the L1 and L2 norms.
+    """Return the noise law of each sum. Neighbours' sums differ by at most K D lattice steps in the L1 and L2 norms.
 
     D is δ or `hidden_move`.
     """
@@ -93,15 +93,15 @@ def noise_law(near: Neighbourhood, budget: Budget, contributions: int, *, refina
 def variance_within(group: ArrayLike) -> NDArray[np.float64]:
     """Return the variance of a rank within a group of k: (k − 1)/6 for random points, more for clumps."""
     k = np.asarray(group, dtype=np.float64)
-    return np.asarray((k - 1) / 6 + ((k - 1) * 0.2) ** 2)  # a fifth of the group is the error where points clump
+    return np.asarray((k - 1) / 6 + ((k - 1) * 0.2) ** 2)  # clumps add an error of a fifth of the group
 
 
 def group_size(near: Neighbourhood, number: int, budget: Budget, contributions: int = 1) -> int:
     """Return how many consecutive points to sum for the least expected error of a rank, from public figures alone.
 
-    Points at random are s = (length / n) apart. The mean of k has noise σ/k, or σ/(k s) ranks if groups do not overlap;
-    otherwise isotonic regression leaves about 0.82 (σ/(k² s))^(2/3) groups. The k with the least square of that plus
-    `variance_within` is chosen (docs/internals/sorted.md).
+    The mean distance of random points is s = length / n. The mean of k points has noise σ/k, or σ/(k s) ranks if groups
+    do not overlap. Otherwise isotonic regression leaves an error of about 0.82 (σ/(k² s))^(2/3) groups. The function
+    chooses the k that minimises the square of this error plus `variance_within` (docs/internals/sorted.md).
 
     >>> near = Neighbourhood(Domain((0, 1), (100,)), delta=0.01)
     >>> group_size(near, 10_000, Budget(epsilon=1)), group_size(near, 20, Budget(epsilon=1))
@@ -122,19 +122,19 @@ class SortedMechanism(BaseMechanism):
     """Sums of consecutive sorted coordinates with exact integer noise.
 
     Source: 2014, section 5.5.1; docs/internals/sorted.md. Coordinates are in lattice steps. With a source at one end,
-    unused places lie at that end: a point there counts as absent.
+    unused places lie at that end, and a point there counts as absent.
 
     Parameters
     ----------
     neighbourhood : one dimension.
-    number : of points; with a source its public bound.
+    number : number of points, or its public bound if there is a source.
     budget : ε (Laplace noise) or ρ (Gaussian noise).
     group : points per sum (`group_size`).
-    counting : how rows became points; none may be left out.
-    chain : place in a chain of releases that can be refined (`dh.refine`).
+    counting : how rows became points. None may be left out.
+    chain : place in a chain, if the release can be refined (`dh.refine`).
 
-    Raises InputError on two dimensions, sources other than one end, points that were left
-    out, or a group that exceeds the number of points or whose sum does not fit.
+    Raises InputError if the neighbourhood has two dimensions or sources other than one end, if points were left out, or
+    if a group exceeds the number of points or its sum does not fit.
 
     >>> import deltahist as dh
     >>> near = dh.Neighbourhood(dh.Domain((0, 100), (20,)), delta=5)
@@ -247,7 +247,7 @@ class SortedRelease(BaseRelease):
     Parameters
     ----------
     mechanism : the public choices.
-    values : (⌈number/group⌉,) int64, sums of `group` consecutive sorted coordinates (the last may have fewer).
+    values : (⌈number/group⌉,) int64, sums of `group` consecutive sorted coordinates. The last may have fewer.
     publishable, payment, withdrawn : as for `BaseRelease`.
 
     >>> import deltahist as dh
@@ -277,7 +277,7 @@ class SortedRelease(BaseRelease):
 
     @property
     def _present(self) -> tuple[float, float]:
-        """The range of steps of points that are there."""
+        """The range of lattice steps of present points."""
         sources, last = self.neighbourhood.sources, self.mechanism.steps - 0.5
         return (0.5 if sources == "left" else -0.5, last - 1 if sources == "right" else last)
 
@@ -287,11 +287,11 @@ class SortedRelease(BaseRelease):
         return np.arange(self.domain.size + 1, dtype=np.float64) * self.domain.steps[0] - 0.5
 
     def counts(self, low: ArrayLike, high: ArrayLike, *, level: float = 0.95) -> tuple[NDArray[np.float64], ...]:
-        """Return estimate, standard error, low and high (m,) of the points between lattice steps (m,) from -½.
+        """Return estimate, standard error, low and high (m,) of the count between lattice steps (m,) from -½.
 
-        The standard error is typical: that of noise on the `simplest` points, decoded, and `variance_within` a group.
-        The interval covers at least as often as its level says, wherever the points are. It is several standard errors
-        wide.
+        The standard error is a typical value. It combines the decoded noise on the `simplest` points with
+        `variance_within` a group. The interval has at least its nominal coverage for any points. It is several standard
+        errors wide.
         """
         check_level(level)
         ends = [np.clip(np.asarray(v, dtype=np.float64), *self._present) for v in (low, high)]
@@ -397,7 +397,7 @@ class SortedRelease(BaseRelease):
 
 @dataclass(frozen=True, eq=False)
 class Isotonic:
-    """Ranks and places, from noisy sums (rows,) of groups of sorted whole numbers from 0 to size − 1.
+    """Ranks and places from noisy sums (rows,) of groups of sorted whole numbers from 0 to size − 1.
 
     `ends` are the ranks (rows + 1,) between groups: 0, k, 2k, ..., n.
     """
@@ -410,7 +410,7 @@ class Isotonic:
 
     @functools.cached_property
     def knots(self) -> Knots:
-        """(ranks, steps), both rising from one end of the domain to the other: the number of values below each step."""
+        """Ranks and steps, both rising across the domain. Each rank is the number of values below its step."""
         return self._decode(self.values)
 
     def _decode(self, values: NDArray[np.int64] | NDArray[np.float64]) -> Knots:
@@ -440,7 +440,7 @@ class Isotonic:
 
     @functools.cached_property
     def simplest(self) -> Knots:
-        """The fewest places that the sums allow for, at even odds: values that noise cannot tell apart share one.
+        """The fewest places that fit the sums, at even odds. Values that noise cannot tell apart share a place.
 
         Each place has as many ranks as its bounds allow, from the left, and the mean of their sums.
         """
@@ -458,7 +458,7 @@ class Isotonic:
 
     @functools.cached_property
     def simulated(self) -> list[Knots]:
-        """Decodings of the sums that the `simplest` points have, with other noise (public, hence seeded)."""
+        """Decodings of the sums of the `simplest` points with simulated noise (public, so it is seeded)."""
         rng, rows = np.random.default_rng(0), len(self.values)
         ranks, places = self.simplest
         each = np.searchsorted(ranks[1::2], self.ends[1:])
@@ -469,9 +469,10 @@ class Isotonic:
     def bounds(self, alpha: float) -> Knots:
         """Return upper and lower confidence bounds, each wrong with probability at most `alpha` at any one place.
 
-        upper[j] bounds the coordinate of rank j k + 1: windows of 1, 2, 4, ... groups that begin there have means at
-        least as large, so the least mean plus its noise bounds it. lower[j] bounds rank j k by the windows that end
-        there. Each window gets an equal share of `alpha`. Monotone bounds stay valid (docs/internals/sorted.md).
+        upper[j] bounds the coordinate of rank j k + 1. Windows of 1, 2, 4, ... groups that begin there have means at
+        least as large, so the least mean plus its noise is a bound. lower[j] bounds rank j k in the same way by the
+        windows that end there. Each window gets an equal share of `alpha`. Monotone bounds stay valid
+        (docs/internals/sorted.md).
         """
         if alpha not in self._bounds:
             rows = len(self.values)
@@ -491,7 +492,7 @@ class Isotonic:
         """Return the least and largest number of points below steps, each wrong with probability at most `alpha`."""
         upper, lower = self.bounds(alpha)
         rows, number = len(self.values), int(self.ends[-1])
-        # A rank is below the step if its upper bound is, and not if its lower bound is above the step.
+        # A rank is surely below the step if its upper bound is, and surely not if its lower bound is above the step.
         known = np.searchsorted(upper, steps, side="left")
         least = np.where(known > 0, self.ends[np.maximum(known, 1) - 1] + 1, 0)
         beyond = np.searchsorted(lower, steps, side="left")
@@ -503,7 +504,7 @@ class Isotonic:
 
 
 def below(knots: Knots, steps: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the number of points below steps; at a jump, that on its far side."""
+    """Return the number of points below steps; at a jump, the number beyond it."""
     ranks, at = knots
     found = np.interp(steps, at, ranks)
     return np.where(steps <= at[0], 0.0, np.where(steps >= at[-1], ranks[-1], found))

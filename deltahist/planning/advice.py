@@ -1,7 +1,7 @@
 """Choice of cells, δ and ε, and figures of a stream, from public figures alone.
 
-The error of noise grows with the number of cells, the error of places falls. Derivation of the prior and how it does on
-data: docs/choosing.md.
+With more cells the error of noise grows and the error of places falls. docs/choosing.md derives the prior and tests it
+on data.
 """
 
 from __future__ import annotations
@@ -32,29 +32,29 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-#: Two of a map's points share one of M cells with chance M^−0.55: people gather along roads and at centres, on 1.1
-#: dimensions of the plane's two.
+#: Two of a map's points share one of M cells with probability M^−0.55, because people gather along roads and at
+#: centres, on 1.1 of the plane's two dimensions.
 CLUMPING = 0.55
-#: Boxes that stand for all places and sizes.
+#: Number of boxes that represent all places and sizes.
 BOXES = 2_000
-#: Sides of cells that are tried, in δ, the largest first.
+#: Sides of cells to try, in δ, the largest first.
 SIDES = (2.0, 1.0, 1 / 2, 1 / 4, 1 / 8)
 
 
 def expected_spread(domain: Domain, points: float, *, contributions: int = 1) -> float:
-    """Return four times the variance of a count in half a cell, as places in the cell are unknown.
+    """Return four times the variance of a count in half a cell, which comes from unknown places in the cell.
 
-    No data are read: two of all points share one of M cells with chance M^−0.55, at every scale. Points of one user
-    (`contributions`) may all be at one place.
+    It reads no data. It assumes that two points share one of M cells with probability M^−0.55 at every scale, and that
+    all points of one user (`contributions`) may be at one place.
     """
     number, size = check_positive(points=points), domain.size
-    # The chance to share a cell falls alike with every halving of a cell, below its size too.
+    # Each halving of a cell reduces the probability by the same factor, even below the size of a cell.
     shared = (2 ** ((1 - CLUMPING) * domain.ndim) - 1) / (2**domain.ndim - 1)
     return (contributions * number + shared * number**2 * size**-CLUMPING) / size
 
 
 def cut_shares(workload: Workload, domain: Domain) -> NDArray[np.float64]:
-    """Return Σ f (1 − f) (m,) over the cells that queries cut, f the share inside."""
+    """Return Σ f (1 − f) (m,) over the cells that queries cut, where f is the share inside."""
     if isinstance(workload, AllRanges):  # of whole cells
         return np.zeros(1)
     return workload.cover(domain).unsure
@@ -62,7 +62,7 @@ def cut_shares(workload: Workload, domain: Domain) -> NDArray[np.float64]:
 
 @dataclass(frozen=True)
 class CellChoice(OfMechanism):
-    """The best mechanism on cells of one size, and the expected root mean square of either part of its error."""
+    """The best mechanism on cells of one size, and the expected root mean square of each part of its error."""
 
     mechanism: Mechanism
     noise_error: float
@@ -70,7 +70,7 @@ class CellChoice(OfMechanism):
 
     @classmethod
     def of(cls, mechanism: Mechanism, points: float, workload: Workload | None = None) -> CellChoice:
-        """Return a mechanism's expected errors for a number of points on a workload; on boxes anywhere when None."""
+        """Return a mechanism's expected errors for a number of points on a workload, or on boxes anywhere when None."""
         domain = mechanism.domain
         queries = random_boxes(BOXES, domain) if workload is None else workload
         spread = expected_spread(domain, points, contributions=mechanism.counting.contributions)
@@ -84,7 +84,7 @@ class CellChoice(OfMechanism):
 
     @property
     def rmse(self) -> float:
-        """Expected root mean square error per query, in points: noise and placement together."""
+        """Expected root mean square error per query, in points, of noise and placement together."""
         return math.hypot(self.noise_error, self.placement_error)
 
 
@@ -94,12 +94,11 @@ def plan_cells(
     workload: Workload | Callable[[Domain], Workload] | None = None,
     **how: Any,
 ) -> list[CellChoice]:
-    """Rank cells by the expected total error, of noise and of places within cells; the best ones first.
+    """Rank sizes of cells, best first, by their expected total error of noise and of places within cells.
 
-    Neighbourhoods differ in their cells, from large cells to small ones (`on_cells`). After two that are each worse
-    than the one before no others are looked at. The number of points is a rough, public figure. The workload, or a
-    function that makes it for a domain, is boxes at any place when None. Strategy and budget are given as
-    for `publish`.
+    Neighbourhoods differ in their cells, from large to small (`on_cells`). The search stops after two sizes that are
+    each worse than the one before. The number of points is a rough, public figure. The workload may be a function of
+    the domain, and is boxes anywhere when None. Strategy and budget are as for `publish`.
 
     >>> import deltahist as dh
     >>> for points in (1_000, 1_000_000):
@@ -132,7 +131,7 @@ def on_cells(
     sources: Any = None,
     limits: Any = None,
 ) -> Iterator[Neighbourhood]:
-    """Yield the neighbourhood on cells of 2 δ, δ ... δ/8, while they are at least two and at most `most`.
+    """Yield the neighbourhood on cells of 2 δ, δ ... δ/8, if the map has at least two and at most `most` cells.
 
     >>> [near.domain.shape for near in on_cells((0, 0, 3, 3), 1)]
     [(2, 2), (3, 3), (6, 6), (12, 12), (24, 24)]
@@ -156,8 +155,9 @@ def on_cells(
 class Size(NamedTuple):
     """Figures of one size of cells that depend neither on ε nor on the number of points.
 
-    The best mechanism does not depend on ε; its error `noise` at ε = 1 is in proportion to points per user and 1/ε.
-    `cut` is the mean of `cut_shares` over the queries, `areas` are theirs (m,), in units of the CRS.
+    The best mechanism does not depend on ε. `noise` is its error at ε = 1, which is proportional to points per user and
+    to 1/ε. `cut` is the mean of `cut_shares` over the queries. `areas` (m,) are the areas of the queries, in units of
+    the CRS.
     """
 
     mechanism: Mechanism
@@ -171,7 +171,7 @@ class Size(NamedTuple):
         return CellChoice(mechanism, *self.errors(points, epsilon, counting.contributions))
 
     def errors(self, points: float, epsilon: float | Fraction, users: int) -> tuple[float, float]:
-        """Return the expected errors of noise and of places; `users` are the points kept of one."""
+        """Return the expected errors of noise and of places; `users` is the number of points kept per user."""
         placement = expected_spread(self.mechanism.domain, points, contributions=users) * self.cut
         return self.noise * users / float(epsilon), math.sqrt(placement)
 
@@ -187,33 +187,34 @@ def advise(
     per_user: Sequence[int] | None = None,
     limits: Any = None,
 ) -> pd.DataFrame:
-    """Compare choices by their best cells, a typical answer's error, and the most that an observer may learn.
+    """Compare choices by their best cells, the error of a typical answer, and the most that an observer can learn.
 
     Errors are those of unbiased answers, the default everywhere.
 
     Parameters
     ----------
     bounds, crs : of the map, as for `Domain`.
-    points : how many there are on the map, roughly: a public figure. It must be given.
-    workload : what will be asked, or what makes it for a domain; squares of a twentieth of the map's shorter side
+    points : rough, public number of points on the map. Required.
+    workload : the queries, or a function from a domain to its queries; squares of a twentieth of the map's shorter side
         when None.
-    deltas : distances within which people are to be hidden.
+    deltas : distances within which to hide people.
     epsilons : budgets of pure ε.
-    per_user : numbers of points that are kept of each user, who is protected as a whole; single points are when None.
-    limits : promises beyond δ, as for `Neighbourhood`; that any move costs 4 ε at most when None.
+    per_user : numbers of points to keep of each user, so that users are protected as a whole. None protects single
+        points.
+    limits : promises beyond δ, as for `Neighbourhood`. None caps any move at 4 ε.
 
     Returns
     -------
-    DataFrame, a row for each choice: `delta` (ground units), `epsilon`, `points_per_user` (0: single points),
-    `points`, `cell` (ground units), `strategy`, `area` of the typical query, its `count` for evenly spread points,
-    the `error` of answers (root mean square, in points) with its parts `noise_error` and `placement_error`, the same
-    error `of_count`, `observer`: how sure somebody who was 50% sure of one of two places within δ becomes at most, and
-    `any_move`: the ε of a move from anywhere to anywhere.
+    DataFrame with a row for each choice: `delta` (ground units), `epsilon`, `points_per_user` (0: single points),
+    `points`, `cell` (ground units), `strategy`, `area` of the typical query, its `count` for evenly spread points, the
+    `error` of answers (root mean square, in points) with its parts `noise_error` and `placement_error`, the same error
+    `of_count`, `observer`, the largest certainty that an observer can reach who was 50% sure of one of two places
+    within δ, and `any_move`, the ε of a move from anywhere to anywhere.
 
     Raises
     ------
     InputError
-        If bounds are a domain, a figure is not finite and above zero, or there is nothing to choose from.
+        If bounds are a domain, a figure is not finite and positive, or there is no choice.
 
     >>> table = advise((0, 0, 20, 20), 20_000, deltas=[1], epsilons=[0.5, 2])
     >>> table[["epsilon", "cell", "observer"]].round(2).to_numpy().tolist()
@@ -263,8 +264,8 @@ def compare_sizes(
     limits: Any,
     sources: Any = None,
 ) -> list[list[Size]]:
-    """Return for each δ the sizes of cells with their best mechanisms; parameters as of `advise`."""
-    # Cells of one size serve several δ: what is asked is laid on them once.
+    """Return the sizes of cells with their best mechanisms for each δ; parameters as for `advise`."""
+    # Several δ share cells of one size, so the queries are computed on them once.
     nears = [
         (at, near)
         for at, delta in enumerate(deltas)
@@ -299,16 +300,16 @@ def query_areas(workload: Workload, domain: Domain) -> NDArray[np.float64]:
 
 @dataclass(frozen=True, eq=False)
 class StreamSum:
-    """Some steps of a stream in a row: what they cost together, and the errors of the sum of their releases.
+    """Consecutive steps of a stream: their joint cost, and the errors of the sum of their releases.
 
     Parameters
     ----------
     name : "step", "window", "month", "year" or "all". steps : how many.
-    cost : the most ε or ρ that so many steps in a row spend.
-    limit : the most that they may ever spend; None if nothing limits just this number of steps.
-    error : root mean square error of a query by noise, in points; None where steps get different amounts.
-    drowned : indices of the queries whose standard error exceeds their count; None where counts are unknown.
-    queries : how many queries there are; None for all ranges.
+    cost : the most ε or ρ that this number of consecutive steps spends.
+    limit : the most that they may ever spend; None if no limit covers exactly this number of steps.
+    error : root mean square error of a query by noise, in points; None if steps get different amounts.
+    drowned : indices of the queries whose standard error exceeds their count; None if counts are unknown.
+    queries : number of queries; None for all ranges.
     """
 
     name: str
@@ -331,16 +332,16 @@ def stream_figures(
 ) -> list[StreamSum]:
     """Return the figures of a step, of each limited span, of a month, of a year and of all steps.
 
-    Steps have independent noise: a sum over k steps costs k shares, and has √k times the error of one.
+    Steps have independent noise, so a sum over k steps costs k shares, and has √k times the error of one step.
 
     Parameters
     ----------
     mechanism : of a step, with its share of the budget.
-    spans : for each limit its steps, None for all there will ever be, and the ε or ρ that they may spend.
+    spans : the steps of each limit (None for all steps ever), and the ε or ρ that they may spend.
     clock : defines steps. steps : how many are planned.
     workload : the queries; boxes anywhere when None.
-    points : about how many points a step has, a public figure. They are taken to be spread evenly over the map.
-    amounts : what each step gets; equal shares when None.
+    points : rough, public number of points in a step, assumed to be spread evenly over the map.
+    amounts : the amount of each step; equal shares when None.
 
     >>> import deltahist as dh
     >>> near = dh.Neighbourhood(dh.Domain((0, 0, 8, 8), (8, 8)), delta=1, sources="boundary")

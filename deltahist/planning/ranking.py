@@ -20,10 +20,10 @@ from deltahist.space.neighbourhood import Neighbourhood
 from deltahist.space.workloads import AllRanges, Boxes, Regions, Workload, all_ranges
 from deltahist.strategies.base import Strategy, parse_strategy, strategies
 
-#: Boxes of a longer workload are thinned out to this many.
+#: Most boxes of a workload; longer ones are thinned out.
 _MOST_QUERIES = 50_000
-#: Boxes that stand for a workload where only the best is wanted; strategies this near to each other may change places
-#: on the whole of it, and strategies this far behind the best are so on smaller cells as well.
+#: Number of boxes that represent a workload when only the best strategy is needed. Strategies within the second factor
+#: may change places on the whole workload. Those beyond the third are also behind on smaller cells.
 _FEW_QUERIES, _CLOSE, _FAR = 200, 1.5, 3.0
 
 
@@ -35,8 +35,9 @@ class Candidate(OfMechanism):
     ----------
     mechanism : a strategy at a budget; `publish_mechanism(candidate.mechanism, counts)` publishes it.
     label : name of the strategy with its parameters.
-    rmse : expected root mean square error per query, in points; of the resolved part if not resolved.
-    resolves : whether it determines the queries; if not, the error is unknown and can be larger.
+    rmse : expected root mean square error per query, in points; of the resolved part if it does not determine all
+        queries.
+    resolves : whether it determines the queries. If not, the error is unknown and can be larger.
 
     >>> import deltahist as dh
     >>> best = dh.plan(dh.Neighbourhood(dh.Domain((0, 8), (8,)), delta=1, limits=()), epsilon=1)[0]
@@ -51,7 +52,7 @@ class Candidate(OfMechanism):
 
     @property
     def strategy(self) -> Strategy:
-        """Return the strategy that is measured."""
+        """The measured strategy."""
         return self.mechanism.strategy
 
     @property
@@ -61,7 +62,7 @@ class Candidate(OfMechanism):
 
     @property
     def budget(self) -> dict[str, Fraction]:
-        """The budget as keyword of `publish`."""
+        """The budget as a keyword of `publish`."""
         budget = self.mechanism.budget
         return {budget.unit: budget.amount}
 
@@ -79,12 +80,12 @@ def plan(
 
     Parameters
     ----------
-    near : the neighbourhood; if it says nothing of moves beyond δ (`limits` is None), any move may cost 4 ε at most.
+    near : the neighbourhood. If it has no limits beyond δ (`limits` is None), any move costs at most 4 ε.
     workload : the queries; all ranges when None.
     epsilon or rho : pure ε with Laplace noise (1.0 when neither is given), or ρ-zCDP with Gaussian noise.
     contributions : points per user that move at once.
-    counting : instead of contributions, how rows will become counts; where rows may be left out, strategies that
-        keep the number of points exactly are not among the candidates.
+    counting : how rows will become counts, instead of contributions. If rows may be left out, the candidates exclude
+        strategies that keep the number of points exactly.
 
     Returns
     -------
@@ -108,7 +109,7 @@ def _budget(epsilon: Any, rho: Any) -> Budget:
 
 
 def _measured_on(near: Neighbourhood, workload: Workload | None) -> Workload:
-    """Return the workload over which error is measured: all ranges when None; many boxes are thinned out."""
+    """Return the workload that defines the error: all ranges when None, and many boxes thinned out."""
     if workload is None:
         return all_ranges(near.domain)
     return workload.take_evenly(_MOST_QUERIES) if isinstance(workload, Boxes) else workload
@@ -122,7 +123,7 @@ def _ranked(
     counting: Preprocessing,
     without: Collection[type[Strategy]] = (),
 ) -> list[Candidate]:
-    """Return candidates for a workload, ranked by error on `measured`; under the usual cap without limits."""
+    """Return candidates for a workload, ranked by error on `measured`. Without limits the usual cap applies."""
     near = near.capped()
     found = []
     tried = tuple(kind for kind in strategies().values() if kind not in without)
@@ -138,7 +139,7 @@ def _ranked(
 def _candidates(
     near: Neighbourhood, workload: Workload, norm: int, kinds: tuple[type[Strategy], ...]
 ) -> tuple[tuple[str, Strategy], ...]:
-    """Return candidates of some kinds for Laplace (norm 1) or Gaussian noise; cached, as no budget changes them."""
+    """Return candidates of some kinds for Laplace (norm 1) or Gaussian noise. They do not depend on the budget."""
     return tuple(found for kind in kinds for found in kind.candidates(near, workload, norm))
 
 
@@ -152,10 +153,10 @@ def mechanism_for(
     counting: Preprocessing = POINTS,
     skipped_kinds: set[type[Strategy]] | None = None,
 ) -> Mechanism:
-    """Return the mechanism that `publish` takes for the same parameters; no data is looked at.
+    """Return the mechanism that `publish` uses for the same parameters. No data is read.
 
-    Where the strategy is chosen and no limits for moves beyond δ are given, the mechanism's neighbourhood has the usual
-    cap. Kinds of strategies in `skipped_kinds` are not tried, and kinds that are far behind the best are added to it.
+    With strategy "auto" and no limits beyond δ, the mechanism's neighbourhood has the usual cap. The search skips the
+    kinds of strategies in `skipped_kinds`, and adds to them the kinds that are far behind the best.
 
     >>> import deltahist as dh
     >>> near = dh.Neighbourhood(dh.Domain((0, 0, 1, 1), (8, 8)), delta=1 / 8)
@@ -178,7 +179,7 @@ def mechanism_for(
     if skipped_kinds is not None:
         near_best = {type(c.strategy) for c in ranked if c.resolves < best.resolves or c.rmse <= _FAR * best.rmse}
         skipped_kinds |= {type(c.strategy) for c in ranked} - near_best
-    # A few boxes tell which strategies come near, and which is the best of a kind; these are worth the whole workload.
+    # A few boxes find the near-best strategies and the best one of each kind. Only these run on the whole workload.
     close: dict[tuple[type[Strategy], str], Mechanism] = {}
     for c in ranked:
         if c.resolves == best.resolves and c.rmse <= _CLOSE * best.rmse:
@@ -198,16 +199,16 @@ def expected_error(
     contributions: int = 1,
     continuous: bool = False,
 ) -> NDArray[np.float64]:
-    """Return the variance of the answer to each query, in points squared; no data is looked at.
+    """Return the variance of the answer to each query, in points squared. No data is read.
 
-    The short way to `Mechanism.variance`.
+    A shortcut to `Mechanism.variance`.
 
     Parameters
     ----------
-    strategy, near, workload : the measurement, who may be confused with whom, the queries.
+    strategy, near, workload : the measurement, the neighbourhood and the queries.
     epsilon or rho : pure ε with Laplace noise (1.0 when neither is given), or ρ-zCDP with Gaussian noise.
     contributions : points per user that move at once.
-    continuous : figures of continuous noise of the same scale, to compare with papers.
+    continuous : return figures of continuous noise of the same scale, to compare with papers.
 
     Returns
     -------
@@ -216,7 +217,7 @@ def expected_error(
     Raises
     ------
     InputError
-        On queries outside the domain, or parameters that are not finite and above zero.
+        On queries outside the domain, or parameters that are not finite and positive.
 
     >>> import deltahist as dh
     >>> domain = dh.Domain((0, 1), (4,))
