@@ -1,4 +1,4 @@
-"""Releases: what was published, and the files that hold it."""
+"""Releases: published numbers and their files."""
 
 from deltahist.releases.base import BaseRelease
 from deltahist.releases.histogram import Release

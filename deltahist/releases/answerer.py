@@ -1,7 +1,7 @@
-"""Answers of a release as arrays, from sums over its map that are computed once.
+"""Answers of a release as arrays, from cached sums over its map.
 
-A few queries are summed cell by cell. Many use prefix sums over the map (`_Estimates`) and, where boxes cut cells, sums
-of blocks along each axis and a few single cells (`Rims`).
+A few queries sum cell by cell. Many use prefix sums over the map (`_Estimates`). Where boxes cut cells, they also use
+sums of blocks along each axis and a few single cells (`Rims`).
 """
 
 from __future__ import annotations
@@ -37,22 +37,22 @@ if TYPE_CHECKING:
 
 Field = NDArray[np.float64]
 Index = NDArray[np.int64]
-#: Half-widths of the noise alone by which an interval may exceed what cut cells allow.
+#: Largest excess of an interval over the range that cut cells allow, in half-widths of the noise alone.
 _BEYOND = 1.5
-#: Cost of a box, in cells of the map's sums, and number of whole cells that cost as much as one of these.
+#: Cost of a box, in cells of the map's sums, and number of whole cells that cost as much as one such cell.
 _BOX, _PLAIN = 64, 64
-#: Boxes, and cells cut by boxes, that are processed together, to save memory.
+#: Numbers of boxes, and of cells cut by boxes, to process together, to save memory.
 _BOXES_AT_A_TIME, _CELLS_AT_A_TIME = 1 << 12, 1 << 17
 #: Most numbers in sums of blocks (128 MiB); larger maps have longer blocks.
 _MOST = 1 << 24
-#: Cells whose fields are computed together.
+#: Number of cells to compute fields of together.
 _CELLS = 1 << 15
 
 
 class Answerer:
-    """Answers queries from a release, with tables that are made at first use and kept.
+    """Answers queries from a release, with tables that the first use computes.
 
-    It is safe for threads, and can be pickled.
+    It is thread-safe and can be pickled.
 
     Parameters
     ----------
@@ -100,7 +100,7 @@ class Answerer:
         estimate, inner, outer = unbiased, whole, touched
         if nonnegative:
             found, inner, outer, _ = self._nonnegative.over(cover)
-            estimate = np.maximum(found, 0.0)  # no specks of rounding
+            estimate = np.maximum(found, 0.0)  # without rounding errors below zero
         error = np.sqrt(noise.variance)
         reach = [interval(each, decoder.laws[0], level) for each in (noise, noise.and_normal(misplaced))]
         (least, most), (down, up) = reach
@@ -108,16 +108,17 @@ class Answerer:
         if cut:
             share, room = cover.cut_share, np.maximum(np.maximum(whole, touched) - unbiased, 0.0)
             if len(alone := np.flatnonzero(share == 1)):
-                # A query without a whole cell may be where it is because points are there
-                # (docs/internals/placement.md): one of
-                # them at least, and more by what numbers weighted with themselves are larger. Noise grows as much.
+                # A query without a whole cell may lie there because there are points (docs/internals/placement.md). The
+                # interval then reaches up by one point, or by the size-weighted mean of points if that is more. The
+                # noise grows in proportion.
                 found = np.maximum(unbiased[alone], 1e-9)
                 more = np.maximum(np.minimum(misplaced[alone], room[alone] * found) / found, 1.0)
                 times = np.maximum((found + more) / np.maximum(found, (found + more) * cover.area[alone]), 1.0)
                 variance = more**2 + noise.variance[alone] * (times**2 - 1)
                 up[alone] = more + np.hypot(up[alone], NormalDist().inv_cdf((1 + level) / 2) * np.sqrt(variance))
                 room[alone], most[alone] = np.maximum(room[alone], 1.0), most[alone] * times
-            # Wherever points lie in cut cells, the answer is at least that of whole cells, and at most that of all.
+            # For any positions in cut cells, the answer is at least that of the whole cells and at most that of all
+            # cells.
             least = np.maximum(unbiased - np.minimum(whole, touched), 0.0) + _BEYOND * least
             most = room + _BEYOND * most
             down, up = (np.where(cover.cut, np.minimum(h, m), h) for h, m in ((down, least), (up, most)))
@@ -175,14 +176,12 @@ class _Estimates:
         return (*leaning, *(placement.spreads(chosen) if self.placed else ()))
 
     def over(self, cover: Cover) -> tuple[Field, Field, Field, Field]:
-        """Return estimates of queries (m,), those without and with all points of the cells that they cut, and the
-        variance from positions inside cells.
-        """
+        """Return estimates of queries (m,), those without and with all points of cut cells, and placement variances."""
         if isinstance(cover, BoxCover):
             if not len(cover.cut):
                 return (np.zeros(0),) * 4
             sizes = [high - low for low, high in cover.spans]
-            rims = 4 * float(sum(sizes) @ cover.cut)  # cells at both ends, each of which costs as much as two
+            rims = 4 * float(sum(sizes) @ cover.cut)  # cells at both ends, each as costly as two
             pays = self._pays(len(cover.cut), float(np.prod(sizes, axis=0).sum()), rims)
             if len(sizes) == 1 or pays:
                 parts = in_parts(np.ones(len(cover.cut)), _BOXES_AT_A_TIME)
@@ -196,7 +195,7 @@ class _Estimates:
         return self._by_cells(cover)
 
     def _pays(self, number: int, area: float, rims: float = 0.0) -> bool:
-        """Return whether sums over the map pay off, with one more call for a number of whole boxes."""
+        """Return whether sums over the map pay off after one more call for `number` boxes."""
         self.asked += _BOX * number + area / _PLAIN + rims
         return self.asked > self.cells.size
 
@@ -230,7 +229,7 @@ class _Estimates:
         return self.release.placement.joined_variance(apart) if apart else np.zeros(number)
 
     def _inside(self, cover: RegionCover) -> Field:
-        """Return sums over the cells that queries hold whole (m,)."""
+        """Return sums over the cells that lie wholly inside queries (m,)."""
         (west, south), (east, north) = cover.low.T, cover.high.T
         if self._pays(len(west), float(((east - west) * (north - south)).sum())):
             sums = self.whole
@@ -258,8 +257,8 @@ def answer_in_parts(
 class _Sides(NamedTuple):
     """First and last cells of boxes along an axis (2, m), and the shares f of them that boxes hold.
 
-    If both are the same cell, the last has share 0. `lean` is f ξ, ξ the centroid of the part held, from the cell's
-    centre in half cells.
+    If both are the same cell, the last has share 0. `lean` is f ξ, where ξ is the centroid of the part inside, in half
+    cells from the cell's centre.
     """
 
     cell: Index
@@ -269,7 +268,7 @@ class _Sides(NamedTuple):
     @classmethod
     def of(cls, pieces: Pieces) -> Self:
         head, tail = pieces.head, pieces.tail * pieces.two_cells
-        # What is held of the first cell is at its end, what is held of the last one at its start.
+        # The part inside is at the end of the first cell, and at the start of the last one.
         lean = np.array([head * (2 * pieces.before + head - 1), tail * (tail - 1)])
         return cls(np.array([pieces.first, pieces.last]), np.array([head, tail]), lean)
 
@@ -293,7 +292,7 @@ class Rims:
     def _sums_of_blocks(self, number: int) -> tuple[Field, Field]:
         """Return sums up to every block along each axis: (blocks + 1, ny, number) and (nx, blocks + 1, number).
 
-        The first number is for slopes across the axis, the others are for spreads.
+        The first of `number` is for slopes across the axis, the others are for spreads.
         """
         width, (nx, ny), (of_x, of_y) = self._width, self._shape, (n // self._width for n in self._shape)
         along_x, along_y = np.zeros((of_x + 1, ny, number)), np.zeros((nx, of_y + 1, number))

@@ -1,4 +1,4 @@
-"""Releases of every kind: a mechanism and its values, the only thing that crosses from private to public."""
+"""Releases of every kind: a mechanism and its values. Only a release crosses from private to public."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class BaseRelease(OfMechanism, abc.ABC):
 
     Parameters
     ----------
-    mechanism : what was published, all but the numbers.
+    mechanism : the public choices.
     values : the exact noisy whole numbers, int64.
     publishable : whether a publisher drew the noise from the operating system's entropy. It is False with a seeded
         generator, and for numbers from elsewhere.
@@ -76,7 +76,7 @@ class BaseRelease(OfMechanism, abc.ABC):
 
     @property
     def neighbourhood(self) -> Neighbourhood:
-        """Which data sets are neighbours."""
+        """The neighbourhood."""
         return self.mechanism.neighbourhood
 
     @property
@@ -130,7 +130,7 @@ class BaseRelease(OfMechanism, abc.ABC):
 
     @property
     def origin(self) -> str:
-        """The name that releases with common noise share: that of their chain, or the digest of the first one."""
+        """The common name of releases that share noise: that of their chain, or the digest of the first one."""
         chain = self.mechanism.chain
         return self.digest if chain is None else chain.name or chain.origin
 
@@ -203,7 +203,7 @@ class BaseRelease(OfMechanism, abc.ABC):
         return dataset(self, nonnegative=nonnegative)
 
     def __repr__(self) -> str:
-        """Return four lines: what was published, the guarantee, the domain, the total."""
+        """Return four lines: the measurement, the guarantee, the domain and the total."""
         domain, mechanism = self.domain, self.mechanism
         where = ", ".join(f"{b:.10g}" for b in domain.bounds) + (f" in {domain.crs}" if domain.crs else "")
         kept = f" kept, at most {mechanism.counting.contributions:,} of each user" if mechanism.counting.user else ""

@@ -25,7 +25,7 @@ from deltahist.space.domain import Domain
 from deltahist.space.workloads import Boxes, Workload
 from deltahist.strategies.base import Strategy
 
-#: Cells whose errors are computed together, to save memory.
+#: Number of cells to compute errors of together, to save memory.
 _CELLS_TOGETHER = 1_000_000
 _OTHER_GROUPS = "has groups of rows that are not its strategy's"
 
@@ -62,7 +62,7 @@ class CountEstimates(abc.ABC):
 
         The default is least squares, which is unbiased, so some estimates are negative. With `nonnegative` they are the
         nearest non-negative cells in the noise's own metric (`projection`), and add up to the total if that is public.
-        They are biased, but usually much closer to the truth where many cells are empty.
+        They are biased, but usually much closer to the truth if many cells are empty.
         """
         return self.projection.cells if nonnegative else self._unbiased
 
@@ -139,7 +139,7 @@ class Release(CountEstimates, BaseRelease):
     def block_moments(self, width: int) -> Moments:
         """Return variance and kurtosis of the noise in all blocks of `width` cells a side, x varying slowest."""
         shape = [-(-n // width) for n in self.domain.shape]
-        # A closed form is evaluated in parts to save memory. Without one, all blocks share simulated noise.
+        # Evaluate a closed form in parts to save memory. Without one, all blocks share simulated noise.
         part = max(1, _CELLS_TOGETHER * shape[0] // math.prod(shape)) if self.decoder.has_closed_form else shape[0]
         found = [
             self.decoder.moments(_block_boxes(self.domain, width, start, min(start + part, shape[0])))
@@ -150,7 +150,7 @@ class Release(CountEstimates, BaseRelease):
 
     @functools.cached_property
     def placement(self) -> Placement:
-        """How points lie inside cells, learnt from the estimates."""
+        """The positions of points inside cells, learnt from the estimates."""
         return learn_placement(self._unbiased, block_variance(self.decoder))
 
     def answers(self, work: Workload, *, level: float, nonnegative: bool) -> dict[str, NDArray[Any]]:

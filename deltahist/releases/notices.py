@@ -18,7 +18,7 @@ from deltahist.errors import DamagedFile, InputError
 from deltahist.preprocessing import check_digits, check_line
 
 FORMAT, VERSION = "deltahist-withdrawal", 2
-#: Bytes of the longest notice that is read.
+#: Size limit of a notice in bytes.
 _MOST = 1 << 16
 
 
@@ -28,7 +28,7 @@ class Notice:
 
     Parameters
     ----------
-    digest : of the release, its SHA-256. reason : one line. date : YYYY-MM-DD.
+    digest : SHA-256 of the release. reason : one line. date : YYYY-MM-DD.
 
     >>> str(Notice("0" * 64, "wrong column", "2026-11-25"))
     'on 2026-11-25: wrong column'

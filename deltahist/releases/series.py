@@ -1,7 +1,7 @@
 """Series: releases of consecutive steps of time, the sums over periods, and the change between two periods.
 
-Every release has fresh noise, so variances add up. Errors of positions inside cells do not, because people return to
-the same places. They are added up as if they were one error (docs/streams.md).
+Every release has fresh noise, so variances add up. For positions inside cells the errors themselves add up, because
+people return to the same places (docs/streams.md).
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from deltahist.releases.sums import Difference, Summed, check_apart
 from deltahist.space.domain import Domain
 from deltahist.space.workloads import Workload
 
-#: Fields that may differ from step to step: the amount spent, what follows from it, and the state of the account.
+#: Fields that may differ from step to step: the amount spent, its consequences, and the state of the account.
 _OF_A_STEP = ("step", "epsilon", "rho", "laws", "total", "publishable", "version", "account", "chain", "replaces")
-#: Steps that a message names.
+#: Most steps that a message names.
 _NAMED = 5
 _DAY = 86_400
 
@@ -106,7 +106,7 @@ class Series:
                 f"folder {str(folder)!r} holds no release (*.parquet): it must be written by `deltahist stream`"
             )
         _read_times([file.stem for file in files], f" in {str(folder)!r}")  # before any is read
-        # All are kept in memory; compressed files say too little about their size.
+        # All are kept in memory, and the sizes of compressed files do not predict how much they need.
         first = _open_step(files[0])
         check_memory(
             24 * len(files) * (first.domain.size + len(first.values)), f"{len(files):,} releases in {str(folder)!r}"
@@ -155,7 +155,7 @@ class Series:
 
     @property
     def weakness(self) -> str | None:
-        """Why all releases together, or one of them, hardly protect anybody; None if they do protect."""
+        """The reason why all releases together, or one of them, protect hardly anybody; None otherwise."""
         if (weakness := weakness_of(self.mechanism.guarantee)) is not None:
             return f"from all {len(self.spent):,} releases together {weakness}"
         return next((w for each in self.releases.values() if (w := each.mechanism.weakness) is not None), None)
@@ -171,13 +171,13 @@ class Series:
         return [label for label, release in self if release is None]
 
     def describe_missing(self) -> list[str]:
-        """Return the names of the missing steps, each with when and why it was withdrawn if it was."""
+        """Return the names of the missing steps, withdrawn ones with their date and reason."""
         known = {self.clock.label(step): each.withdrawn for step, each in self.withdrawn.items()}
         said = ((label, known.get(label)) for label in self.missing)
         return [label if notice is None else f"{label} (withdrawn {notice})" for label, notice in said]
 
     def explain_missing(self) -> str:
-        """Return how many steps are missing, and which."""
+        """Return the number and names of missing steps, as text."""
         missing, steps = self.describe_missing(), self.last - self.first + 1
         named = ", ".join(missing[:_NAMED]) + (", ..." if len(missing) > _NAMED else "")
         return f"{len(missing):,} of {steps:,} steps have no release, which is not the same as empty: {named}"

@@ -53,7 +53,7 @@ class Summed(CountEstimates):
 
     @functools.cached_property
     def placement(self) -> JointPlacement:
-        """How points lie inside cells."""
+        """The positions of points inside cells."""
         blocks = {each.laws: block_variance(each.decoder) for each in self.decoder.alike}
         parts = [learn_placement(each.cells(), blocks[each.laws]) for each in self.releases]
         return JointPlacement(parts, learn_placement(self.cells(), block_variance(self.decoder)))
@@ -64,7 +64,7 @@ class Summed(CountEstimates):
         cells.flags.writeable = False
         return cells
 
-    # The sum is made non-negative rather than its parts, each of which would add its own bias.
+    # Only the sum is made non-negative. Non-negative parts would each add a bias.
     @property
     def _field(self) -> Field:
         return np.sum([each.decoder.estimate_on_grid(each.values, each.total) for each in self.releases], axis=0)
@@ -108,7 +108,7 @@ class JointNoise:
 
     @functools.cached_property
     def alike(self) -> dict[Release, int]:
-        """One release for each set of noise laws, and how many have it."""
+        """One release for each set of noise laws, with the number of releases that have it."""
         found: dict[tuple[Law, ...], Release] = {}
         number = Counter(each.laws for each in self.releases)
         for each in self.releases:
@@ -135,7 +135,7 @@ def together(parts: Sequence[tuple[Moments, int]]) -> Moments:
 
 @dataclass(frozen=True, eq=False)
 class JointPlacement:
-    """How the points of several releases lie inside cells; placement errors add up as if they were one error.
+    """The positions of points of several releases inside cells. Their errors add up, not their variances.
 
     Parameters
     ----------
@@ -199,7 +199,7 @@ class Difference(abc.ABC):
         before, after = (each.answers(work, level=level, nonnegative=False) for each in (self.before, self.after))
         cover = work.cover(self.domain)
         joint = self.decoder.moments(cover if isinstance(cover, RegionCover) else work)
-        # Placement errors add up as if they were one error.
+        # Placement errors add up, not their variances.
         none = np.zeros(len(joint.variance))
         placement = before.get("placement_error", none) + after.get("placement_error", none)
         error = joint.and_normal(placement**2)

@@ -1,4 +1,4 @@
-"""What the privacy statement says: facts as data, and rows of labelled lines in words."""
+"""Contents of the privacy statement: facts as data, and rows of labelled lines in words."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ Row: TypeAlias = tuple[str, list[str]]
 Facts: TypeAlias = dict[str, Any]
 Published: TypeAlias = BaseMechanism | BaseRelease | Series
 
-#: Limits that a statement names; of more it names some.
+#: Most limits that a statement names.
 MOST_LIMITS = 4
 
 
 def list_facts(published: Published | Any) -> Facts:
     """Return the privacy statement of a mechanism, a release or a series as JSON-ready data.
 
-    What only a release has, such as its total and digest, is None for a mechanism. A series states what all its
-    releases cost together, and its steps under `series`. A remote release (`dh.connect`) has the facts of its service.
+    Facts of a release alone, such as its total and digest, are None for a mechanism. A series states the joint cost of
+    its releases, and its steps under `series`. A remote release (`dh.connect`) has the facts of its service.
 
     >>> import deltahist as dh, numpy as np
     >>> near = dh.Neighbourhood(dh.Domain((0, 1), (4,)), delta=0.25)
@@ -45,7 +45,7 @@ def list_facts(published: Published | Any) -> Facts:
     if isinstance(published, BaseRelease):
         names = ("total", "publishable", "may_be_published")
         facts |= {"estimator": published.estimator(False), **{name: getattr(published, name) for name in names}}
-        with contextlib.suppress(TypeError):  # no file can describe a strategy from elsewhere
+        with contextlib.suppress(TypeError):  # a file cannot describe a user's own strategy
             facts["digest"] = published.digest
         if published.payment is not None:
             facts |= {"account": published.payment.describe(), "kept_by": str(published.payment)}
@@ -121,7 +121,7 @@ def _list_promises(mechanism: BaseMechanism) -> Facts:
 
 
 def list_together(series: Series) -> Facts:
-    """Return what all releases of a series cost together as JSON-ready data."""
+    """Return the joint cost of all releases of a series as JSON-ready data."""
     guarantee = series.mechanism.guarantee
     amounts: Facts = {
         name: None if amount is None else float(amount)
@@ -152,7 +152,7 @@ def list_distances(near: Neighbourhood) -> list[float]:
     """Return 1, 2, 5 and 10 δ and the distances of limits, those below the diameter, in ground units."""
     limits = [distance for distance, _ in list_limits(near, MOST_LIMITS) if distance is not None]
     distances = sorted([*(k * near.delta_ground for k in (1, 2, 5, 10)), *limits])
-    # Distances that differ by rounding alone are one.
+    # Merge distances that differ only by rounding.
     pairs = itertools.pairwise([*distances, math.inf])
     return [r for r, after in pairs if r < min(near.diameter, after * (1 - 1e-6))]
 
@@ -160,8 +160,8 @@ def list_distances(near: Neighbourhood) -> list[float]:
 def bound_guess(facts: Facts, cost: float | None) -> float | None:
     """Return the largest share of right guesses between two equally likely places; None without a promise.
 
-    Under ε that is `Guarantee.certainty`. Under ρ it is what zCDP implies for any noise: half of one and the total
-    variation distance, by the inequalities of Pinsker and of Bretagnolle and Huber.
+    Under ε it is `Guarantee.certainty`. Under ρ it is a bound for any zCDP noise: half of (1 + the total variation
+    distance), which the inequalities of Pinsker and of Bretagnolle and Huber bound.
 
     `cost` is ε or ρ of a move between the places, None if nothing is promised.
     """
@@ -173,7 +173,7 @@ def bound_guess(facts: Facts, cost: float | None) -> float | None:
 
 
 def format_guess(share: float | None) -> str:
-    """Return how many of 100 guesses are right, rounded up because the share is a bound."""
+    """Return the number of right guesses in 100 as text, rounded up because the share is a bound."""
     return "nearly always" if share is None or share > 0.9995 else f"{math.ceil(1000 * share - 1e-9) / 10:g} of 100"
 
 
@@ -231,7 +231,7 @@ def _list_series_rows(series: Series) -> list[Row]:
 
 
 def _list_promise_rows(mechanism: BaseMechanism, facts: Facts) -> list[Row]:
-    """Return the rows about who is protected, how strongly, and at which distance."""
+    """Return the rows about the protected people, and the strength of protection by distance."""
     near, points, unit = mechanism.neighbourhood, facts["points_per_user"], facts["unit"]
     delta = format_length(facts["delta"], unit)
     lines = ["The guarantee covers one point at a time. A user with several points is less protected."]
@@ -272,7 +272,7 @@ def _list_promise_rows(mechanism: BaseMechanism, facts: Facts) -> list[Row]:
 
 
 def _list_content_rows(mechanism: BaseMechanism, facts: Facts) -> list[Row]:
-    """Return the rows about what is published, which records it is about, and its noise."""
+    """Return the rows about the published numbers, their records and their noise."""
     domain, counting, dropped = mechanism.domain, mechanism.counting, facts["dropped"]
     plural = "s" if facts["values"] > 1 else ""
     numbers = f"{facts['values']:,} noisy whole number{plural} ({facts['mechanism']}), and nothing else"
@@ -332,7 +332,7 @@ def explain_guess(distance: str, share: float | None, steps: int | None = None) 
 
 
 def explain_cost(series: Series) -> str:
-    """Return what all releases of a series cost together, in a sentence."""
+    """Return a sentence about the joint cost of all releases of a series."""
     number, amount = len(series.spent), float(series.mechanism.budget.amount)
     subject = "One release costs" if number == 1 else f"All {number:,} releases together cost"
     cost = f"{subject} {series.mechanism.letter} = {amount:.6g}"
@@ -340,7 +340,7 @@ def explain_cost(series: Series) -> str:
 
 
 def explain_window(step: Step) -> str:
-    """Return what the releases of a window of steps spend together."""
+    """Return a sentence about the joint budget of a window of steps."""
     period = f" of {step.clock.period}" if step.clock.every else ""
     most = f"{LETTERS[step.budget.unit]} = {float(step.budget.amount):.10g}"
     if step.window == 1:
@@ -349,7 +349,7 @@ def explain_window(step: Step) -> str:
 
 
 def explain_longer(step: Step) -> str:
-    """Return what releases cost together for data that differ in more steps than a window has."""
+    """Return a sentence about the joint cost for data that differ in more steps than a window has."""
     letter, amount, limits = LETTERS[step.budget.unit], float(step.budget.amount), step.limits
     parts = []
     for limit in limits:
@@ -362,7 +362,7 @@ def explain_longer(step: Step) -> str:
 
 
 def explain_chain(chain: Chain, letter: str) -> str:
-    """Return what all releases of a chain, or all copies of a release, cost together."""
+    """Return a sentence about the joint cost of all releases of a chain, or of all copies of a release."""
     amount = f"{letter} = {float(chain.amounts[-1]):.10g}"
     if chain.copied is not None:
         original = f"release {chain.number} of chain {chain.name}" if chain.name else "a release"
@@ -376,7 +376,7 @@ def explain_chain(chain: Chain, letter: str) -> str:
 
 
 def explain_limits(near: Neighbourhood, letter: str, norm: int) -> str:
-    """Return the most that moves beyond δ, and arrivals, cost."""
+    """Return the largest cost of moves beyond δ and of arrivals, in words."""
     parts: list[str] = []
     for distance, factor in list_limits(near, MOST_LIMITS):
         move, arrival = "any move", "or appearing anywhere"

@@ -27,7 +27,7 @@ def write_statement(published: Published | Any, form: str = "text", title: str |
 
     Parameters
     ----------
-    published : what the statement is about.
+    published : the subject of the statement.
     form : "text", "markdown", or "html": a page for the web and for print, with the curve of protection by distance and
         the map, which refers to no other file.
     title : of the page, such as the name of the data.
@@ -37,7 +37,7 @@ def write_statement(published: Published | Any, form: str = "text", title: str |
     >>> write_statement(dh.publish(np.ones(4, dtype=int), near, epsilon=1), "markdown", "Four cells").splitlines()[0]
     '# Four cells'
     """
-    if hasattr(published, "stated_facts"):  # a remote release, whose file has the rest
+    if hasattr(published, "stated_facts"):  # a remote release: its file has the rest
         remote: Any = published
         published = remote.load()
     facts, rows = list_facts(published), list_rows(published)
