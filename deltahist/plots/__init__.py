@@ -1,4 +1,4 @@
-"""Pictures of a release: its map, its answers for regions, and what protection is left at which distance.
+"""Pictures of a release: its map, its answers for regions, and its protection by distance.
 
 >>> import pathlib, tempfile, deltahist as dh, numpy as np
 >>> near = dh.Neighbourhood(dh.Domain((0, 0, 8, 8), (8, 8)), 1)
@@ -42,7 +42,7 @@ __all__ = [
     "save_picture",
 ]
 
-#: Parts of a picture that can be drawn alone.
+#: Parts of a picture that `only` can select.
 PARTS = ("map", "curve")
 
 
@@ -58,22 +58,22 @@ def save_picture(
 ) -> None:
     """Draw the map with the protection curve below it, or one of them, into a PNG, SVG or PDF file.
 
-    With answers for regions it is their map (`plot_regions`), and below it their values with intervals. The text
-    below the picture states what was promised. The file appears whole or not at all.
+    With answers for regions, draw their map (`plot_regions`) and below it their values with intervals. The text below
+    the picture states the guarantee. The file appears whole or not at all.
 
     Parameters
     ----------
-    release : what was published.
-    path : of the file.
+    release : the release to draw.
+    path : name of the file.
     only : "map" or "curve", instead of both.
-    answers : for regions, as in `plot_regions`. level : of their intervals, for the words.
+    answers : answers for regions, as in `plot_regions`. level : of their intervals, for the text.
     title : of the picture; by default the kind of map.
     look : the other options of `plot_map`, or with answers of `plot_regions`.
 
     Raises
     ------
     InputError
-        On another suffix, an unknown part, or what the parts themselves refuse.
+        On another suffix, an unknown part, or an error of `plot_map`, `plot_regions` or `plot_protection`.
     """
     check_picture(path, only)
     if answers is not None and only == "curve":
@@ -82,7 +82,7 @@ def save_picture(
 
 
 def check_picture(path: str | Path, only: str | None = None) -> None:
-    """Raise InputError unless a picture can be called that, and `only` is None or one of `PARTS`."""
+    """Raise InputError unless the suffix is that of a picture, and `only` is None or one of `PARTS`."""
     form_of(path, FORMS)
     if only is not None:
         check_choice(PARTS, only=only)
@@ -136,6 +136,6 @@ def _make_figure(
         notes += f"Published with noise for privacy: {release.mechanism.promise}; cells of {domain.size_of_cells}"
         notes += f"; map in {domain.crs}." if domain.crs else "."
         write_around(figure, title or heading, notes, sum(heights), publishable=release.publishable)
-        if values is not None:  # last, where all else has its place
+        if values is not None:  # last, once everything else has its place
             maps.label_regions(panels[0], values, listed=only is None)
     return figure

@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
     from deltahist.releases.series import Series
 
-#: Panels of a picture and their columns, points of a line over time, and limits that a curve names, at most.
+#: Most panels of a picture and their columns, most points of a line over time, and most limits that a curve names.
 _PANELS, _COLUMNS, _POINTS, _LIMITS = 24, 2, 60, 4
 
 
 def protection_curve(release: Any, points: int = 60) -> dict[str, NDArray[np.float64]]:
     """Return the cost of a move against its distance, from a fraction of δ to the diameter.
 
-    Each value applies to distances after the previous one, up to its own. Drawn as steps, costs are never understated.
+    Each value applies to distances above the previous one, up to its own. Steps drawn this way never understate costs.
 
     Parameters
     ----------
@@ -80,7 +80,7 @@ def _evaluate_rising(value: Callable[[int], float], number: int) -> NDArray[np.f
 
 
 def plot_protection(release: Any, ax: Axes | None = None) -> Axes:
-    """Draw the exact and the promised cost of a move against its distance, with marks at δ and at limits.
+    """Draw the exact and the guaranteed cost of a move against its distance, with marks at δ and at limits.
 
     Parameters
     ----------
@@ -96,7 +96,7 @@ def plot_protection(release: Any, ax: Axes | None = None) -> Axes:
     ax = ground.own_axes(ax)
     mechanism: BaseMechanism = getattr(release, "mechanism", release)
     near, letter = mechanism.neighbourhood, "ε" if mechanism.budget.rho is None else "ρ"
-    curve = protection_curve(release, points=240)  # more steps than a picture shows apart
+    curve = protection_curve(release, points=240)  # more steps than a picture can resolve
     factor, unit = (1e-3, "km") if near.domain.unit == "m" and near.diameter >= 2000 else (1.0, near.domain.unit)
     distance, exact, bound = curve["distance"] * factor, curve["exact"], curve["bound"]
     ax.plot(distance, bound, color="0.55", linestyle="--", drawstyle="steps-pre", label="promised")
@@ -172,9 +172,9 @@ def draw_lines(
 
     Parameters
     ----------
-    series : what was published.
-    ask : answers regions from a part of the series, with a column `name`, such as
-        `lambda part: dh.answer(part, districts)`. level : of its intervals, for the axis label.
+    series : the series to draw.
+    ask : a function that answers regions from a part of the series, with a column `name`, such as `lambda part:
+        dh.answer(part, districts)`. level : of its intervals, for the axis label.
     title : of the picture.
 
     Raises InputError if none of the regions is on the map.

@@ -1,4 +1,4 @@
-"""What pictures share: figures with their writing, areas on the ground, axes, scale bar and bar of colours."""
+"""Common parts of pictures: figures with their text, areas on the ground, axes, scale bar and colour bar."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ if TYPE_CHECKING:
 FORMS = {".png": "png", ".svg": "svg", ".pdf": "pdf"}
 #: Suffixes of pictures.
 PICTURES = tuple(FORMS)
-#: Inches of width of every picture: a telephone shows it legibly.
+#: Width of every picture in inches. It is legible on a phone.
 WIDTH = 5.0
 
 
 def new_figure(**options: Any) -> Figure:
-    """Return a figure that belongs to no window system."""
+    """Return a figure without a window."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -51,9 +51,9 @@ def own_axes(ax: Axes | None) -> Axes:
 
 
 def write_around(figure: Figure, title: str, below: str, height: float, *, publishable: bool) -> None:
-    """Write a title above, small writing below, and a mark unless a figure may be published; set its height.
+    """Write a title above and small text below a figure, mark it unless it may be published, and set its height.
 
-    `height` in inches is that of the panels between them.
+    `height` is that of the panels between the texts, in inches.
     """
     lines = textwrap.wrap(title, int(WIDTH * 10.5), max_lines=2, placeholder="…")
     small = textwrap.wrap(below, int(WIDTH * 16))
@@ -73,7 +73,7 @@ def write_figure(figure: Figure, path: str | Path) -> None:
 
 
 def figure_of(value: float, digits: int = 3) -> str:
-    """Return a number as text, in some digits, with a minus sign.
+    """Return a number as text with some digits and a proper minus sign.
 
     >>> figure_of(12345.6), figure_of(0.012345), figure_of(-3)
     ('12,300', '0.0123', '−3')
@@ -140,15 +140,15 @@ def _to_equal_areas(domain: Domain) -> Operation:
 
 
 def height_of(bounds: Sequence[float]) -> float:
-    """Return the inches that a map of some bounds has in height, with its axes and its bar of colours."""
+    """Return the height in inches of a map of some bounds, with its axes and its colour bar."""
     west, south, east, north = bounds
     return min((WIDTH - 0.8) * (north - south) / (east - west), 6.5) + 1.1
 
 
 def draw_frame(ax: Axes, domain: Domain, bounds: Sequence[float], context: Sequence[Any]) -> None:
-    """Draw axes, scale bar and context of a map in its own coordinates; `bounds` is the part that is drawn.
+    """Draw axes, scale bar and context of a map in its own coordinates, within `bounds`.
 
-    Raises InputError if nothing of a context lies on the map.
+    Raises InputError if no part of a context lies on the map.
     """
     import geopandas as gpd
     import shapely
@@ -195,7 +195,7 @@ def geometries_of(layer: gpd.GeoDataFrame | gpd.GeoSeries, domain: Domain, name:
 
 
 def add_colour_bar(axes: Any, scale: ColourScale, label: str) -> None:
-    """Draw the bar of colours below some axes; the last tick is labelled ≥ where values lie beyond it."""
+    """Draw the colour bar below some axes. The last tick has the label ≥ if values lie beyond it."""
     from matplotlib.cm import ScalarMappable
 
     where: dict[str, Any] = {"ax": axes, "location": "bottom", "aspect": 35, "fraction": 0.2, "pad": 0.02}
@@ -207,11 +207,11 @@ def add_colour_bar(axes: Any, scale: ColourScale, label: str) -> None:
     bar.minorticks_off()
 
 
-# --- colours, one sequence from pale to dark that all eyes can read, and that reads in grey ---------------------
+# --- colours, one sequence from pale to dark that everyone can read, also in grey ---------------------
 
-#: Colours of kinds of things, which all eyes tell apart (Okabe and Ito, Color Universal Design, 2008).
+#: Colours of categories that everyone can distinguish (Okabe and Ito, Color Universal Design, 2008).
 CATEGORIES = ("#0072B2", "#D55E00", "#009E73", "#CC79A7")
-#: The dark end of the sequence that is left out, so that lines and labels are seen on the darkest colour too.
+#: Dark end of the part of the sequence in use. Darker colours would hide lines and labels.
 _DARKEST = 0.88
 #: Most classes of colour on a map of regions.
 _CLASSES = 7
@@ -233,12 +233,12 @@ def smooth_scale(values: NDArray[np.float64], *, linear: float | None, least: fl
     Parameters
     ----------
     linear : colours are proportional up to about this value, by default a fiftieth of the top.
-    least : the top is at least this, so that specks do not become mountains.
+    least : least value of the top, so that specks do not look like peaks.
     """
     from matplotlib.colors import AsinhNorm
 
     most = float(values.max())
-    # A few cells must not use up the scale, and a map of about one value is not dark.
+    # A few cells must not take up the whole scale, and a map of nearly equal values must not be dark.
     top = max(float(np.quantile(values, 0.9995)), least, 2 * float(np.median(values)))
     top = float(f"{top:.2g}") if most > 1.5 * top else max(most, top)
     norm, ticks = AsinhNorm(linear_width=linear or top / 50, vmin=0.0, vmax=top), [top] if most > top else []
@@ -269,7 +269,7 @@ def classed_scale(values: NDArray[np.float64]) -> ColourScale:
     edges, beyond = [0.0, *breaks], most > breaks[-1]
     number = len(edges) - 1 + beyond
     norm = BoundaryNorm(edges, number, extend="max" if beyond else "neither")
-    # Few classes need no dark colours to be told apart.
+    # A few classes are distinct without dark colours.
     return ColourScale(norm, _shades(number, min(_DARKEST, 0.3 * (number - 1))), tuple(edges), beyond)
 
 

@@ -133,7 +133,7 @@ def merge_cells(release: Release, level: float = 0.05) -> tuple[NDArray[np.float
 
     Blocks are nested. A block is divided if some part of it differs from an even spread over the next larger block, and
     stands out if it surely holds points. Both are tested for all blocks together, with equal shares of the level for
-    each block size. So the chance that any empty block stands out is at most `level`, and so is the chance of showing a
+    each block size. So the probability that any empty block stands out is at most `level`, and so is that of showing a
     false difference. Sums over blocks are kept. Merging uses only the release, so it costs no privacy.
     """
     cells, branching = release.cells(), int(getattr(release.mechanism.strategy, "branching", 2))
@@ -148,7 +148,7 @@ def merge_cells(release: Release, level: float = 0.05) -> tuple[NDArray[np.float
         if release.decoder.has_closed_form or release.domain.size <= MOST_DENSE:
             moments = release.block_moments(fine)
             errors, kurtosis = np.sqrt(moments.variance).reshape(sums.shape), moments.kurtosis.reshape(sums.shape)
-        else:  # each block takes long, so a few represent the others
+        else:  # computing each block takes long, so a few represent the others
             errors, kurtosis = block_error(release.decoder, (fine,) * len(shape))
         above = stands_out(sums, errors, kurtosis, level=level)
         starts = tuple(np.arange(0, n, coarse // fine) for n in sums.shape)
@@ -221,10 +221,10 @@ class Values:
 
 
 def values_of(release: Any, answers: gpd.GeoDataFrame, per: str = "area") -> Values:
-    """Return the values that a picture shows of `dh.answer(release, frame)` for a frame of regions.
+    """Return the values to draw from `dh.answer(release, frame)` for a frame of regions.
 
     Values are points per "area" (km², or the square of a plane's unit) or per "region". Raises InputError if the
-    answers are no such frame, or none of it is on the map.
+    answers are not of that form, or no region is on the map.
     """
     import shapely
 
@@ -237,7 +237,7 @@ def values_of(release: Any, answers: gpd.GeoDataFrame, per: str = "area") -> Val
         )
     domain = release.domain
     estimate, error, low, high = (np.asarray(answers[name], dtype=np.float64) for name in wanted)
-    # Answers stand behind the columns of the regions themselves.
+    # Columns of answers follow those of the regions.
     names = add_names(answers.loc[:, :"estimate"].drop(columns="estimate"))["name"]
     shapes = shapely.make_valid(ground.geometries_of(answers, domain, "answers"))
     shapes = np.asarray(shapely.intersection(shapes, shapely.box(*domain.bounds)))
@@ -251,7 +251,7 @@ def values_of(release: Any, answers: gpd.GeoDataFrame, per: str = "area") -> Val
     share = np.divide(noise.variance, error[known] ** 2, out=np.zeros_like(noise.variance), where=error[known] > 0)
     standing[known] = stands_out(estimate[known], error[known], noise.kurtosis * np.minimum(share, 1) ** 2)
     estimator = release.estimator(False)
-    if "estimator" in answers.columns:  # else they are unbiased
+    if "estimator" in answers.columns:  # unbiased answers have no such column
         estimator = ", ".join(map(str, answers["estimator"].dropna().unique()))
     # The part of the map that the regions fill, with a margin, and not too flat.
     low_corner, high_corner = shapely.total_bounds(shapes[known]).reshape(2, 2)
@@ -272,7 +272,7 @@ def values_of(release: Any, answers: gpd.GeoDataFrame, per: str = "area") -> Val
 
 
 def _shorten(name: Any, row: int, most: int = 28) -> str:
-    """Return a name on one line, cut in its middle; the number of its row where there is none."""
+    """Return a name on one line, shortened in its middle, or the number of its row if it is missing."""
     text = f"region {row + 1}" if name is None or name != name else " ".join(str(name).split())
     return text if len(text) <= most else f"{text[: most - 9]}…{text[-8:]}"
 

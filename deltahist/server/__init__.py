@@ -1,1 +1,1 @@
-"""Service of range queries over published releases (the extra "serve"): it reads release files, and nothing private."""
+"""The service that answers range queries from published releases (the extra "serve"). It reads no private data."""

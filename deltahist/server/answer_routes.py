@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from deltahist.releases import Series
 
 _MEDIA = {"json": JSON, "csv": CSV, "arrow": ARROW}
-#: Vertices of all features of a request.
+#: Most vertices of all features of a request.
 _MOST_VERTICES = 200_000
 #: Schema of a request's body.
 _BODY: dict[str, Any] = {
@@ -112,7 +112,7 @@ async def _answer_box(service: Service, asked: Options, bbox: str, source: Sourc
 
 
 def _explain_columns(query: BoxQuery, columns: Container[str]) -> dict[str, Any]:
-    """Return unit, level and estimator of answers with these columns."""
+    """Return the unit, level and estimator of answers with these columns."""
     estimates = query.release.estimator(query.nonnegative)
     estimates = PLACED if "cut" in columns and estimates == UNBIASED else estimates
     return {"unit": "points", "level": query.level, "estimates": estimates}

@@ -1,4 +1,4 @@
-"""The application, which puts the routes together. `deltahist serve` or any other ASGI server runs it."""
+"""The application that combines the routes. `deltahist serve` or any other ASGI server runs it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from deltahist.server.service import PARQUET, Service, Settings
 def create_app(catalogue: Catalogue, settings: Settings | None = None) -> FastAPI:
     """Return the application that answers range queries from the releases of a catalogue.
 
-    It reads changed files until it shuts down.
+    It rereads changed files until it shuts down.
     """
     settings = settings or Settings()
     app = FastAPI(
@@ -45,7 +45,7 @@ def create_app(catalogue: Catalogue, settings: Settings | None = None) -> FastAP
         description="Range queries over published releases. Asking again costs no privacy.",
         lifespan=_watch,
         dependencies=[Depends(_refuse_repeats)],
-        docs_url=None,  # it loads scripts from another host, which would learn who reads
+        docs_url=None,  # it loads scripts from another host, which would learn about readers
         redoc_url=None,
         generate_unique_id_function=lambda route: route.name,
     )
@@ -87,7 +87,7 @@ def create_app(catalogue: Catalogue, settings: Settings | None = None) -> FastAP
 
 def serve_files(paths: list[Path], settings: Settings) -> FastAPI:
     """Return the application that serves files. Each worker process reads them."""
-    sys.setswitchinterval(0.0005)  # so that threads that answer boxes wait less for a busy event loop
+    sys.setswitchinterval(0.0005)  # threads that answer boxes then wait less for a busy event loop
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
     logging.getLogger("deltahist.server").setLevel(logging.INFO)
     # Answers carry their own notes, and logs must not reveal queries.
@@ -132,7 +132,7 @@ class _AnswerHead:
         self.app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope.get("method") == "HEAD" and not scope["path"].endswith("/download"):  # a file is not read for it
+        if scope.get("method") == "HEAD" and not scope["path"].endswith("/download"):  # a download would read the file
             scope = {**scope, "method": "GET"}
         await self.app(scope, receive, send)
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
-import deltahist.kinds  # noqa: F401  releases of every kind are read
+import deltahist.kinds  # noqa: F401  registers every kind of release
 from deltahist._files import open_regular
 from deltahist.errors import InputError
 from deltahist.kinds import parse_release
@@ -17,7 +17,7 @@ from deltahist.releases.histogram import CountEstimates
 from deltahist.releases.notices import notice_path
 
 _LOG = logging.getLogger("deltahist.server")
-#: Time of change, also of its rights, size and number of a file: it is read again when one of them differs.
+#: Change time (also of permissions), size and inode of a file. If one of them differs, the file is read again.
 _Stamp = tuple[int, int, int]
 
 
@@ -32,20 +32,20 @@ class Served:
 
     @property
     def is_current(self) -> bool:
-        """Whether the file is still the one that was read: no other may be handed out."""
+        """Whether the file is still the one that was read. The service sends no other file."""
         return stamp_of(self.path) == self.stamp
 
     @property
     def quoted(self) -> str:
-        """The name as a part of an address."""
+        """The name, quoted for use in a URL."""
         return quote(self.name, safe="")
 
 
 class Catalogue:
     """Releases by the names of their files, without the suffix.
 
-    `paths` are files, and folders whose Parquet files are releases, unless they are hidden. `problems` says why some
-    files are not served. Raises InputError if there are files and none can be served.
+    `paths` are files, and folders whose visible Parquet files are releases. `problems` gives the reason for each file
+    that is not served. Raises InputError if there are files and none can be served.
     """
 
     def __init__(self, paths: Sequence[str | Path]) -> None:
@@ -76,12 +76,12 @@ class Catalogue:
         return self._served.get(name)
 
     def find_successor(self, release: BaseRelease) -> Served | None:
-        """Return the release that says that it replaces another one; None if there is none."""
+        """Return the release that replaces another one, by its own statement; None if there is none."""
         named = ((each, each.release.counting.replaces) for each in self.in_force())
         return next((each for each, old in named if old is not None and old.digest == release.digest), None)
 
     def folders(self) -> dict[str, list[Served]]:
-        """Return the releases of each folder, by its name; the first of two folders of one name counts."""
+        """Return the releases of each folder, by its name. If two folders share a name, the first one counts."""
         found: dict[str, list[Served]] = {}
         for path in self._paths:
             if path.is_dir():
@@ -90,7 +90,7 @@ class Catalogue:
         return found
 
     def refresh(self) -> bool:
-        """Read files that appeared or were replaced, and drop those that are gone; return whether there were any.
+        """Read new and replaced files, drop removed ones, and return whether there were any.
 
         An unreadable file is logged once, and its former release stays, unless its notice of withdrawal is damaged.
         """
@@ -123,8 +123,8 @@ class Catalogue:
                 yield path
 
     def _take_up(self, path: Path) -> None:
-        """Serve a file's release, unless another file has its name or no address can hold it."""
-        self._stamps[path] = stamp_of(path)  # before it is read, so that a replacement meanwhile is noticed
+        """Serve a file's release, unless another file has its name or the name does not fit in a URL."""
+        self._stamps[path] = stamp_of(path)  # before reading, so that a replacement during it is noticed
         other = self._served.get(path.stem)
         if other is not None and other.path != path and other.path.exists():
             raise InputError(f"{path} and {other.path} have one name, {path.stem!r}: rename one of them")
@@ -154,7 +154,7 @@ def _file_stamp(path: Path) -> _Stamp | None:
     try:
         about = path.stat()
     except OSError as problem:
-        # A notice that is a broken link is not a missing one.
+        # A broken link to a notice does not count as missing.
         missing = isinstance(problem, FileNotFoundError) and not path.is_symlink()
         return None if missing else (0, 0, problem.errno or 0)
     return about.st_ctime_ns, about.st_size, about.st_ino

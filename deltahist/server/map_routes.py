@@ -29,11 +29,11 @@ from deltahist.space.geometries import bend_boxes, fit, to_degrees
 from deltahist.space.workloads import boxes, regions
 from deltahist.strategies.base import sum_blocks
 
-#: How often blocks are doubled to find larger ones that stand out.
+#: Number of times to double blocks to find larger ones that stand out.
 _DOUBLINGS = 4
 #: Level of intervals; digits of degrees, a centimetre on the ground.
 LEVEL, DIGITS = 0.95, 7
-#: In every collection and page, since people add features up.
+#: For every collection and page, because people add features up.
 NOTE = (
     "Estimates are unbiased, so some are below zero. Do not add the errors of cells, or their squares: the noise of "
     "one cell depends on that of others. Use /releases/{name}/answer for sums over boxes and regions."
@@ -100,14 +100,14 @@ def _test_blocks(source: Source, ends: list[Index]) -> tuple[NDArray[np.float64]
     kurtosis = source.decoder.moments(work).kurtosis if counted else np.nan  # type: ignore[union-attr]
     level = (1 - LEVEL) / (1 + _DOUBLINGS)
     signal = stands_out(found["estimate"], found["std_error"], kurtosis, level=level, either_side=either)
-    if "unresolved" in found:  # the strategy does not tell all blocks from their neighbours
-        signal &= found["unresolved"] < 1e-6  # but for rounding
+    if "unresolved" in found:  # the strategy does not separate all blocks from their neighbours
+        signal &= found["unresolved"] < 1e-6  # up to rounding
     areas = block_areas(source.domain, ends)
     return found["estimate"].reshape(areas.shape) / areas, signal.reshape(areas.shape)
 
 
 def _find_larger(source: Source, ends: list[Index], signal: NDArray[np.bool_]) -> list[dict[str, Any]]:
-    """Return larger blocks that stand out while none of their parts does: their corners in the mesh, and densities."""
+    """Return larger blocks that stand out although none of their parts does, as corners in the mesh with densities."""
     found, corners = [], [np.arange(len(each)) for each in ends]
     for _ in range(_DOUBLINGS if signal.size else 0):
         parts = sum_blocks(signal, tuple(np.arange(0, n, 2) for n in signal.shape)) > 0
@@ -128,13 +128,15 @@ def _corners(domain: Domain, ends: list[Index]) -> tuple[NDArray[np.float64], ND
     x, y = np.meshgrid(*places, indexing="ij")
     if domain.crs is not None:
         x, y = Operation.off(domain, LONGITUDE_LATITUDE)(x, y)
-        x = np.round(x[0, 0] + (x - x[0, 0] + 180) % 360 - 180, DIGITS)  # in one piece across the antimeridian
+        x = np.round(
+            x[0, 0] + (x - x[0, 0] + 180) % 360 - 180, DIGITS
+        )  # keeps a map in one piece across the antimeridian
         y = np.round(y, DIGITS)
     return np.ravel(x), np.ravel(y)
 
 
 def fit_box(domain: Domain, box: Sequence[float]) -> Any:
-    """Return what a box in longitude and latitude holds of a map, as a polygon on the map; None if it holds nothing."""
+    """Return the part of a map in a box of longitude and latitude, as a polygon on the map; None if there is none."""
     west, south, east, north = box
     wide = 360.0 if abs(east - west) >= 360 else (east - west) % 360  # across the antimeridian, too
     bent = bend_boxes(np.array([[west, south, west + wide, north]]), domain)

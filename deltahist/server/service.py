@@ -1,4 +1,4 @@
-"""What routes share: settings, releases by name, boxes that are answered together, and turns for long work."""
+"""Common parts of routes: settings, releases by name, batches of boxes, and turns for long work."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from deltahist.space.crs import LONGITUDE_LATITUDE
 from deltahist.space.geometries import bend_boxes, clip_boxes, fit
 from deltahist.space.workloads import Workload, boxes, regions
 
-#: What answers queries: a release, a series of steps, or the difference of two.
+#: Sources of answers: a release, a series of steps, or the difference of two.
 Source: TypeAlias = BaseRelease | Series | Difference
 #: Columns of answers (m,), by name.
 Columns: TypeAlias = dict[str, NDArray[Any]]
@@ -35,7 +35,7 @@ CRS84 = "http://www.opengis.net/def/crs/OGC/1.3/CRS84"
 
 @dataclass(frozen=True)
 class Settings:
-    """Choices of an operator; limits hold for each worker."""
+    """An operator's choices. Limits apply to each worker."""
 
     origins: tuple[str, ...] = ()  # of web pages that may send requests; "*" allows all
     max_bytes: int = 16 << 20  # of a request's body
@@ -46,7 +46,7 @@ class Settings:
 
 @dataclass(frozen=True)
 class BoxQuery:
-    """What to answer for boxes, and how; parameters as for `dh.answer`."""
+    """Source and options of answers to boxes; parameters as for `dh.answer`."""
 
     release: Source
     degrees: bool  # boxes are in longitude and latitude, not in the release's own coordinates
@@ -83,7 +83,9 @@ class BoxQuery:
                 return [problem]
             half = len(corners) // 2  # one bad box must not slow down all others
             return [*self.answer_separately(corners[:half]), *self.answer_separately(corners[half:])]
-        unanswered = np.isnan(columns["estimate"]) & (len(corners) > 1)  # answered alone, for the error that says why
+        unanswered = np.isnan(columns["estimate"]) & (
+            len(corners) > 1
+        )  # answered alone, to raise the error with the reason
         return [
             self.answer_separately([each])[0] if unanswered[at] else _select_row(columns, at)
             for at, each in enumerate(corners)
@@ -105,7 +107,8 @@ def _select_row(columns: Columns, at: int) -> Columns:
 def are_in_degrees(source: Source, crs: str | None) -> bool:
     """Return whether coordinates in a CRS are longitude and latitude; InputError unless they are or the release's own.
 
-    None is longitude and latitude, or the plane without a CRS. No text is looked up: it could name a file.
+    None means longitude and latitude, or the plane without a CRS. The function looks up no text, because it could name
+    a file.
     """
     own = source.domain.crs
     if crs is None or (own is not None and crs in (CRS84, "OGC:CRS84", "CRS84", "urn:ogc:def:crs:OGC:1.3:CRS84")):
@@ -119,7 +122,7 @@ def are_in_degrees(source: Source, crs: str | None) -> bool:
 
 @dataclass
 class Batcher:
-    """Answers to single boxes: those that arrive while others are answered share one call."""
+    """Answers to single boxes. Boxes that arrive during a call share the next one."""
 
     _waiting: dict[BoxQuery, list[tuple[NDArray[np.float64], asyncio.Future[Columns]]]] = field(default_factory=dict)
     _task: asyncio.Task[None] | None = None
@@ -158,7 +161,7 @@ class Service:
     settings: Settings
     batcher: Batcher = field(default_factory=Batcher)
     _turns: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(2))
-    _number: int = 0  # of long requests that run or wait
+    _number: int = 0  # number of long requests that run or wait
 
     def find(self, name: str, field: str = "release") -> Served:
         """Return the release of a name; HTTPException 404 if there is none, 410 if it is withdrawn."""
@@ -227,6 +230,6 @@ def service_of(request: Request) -> Service:
 
 
 def to_json_value(value: Any) -> Any:
-    """Return a figure as JSON has it: None for NaN and infinity."""
+    """Return a figure as a JSON value, with None for NaN and infinity."""
     value = value.item() if isinstance(value, np.generic) else value
     return None if isinstance(value, float) and not np.isfinite(value) else value
