@@ -1,4 +1,4 @@
-"""Answers to queries from a release: estimate, standard error, interval."""
+"""Answers to queries from a release: estimate, standard error and interval."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ def answer(
     level: float = 0.95,
     nonnegative: bool = False,
 ) -> pd.DataFrame:
-    """Answer a workload, with the error of all noise that enters each answer.
+    """Answer a workload. The stated error covers all noise in each answer.
 
-    Answers are unbiased by noise unless `nonnegative` is set. Positions inside cells are assumed
+    Noise does not bias the answers unless `nonnegative` is set. Positions inside cells are assumptions
     (docs/internals/placement.md).
 
     Parameters
@@ -57,7 +57,7 @@ def answer(
         rings are repaired. Boxes that can only be degrees are projected. A workload must lie on the map.
     level : of the interval, between 0 and 1.
     nonnegative : answer from non-negative cells (`Release.cells`). Such answers are biased, but usually closer to the
-        truth. Their intervals are those of the unbiased answers, cut to possible counts and widened to include the
+        truth. Their intervals are those of the unbiased answers, clipped to possible counts and widened to include the
         estimate. For a series, the sum is made non-negative, not each step.
 
     Returns
@@ -65,14 +65,14 @@ def answer(
     DataFrame with one row per query, in points. A GeoDataFrame keeps its rows, columns, index and CRS. Its own columns
     with a name from below get the suffix "_region". Sorted points have the first four columns (`SortedRelease.counts`).
 
-    - `estimate` : the sum of whole cells and of the covered shares of cut cells, shifted slightly towards the denser
+    - `estimate` : the sum of whole cells and of the covered shares of cut cells, with a slight shift towards denser
       neighbours;
     - `std_error` : from noise and from unknown positions in cut cells;
-    - `low`, `high` : the interval. For a query without a whole cell, which may have been placed where points are, it
-      reaches further up than down;
+    - `low`, `high` : the interval. It reaches further up than down for a query without a whole cell, which a user may
+      have placed at a point;
     - `noise_error`, `placement_error` : the parts of `std_error`, if any query cuts cells;
     - `cut` : the share of the query's area in cut cells; `inner` and `outer` : the answers if all points of these cells
-      lay outside, or inside;
+      were outside, or inside;
     - `steps` : the number of steps in the answer of a series. A change has `before` and `after` instead of `inner` and
       `outer`;
     - `unresolved` : the share of the query's squared norm that was not measured, if the strategy does not determine
@@ -114,7 +114,7 @@ def answer_each(
     Returns
     -------
     DataFrame with a row per step and query: `step`, the name of the step, and the columns of `answer`. Missing steps
-    have rows of NaN, or no rows if they were left out (`Series.present`).
+    have rows of NaN, or no rows after `Series.present`.
 
     >>> import deltahist as dh, numpy as np
     >>> near = dh.Neighbourhood(dh.Domain((0, 4), (4,)), 1)
@@ -139,9 +139,9 @@ def answer_each(
 def rank(release: Release, workload: Workload | Any, *, level: float = 0.95) -> pd.DataFrame:
     """Answer a workload, with the possible ranks of each answer.
 
-    All pairs of answers are compared by the exact error of their difference, at a level for all pairs together
+    It compares all pairs of answers by the exact error of their difference, at a joint level for all pairs
     (Bonferroni). With that probability every true rank lies within its range. The column `rank` is "1" for the largest
-    answer, and "2 to 5" where answers cannot be told apart. The strategy must determine every cell.
+    answer, and "2 to 5" if answers cannot be distinguished. The strategy must determine every cell.
 
     >>> import deltahist as dh, numpy as np
     >>> near = dh.Neighbourhood(dh.Domain((0, 3), (3,)), delta=1)
@@ -155,7 +155,7 @@ def rank(release: Release, workload: Workload | Any, *, level: float = 0.95) -> 
     asked, framed = _asked(workload, release.domain)
     found, rows = release.answers(asked, level=level, nonnegative=False), asked.matrix(release.domain)
     estimate = found["estimate"]
-    # Placement errors of two answers add up as if they were one error.
+    # Placement errors of two answers add up, not their variances.
     placed, number = found.get("placement_error", np.zeros(len(estimate))), len(estimate)
     share = 1 - (1 - level) / max(1, math.comb(number, 2))
     above, below = np.zeros((2, number), dtype=np.int64)
@@ -198,7 +198,7 @@ def _asked(workload: Any, domain: Domain) -> tuple[Workload, Callable[[Columns],
 
     def framed(found: Columns) -> pd.DataFrame:
         columns = note_cut(fitted.spread_over_regions(found))
-        # By position, because an index may have duplicates.
+        # Select by position, because an index may have duplicates.
         return _frame(columns, index) if frame is None else frame.assign(**columns)
 
     held = np.flatnonzero(fitted.held)
@@ -206,7 +206,7 @@ def _asked(workload: Any, domain: Domain) -> tuple[Workload, Callable[[Columns],
 
 
 def note_cut(columns: Columns) -> Columns:
-    """Return columns of answers, with a note on each query that lies mostly in cells it cuts."""
+    """Return columns of answers, with a note on each query that lies mostly in cut cells."""
     percent = np.rint(100 * columns.get("cut", np.zeros(0)))
     mostly = np.flatnonzero(percent > 50)
     if not len(mostly):
@@ -219,7 +219,7 @@ def note_cut(columns: Columns) -> Columns:
 
 
 def _frame(columns: Columns, index: pd.Index | None = None) -> pd.DataFrame:
-    """Return columns as a frame. One array of float64 is four times as fast."""
+    """Return columns as a frame. A single float64 array is four times as fast."""
     import pandas as pd
 
     if any(column.dtype != np.float64 for column in columns.values()):

@@ -38,10 +38,10 @@ TABLES = {f".{form}": form for form in ("csv", "json", "geojson", "parquet", "gp
 FORMS = {**TABLES, ".json": "geojson", ".tif": "geotiff", ".tiff": "geotiff"}
 #: Forms that need geometries.
 SHAPED = ("geojson", "gpkg")
-#: Where Parquet and GeoJSON keep the description of a table.
+#: Key of a table's description in Parquet and GeoJSON.
 KEY = "deltahist_export"
 _NOT_ADDED = "Do not add std_error or its square: query the sum"
-#: Unit and meaning of each column. An empty unit is that of the estimate.
+#: Unit and meaning of each column. An empty unit means the unit of the estimate.
 _COLUMNS = {
     "block": ("cells", "side of the block in cells, 1 for a single cell"),
     "column": ("1", "number of the (first) cell from the west, starting at 0"),
@@ -214,7 +214,7 @@ def encode_table(frame: pd.DataFrame, form: str, domain: Domain, about: dict[str
 
 
 def describe_cells(release: BaseRelease, nonnegative: bool, names: Iterable[str]) -> dict[str, Any]:
-    """Return the description of a file of cells as JSON: promise, statement, and the columns with their units."""
+    """Return the description of a file of cells as JSON: promise, statement, and columns with their units."""
     estimator = release.estimator(nonnegative)
     return {
         "title": f"Estimates of points per cell, {estimator}, with standard errors",
@@ -244,7 +244,7 @@ def describe_answers(facts: dict[str, Any], table: Mapping[str, Any], level: flo
 
 
 def facts_of(source: Any) -> dict[str, Any]:
-    """Return the facts of a release, near or remote, or of all releases of a series or a change together."""
+    """Return the facts of a local or remote release, or of all releases of a series or a change together."""
     if not isinstance(source, Series | PeriodDifference):
         return list_facts(source)
     periods = [source.before, source.after] if isinstance(source, PeriodDifference) else [source]
@@ -258,7 +258,7 @@ def facts_of(source: Any) -> dict[str, Any]:
 
 
 def explain_below(about: dict[str, Any]) -> str:
-    """Return two lines for below a table of answers."""
+    """Return two lines to print below a table of answers."""
     digest = about["digest"]
     # The promise of a folder starts with its number of releases, withdrawn ones included.
     whose = "" if isinstance(digest, dict) else f"Release {str(digest)[:16]}: "

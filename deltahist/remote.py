@@ -18,7 +18,7 @@ import pyarrow as pa
 import shapely
 from numpy.typing import NDArray
 
-import deltahist.kinds  # noqa: F401  releases of every kind are read
+import deltahist.kinds  # noqa: F401  registers every kind of release
 from deltahist.answers import COLUMNS
 from deltahist.errors import InputError
 from deltahist.kinds import parse_release
@@ -27,9 +27,10 @@ from deltahist.space.domain import Domain
 from deltahist.space.workloads import Boxes, Regions, Workload
 
 _JSON, _GEOJSON, _ARROW = "application/json", "application/geo+json", "application/vnd.apache.arrow.stream"
-#: Queries and vertices that a service takes at once by default; bytes of an answer and of a file that are read.
+#: Most queries and vertices per request that a service accepts by default, and most bytes to read of an answer and of a
+#: file.
 _MOST_QUERIES, _MOST_VERTICES, _MOST_ANSWER, _MOST_FILE = 100_000, 200_000, 64 << 20, 2 << 30
-#: Seconds to wait for an answer, and attempts at a busy service, a second apart.
+#: Timeout of an answer in seconds, and number of attempts at a busy service, a second apart.
 _PATIENCE, _ATTEMPTS = 300, 60
 
 
@@ -121,7 +122,7 @@ class RemoteRelease:
         return columns
 
     def _check_digest(self, digest: str) -> None:
-        if digest != self.digest:  # two releases would look like one
+        if digest != self.digest:  # answers of two releases would look like those of one
             raise InputError(f"the release at {self.url} was replaced: connect again")
 
 

@@ -1,4 +1,4 @@
-"""The command line: its commands, the project file, what is printed and written, and errors as one line on stderr.
+"""The command line: its commands, the project file, output, and errors as one line on stderr.
 
 Help texts use `\b` so that examples keep their lines.
 """
@@ -82,7 +82,7 @@ def load_command(name: str) -> Any:
 
 
 def make_app(called: str | None) -> typer.Typer:
-    """Return the command line. Only the file of the called command is imported; the others are lines of the help."""
+    """Return the command line. It imports only the file of the called command."""
     # Plain help takes half the time of the decorated one, and it can be piped.
     app = typer.Typer(
         add_completion=False,
@@ -113,10 +113,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     A programming error keeps its traceback.
     """
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # δ and ε must not fail on a terminal without them
+        if isinstance(stream, io.TextIOWrapper):  # δ and ε must not fail on a terminal that lacks them
             stream.reconfigure(errors="backslashreplace")
     if arguments is None:  # the process belongs to the command
-        # Matrices are small: threads that wait for each other made planning 3 times as slow.
+        # Matrices are small, and threads that wait for each other made planning 3 times as slow.
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
         for name in ("SIGTERM", "SIGHUP"):  # become SystemExit, so that temporary files are removed
             if (number := getattr(signal, name, None)) and signal.getsignal(number) is signal.SIG_DFL:
@@ -177,8 +177,8 @@ class Command(TyperCommand):
 def _read_project(file: Path, command: TyperCommand) -> dict[str, Any]:
     """Return the options that a project file has for a command, by parameter.
 
-    Keys above all headings are for `publish`, `stream` and `plan`, where they have such an option. Keys below the
-    heading of a command are for that command.
+    Keys above all headings apply to `publish`, `stream` and `plan`, if the command has that option. Keys below the
+    heading of a command apply to that command.
     """
     import tomllib
 
@@ -212,7 +212,7 @@ def write_project(context: typer.Context, file: Path) -> None:
         source = getattr(context.get_parameter_source(name), "name", "")
         if source in ("COMMANDLINE", "DEFAULT_MAP") and name not in ("source", "dry_run", "write_config"):
             value = ",".join(map(str, value)) if isinstance(value, tuple) else value
-            # The empty password of a server is added again when the file is read.
+            # Reading the file adds the empty password of a server again.
             text = value if isinstance(value, bool | int | list) else re.sub(r"[?&]password=$", "", str(value))
             given[name.replace("_", "-")] = text
     _check_passwords(given)
@@ -231,7 +231,7 @@ def print_note(text: str) -> None:
 
 @contextlib.contextmanager
 def show_progress(text: str, steps: int | None = None) -> Iterator[Callable[[], None]]:
-    """Show on a terminal that work goes on, with a bar if the steps are known; yield the function that ends a step."""
+    """Show progress on a terminal, with a bar if the number of steps is known; yield the function that ends a step."""
     if STATE["quiet"] or not sys.stderr.isatty():
         yield lambda: None
         return
@@ -246,10 +246,10 @@ def show_progress(text: str, steps: int | None = None) -> Iterator[Callable[[], 
 
 
 def format_table(header: Sequence[str], rows: Iterable[Sequence[str]], *, left: Iterable[str] = ()) -> str:
-    """Align columns: the first one and those named in `left` flush left, the others, which are figures, flush right."""
+    """Align columns: the first one and those in `left` flush left, the others (figures) flush right."""
     from rich.cells import cell_len
 
-    # A table of rich's own takes 0.4 ms for each row, more than the answer in it.
+    # A rich table takes 0.4 ms per row, more than computing the answer.
     columns: list[list[str]] = []
     for name, *texts in zip(header, *rows, strict=True):
         # Control characters could steer the terminal.
@@ -283,9 +283,9 @@ def write_json(data: Any, out: Path | None = None) -> None:
 
 
 def check_target(out: Path | None, *used: str | Path | None, replace: bool = True, option: str = "--out") -> None:
-    """Raise InputError if a file cannot be written, must not be replaced, or belongs to what is `used`.
+    """Raise InputError if a file cannot be written, must not be replaced, or is one of those `used`.
 
-    Call it before long work, which a misspelt folder would otherwise lose.
+    Call it before long work, so that a misspelt folder does not lose the result.
     """
     from deltahist._files import check_creatable
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from numpy.typing import NDArray
 
-#: Queries of the demonstration.
+#: Queries of the demo.
 PLACES = {
     "the centre, 3 km": (583700, 4507500, 586700, 4510500),
     "west bank": (578000, 4501000, 583000, 4518000),
@@ -29,7 +29,7 @@ PLACES = {
 def publish_demo(
     out: Annotated[Path, Option("--out", "-o", metavar="DIR", help="Folder to write to.")] = Path("deltahist-demo"),
 ) -> None:
-    """Publish a made-up city from start to end: a table of visits becomes a release, answers and a map.
+    """Publish a made-up city from start to end: turn a table of visits into a release, answers and a map.
 
     \b
     Examples:
@@ -70,7 +70,7 @@ def _run_command(arguments: Sequence[str]) -> Any:
 
     line = " ".join(["$ deltahist", *arguments])
     print("\n" + " \\\n".join(textwrap.wrap(line, 100, subsequent_indent="      ", break_on_hyphens=False)), flush=True)
-    return invoke(["--config", os.devnull, *arguments])  # whatever the project file of this folder says
+    return invoke(["--config", os.devnull, *arguments])  # ignores the project file of this folder
 
 
 def _print_comparison(release: dh.Release, kept: NDArray[Any], sample: pd.DataFrame) -> None:

@@ -1,4 +1,4 @@
-"""`deltahist ledger`: the accounts of a ledger, whether it is in order, and a report."""
+"""`deltahist ledger`: show, open, check and export the accounts of a ledger."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ ledger = typer.Typer(cls=ShowByDefault, rich_markup_mode=None, add_completion=Fa
 def describe_ledger() -> None:
     """Show, open, check or export the accounts of a ledger: limit, spent and left.
 
-    Keep the password of a database in PGPASSWORD or ~/.pgpass: other users can see a command line.
+    Keep the password of a database in PGPASSWORD or ~/.pgpass, because other users can see a command line.
 
     \b
     Examples:
@@ -73,8 +73,8 @@ def open_account(
 ) -> None:
     """Open an account of a ledger. A missing ledger is created.
 
-    The accounts of the same people add up. `publish --account-limit` and `stream` open accounts of "everyone". To limit
-    what all of them may ever spend together, open the first account here.
+    Accounts of the same people add up. `publish --account-limit` and `stream` open accounts of "everyone". To limit
+    their total spending, open the first account here.
 
     \b
     Example:
@@ -90,10 +90,10 @@ def open_account(
 
 @ledger.command("audit", short_help="Check a ledger; exit status 2 if something is wrong.")
 def audit_ledger(where: Where) -> int:
-    """Check a ledger without changing it. Each fault is one line, and makes the exit status 2.
+    """Check a ledger without changing it. Each fault is printed on one line. Any fault makes the exit status 2.
 
-    The command checks that the database is whole, that no account has spent more than its limit in any window, and
-    that sums are those of the charges. It cannot detect an old copy of a ledger.
+    The command checks that the database is intact, that no account has spent more than its limit in any window, and
+    that totals match the charges. It cannot detect an old copy of a ledger.
     """
     opened = open_ledger(where)
     problems = opened.find_problems()
@@ -110,7 +110,7 @@ def audit_ledger(where: Where) -> int:
 def export_accounts(
     where: Where, out: Annotated[Path | None, Option(metavar="FILE", help="File to write. [default: print]")] = None
 ) -> None:
-    """Write the accounts as CSV: limit, spent and left. It contains budgets, which are public, and nothing else."""
+    """Write the accounts as CSV: limit, spent and left. It contains only budgets, which are public."""
     import pandas as pd
 
     opened = open_ledger(where)
@@ -129,7 +129,7 @@ def open_ledger(where: str) -> Ledger:
 
 
 def _list_limits(standing: Standing) -> list[dict[str, Any]]:
-    """Return a record for each limit of an account, with what it leaves; a limit of all its people may leave less."""
+    """Return a record for each limit of an account, with the amount left; a limit of all its people may reduce it."""
     about = {"account": standing.account, "kind": standing.kind, "unit": standing.unit}
     if standing.kind == "purses":
         return [about]

@@ -1,4 +1,4 @@
-"""Options that several commands share, and what is made of them: a map, its queries, a budget and an account.
+"""Options that several commands share, and functions that turn them into a map, its queries, a budget and an account.
 
 Each option is a type for a command's parameter: `epsilon: Epsilon = None`.
 """
@@ -38,7 +38,7 @@ USUAL_POINTS = 100_000
 
 
 def require(kept: object, rule: str) -> None:
-    """Raise InputError with a rule of how options go together, unless it is kept."""
+    """Raise InputError with a rule about options, unless it is kept."""
     if not kept:
         raise InputError(rule)
 
@@ -53,7 +53,7 @@ def parse_number(text: str) -> Fraction | None:
     (Fraction(1, 10), Fraction(1, 3), None, None)
     """
     try:
-        # An exponent could make a whole number of a billion digits.
+        # An exponent could make an integer of a billion digits.
         decimal = None if "/" in text or len(text) > 1000 else Decimal(text)
         if len(text) > 1000 or (decimal and not (decimal.is_finite() and abs(decimal.adjusted()) <= 400)):
             return None
@@ -84,7 +84,7 @@ def parse_corners(text: Any) -> tuple[float, ...]:
 
 
 def parse_length(text: Any) -> float | str:
-    """Return a length as a number, or as text with a unit, which the library reads."""
+    """Return a length as a number, or as text with a unit for the library to read."""
     from deltahist.space.domain import read_length
 
     try:
@@ -96,12 +96,12 @@ def parse_length(text: Any) -> float | str:
 
 
 def parse_list(parse: Callable[[str], Any]) -> Callable[[Any], list[Any]]:
-    """Return a parser of values between commas."""
+    """Return a parser of comma-separated values."""
     return lambda text: [parse(part) for part in str(text).split(",")]
 
 
 def parse_place(text: str) -> Path | str:
-    """Return the place of a release: a file or folder, or an address, which stays text."""
+    """Return the place of a release: a path, or a URL as text."""
     return text if is_address(text) else Path(text)
 
 
@@ -267,7 +267,7 @@ class MapOptions:
 def read_queries(
     domain: Domain, regions: Path | None = None, squares: Any = None, boxes: Path | None = None
 ) -> tuple[Queries | None, str]:
-    """Return a function from a domain, whatever its cells, to its queries, and their name; None without any."""
+    """Return a function from a domain with any cells to its queries, and their name; None without queries."""
     from deltahist import workloads
     from deltahist.space.geometries import add_names, fit, read_geometries
 
@@ -288,7 +288,7 @@ def read_queries(
 
 
 def _clip_regions(shapes: Any, names: Sequence[str], domain: Domain) -> Workload:
-    """Return regions clipped to a map, whose other cells may end a little earlier."""
+    """Return regions clipped to a map, which may end slightly earlier with other cells."""
     import numpy as np
     import shapely
 
@@ -321,7 +321,7 @@ def read_boxes(box: Sequence[tuple[float, ...]] | None, file: Path | None, domai
 
 @dataclass(frozen=True)
 class Chosen:
-    """A mechanism, the queries that it was chosen for, and the sizes of cells that were compared, best first."""
+    """A mechanism, the queries that it was chosen for, and the compared sizes of cells, best first."""
 
     mechanism: Mechanism
     work: Workload | None
@@ -340,7 +340,7 @@ class Chosen:
         )
 
     def describe_cells(self) -> str:
-        """Return the sizes of cells that were compared, with their expected errors, as text."""
+        """Return the compared sizes of cells with their expected errors, as text."""
         rows = []
         for each in self.cells:
             errors = (each.rmse, each.noise_error, each.placement_error)
@@ -349,7 +349,7 @@ class Chosen:
 
 
 def choose_mechanism(options: MapOptions, points: Fraction | None, asked: dict[str, Any], **how: Any) -> Chosen:
-    """Choose the mechanism, and the cells unless they are given. In one dimension cells are δ unless --cell says auto.
+    """Choose the mechanism, and the cells unless given. In one dimension the cell width is δ unless --cell is auto.
 
     No rows are read. `asked` names the queries, as `read_queries` takes them; `how` is for `mechanism_for`.
     """
@@ -410,7 +410,7 @@ def open_account(
 ) -> Account | None:
     """Open the account that pays, if there is one; raise BudgetExceeded if it cannot. Nothing is charged yet.
 
-    A chain of releases pays only what the next one costs more than those before it.
+    A chain of releases pays only the difference between the next release and those before it.
     """
     from deltahist.accounts.ledger import Ledger
     from deltahist.accounts.window import Account
@@ -471,7 +471,7 @@ def warn_of_new_account(ledger: str, account: str) -> None:
 
 
 def warn_of_release(path: Path | str, publishable: bool, weakness: str | None) -> None:
-    """Warn of a release that must not be published, or hardly protects anybody."""
+    """Warn of a release that must not be published or protects hardly anybody."""
     if not publishable:
         print_note(f"warning: {path} is not for publication: its noise is seeded, or deltahist did not draw it")
     elif weakness is not None:
@@ -481,7 +481,7 @@ def warn_of_release(path: Path | str, publishable: bool, weakness: str | None) -
 def open_release(path: Path | str, *, refuse_withdrawn: bool = True) -> BaseRelease:
     """Open a release of any kind; warn if it must not be published. A release at a service is downloaded.
 
-    Raises InputError for one that is withdrawn, unless `refuse_withdrawn` is False, which only warns.
+    Raises InputError if it is withdrawn. With `refuse_withdrawn` False it only warns.
     """
     from deltahist.kinds import read_release
 
@@ -499,7 +499,7 @@ def open_release(path: Path | str, *, refuse_withdrawn: bool = True) -> BaseRele
 
 
 def is_folder(path: Path | str) -> TypeGuard[Path]:
-    """Return whether a place is a folder, as `deltahist stream` writes it."""
+    """Return whether a place is a folder of releases, which `deltahist stream` writes."""
     return isinstance(path, Path) and path.is_dir()
 
 
@@ -513,7 +513,7 @@ def open_series(folder: Path) -> Series:
 
 
 def read_regions(regions: Path | None, layer: str | None, name: str | None, domain: Domain) -> gpd.GeoDataFrame | None:
-    """Read the regions, with their names in front; None if there are none."""
+    """Read the regions, with their names in the first column; None without a file."""
     from deltahist.space.geometries import add_names, read_geometries
 
     if regions is None:

@@ -34,8 +34,8 @@ def ask(
 ) -> None:
     """Answer a query, charged to the people whose records it uses.
 
-    Each person has a budget. Records of people who cannot pay are left out silently: no output reveals who paid, or
-    how many.
+    Each person has a budget. Records of people who cannot pay are left out silently. No output reveals who paid or how
+    many did.
 
     \b
     Examples:
@@ -167,7 +167,7 @@ def share(
 
 
 def _add_isolated_users(mechanism: DiffusionMechanism, data: pd.DataFrame) -> DiffusionMechanism:
-    """Return the mechanism with the users of the table who have no edges in its network, too."""
+    """Return the mechanism with users from the table who have no edges added to its network."""
     network, users = mechanism.network, set(data.index)
     isolated, absent = users.difference(network.nodes), set(network.nodes) - users
     print_note(f"{len(data):,} rows read")

@@ -194,7 +194,7 @@ def _prepare(
     budget: dict[str, Any],
     dry_run: bool = False,
 ) -> Account | None:
-    """Check the files that a release is written to, and open the account that pays for it."""
+    """Check the output files of a release, and open the account that pays for it."""
     from deltahist._files import form_of
     from deltahist.publishers.state import check_new
 
@@ -208,7 +208,7 @@ def _prepare(
 
 
 def _correct(counting: Preprocessing, replaces: Path | None, reason: str | None) -> Preprocessing:
-    """Return how rows were prepared, with the release that is corrected, if there is one."""
+    """Return the preprocessing of rows, with the release that this one replaces, if any."""
     from deltahist.kinds import read_release
     from deltahist.preprocessing import Correction
 
@@ -245,8 +245,8 @@ def publish_quantile(
 ) -> Any:
     """Publish the median or another quantile of one column.
 
-    The number of values is public, and printed. The noise scale is not published: with smooth sensitivity it depends
-    on the data.
+    The number of values is public, and the command prints it. The noise scale stays private, because it depends on the
+    data with smooth sensitivity.
 
     \b
     Examples:
@@ -293,9 +293,9 @@ def refine(
 ) -> Any:
     """Publish a more accurate release of the same data. All releases of the chain together cost what the last one does.
 
-    The data are not read again: the state holds the noise, and is updated for the new release. The account that paid
-    for the first release pays the difference. After an interrupted run, leave out RELEASE and budget to write the last
-    release of the state again.
+    The data are not read again. The state holds the noise, and the command updates it for the new release. The account
+    that paid for the first release pays the difference. After an interrupted run, leave out RELEASE and budget to write
+    the last release of the state again.
 
     \b
     Examples:
@@ -335,7 +335,7 @@ def tighten(
 ) -> Any:
     """Make a more private copy of a release, for readers who may see less. The data are not needed.
 
-    The copy gets further noise, as if it had been released at the smaller budget. Nothing is spent. Flows with sums
+    The copy gets additional noise, as if it had been released at the smaller budget. It spends nothing. Flows with sums
     along the lines, which `auto` often chooses, need the state of their chain.
 
     \b
@@ -362,7 +362,7 @@ def withdraw(
     """Withdraw a release: record it in the ledger that paid for it, and write a public notice next to the file.
 
     Copy the notice, city.withdrawn.json for city.parquet, to every place that has the release. Commands, the service
-    and the library refuse a withdrawn release. The budget stays spent, since the release was seen.
+    and the library refuse a withdrawn release. The budget stays spent, because people have seen the release.
 
     \b
     Example:
@@ -385,7 +385,7 @@ def withdraw(
 
 
 def _describe_chain(release: BaseRelease, out: Path, state: Path | None) -> str:
-    """Return a release of a chain, what pays for it, and where its state is, as text."""
+    """Return a release of a chain, its payment and the place of its state, as text."""
     from deltahist.statement.facts import explain_chain
 
     mechanism = release.mechanism

@@ -139,7 +139,7 @@ def query(
 
         table = pd.DataFrame(found) if isinstance(found, dict) else found
         found = table.sort_values("estimate", ascending=False, na_position="last", ignore_index=True)
-    # Of a folder the answers are of the steps that were asked, not of all.
+    # Answers of a folder cover the selected steps, not all of them.
     about = describe_answers(facts_of(published), dict(found), level)
     _deliver(found, domain, chosen, out, about, boxes=bool(box or boxes))
 
@@ -153,7 +153,7 @@ def _choose_steps(
     mean: bool,
     skip_missing: bool,
 ) -> Series | PeriodDifference:
-    """Return the steps that are asked, or the change between two periods."""
+    """Return the selected steps, or the change between two periods."""
 
     def choose_period(limits: tuple[str, str] | None) -> Series:
         found = series if limits is None else series.between(*limits, overlapping=overlapping)
@@ -180,8 +180,8 @@ def _choose_steps(
 def _ask_boxes(box: list[Any] | None, file: Path | None, domain: Domain, ask: Callable[[Any], Answers]) -> Answers:
     """Return a row for each box, with its name, its corners and its answer.
 
-    Several answers to each, such as one per step, follow one another. Boxes on the map need no frame, as importing
-    pandas takes longer than answering.
+    Several answers to a box, such as one per step, follow one another. Boxes on the map need no frame, because
+    importing pandas takes longer than answering.
     """
     import numpy as np
 
@@ -213,7 +213,7 @@ def _deliver(
 ) -> None:
     """Write answers in a form, to a file or the terminal.
 
-    Answers to boxes have their corners in front, in JSON as one value, and shapes where the form has them.
+    Answers to boxes start with their corners, which are one value in JSON, and have shapes if the form supports them.
     """
     from deltahist.exports import SHAPED, encode_table, explain_below, write_table
     from deltahist.space.crs import LONGITUDE_LATITUDE
@@ -225,7 +225,7 @@ def _deliver(
 
     frame = pd.DataFrame(answers) if isinstance(answers, dict) else answers
     if boxes:
-        # Boxes in degrees have their shapes with them.
+        # Boxes in degrees come with their shapes.
         shapes = frame.pop("geometry") if "geometry" in frame else None
         sides = frame[_name_corners(domain)].to_numpy()
         if form == "json":
@@ -244,7 +244,7 @@ def _deliver(
 
 
 def _format_answers(answers: Answers) -> str:
-    """Return answers as a table for the eye, without the parts of the errors of counts."""
+    """Return answers as a readable table, without the parts of the errors of counts."""
     from deltahist.answers import COLUMNS
 
     formats: dict[str, Callable[[Any], str]] = {
@@ -277,9 +277,8 @@ def show_statement(
 ) -> None:
     """Print the privacy statement of a release, or write it as a page with --out.
 
-    It says whether the release may be published, who is protected and how strongly at which distance, how rows were
-    prepared, and how to use the figures. The statement of a folder of `deltahist stream` covers all steps and their
-    cost together.
+    It states whether the release may be published, the protection of people by distance, the preprocessing of rows, and
+    how to use the figures. The statement of a folder of `deltahist stream` covers all steps and their joint cost.
 
     \b
     Examples:
@@ -321,14 +320,14 @@ def plot(
     title: options.Title = None,
     between: options.Between = None,
 ) -> None:
-    """Draw the published map and, below it, the protection that is left at each distance.
+    """Draw the published map and, below it, the protection at each distance.
 
     The map shows unbiased estimates, merged where they do not differ from their surroundings. With --nonnegative,
     every cell shows its non-negative estimate. Grey cells may be empty. With --regions every region has a colour,
     hatched where it does not stand out from the noise, and all values with their intervals are below the map. The text
     at the bottom states the guarantee.
 
-    A folder of `deltahist stream` becomes lines over time for --regions.
+    For a folder of `deltahist stream`, --regions draws lines over time.
 
     \b
     Examples:
@@ -377,10 +376,10 @@ def export(
 ) -> None:
     """Write every cell with its place, estimate and standard error, for other programs.
 
-    Estimates are unbiased, like the answers of `query`, so some are negative; with --nonnegative none is. Each file
-    says which kind it has. `stands_out` marks rows that surely hold points, tested together. Standard errors of cells
-    do not add up to that of a sum: --blocks writes sums with their own errors, as layers of a GeoPackage, or as further
-    rows marked in the column `block`.
+    Estimates are unbiased, like the answers of `query`, so some are negative. With --nonnegative none are. Each file
+    names its kind of estimates. `stands_out` marks rows that surely hold points, tested together. Standard errors of
+    cells do not add up to that of a sum, so --blocks writes sums with their own errors, as layers of a GeoPackage, or
+    as further rows marked in the column `block`.
 
     \b
     Examples:

@@ -91,7 +91,7 @@ def serve(
             root_path=root_path,
             limit_concurrency=max_requests,
             ws="none",
-            access_log=False,  # addresses contain the queries
+            access_log=False,  # URLs contain the queries
             server_header=False,
             timeout_graceful_shutdown=10,
         )

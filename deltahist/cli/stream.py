@@ -70,10 +70,10 @@ def plan(
 ) -> None:
     """Rank choices of δ, ε, cells and strategies by expected error. No data is read.
 
-    With one δ and one budget, the command ranks strategies, and cells without --cell. The first one is what `publish`
-    uses. With several δ or ε, it finds the best cells for each choice, and recommends the strongest protection that is
-    still useful. Errors are those of unbiased answers. They come from noise, and from the unknown places of points
-    within cells, for about --points points.
+    With one δ and one budget, the command ranks strategies, and cells without --cell. `publish` uses the first one.
+    With several δ or ε, it finds the best cells for each choice, and recommends the strongest protection that is still
+    useful. Errors are those of unbiased answers. They come from noise, and from the unknown places of points within
+    cells, for about --points points.
 
     \b
     Examples:
@@ -133,7 +133,7 @@ def plan(
         return
     chosen = options.choose_mechanism(place, points, asked, **how)
     best = chosen.mechanism
-    # Cells that were given keep the neighbourhood as it was given: a ranking caps it anyway.
+    # With given cells, keep the neighbourhood as given, because a ranking caps it anyway.
     near = best.neighbourhood if chosen.cells else place.make_neighbourhood()
     with show_progress("Comparing strategies …"):
         ranked = rank_strategies(near, chosen.work, **how)
@@ -202,7 +202,7 @@ def _recommend(found: pd.DataFrame, crs: str | None) -> str:
 
 
 def _format_interval(row: dict[Any, Any]) -> str:
-    """Return a count with the half of its 95% interval, absolute and relative."""
+    """Return a count with half the width of its 95% interval, absolute and relative."""
     count, half = row["count"], 1.96 * row["error"]
     return f"{count:,.{0 if count >= 10 else 1}f} ± {float(f'{half:.2g}'):,.0f} ({half / count:,.0%})"
 
@@ -384,9 +384,9 @@ def read_amounts(file: Path, labels: Sequence[str], unit: str) -> list[Fraction]
 
 
 def allocate_steps(file: Path, rule: Rule, out: Path | None = None) -> list[Fraction]:
-    """Return the amount of each step, so that the error weighted by a file's public weights is least.
+    """Return the amount of each step that minimises the error weighted by a file's public weights.
 
-    The CSV file has the column weight (0 for no release), and maybe step. `out` is written for `stream --budgets`.
+    The CSV file has the column weight (0 for no release), and optionally step. `out` is a file for `stream --budgets`.
     """
     import pandas as pd
 
@@ -405,7 +405,7 @@ def allocate_steps(file: Path, rule: Rule, out: Path | None = None) -> list[Frac
 
 
 def _read_steps(file: Path, option: str, column: str) -> tuple[list[str], list[Fraction]]:
-    """Read a CSV file of steps: their names, or else numbers from 1, and a column of numbers, zero or more."""
+    """Read a CSV file of steps: their names, or numbers from 1 without names, and a column of non-negative numbers."""
     import pandas as pd
 
     try:
