@@ -1,4 +1,4 @@
-"""A small made-up city for demonstrations and tests: seeded, generated when asked for, nobody's data."""
+"""Generate a small invented city from a seed, for demonstrations and tests. It contains no real data."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _CLUSTERS, _PLACES = 14, 300
 
 
 def sample_points(seed: int = 7) -> pd.DataFrame:
-    """Visits of 2,000 invented users to an invented city: homes in clusters, a busy centre, an empty river.
+    """Return the visits of 2,000 invented users to a city with clustered homes, a busy centre and an empty river.
 
     Returns 20,000 rows in random order: `user` (0 to 1999, each at least once), and `lon` and `lat` in degrees
-    (EPSG:4326, six decimals), all inside `BOUNDS`. Users have from one visit to over a hundred, so that there is
-    something to bound. A seed always gives the same table.
+    (EPSG:4326, six decimals), all inside `BOUNDS`. Users have from one visit to over a hundred, so that
+    contribution bounds matter. The same seed always gives the same table.
 
     >>> city = sample_points()
     >>> city.shape, city.user.nunique()
@@ -38,7 +38,7 @@ def sample_points(seed: int = 7) -> pd.DataFrame:
 
 
 def sample_districts(number: int = 24, seed: int = 8) -> geopandas.GeoDataFrame:
-    """Districts of the invented city: `name` and polygons in degrees (EPSG:4326) that cover `BOUNDS`.
+    """Return the districts of the invented city: `name` and polygons in degrees (EPSG:4326) that cover `BOUNDS`.
 
     >>> sample_districts().name.iloc[0]
     'District 1'
@@ -61,13 +61,13 @@ def _pick(rng: np.random.Generator, weights: np.ndarray, size: int) -> np.ndarra
 
 
 def _owners(rng: np.random.Generator) -> np.ndarray:
-    """User of each point (POINTS,): everybody once, the rest in proportion to a heavy-tailed activity."""
+    """Return the user of each point (POINTS,): each user once, the rest in proportion to a heavy-tailed activity."""
     activity = 1_000_000 // rng.integers(20, 1_000, size=USERS)
     return np.concatenate([np.arange(USERS), _pick(rng, activity, POINTS - USERS)])
 
 
 def _visits(rng: np.random.Generator, user: np.ndarray) -> np.ndarray:
-    """Positions (n, 2) in metres from the centre: at home, at a shared place, in the centre, anywhere."""
+    """Return positions (n, 2) in metres from the centre: at home, at a shared place, in the centre, anywhere."""
     middle = rng.uniform((-4_800, -6_000), (4_800, 6_000), size=(_CLUSTERS, 2))
     spread = rng.uniform(300, 900, size=_CLUSTERS)
     cluster = _pick(rng, rng.integers(1, 10, size=_CLUSTERS), USERS)
@@ -96,7 +96,7 @@ def _clear_river(metres: np.ndarray) -> np.ndarray:
 
 
 def _degrees(metres: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Longitudes and latitudes, six decimals (a tenth of a metre), kept inside BOUNDS."""
+    """Return longitudes and latitudes, six decimals (a tenth of a metre), kept inside BOUNDS."""
     west, south, east, north = BOUNDS
     lon, lat = (CENTRE[i] + metres[:, i] / _METRES[i] for i in (0, 1))
     return np.clip(lon, west, east).round(6), np.clip(lat, south, north).round(6)
