@@ -1,4 +1,4 @@
-"""The memory that is left, and a check before large allocations."""
+"""Measure the free memory, and check it before large allocations."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def available_memory() -> int:
 
 
 def check_memory(needed: int, what: str) -> None:
-    """Raise InputError if `needed` bytes are more than the machine has left. Below 1 MiB it does not ask."""
+    """Raise InputError if `needed` bytes exceed the free memory. Requests up to 1 MiB always pass."""
     if needed > 1 << 20 and needed > (available := available_memory()):
         raise InputError(
             f"{what} needs about {needed / 2**30:,.1f} GiB, but {available / 2**30:,.1f} GiB are available: use larger "

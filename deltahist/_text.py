@@ -1,10 +1,10 @@
-"""Numbers and lengths as text."""
+"""Format numbers and lengths as text."""
 
 from __future__ import annotations
 
 
 def format_number(value: float, digits: int = 10) -> str:
-    """Return a number as text, rounded to some digits.
+    """Return a number as text, rounded to `digits` significant digits.
 
     >>> format_number(12345.6), format_number(12345.6, 3), format_number(0.5)
     ('12,345.6', '12,300', '0.5')
