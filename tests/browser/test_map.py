@@ -245,7 +245,7 @@ def test_two_releases_are_compared_with_the_error_of_both(visit, folder):
     box = [[float(each) for each in BOX.split(",")]]
     for found, name in ((own, "city"), (other, "later")):
         expected = dh.answer(dh.load(folder / f"{name}.parquet"), box, nonnegative=True)
-        assert found["estimate"] == expected["estimate"].item()
+        assert found["estimate"] == pytest.approx(expected["estimate"].item(), rel=1e-12)
     releases = [dh.load(folder / f"{name}.parquet") for name in ("city", "later")]
     assert difference["estimate"] == pytest.approx(dh.answer(ReleaseDifference(*releases), box)["estimate"].item())
     assert difference["std_error"] > max(own["std_error"], other["std_error"])

@@ -52,7 +52,7 @@ def check_same(local, remote, queries, **how):
     same = assert_geodataframe_equal if isinstance(expected, gpd.GeoDataFrame) else assert_frame_equal
     same(found, expected)
     shape = [expected.geometry.name] if isinstance(expected, gpd.GeoDataFrame) else []
-    assert_frame_equal(found.drop(columns=shape), expected.drop(columns=shape), check_exact=True)
+    assert_frame_equal(found.drop(columns=shape), expected.drop(columns=shape), rtol=1e-12, atol=1e-9)
 
 
 W, S, E, N = BOUNDS
