@@ -127,6 +127,8 @@ def allocate_online(
     """
     known = check_weights(weights)
     length, limit = check_budget(length, epsilon, power)
+    if np.size(past) != len(known) - 1:
+        raise InputError(f"past has {np.size(past):,} amounts: it must be one less than the weights, {len(known):,}")
     before = check_past(past, length, limit)
     left = limit - int(before.sum())
     if known[-1] == 0 or left <= 0:

@@ -269,7 +269,10 @@ def _take_distances(network: Network, given: Any) -> Distances:
         values: NDArray[Any] = pd.to_numeric(table.iloc[:, 2], errors="coerce").to_numpy(np.float64)
         known = pd.Series(values, index=owners * number + requesters)  # each pair once, or pandas refuses it
     else:
-        values = np.asarray(given, dtype=np.float64).reshape(number * number)
+        values = np.asarray(given, dtype=np.float64)
+        if values.shape != (number, number):
+            raise InputError(f"distance has the shape {values.shape}: it must be {number:,} by {number:,}")
+        values = values.ravel()
         known = pd.Series(values)
     if not (values >= 0).all():
         raise InputError(f"distance is {values[~(values >= 0)][0]:g}: it must be zero or more")

@@ -337,6 +337,8 @@ class People:
         if other is not None or given is None:
             raise InputError(f"epsilon is {epsilon!r} and rho {rho!r}: each person needs a budget in {unit}")
         nanos = [floor_nano(**{unit: amount}) for amount in np.asarray(given, dtype=object).ravel().tolist()]
+        if min(nanos, default=1) < 1:
+            raise InputError(f"{unit} is below a billionth: a budget must be at least that")
         return np.broadcast_to(np.array(nanos, dtype=np.int64).reshape(np.shape(given)), number)
 
 

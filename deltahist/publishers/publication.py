@@ -96,6 +96,8 @@ def publish_mechanism(
     >>> dh.publish_mechanism(mechanism, range(8)).total
     28
     """
+    if mechanism.chain is not None:
+        raise InputError("the mechanism belongs to a chain: give one without, and a state to begin a chain")
     mechanism = match_counting(mechanism, data, contributions, dropped)
     check_publication(mechanism, weak_protection_accepted, rng)
     if out is not None:
