@@ -97,7 +97,7 @@ def test_charges_of_killed_processes_are_neither_lost_nor_made_twice(where, tmp_
     """Each charge that was confirmed is in the ledger, and each key is charged once."""
     Ledger(where).open("city", epsilon=1)
     done, rng = tmp_path / "done", random.Random(2)
-    for _ in range(4):
+    for _ in range(6):
         clients = [SERVER.Process(target=_charge_on, args=(where, done)) for _ in range(2)]
         for client in clients:
             client.start()

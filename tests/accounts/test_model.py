@@ -128,4 +128,4 @@ def test_any_course_of_events(where, tmp_path):
             connection.execute("DROP SCHEMA IF EXISTS deltahist CASCADE")
         return Course(where)
 
-    run_state_machine_as_test(fresh, settings=settings(max_examples=5, stateful_step_count=30))
+    run_state_machine_as_test(fresh, settings=settings(max_examples=8, stateful_step_count=25))

@@ -224,8 +224,9 @@ def test_memory_does_not_grow_with_the_file(tmp_path):
     for times in (20, 120):
         (tmp_path / "p.csv").write_text("x,y,n\n" + "1.2345,6.7891,12345678\n" * 50_000 * times)
         run = [sys.executable, "-c", script, tmp_path / "p.csv"]
-        peaks.append(int(subprocess.run(run, capture_output=True, text=True, check=True).stdout))
-    assert peaks[1] - peaks[0] < 80_000  # KiB; the file grows by 115 MB, and DuckDB varies by 60
+        runs = [int(subprocess.run(run, capture_output=True, text=True, check=True).stdout) for _ in range(3)]
+        peaks.append(min(runs))  # DuckDB varies by 60 MB
+    assert peaks[1] - peaks[0] < 46_000  # KiB; the file grows by 115 MB
 
 
 def test_what_cannot_be_read_is_refused(tmp_path, frame):

@@ -39,7 +39,7 @@ def _by_file(frame, folder):
 
 
 @pytest.mark.audit
-@pytest.mark.parametrize(("count", "trials"), [(_by_array, 600), (_by_file, 60)])
+@pytest.mark.parametrize(("count", "trials"), [(_by_array, 2000), (_by_file, 150)])
 def test_a_user_keeps_a_uniform_subset(tmp_path, count, trials):
     """Chi-square of the ten pairs of five rows."""
     frame = _frame(range(5), 20)

@@ -71,7 +71,7 @@ def test_one_record_changes_no_more_than_noise_hides(add_up, values, another, cl
         assert aggregate.sensitivity in ends
 
 
-@settings(max_examples=10)
+@settings(max_examples=30)
 @given(VALUES, BOUNDS)
 def test_sums_and_means_are_those_of_clipped_values(add_up, values, clip):
     clipped = np.clip(values, *clip)

@@ -65,7 +65,7 @@ EVENTS = st.one_of(
 BUS = "kind = 'bus'"
 
 
-@settings(max_examples=6)
+@settings(max_examples=10)
 @given(st.lists(EVENTS, min_size=3, max_size=9), st.sampled_from(["epsilon", "rho"]))
 def test_any_course_of_events_is_paid_as_defined(tmp_path_factory, events, unit):
     with pytest.MonkeyPatch.context() as patch:
