@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all, and release files, which are read as untrusted input."""
+"""Files that appear whole or not at all, release files (untrusted input), and files in object storage."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import hashlib
 import json
 import math
 import os
+import re
 import stat
 import tempfile
 import time
@@ -16,9 +17,7 @@ from io import IOBase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
-from deltahist._memory import check_memory
-from deltahist._objects import is_stored_file, read_object
-from deltahist.errors import DamagedFile, InputError, check_whole
+from deltahist.errors import DamagedFile, InputError, check_memory, check_whole
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -28,6 +27,9 @@ KEY, DIGEST = b"deltahist", "sha256"
 #: Bytes of the longest description that is read; a real one has a few thousand.
 _MOST_DESCRIPTION = 64 << 20
 _Read = TypeVar("_Read")
+#: Kinds of object storage. What tells an address from a path: `Path` leaves one slash of two.
+STORES = ("s3", "gs", "az")
+_ADDRESS = re.compile(r"([a-z][a-z0-9+.-]+):/+(.*)", re.IGNORECASE | re.DOTALL)
 
 
 def digest_of(description: dict[str, Any], columns: Mapping[str, NDArray[Any]]) -> str:
@@ -318,3 +320,73 @@ def sync_folder(folder: Path) -> None:
 def first_line(problem: Exception) -> str:
     """Return the first line of a library's message."""
     return (str(problem).strip() or type(problem).__name__).splitlines()[0][:200]
+
+
+class UnseenObject(InputError):  # noqa: N818
+    """An object that is not there, or that the storage does not show."""
+
+
+def is_address(path: str | Path) -> bool:
+    """Return whether a path is an address: a word, a colon and a slash.
+
+    >>> is_address(Path("s3://bucket/visits")), is_address(Path("/data/s3/visits"))
+    (True, False)
+    """
+    return _ADDRESS.fullmatch(Path(path).as_posix()) is not None
+
+
+def is_stored_file(place: str | Path) -> bool:
+    """Return whether a release's place is a file in object storage, or Parquet on a web server.
+
+    >>> [is_stored_file(each) for each in ("s3://maps/a.parquet", "https://example.org/releases/a", "a.parquet")]
+    [True, False, False]
+    """
+    match = _ADDRESS.fullmatch(Path(place).as_posix())
+    if match is None:
+        return False
+    scheme = match[1].lower()
+    return scheme in STORES or (scheme in ("http", "https") and match[2].endswith(".parquet"))
+
+
+def read_address(path: str | Path, what: str, schemes: tuple[str, ...] = STORES) -> tuple[str, str]:
+    """Return the store and the key of an address, "s3://bucket" and "visits/a.parquet".
+
+    Raises InputError on another kind of address, and on one that may hold a secret, of which nothing is shown.
+    """
+    match = _ADDRESS.fullmatch(Path(path).as_posix())
+    assert match is not None
+    scheme, rest = match[1].lower(), match[2]
+    bucket, _, key = rest.partition("/")
+    if scheme not in schemes or not bucket or ".." in key.split("/"):
+        raise InputError(f"{what} is an address {scheme}://: it must be a file, or a place in {', '.join(schemes)}")
+    if "@" in bucket or "?" in rest or "#" in rest or (scheme in STORES and ":" in bucket):
+        raise InputError(f"{what} is an address with a user, a port or options: keys are taken from the environment")
+    return f"{scheme}://{bucket}", key.strip("/")
+
+
+def read_object(place: str | Path, kind: str, most: int | None = None) -> bytes:
+    """Return an object's bytes; `kind` is named in messages.
+
+    Raises UnseenObject if there is none, and InputError if it has more than `most` bytes, or more than fit into memory,
+    or cannot be read: without what the storage says, which may hold keys and signatures.
+    """
+    bucket, key = read_address(place, kind, (*STORES, "http", "https"))
+    try:
+        import obstore
+        from obstore.store import from_url
+    except ImportError:
+        raise InputError(f"{kind} is in object storage: pip install 'deltahist[cloud]'") from None
+    options: Any = {"client_options": {"allow_http": True}} if bucket.startswith("http:") else {}
+    try:
+        found = obstore.get(from_url(bucket, **options), key)
+        size = found.meta["size"]
+        if most is None or size <= most:
+            check_memory(size, f"{kind} {bucket}/{key}")
+            return bytes(found.bytes())
+        reason = f"more than {most:,} bytes"
+    except InputError:
+        raise
+    except Exception as problem:
+        reason = type(problem).__name__
+    unseen = reason in ("FileNotFoundError", "NotFoundError", "PermissionDeniedError")
+    raise (UnseenObject if unseen else InputError)(f"{kind} {bucket}/{key} cannot be read from the storage ({reason})")

@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from deltahist._files import form_of, write_whole
-from deltahist._memory import check_memory
 from deltahist.decode import stands_out
-from deltahist.errors import InputError, check_whole
+from deltahist.errors import InputError, check_memory, check_whole
 from deltahist.releases.base import NONNEGATIVE, PLACED, UNBIASED, cells_frame, geo_frame
 from deltahist.releases.series import PeriodDifference, Series
 from deltahist.space.crs import LONGITUDE_LATITUDE

@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 
 import deltahist as dh
-from deltahist._memory import check_memory
 from deltahist.cli.options import parse_number
-from deltahist.errors import as_exact_fraction, check_choice, check_finite, check_positive, check_whole
+from deltahist.errors import as_exact_fraction, check_choice, check_finite, check_memory, check_positive, check_whole
 from deltahist.preprocessing import normalize_name
 
 
@@ -63,11 +62,11 @@ def test_exact_fractions_hold_whole_numbers_of_any_length(kind):
 
 
 def test_a_large_allocation_is_refused_with_both_figures(monkeypatch):
-    monkeypatch.setattr("deltahist._memory.available_memory", lambda: 2 * 2**30)
+    monkeypatch.setattr("deltahist.errors.available_memory", lambda: 2 * 2**30)
     check_memory(2 * 2**30, "a map")
     with pytest.raises(dh.InputError, match=r"a map needs about 3\.0 GiB, but 2\.0 GiB"):
         check_memory(3 * 2**30, "a map")
-    monkeypatch.setattr("deltahist._memory.available_memory", lambda: 0)
+    monkeypatch.setattr("deltahist.errors.available_memory", lambda: 0)
     check_memory(2**20, "a small map")
 
 

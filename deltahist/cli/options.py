@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, TypeGuard
 
 from typer import Argument, BadParameter, Option
 
-from deltahist._objects import is_address, is_stored_file
+from deltahist._files import is_address, is_stored_file
 from deltahist.cli import format_facts, format_table, print_note, show_progress
 from deltahist.errors import BudgetExceeded, InputError
 

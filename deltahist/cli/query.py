@@ -74,8 +74,7 @@ def query(
       deltahist query ages.parquet --quantiles 0.25,0.5,0.75      # of `deltahist sorted`
       deltahist query city/ --between 2010-06-01 2010-06-30 --compare 2010-05-01 2010-05-31 --mean --boxes boxes.csv
     """
-    from deltahist._files import form_of
-    from deltahist._objects import is_stored_file
+    from deltahist._files import form_of, is_stored_file
     from deltahist.answers import answer, answer_each, rank
     from deltahist.decode import check_level
     from deltahist.exports import SHAPED, TABLES, describe_answers, facts_of

@@ -22,7 +22,7 @@ from typing import Any
 from zipfile import BadZipFile
 from zlib import error as Zlib  # noqa: N812
 
-from deltahist._objects import is_address, read_address
+from deltahist._files import is_address, read_address
 from deltahist.counting.sql import DUCKDB, Condition, Reading, Relation, quote_name, quote_text
 from deltahist.errors import InputError
 from deltahist.space.geometries import DRIVERS, open_layer

@@ -18,10 +18,9 @@ import numpy as np
 import scipy
 from numpy.typing import ArrayLike, NDArray
 
-from deltahist._memory import check_memory
 from deltahist.decode.forms import FloatArray, SumOfProducts, evaluate_boxes, mean_over_boxes, multiply_rows
 from deltahist.decode.projection import Metric, simulate_metric
-from deltahist.errors import InputError, is_number
+from deltahist.errors import InputError, check_memory, is_number
 from deltahist.laws import Law
 from deltahist.space.workloads import AllRanges, Boxes, Pieces, RegionCover, Span, box_sums, range_gram
 

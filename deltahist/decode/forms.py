@@ -15,7 +15,7 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from deltahist._memory import check_memory
+from deltahist.errors import check_memory
 from deltahist.space.workloads import Edges, Pieces, RegionCover, Span, count_up_to, prefix_sums, sums_between
 
 FloatArray = NDArray[np.float64]

@@ -16,10 +16,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from deltahist._files import check_header, read_columns
-from deltahist._memory import check_memory
 from deltahist.budget import Budget, Payment
 from deltahist.decode import check_level
-from deltahist.errors import InputError, check_choice, check_whole
+from deltahist.errors import InputError, check_choice, check_memory, check_whole
 from deltahist.laws import Law
 from deltahist.mechanisms.base import BaseMechanism, Chain, budget_description, budget_of, scale_noise
 from deltahist.preprocessing import POINTS, Preprocessing

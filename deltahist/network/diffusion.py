@@ -16,9 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deltahist._files import check_secret, write_whole
-from deltahist._memory import check_memory
 from deltahist.budget import floor_nano
-from deltahist.errors import NANO, DamagedFile, InputError
+from deltahist.errors import NANO, DamagedFile, InputError, check_memory
 from deltahist.laws import Guarantee
 from deltahist.mechanisms.base import weakness_of
 from deltahist.network.mechanism import DiffusionMechanism, Signal, snap_to_lattice, take_columns

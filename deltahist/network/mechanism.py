@@ -20,9 +20,8 @@ import scipy
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csgraph
 
-from deltahist._memory import check_memory
 from deltahist.budget import floor_nano
-from deltahist.errors import NANO, InputError, as_printed_fraction, check_choice, check_positive
+from deltahist.errors import NANO, InputError, as_printed_fraction, check_choice, check_memory, check_positive
 from deltahist.laws import Guarantee
 from deltahist.mechanisms.base import make_readonly
 from deltahist.space.crs import extent_on, read_crs, unit_of

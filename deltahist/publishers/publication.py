@@ -15,11 +15,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from deltahist._files import check_creatable
-from deltahist._memory import check_memory
 from deltahist.budget import Budget, floor_nano, read_amount
 from deltahist.checks import check_foreign
 from deltahist.counting import Counts, Points
-from deltahist.errors import InputError, check_whole
+from deltahist.errors import InputError, check_memory, check_whole
 from deltahist.kinds import RELEASES
 from deltahist.kinds.quantile import Quantile, QuantileMechanism, check_quantile
 from deltahist.kinds.sorted import SortedMechanism, SortedRelease, check_membership, group_size, on_a_line, places_for

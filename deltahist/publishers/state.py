@@ -18,8 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deltahist._files import check_creatable, check_format, check_secret, exclusive, write_whole
-from deltahist._memory import check_memory
-from deltahist.errors import DamagedFile, InputError
+from deltahist.errors import DamagedFile, InputError, check_memory
 from deltahist.kinds import parse_release
 from deltahist.laws import Law
 from deltahist.mechanisms import BaseMechanism

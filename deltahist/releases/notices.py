@@ -12,8 +12,15 @@ import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from deltahist._files import check_format, first_line, open_regular, write_whole
-from deltahist._objects import UnseenObject, is_stored_file, read_object
+from deltahist._files import (
+    UnseenObject,
+    check_format,
+    first_line,
+    is_stored_file,
+    open_regular,
+    read_object,
+    write_whole,
+)
 from deltahist.errors import DamagedFile, InputError
 from deltahist.preprocessing import check_digits, check_line
 

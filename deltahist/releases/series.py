@@ -20,8 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deltahist._files import read_described
-from deltahist._memory import check_memory
-from deltahist.errors import InputError
+from deltahist.errors import InputError, check_memory
 from deltahist.mechanisms import Mechanism
 from deltahist.mechanisms.base import weakness_of
 from deltahist.preprocessing import Clock, seconds

@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from deltahist._memory import check_memory
-from deltahist.errors import InputError, check_finite, check_positive, check_whole
+from deltahist.errors import InputError, check_finite, check_memory, check_positive, check_whole
 
 #: Least number of lattice steps along the side of a cell: a step is a fraction of a millimetre for cells of up to a
 #: kilometre, far below the accuracy of any position, and whole decimals of a cell stay whole.

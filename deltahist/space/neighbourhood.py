@@ -17,8 +17,7 @@ import scipy
 import shapely
 from numpy.typing import NDArray
 
-from deltahist._memory import check_memory
-from deltahist.errors import InputError, as_printed_fraction, check_choice, check_whole
+from deltahist.errors import InputError, as_printed_fraction, check_choice, check_memory, check_whole
 from deltahist.space.domain import Domain
 
 #: Part of a step by which a cell must be nearer than δ; it separates "exactly δ away" from rounding in distances.

@@ -27,8 +27,7 @@ import scipy
 import shapely
 from numpy.typing import ArrayLike, NDArray
 
-from deltahist._memory import check_memory
-from deltahist.errors import InputError, check_positive, check_whole
+from deltahist.errors import InputError, check_memory, check_positive, check_whole
 from deltahist.space.domain import Domain
 
 Field: TypeAlias = NDArray[np.float64]

@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from deltahist._memory import check_memory
 from deltahist.decode.base import Decoder, general_decoder
-from deltahist.errors import InputError, as_printed_fraction, check_positive, check_whole
+from deltahist.errors import InputError, as_printed_fraction, check_memory, check_positive, check_whole
 from deltahist.space.domain import Domain
 
 if TYPE_CHECKING:

@@ -21,11 +21,10 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from deltahist._memory import check_memory
 from deltahist.decode.base import Decoder
 from deltahist.decode.forms import FloatArray, IntArray, PublicTotal
 from deltahist.decode.projection import Metric, shrink_long_waves
-from deltahist.errors import InputError, check_whole
+from deltahist.errors import InputError, check_memory, check_whole
 from deltahist.laws import Law
 from deltahist.space.domain import Domain
 from deltahist.space.workloads import AllRanges, Boxes, Pieces, Regions, Span

@@ -172,7 +172,7 @@ def test_a_seed_gives_the_same_answers_which_are_not_for_publication(key):
 
 
 def test_too_many_pairs_are_refused(monkeypatch):
-    monkeypatch.setattr("deltahist._memory.available_memory", lambda: 0)
+    monkeypatch.setattr("deltahist.errors.available_memory", lambda: 0)
     monkeypatch.setattr("deltahist.network.diffusion._BYTES_PER_PAIR", 1 << 20)
     with pytest.raises(dh.InputError):
         seeded().everything()

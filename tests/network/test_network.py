@@ -154,7 +154,7 @@ def test_resistance_takes_both_ways_and_memory(monkeypatch):
     alone = Network.from_edges([("ann", "bob")], nodes=range(20_000))
     found = measure_distances(alone, "resistance").between(np.array([0, 0, 5]), np.array([1, 9, 5]))
     assert found.tolist() == pytest.approx([1, np.inf, 0])
-    monkeypatch.setattr("deltahist._memory.available_memory", lambda: 1 << 20)
+    monkeypatch.setattr("deltahist.errors.available_memory", lambda: 1 << 20)
     network = of_networkx(networkx.path_graph(400))
     with pytest.raises(dh.InputError, match=r"resistance distances needs about"):
         measure_distances(network, "resistance")

@@ -73,7 +73,7 @@ def test_one_cell_with_dropped_rows_is_refused_before_an_account_pays():
 
 def test_too_large_grids_are_refused_before_anything_is_drawn(monkeypatch):
 
-    monkeypatch.setattr("deltahist._memory.available_memory", lambda: 2**20)
+    monkeypatch.setattr("deltahist.errors.available_memory", lambda: 2**20)
     domain = dh.Domain((0, 0, 256, 256), (256, 256))
     with pytest.raises(dh.InputError, match="GiB"):
         dh.publish(np.ones((256, 256), int), dh.Neighbourhood(domain, 1), dh.strategies.Identity(domain), 1.0)

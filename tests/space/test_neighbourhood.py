@@ -91,7 +91,7 @@ def test_bad_neighbourhoods_are_refused(delta, sources):
 
 def test_huge_displacement_lists_are_refused_before_they_are_made(monkeypatch):
 
-    monkeypatch.setattr("deltahist._memory.available_memory", lambda: 10**6)
+    monkeypatch.setattr("deltahist.errors.available_memory", lambda: 10**6)
     near = dh.Neighbourhood(dh.Domain((0, 0, 1, 1), (4096, 4096)), 1.0)
     with pytest.raises(dh.InputError, match="GiB"):
         near.displacements()

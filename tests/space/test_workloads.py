@@ -170,7 +170,7 @@ def test_bad_boxes_are_named_with_their_number(corners, words):
 
 
 def test_long_lists_of_explicit_queries_are_refused_before_they_are_made(monkeypatch):
-    monkeypatch.setattr("deltahist._memory.available_memory", lambda: 10**6)
+    monkeypatch.setattr("deltahist.errors.available_memory", lambda: 10**6)
     domain = dh.Domain((0, 1), (1000,))
     with pytest.raises(dh.InputError, match="explicit queries"):
         dh.workloads.all_ranges(domain).matrix(domain)
