@@ -1,7 +1,8 @@
-"""Diffusion of private data over a network: responses drawn from one noise path per user."""
+"""Diffusion of private data over a network. All responses about a user come from one noise path. Private."""
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import hmac
@@ -16,37 +17,39 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deltahist._files import check_secret, write_whole
-from deltahist.budget import floor_nano
+from deltahist.budget import Budget, floor_nano
 from deltahist.errors import NANO, DamagedFile, InputError, check_memory
 from deltahist.laws import Guarantee
 from deltahist.mechanisms.base import weakness_of
 from deltahist.network.mechanism import DiffusionMechanism, Signal, snap_to_lattice, take_columns
 from deltahist.noise.exact import open_words
 from deltahist.noise.paths import BitPaths, VectorPaths
+from deltahist.preprocessing import normalize_name
+from deltahist.publishers.publication import refuse_weak
 
 if TYPE_CHECKING:
     import pandas as pd
 
-#: Bytes of a pair while it is answered.
+#: Memory to answer one pair.
 _BYTES_PER_PAIR = 160
 
 
 class Diffusion:
-    """Users' private data, shared noisily with other users of a network.
+    """Share users' private data noisily with other users of a network.
 
     A requester at distance d gets the data with the noise of ε(d), the same at each request. All noise about one user
-    is one path, so that several requesters together know what the nearest of them knows.
+    lies on one path, so requesters who pool their responses know only what the nearest of them knows.
     Source: 2018, Problem 2, Theorem 4: y_ij = u_i + V_ε(d_ij); 2015, section 4.2. Proof: docs/privacy/diffusion.md.
 
     Parameters
     ----------
-    data : private, one row per user: a mapping of users to numbers (or sequences of n numbers, or bits), a series, or a
-        frame with the mechanism's columns, whose index has the users. Users without data may still request.
+    data : private, one row per user: a mapping of users to numbers (or n numbers, or bits), a series, or a frame with
+        the mechanism's columns and the users as index. Users without data may still request.
     mechanism : the promise to each requester.
-    state : key file, made with mode 0600 if it is missing. All answers about the same data must come from one key.
-        None: a key that ends with this object; answers of another object are independent, and their ε adds up.
+    state : key file, created with mode 0600 if it is missing. All responses about the same data must use one key.
+        None draws a key for this object alone. Responses of another object are then independent, and their ε adds up.
     weak_protection_accepted : answer although an ε hardly protects anything (docs/privacy/weak.md).
-    rng : a seeded generator, for experiments only: its answers are not for publication.
+    rng : a seeded generator, for experiments only. Its responses are not for publication.
 
     >>> import deltahist as dh
     >>> network = dh.Network.from_edges([("ann", "bob"), ("bob", "cem")])
@@ -71,26 +74,21 @@ class Diffusion:
         rng: np.random.Generator | None = None,
     ) -> None:
         open_words(rng)
-        names, values = _read_data(data, mechanism)
-        places = mechanism.network.find_places(names, "user")
-        # Noise depends on a name's rank among all names, not on the order of the table or the network.
-        order = sorted(range(len(names)), key=names.__getitem__)
-        values, places = values[order], places[order]
-        self.mechanism, self.publishable = mechanism, rng is None
-        self._any_level = weak_protection_accepted or rng is not None
-        self._values, self._rng = values, rng
-        #: The row of the data of each node; -1 for none.
+        names, self._values = _read_data(data, mechanism)
+        self.mechanism, self.publishable, self._rng = mechanism, rng is None, rng
+        self._accepts_weak = weak_protection_accepted or rng is not None
+        #: The row of each node's data, or -1.
         self._rows = np.full(len(mechanism.network), -1, dtype=np.int64)
-        self._rows[places] = np.arange(len(places))
+        self._rows[mechanism.network.find_places(names)] = np.arange(len(names))
         self._state = None if state is None else Path(state)
-        self._bound = _write_bound(sorted(names), values, mechanism)
-        # Without a file the key is drawn here: copies, forks or threads that drew their own would answer twice.
+        self._bound = _write_bound(names, self._values, mechanism)
+        # A key without a file is drawn now. Copies, forks and threads that drew one each would answer twice.
         if self._state is None or self._state.exists():
             _ = self._paths
 
     @functools.cached_property
     def _paths(self) -> Any:
-        """All noise. The first answer makes a missing key file, so that a refused request makes none."""
+        """All noise. A missing key file is created for the first response, not for a refused request."""
         if self._rng is not None:
             key = self._rng.bytes(32)
         else:
@@ -103,30 +101,30 @@ class Diffusion:
         return self.responses([(owner, requester)])[list(self.mechanism.columns)].to_numpy(np.float64)[0]
 
     def responses(self, pairs: Iterable[tuple[Any, Any]] | pd.DataFrame) -> pd.DataFrame:
-        """Return responses to pairs (m, 2) of owners and requesters, or a frame's first two columns.
+        """Return responses to pairs (m, 2) of owners and requesters, or to a frame's first two columns.
 
-        The result has a row per pair: owner, requester, distance, epsilon, the data's columns in their units, and rmse,
-        the root mean square of their distance from the data (for bits flipped, the probability of the other bit).
+        Each pair has a row: owner, requester, distance, epsilon, the data's columns in their units, and rmse, the root
+        mean square of the response's distance from the data. Bits have flipped instead, the probability of a flip.
         """
         frame, find = take_columns(pairs, 2), self.mechanism.network.find_places
         owners, requesters = find(frame.iloc[:, 0], "owner"), find(frame.iloc[:, 1], "requester")
-        self._find_rows(owners)  # raises without data
+        self._find_rows(owners)
         return self._answer_pairs(owners, requesters, self.mechanism.measure_between(owners, requesters))
 
     def to(self, requester: str) -> pd.DataFrame:
-        """Return one requester's `responses` about all connected users, or about all users if ε has a `least`."""
+        """Return `responses` to one requester about all connected users, or about all users if ε has a `least`."""
         place = int(self.mechanism.network.find_places([requester], "requester")[0])
         owners = np.flatnonzero(self._rows >= 0)
         return self._answer_connected(owners, np.full(len(owners), place))
 
     def everything(self) -> pd.DataFrame:
-        """Return every requester's responses, as `to` does."""
+        """Return `to` for every requester."""
         number, owners = len(self._rows), np.flatnonzero(self._rows >= 0)
-        check_memory(_BYTES_PER_PAIR * number * len(owners), "an answer for every pair")
+        check_memory(_BYTES_PER_PAIR * number * len(owners), "a response to every pair")
         return self._answer_connected(np.repeat(owners, number), np.tile(np.arange(number), len(owners)))
 
     def signal(self, owner: str, requester: str | None = None, *, epsilon: float | Fraction | None = None) -> Signal:
-        """Return the responses about a user up to the level of a requester, or else up to an ε (2018, section IV-A)."""
+        """Return all responses about a user up to a requester's level, or else up to an ε (2018, section IV-A)."""
         row = int(self._find_rows(self.mechanism.network.find_places([owner], "owner"))[0])
         if requester is None:
             level = floor_nano(epsilon=epsilon)
@@ -144,24 +142,21 @@ class Diffusion:
     def __repr__(self) -> str:
         return f"Diffusion of {len(self._values):,} users' data over a network of {len(self._rows):,}"
 
-    def _refuse_weak(self, largest: int) -> None:
-        """Refuse answers whose largest ε, in billionths, hardly protects anything, unless that is accepted."""
-        weakness = weakness_of(Guarantee(Fraction(largest, NANO)))
-        if weakness is not None and not self._any_level:
-            raise InputError(
-                f"epsilon is {largest / NANO:g} for the nearest requester: {weakness}; use about 1, or pass "
-                "weak_protection_accepted=True"
-            )
+    def _refuse_weak(self, level: int) -> None:
+        """Refuse a level that hardly protects anything, unless weak protection is accepted."""
+        epsilon = Fraction(level, NANO)
+        if not self._accepts_weak:
+            refuse_weak(Budget(epsilon), weakness_of(Guarantee(epsilon)))
 
     def _find_rows(self, owners: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the rows of the data of nodes; InputError if one has none."""
+        """Return the rows of nodes' data. Raises InputError if a node has none."""
         rows = self._rows[owners]
         if (rows < 0).any():
             raise InputError(f"user {self.mechanism.network.nodes[owners[np.argmin(rows)]]!r} has no data")
         return rows
 
     def _answer_connected(self, owners: NDArray[np.int64], requesters: NDArray[np.int64]) -> pd.DataFrame:
-        """Answer the pairs of different users that are connected or have a least ε."""
+        """Answer the pairs of different users, without unconnected ones unless ε has a `least`."""
         distances = self.mechanism.distances.between(owners, requesters)
         there = (owners != requesters) & ((distances < np.inf) | (self.mechanism.privacy_levels.least is not None))
         owners, requesters, distances = owners[there], requesters[there], distances[there]
@@ -174,7 +169,7 @@ class Diffusion:
 
         mechanism = self.mechanism
         rows, levels = self._rows[owners], mechanism.privacy_levels.round_down(distances)
-        self._refuse_weak(int(levels.max(initial=0)))
+        self._refuse_weak(int(levels.max(initial=1)))
         names = pd.Series(mechanism.network.nodes, dtype=str).array
         answers = {"owner": names.take(owners), "requester": names.take(requesters), "distance": distances}
         answers["epsilon"] = levels / NANO
@@ -191,44 +186,43 @@ class Diffusion:
 
 
 def _read_data(data: Any, mechanism: DiffusionMechanism) -> tuple[list[str], NDArray[np.int64]]:
-    """Return names (m,) and data (m, n) in whole lattice steps."""
+    """Return names (m,) in order, since noise must ignore the order of rows, and data (m, n) in whole lattice steps."""
     import pandas as pd
 
-    columns = list(mechanism.columns)
-    try:
+    columns, area, most = list(mechanism.columns), mechanism.area, (1 << 40) * float(mechanism.lattice)
+    names, values = [], np.zeros((0, len(columns)))
+    with contextlib.suppress(KeyError, TypeError, ValueError, OverflowError):  # messages may quote data
         if isinstance(data, Mapping):
-            data = pd.DataFrame(np.array([np.ravel(v) for v in data.values()]), index=list(data), columns=columns)
-        elif isinstance(data, pd.Series):
-            data = data.to_frame(columns[0])
-        frame = pd.DataFrame(data)[columns]
-        values, names = frame.to_numpy(np.float64), [str(name) for name in frame.index]
-        usable = np.isin(values, (0, 1)).all() if mechanism.bits else np.isfinite(values).all()
-    except (KeyError, TypeError, ValueError):  # whose message may quote data
-        names = []
-    if not names or len(set(names)) < len(names) or not usable:
-        kind = "bits, 0 or 1 (numbers need alpha)" if mechanism.bits else "finite numbers"
-        raise InputError(f"data are unusable: each user must have one row of {kind}, in the columns {columns}")
-    if mechanism.bits:
-        return names, values.astype(np.int64)
-    area = mechanism.area
-    if area is not None and ((values < area.low) | (values > area.high)).any():
-        bounds = ", ".join(f"{b:.8g}" for b in area.bounds)
-        raise InputError(f"data are outside the area of {mechanism.crs} ({bounds}) for some users (x and y swapped?)")
-    return names, snap_to_lattice(values, mechanism.lattice)
+            # NumPy would unmask masked values. As NaN they are refused.
+            rows = [np.ma.ravel(np.ma.asarray(row, np.float64)).filled(np.nan) for row in data.values()]
+            data = pd.DataFrame(np.array(rows), index=list(data), columns=columns)
+        frame = data.to_frame(columns[0]) if isinstance(data, pd.Series) else pd.DataFrame(data)[columns]
+        values, names = frame.to_numpy(np.float64), [normalize_name(user=name) for name in frame.index]
+    usable = np.isin(values, (0, 1)) if mechanism.bits else np.abs(values) < most
+    kind = "bits, 0 or 1 (numbers need alpha)" if mechanism.bits else f"numbers below {most:g} in size"
+    if area is not None:
+        usable &= (values >= area.low) & (values <= area.high)
+        kind += f" in the area of {mechanism.crs}, {', '.join(f'{b:.8g}' for b in area.bounds)} (x and y swapped?)"
+    if not names or len(set(names)) < len(names) or not usable.all():
+        rule = f"each user must have a name and one row of {kind}, in the columns {columns}"
+        raise InputError(f"data are unusable: {rule}")
+    order = sorted(range(len(names)), key=names.__getitem__)
+    steps = values.astype(np.int64) if mechanism.bits else snap_to_lattice(values, mechanism.lattice)
+    return [names[row] for row in order], steps[order]
 
 
 def _write_bound(names: list[str], values: NDArray[np.int64], mechanism: DiffusionMechanism) -> bytes:
-    """Return the data and parameters that a key is for, as bytes; the network and ε(d) may change."""
+    """Return what a key is for, as bytes: data and parameters, but not the network or ε(d), which may change."""
     head = f"{mechanism.bits} {mechanism.dimension} {mechanism.lattice} {mechanism.reach} {len(names)}"
     text = "\n".join([head, *(f"{len(name)} {name}" for name in names)])
     return text.encode("utf-8", "surrogatepass") + values.astype("<i8").tobytes()
 
 
 def open_key(path: Path, bound: bytes) -> bytes:
-    """Read the key for parameters and data from a file, or make the file, durably and for its owner only.
+    """Read the key for some parameters and data from a file, or create the file, durably and for its owner only.
 
-    The file holds a keyed hash of `bound`, the parameters and data as bytes. The same noise on other data would reveal
-    how they differ, and with another α or lattice the data themselves.
+    The file holds a keyed hash of `bound`. The same noise on other data would reveal how they differ. With another α or
+    lattice it would reveal the data themselves.
     """
     if not path.exists():
         key = os.urandom(32)
@@ -243,13 +237,11 @@ def open_key(path: Path, bound: bytes) -> bytes:
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         whole = False
     if not whole:
-        raise DamagedFile(f"key file {str(path)!r} is damaged, or not a key of a diffusion")
+        raise DamagedFile(f"key file {str(path)!r} is damaged or foreign")
     check_secret(path, "key file")
     if not hmac.compare_digest(_digest(key, bound).encode(), known):
-        raise InputError(
-            f"key file {str(path)!r} is for other data, other users, another α or another lattice: the ε of answers "
-            "from another file adds to the old one"
-        )
+        rule = "another file works, and the ε of its responses adds to the old one"
+        raise InputError(f"key file {str(path)!r} is for other data, other users, another α or another lattice: {rule}")
     return key
 
 

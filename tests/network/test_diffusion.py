@@ -133,11 +133,17 @@ def test_a_key_is_for_its_data_and_parameters(key, what):
         dh.Diffusion(*CHANGED[what], state=key)
 
 
+#: A missing name would be the user of that name.
+NAMED = dh.DiffusionMechanism(NETWORK.with_users(["nan", "None", "NaT"]), "exp(2-d)", 100, columns=("x", "y"))
 BAD = [
     ({}, PROMISE),
     ([1, 2], PROMISE),
     ({"ann": ("here", 2)}, PROMISE),
     ({"ann": (math.nan, 2)}, PROMISE),
+    ({"ann": np.ma.array([1.0, 2], mask=[False, True])}, PROMISE),
+    ({"ann": np.ma.array([1, 2], mask=True)}, PROMISE),
+    ({"ann": np.ma.masked}, BITS),
+    *((pd.DataFrame({"x": [1.0, 2], "y": [2.0, 1]}, index=["ann", name]), NAMED) for name in (None, math.nan, pd.NaT)),
     ({"zoe": (1, 2)}, PROMISE),
     ({"ann": (1e15, 2)}, PROMISE),
     (pd.DataFrame({"x": [1.0], "z": [2.0]}, index=["ann"]), PROMISE),
