@@ -1,6 +1,6 @@
-"""Networks of users, distances, privacy levels ε(d), and the mechanism of diffusion without its noise.
+"""Networks of users, distances, privacy levels ε(d), and what a diffusion promises. Public.
 
-All of it is public. Source: 2018. Proofs: docs/privacy/diffusion.md.
+Source: 2018. Proofs: docs/privacy/diffusion.md.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from deltahist.budget import floor_nano
 from deltahist.errors import NANO, InputError, as_printed_fraction, check_choice, check_memory, check_positive
 from deltahist.laws import Guarantee
 from deltahist.mechanisms.base import make_readonly
+from deltahist.preprocessing import normalize_name
 from deltahist.space.crs import extent_on, read_crs, unit_of
 from deltahist.space.domain import Domain
 
@@ -31,34 +32,32 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _NUMBER = r"\d+(?:\.\d*)?(?:e[-+]?\d+)?|\.\d+(?:e[-+]?\d+)?"
-#: exp(4-3.3d), exp(-0.5*d), 15*exp(-0.5 d).
 _EXPONENTIAL = re.compile(
     rf"(?:({_NUMBER})\*?)?exp\((?:([-+]?(?:{_NUMBER})))?-(?:({_NUMBER})\*?)?d(?:/({_NUMBER}))?\)", re.IGNORECASE
 )
-#: The largest ε; beyond it nothing is protected, and a float would not tell billionths apart.
+#: The largest ε. A float beyond it cannot tell billionths apart.
 _MOST = 1e6
-_FORMS = "exp(4-3.3d), or distances with their ε such as 1:15,2:8,4:0.5"
 Function = Callable[[Any], Any]
 
 
 class Network:
-    """Users and the unweighted edges between them; public.
+    """Users and the unweighted edges between them. Public.
 
-    Names are compared as text: user 7 of one table is user "7" of another. Self-loops and duplicate edges are ignored.
-    Source: 2018, section II-A.
+    Names are compared in one form (`normalize_name`): user 7 of one table is user "7" of another. Self-loops and
+    duplicate edges are ignored. Source: 2018, section II-A.
 
     Parameters
     ----------
     nodes : names of the N users, all different.
     adjacency : (N, N) sparse or dense matrix of zeros and ones, symmetric unless `directed`.
-    directed : edges lead from the owners of data to the users who may ask.
+    directed : edges lead from owners of data to users who may request them.
 
     >>> Network.from_edges([("ann", "bob"), ("bob", "cem"), ("cem", "bob")])
     Network(users=3, edges=2, directed=False)
     """
 
     def __init__(self, nodes: Iterable[Any], adjacency: Any, directed: bool = False) -> None:
-        self.nodes, self.directed = tuple(map(str, nodes)), directed
+        self.nodes, self.directed = tuple(normalize_name(user=node) for node in nodes), directed
         matrix = scipy.sparse.csr_array(adjacency)
         matrix.sum_duplicates()
         fits = matrix.shape == (len(set(self.nodes)),) * 2 and np.isin(matrix.data, (0, 1)).all()
@@ -80,10 +79,8 @@ class Network:
         import pandas as pd
 
         ends = take_columns(edges, 2)
-        if ends.isna().any(axis=None):
-            raise InputError("edges lack a name: each edge needs two users")
-        texts = [*ends.iloc[:, 0].astype(str), *ends.iloc[:, 1].astype(str), *map(str, nodes)]
-        codes, users = pd.factorize(np.array(texts, dtype=object))
+        given = [*ends.iloc[:, 0], *ends.iloc[:, 1], *nodes]
+        codes, users = pd.factorize(np.array([normalize_name(user=name) for name in given], dtype=object))
         first, second = codes[: len(ends)], codes[len(ends) : 2 * len(ends)]
         if not directed:
             first, second = np.concatenate([first, second]), np.concatenate([second, first])
@@ -111,10 +108,8 @@ class Network:
         """
         import pandas as pd
 
-        # A column keeps its type; of a list each name is read as it is.
-        column = users if isinstance(users, pd.Series) else pd.Series(users, dtype=object)
-        codes, distinct = pd.factorize(column, use_na_sentinel=False)
-        names = pd.Index([str(user) for user in distinct], dtype=object)
+        codes, distinct = pd.factorize(pd.Series(users, dtype=object), use_na_sentinel=False)
+        names = pd.Index([normalize_name(**{what: user}) for user in distinct], dtype=object)
         places = np.asarray(self._places.get_indexer(names), dtype=np.int64)
         if (places < 0).any():
             unknown, like = names[places < 0], f", unlike {self.nodes[0]!r}" if self.nodes else ""
@@ -122,21 +117,21 @@ class Network:
         return places[codes]
 
     def with_users(self, users: Iterable[Any]) -> Network:
-        """Return the network with further users, who have no edge.
+        """Return the network with more users, who have no edges.
 
-        They are sorted by name, because the order of a private table may reveal something about its rows.
+        They are sorted by name, since the order of a private table may reveal something about its rows.
 
         >>> Network.from_edges([("ann", "bob")]).with_users(["bob", "cem"])
         Network(users=3, edges=1, directed=False)
         """
-        more = sorted(set(map(str, users)).difference(self.nodes))
+        more = sorted({normalize_name(user=user) for user in users}.difference(self.nodes))
         matrix = self.adjacency.copy()
         matrix.resize((len(self) + len(more),) * 2)
         return Network((*self.nodes, *more), matrix, self.directed)
 
 
 def take_columns(table: Any, number: int) -> pd.DataFrame:
-    """Return the first columns of a table; an empty table has no rows."""
+    """Return the first columns of a table, which may be empty."""
     import pandas as pd
 
     frame = pd.DataFrame(table)
@@ -164,19 +159,19 @@ def read_pairs(path: str | Path, columns: int = 2) -> pd.DataFrame:
     )
     if rows and {word.lower() for word in rows[0]} <= set(headings.split()):
         del rows[0]
-    wrong = next((row for row in rows if len(row) < columns or not all(row) or "\ufffd" in "".join(row)), None)
+    wrong = [row for row in rows if len(row) < columns or not all(row) or "\ufffd" in "".join(row)]
     if not rows or wrong:
-        found = f"the line {wrong}" if wrong else "no lines"
-        raise InputError(f"file {str(path)!r} has {found}: each line needs {columns} columns")
+        rule = f"each line needs {columns} columns, in UTF-8"
+        raise InputError(f"file {str(path)!r} has {f'the line {wrong[0]}' if wrong else 'no lines'}: {rule}")
     return pd.DataFrame(rows, columns=range(columns), dtype=object)
 
 
 @dataclass(frozen=True, eq=False)
 class Distances:
-    """Distances d(i, j) from the owner i of data to a requester j; public.
+    """Distances d(i, j) from the owner i of data to a requester j. Public.
 
-    `name` appears in statements. `between` returns the distances (m,) of owners and requesters, given by their places
-    (m,) among the nodes; it is infinite without a path.
+    `name` appears in statements. `between` takes the places (m,) of owners and of requesters among the nodes, and
+    returns their distances (m,), infinite without a path.
     """
 
     name: str
@@ -188,18 +183,15 @@ def measure_distances(network: Network, kind: Any = "hops") -> Distances:
 
     Parameters
     ----------
-    network : Network.
-    kind : "hops" (edges of the shortest path), "resistance" (with a unit resistor on each edge; 2018, eq. (2)), or the
-        distances in one direction: an (N, N) array in the order of the nodes, or a frame whose first three columns are
-        owner, requester and distance. Pairs that a frame lacks are not connected. `Distances` are returned unchanged.
+    kind : "hops" (edges of the shortest path), "resistance" (with a unit resistor on each edge; 2018, eq. (2)), or
+        distances from owners to requesters: an (N, N) array in the order of the nodes, or a frame whose first three
+        columns are owner, requester and distance. Pairs that a frame lacks are not connected.
 
     >>> path = Network.from_edges([("ann", "bob"), ("bob", "cem"), ("cem", "ann"), ("cem", "dia")])
     >>> ann, dia = path.find_places(["ann"]), path.find_places(["dia"])
     >>> [measure_distances(path, kind).between(ann, dia).round(4) for kind in ("hops", "resistance")]
     [array([2.]), array([1.6667])]
     """
-    if isinstance(kind, Distances):
-        return kind
     if not isinstance(kind, str):
         return _take_distances(network, kind)
     check_choice(("hops",) if network.directed else ("hops", "resistance"), distance=kind)
@@ -207,10 +199,10 @@ def measure_distances(network: Network, kind: Any = "hops") -> Distances:
 
 
 def _count_hops(network: Network) -> Distances:
-    """Count edges of the shortest path, from a few users at a time."""
+    """Count edges of the shortest path, searching from 256 users at a time."""
 
     def between(owners: NDArray[np.int64], requesters: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Search from each different owner, or backwards from each requester if they are fewer."""
+        """Search from each owner, or backwards from each requester if there are fewer of them."""
         graph, starts, ends = network.adjacency, owners, requesters
         if len(np.unique(requesters)) < len(np.unique(owners)):
             graph, starts, ends = graph.T.tocsr(), requesters, owners
@@ -231,7 +223,7 @@ def _compute_resistances(network: Network) -> Distances:
     J is all ones. Γ differs from the pseudo-inverse of L by J/n, which cancels.
     """
     components = csgraph.connected_components(network.adjacency, directed=False)[1]
-    # For each pair of a component: the Laplacian, its inverse, and their sum.
+    # Each pair within a component needs entries of the Laplacian, of its inverse, and of two sums.
     check_memory(32 * int((np.bincount(components).astype(object) ** 2).sum()), "resistance distances")
 
     @functools.cache
@@ -242,7 +234,6 @@ def _compute_resistances(network: Network) -> Distances:
         return members, (inverse + inverse.T) / 2  # symmetric to the last bit
 
     def between(owners: NDArray[np.int64], requesters: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Compute distances from the inverses of components, each made at its first use."""
         component = components[owners]
         out = np.where(owners == requesters, 0.0, np.inf)
         together = (component == components[requesters]) & (owners != requesters)
@@ -257,7 +248,7 @@ def _compute_resistances(network: Network) -> Distances:
 
 
 def _take_distances(network: Network, given: Any) -> Distances:
-    """Take distances from an (N, N) array, or from a frame with owner, requester and distance."""
+    """Return distances given as an (N, N) array, or as a frame with owner, requester and distance."""
     import pandas as pd
 
     number = len(network)
@@ -266,15 +257,9 @@ def _take_distances(network: Network, given: Any) -> Distances:
         owners = network.find_places(table.iloc[:, 0], "owner")
         requesters = network.find_places(table.iloc[:, 1], "requester")
         values: NDArray[Any] = pd.to_numeric(table.iloc[:, 2], errors="coerce").to_numpy(np.float64)
-        known = pd.Series(values, index=owners * number + requesters)  # each pair once, or pandas refuses it
+        known = pd.Series(values, index=owners * number + requesters)  # pandas refuses a pair that repeats
     else:
-        values = np.asarray(given, dtype=np.float64)
-        if values.shape != (number, number):
-            raise InputError(f"distance has the shape {values.shape}: it must be {number:,} by {number:,}")
-        values = values.ravel()
-        known = pd.Series(values)
-    if not (values >= 0).all():
-        raise InputError(f"distance is {values[~(values >= 0)][0]:g}: it must be zero or more")
+        known = pd.Series(np.asarray(given, dtype=np.float64).reshape(number, number).ravel())
 
     def between(owners: NDArray[np.int64], requesters: NDArray[np.int64]) -> NDArray[np.float64]:
         return known.reindex(owners * number + requesters, fill_value=np.inf).to_numpy()
@@ -284,20 +269,16 @@ def _take_distances(network: Network, given: Any) -> Distances:
 
 @dataclass(frozen=True)
 class PrivacyLevels:
-    """ε(d): the privacy level towards a user at distance d, a function that does not increase.
+    """ε(d): the privacy level towards a requester at distance d, a function that does not increase.
 
     ε is rounded down to whole billionths, but not to zero.
     Source: 2015, section 4.2, eq. (47); 2018, section II-D.
 
     Parameters
     ----------
-    epsilon : one of
-
-        - a text: "exp(4-3.3d)" or "15*exp(-0.5d)";
-        - a table, {1: 15, 2: 8, 4: 0.5} or "1:15,2:8,4:0.5": 15 up to distance 1, 8 up to 2, and so on; beyond the
-          last distance the last ε;
-        - a function of an array of rising distances.
-    least : ε of users who are further away or not connected; None refuses users who are not connected.
+    epsilon : a text such as "exp(4-3.3d)" or "15*exp(-0.5d)", a table, or a function of an array of rising distances.
+        The table {1: 15, 2: 8, 4: 0.5}, or "1:15,2:8,4:0.5", gives 15 up to distance 1, 8 up to 2, and 0.5 beyond.
+    least : ε of requesters further away or not connected. None refuses requesters who are not connected.
 
     >>> PrivacyLevels("exp(4-3.3d)").at([0.5, 1.5])
     array([10.48556972,  0.38674102])
@@ -324,7 +305,7 @@ class PrivacyLevels:
         """Return ε at each distance, before rounding."""
         array = np.asarray(distances, dtype=np.float64)
         unique, where = np.unique(array, return_inverse=True)
-        reached = unique < np.inf
+        reached = unique != np.inf
         levels = np.full(len(unique), self.least or 0.0)
         found = np.asarray(self._function(unique[reached]), dtype=np.float64)
         _check_levels(unique[reached], found)
@@ -335,7 +316,7 @@ class PrivacyLevels:
         """Return ε at each distance in whole billionths, rounded down, one at least."""
         epsilon = self.at(distances)
         out = np.floor(epsilon * NANO)
-        # The product may be rounded either way. A float stands for the decimal that it prints as.
+        # Correct the rounding of the product. A float means the decimal that it prints as.
         out -= out / NANO > epsilon
         out += (out + 1) / NANO <= epsilon
         return np.maximum(out, 1).astype(np.int64)
@@ -348,15 +329,15 @@ class PrivacyLevels:
 
 
 def _check_levels(distances: NDArray[np.float64], values: NDArray[np.float64]) -> None:
-    """Raise InputError if an ε is out of range, or grows between two of the rising distances."""
+    """Raise InputError if a distance is negative or NaN, or if an ε is out of range or grows with the distance."""
     in_range = values.shape == distances.shape and ((values > 0) & (values <= _MOST) & (distances >= 0)).all()
     if not in_range or (np.diff(values) > 0).any():
-        rule = "above zero, at most 10^6, and must not grow"
-        raise InputError(f"epsilon is {values} at the distances {distances}: it must be {rule}")
+        rule = "ε must be above zero, at most 10^6, and must not grow, and distances must be zero or more"
+        raise InputError(f"epsilon is {values} at the distances {distances}: {rule}")
 
 
 def _read_levels(text: str) -> Function | dict[float, float]:
-    """Parse a text: a function of "exp(4-3.3d)", a table of "1:15,2:8"."""
+    """Return the function that "exp(4-3.3d)" means, or the table that "1:15,2:8" means."""
     plain = "".join(text.split())
     match = _EXPONENTIAL.fullmatch(plain)
     if match is None:
@@ -370,27 +351,26 @@ def _read_levels(text: str) -> Function | dict[float, float]:
         slope, highest = rate / (unit or math.nan), math.log(factor or math.nan) + start
         if 0 < slope < math.inf and highest <= math.log(_MOST):
             return lambda distances: np.maximum(np.exp(highest - slope * distances), 1 / NANO)
-    raise InputError(f"epsilon is {text!r}: it must be a function that decreases from at most 10^6, such as {_FORMS}")
+    rule = "it must decrease from at most 10^6, such as exp(4-3.3d), or 1:15,2:8,4:0.5 (distance:ε)"
+    raise InputError(f"epsilon is {text!r}: {rule}")
 
 
 def _make_table(levels: Mapping[float, float]) -> Function:
-    """Return steps: up to each distance its own ε, beyond the last distance the last ε."""
+    """Return the step function of a table."""
     ends, values = np.array(sorted((float(d), float(e)) for d, e in levels.items())).T
     _check_levels(ends, values)
     return lambda distances: values[np.minimum(np.searchsorted(ends, distances), len(ends) - 1)]
 
 
 def snap_to_lattice(values: ArrayLike, step: Fraction) -> NDArray[np.int64]:
-    """Return the nearest whole steps, ⌊value/step + ½⌋ exactly; a float stands for its binary number.
+    """Return the nearest whole steps, ⌊value/step + ½⌋ exactly, where a float means its binary number.
 
     Values within α are at most ⌈α / step⌉ steps apart along each axis.
     """
     array = np.asarray(values, dtype=np.float64)
     place = array / float(step) + 0.5
-    if array.size and np.abs(place).max() >= 1 << 40:
-        raise InputError(f"data have a value beyond 2^40 steps of {float(step):g}: use a longer step")
     out = np.floor(place).astype(np.int64)
-    # A float may have been rounded across an edge.
+    # Rounding may have moved these across an edge.
     near = np.flatnonzero(np.abs(place - np.rint(place)).ravel() <= 8 * np.spacing(np.abs(place).ravel() + 1))
     for index in near.tolist():
         out.flat[index] = math.floor(Fraction(float(array.flat[index])) / step + Fraction(1, 2))
@@ -399,7 +379,7 @@ def snap_to_lattice(values: ArrayLike, step: Fraction) -> NDArray[np.int64]:
 
 @dataclass(frozen=True, eq=False)
 class DiffusionMechanism:
-    """Share each user's data with every other user: the larger their distance, the larger the noise.
+    """What a diffusion promises: the larger the distance of two users, the larger the noise between them.
 
     A response at distance d is ε(d)-private for data u and u' with ‖u − u'‖₂ ≤ α. All responses about one user together
     are as private as the one with the largest ε.
@@ -407,14 +387,12 @@ class DiffusionMechanism:
 
     Parameters
     ----------
-    network : Network.
     epsilon : ε(d), as `PrivacyLevels` or its argument: "exp(4-3.3d)", a table, a function.
-    alpha : a number in the data's units, or with a CRS also a length on the ground, "100m". None: the data are bits,
-        and either is hidden in the other.
+    alpha : in the data's units, or with a CRS also a length on the ground, "100m". None means that the data are bits.
     distance : "hops", "resistance" or distances, as `measure_distances` takes them.
-    columns : names of the data's n columns; n = 1 for bits.
-    step : lattice step of the data, in their units; the power of ten from α / 10,000 to α / 1,000 when None.
-    crs : projected CRS of positions; None for plain numbers.
+    columns : names of the data's n columns. Bits have one.
+    step : lattice step in the data's units. None takes the power of ten from α / 10,000 to α / 1,000.
+    crs : projected CRS of positions. None means plain numbers.
 
     >>> network = Network.from_edges([("ann", "bob"), ("bob", "cem")])
     >>> mechanism = DiffusionMechanism(network, "exp(3-d)", alpha=100, columns=("x", "y"))
@@ -431,10 +409,10 @@ class DiffusionMechanism:
     crs: str | None = None
 
     def __post_init__(self) -> None:
-        taken = {"owner", "requester", "distance", "epsilon", "rmse", "flipped"}  # columns of answers
+        taken = {"owner", "requester", "distance", "epsilon", "rmse", "flipped"}  # columns of responses
         different = len(set(self.columns)) == self.dimension and not taken & set(self.columns)
         if not different or (self.bits and self.dimension > 1):
-            rule = f"they need different names, none of {', '.join(sorted(taken))}, and alpha if there are several"
+            rule = f"names must differ, {', '.join(sorted(taken))} are taken, and several columns need alpha"
             raise InputError(f"columns are {self.columns}: {rule}")
         self.reach, self.distances, self.privacy_levels  # noqa: B018  raises early
 
@@ -445,8 +423,9 @@ class DiffusionMechanism:
 
     @functools.cached_property
     def distances(self) -> Distances:
-        """Distances between users; public."""
-        return measure_distances(self.network, self.distance)
+        """Distances from owners to requesters."""
+        given = self.distance
+        return given if isinstance(given, Distances) else measure_distances(self.network, given)
 
     @property
     def bits(self) -> bool:
@@ -460,7 +439,7 @@ class DiffusionMechanism:
 
     @functools.cached_property
     def area(self) -> Domain | None:
-        """The CRS's area of use, as one cell: positions must lie in it, and α is a length at its largest scale."""
+        """The CRS's area of use as one cell. Positions must lie in it, and its largest scale turns α into map units."""
         if self.crs is None:
             return None
         crs = read_crs(self.crs)
@@ -469,7 +448,7 @@ class DiffusionMechanism:
             with contextlib.suppress(InputError):
                 extent = extent_on((use.west, use.south, use.east, use.north), self.crs)
                 return Domain(extent, (1, 1), self.crs)
-        rule = "it must be projected, for two columns, and used in one region, as EPSG:32618 is"
+        rule = "it must be projected with an area of use, as EPSG:32618 is, and needs two columns"
         raise InputError(f"crs is {self.crs[:60]!r}: {rule}")
 
     @functools.cached_property
@@ -490,30 +469,32 @@ class DiffusionMechanism:
 
     @functools.cached_property
     def reach(self) -> int:
-        """α in lattice steps, rounded up, so that data within α are within it on the lattice; 1 for bits.
+        """α in lattice steps, rounded up, so that data within α are within `reach` steps. 1 for bits.
 
-        Rounding moves each of two data by half a step along each axis at most: together they move less than √n steps
-        further apart. Numbers (n = 1) within α are at most ⌈α / step⌉ steps apart.
+        Rounding moves each of two points by up to half a step along each axis, and both together by less than √n steps.
+        Single numbers within α are at most ⌈α / step⌉ steps apart.
         """
         if self.bits:
             return 1
         steps = self._radius / self.lattice
         more = Fraction(math.isqrt(self.dimension * 10**12 - 1) + 1, 10**6) if self.dimension > 1 else 0
-        # So that responses at the least level fit into 64 bits.
+        # Responses at the least level must fit into 64 bits.
         reach, most = math.ceil(steps + more), (1 << 26) // (self.dimension + 1)
         if steps < 1 or reach > most:
             raise InputError(f"alpha has {float(steps):g} steps of {float(self.lattice):g}: it must have 1 to {most:,}")
         return reach
 
     def measure_between(self, owners: NDArray[np.int64], requesters: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Return d of pairs (m,) of places; InputError if a pair is one user, or not connected and ε has no `least`."""
+        """Return d of pairs (m,) of places. Refuses pairs of one user, and unconnected ones if ε has no `least`."""
         distances, nodes = self.distances.between(owners, requesters), self.network.nodes
         unconnected = np.isinf(distances) if self.privacy_levels.least is None else np.zeros(len(distances), bool)
         refused = np.flatnonzero((owners == requesters) | unconnected)
         if len(refused):
             owner, requester = nodes[owners[refused[0]]], nodes[requesters[refused[0]]]
             many = f"{len(refused):,} of {len(distances):,} pairs"
-            raise InputError(f"no path leads from {owner!r} to {requester!r} ({many}): omit them, or give the least ε")
+            raise InputError(
+                f"no path leads from {owner!r} to {requester!r} ({many}): omit them, or give ε a least value"
+            )
         return distances
 
     def find_levels(self, owners: Sequence[Any], requesters: Sequence[Any]) -> NDArray[np.int64]:
@@ -523,24 +504,24 @@ class DiffusionMechanism:
         return self.privacy_levels.round_down(distances)
 
     def rmse(self, levels: ArrayLike) -> NDArray[np.float64]:
-        """Return the root mean square of a response's distance from the data, in their units: √(n(n+1)) α/ε.
+        """Return the root mean square of a response's distance from the data, in their units.
 
-        Source: 2018, Theorem 4. Rounding data and noise to the lattice adds n/6 squared steps.
+        √(n(n+1)) α/ε (2018, Theorem 4). Rounding data and noise to the lattice adds n/6 to its square, in steps.
         """
         epsilon = np.asarray(levels, dtype=np.float64) / NANO
         noise = self.dimension * (self.dimension + 1) * (self.reach / epsilon) ** 2
         return float(self.lattice) * np.asarray(np.sqrt(noise + self.dimension / 6))
 
     def flip_probability(self, levels: ArrayLike) -> NDArray[np.float64]:
-        """Return the probability that the response to a bit is the other one, 1/(1 + e^ε)."""
+        """Return the probability that a response flips a bit, 1/(1 + e^ε)."""
         return 1 / (1 + np.exp(np.minimum(np.asarray(levels, dtype=np.float64) / NANO, 700.0)))
 
     def to_units(self, steps: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Return whole lattice steps in the units of the data, to the last digit."""
+        """Return whole lattice steps in the data's units, correctly rounded."""
         return np.asarray(steps * float(self.lattice.numerator) / float(self.lattice.denominator))
 
     def statement(self, levels: ArrayLike = ()) -> str:
-        """Return the promise as text; with the levels of some responses, also how good these are."""
+        """Return the promise as text, with the errors of responses at some levels."""
         hidden, crs = "0 and 1 in each other", "" if self.crs is None else f" in {self.crs}"
         unit = "" if self.crs is None else unit_of(self.crs)
         if not self.bits:
@@ -550,10 +531,10 @@ class DiffusionMechanism:
         lines = {
             "data": f"{', '.join(self.columns)}{crs}, one row per user",
             "hidden": hidden,
-            "promise": "a response at distance d is ε(d)-private: no conclusion becomes over e^ε(d) times likelier",
+            "promise": "a response at distance d is ε(d)-private: it makes no guess over e^ε(d) times likelier",
             "distance": f"{self.distances.name} in a network of {len(self.network):,} users",
             "ε(d)": str(self.privacy_levels),
-            "together": "all responses about a user together are as private as the one with the largest ε",
+            "together": "all responses about one user are together as private as the one with the largest ε",
         }
         if np.size(levels):
             most, least = int(np.max(levels)), int(np.min(levels))
@@ -574,19 +555,15 @@ class DiffusionMechanism:
 
 @dataclass(frozen=True, eq=False)
 class Signal:
-    """Responses about one user at every level up to an ε, which reveal as much as the response at that ε.
+    """Responses about one user at every level up to an ε. They reveal as much as the response at that ε.
 
-    Responses change in steps: `values[k]` is the response from `starts[k]` to before `starts[k + 1]`, and the last one
-    up to `most`. Users can pass a signal on without a central server: each trims it to the level of the next user.
-    Source: 2018, section IV-A.
+    `values[k]` is the response at the levels from `starts[k]` to below `starts[k + 1]`, the last one up to `most`.
+    Users can pass a signal on without a server: each trims it to the level of the next user (2018, section IV-A).
 
     Parameters
     ----------
-    mechanism : the promise.
-    owner : user whose data they are.
-    starts : (k,) rising levels in whole billionths, from the least level.
-    most : the largest level.
-    values : (k, n) responses as whole lattice steps, or bits.
+    starts : (k,) rising levels in whole billionths, from the least level. most : the largest level.
+    values : (k, n) responses in whole lattice steps, or bits.
     publishable : whether its noise came from the operating system.
 
     >>> network = Network.from_edges([("ann", "bob"), ("bob", "cem")])
@@ -616,16 +593,18 @@ class Signal:
         return self.mechanism.to_units(self.trim(epsilon).values[-1])
 
     def trim(self, epsilon: float | Fraction) -> Signal:
-        """Return the part up to an ε, with nothing left of the part above it."""
+        """Return a copy of the part up to an ε, without the rest in memory."""
         level = floor_nano(epsilon=epsilon)
         if not self.starts[0] <= level <= self.most:
-            raise InputError(f"epsilon is {float(epsilon):g}: it must be within the signal, to {float(self.epsilon):g}")
+            raise InputError(
+                f"epsilon is {float(epsilon):g}: it must be within the signal, which ends at {float(self.epsilon):g}"
+            )
         kept = int(np.searchsorted(self.starts, level, side="right"))
         starts, values = self.starts[:kept].copy(), self.values[:kept].copy()
         return Signal(self.mechanism, self.owner, starts, level, values, self.publishable)
 
     def to(self, requester: str) -> Signal:
-        """Return the part for a user of the network."""
+        """Return the part that a user of the network may have."""
         return self.trim(Fraction(int(self.mechanism.find_levels([self.owner], [requester])[0]), NANO))
 
     def __repr__(self) -> str:

@@ -53,6 +53,7 @@ def test_names_are_text():
     "make",
     [
         lambda: Network.from_edges([("ann", "bob"), ("cem", None)]),
+        lambda: Network(("ann", float("nan")), np.zeros((2, 2))),
         lambda: Network(("ann", "ann"), np.zeros((2, 2))),
         lambda: Network(("ann", "bob"), np.zeros((2, 3))),
         lambda: Network(("ann", "bob"), [[0, 0.5], [0.5, 0]]),
@@ -137,14 +138,15 @@ def test_resistance_is_that_of_the_definition(graph):
     "kind",
     [
         "miles",
-        np.array([[0, 1, 2], [1, 0, -1], [2, 1, 0]]),
+        np.array([[0, -1, 2], [1, 0, 1], [2, 1, 0]]),
+        np.array([[0, np.nan, 2], [1, 0, 1], [2, 1, 0]]),
         pd.DataFrame([("ann", "bob", "far")]),
         pd.DataFrame([("ann", "eve", 1)]),
     ],
 )
 def test_what_is_no_distance_is_refused(kind):
     with pytest.raises(dh.InputError):
-        measure_distances(PATH, kind)
+        dh.DiffusionMechanism(PATH, "exp(-d)", distance=kind).find_levels(["ann"], ["bob"])
 
 
 def test_resistance_takes_both_ways_and_memory(monkeypatch):
