@@ -34,7 +34,7 @@ def refined(texts: list[str], levels: Sequence[float], rng: np.random.Generator)
     clients = Clients(texts, Rappor.costing(levels[0], **FILTER), rng=rng)
     yield clients.report(rng=rng)
     for epsilon in levels[1:]:
-        clients = clients.relax(Rappor.costing(epsilon, **FILTER), rng=rng)
+        clients = clients.relax(Rappor.costing(epsilon, **FILTER).f, rng=rng)
         yield clients.refine(rng=rng)
 
 

@@ -1,4 +1,4 @@
-"""The users' side of Rappor: secret permanent bits, reports of them, and reports with less noise later.
+"""The users' side of RAPPOR: secret permanent bits, and reports of them with less and less noise. Private.
 
 Source: Erlingsson, Pihur and Korolova 2014; Koufogiannis, Han and Pappas, 2015, section 4.1.
 Proofs: docs/privacy/rappor.md.
@@ -10,6 +10,7 @@ import contextlib
 import os
 import threading
 from collections.abc import Sequence
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -17,36 +18,36 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from deltahist._files import exclusive
+from deltahist.budget import Budget
 from deltahist.errors import DamagedFile, InputError
-from deltahist.mechanisms.base import MOST_CERTAIN
+from deltahist.mechanisms.base import weakness_of
 from deltahist.network.rappor import Channel, Rappor, Reports
 from deltahist.noise.exact import open_words, throw_coins
+from deltahist.publishers.publication import refuse_weak
 from deltahist.publishers.state import new_token, read_state, write_state
 
-#: Name of the file format of their states.
 _FORMAT = "deltahist-rappor-state"
 Bits = NDArray[np.uint8]
 
 
 class Clients:
-    """Users of a collection, each with a text, at the current settings; private.
+    """Users of a collection, each with a text. Private.
 
     `report` adds new noise to the permanent bits each time. `relax` makes the permanent bits less noisy. `refine` then
     repeats the last report with less noise. All of it together costs the `guarantee` of the last settings.
 
     Parameters
     ----------
-    texts : one per user; private.
-    mechanism : the settings.
-    cohorts : (users,) from 0, chosen without looking at texts; drawn at random when None. Public.
+    texts : one per user, private. mechanism : the settings.
+    cohorts : (users,) from 0, public and chosen without looking at texts. None draws them at random.
     weak_protection_accepted : accept settings that hardly protect anything (docs/privacy/weak.md).
-    rng : a seeded generator, for experiments only: all reports are then stamped not for publication.
+    rng : a seeded generator, for experiments only. All reports are then stamped not for publication.
 
     >>> import numpy as np
     >>> rng = np.random.default_rng(1)
     >>> clients = Clients(["cafe", "museum"] * 500, Rappor(f=0.5, p=0, q=1), rng=rng)
     >>> first = clients.report(rng=rng)
-    >>> clients = clients.relax(clients.mechanism.relaxed(f=0.25), rng=rng)
+    >>> clients = clients.relax(f=0.25, rng=rng)
     >>> last = clients.refine(rng=rng)
     >>> last.decode(["cafe", "museum", "park"])["significant"].tolist()
     [True, True, False]
@@ -77,7 +78,7 @@ class Clients:
         self, mechanism: Rappor, cohorts: NDArray[np.int64], true: Bits, permanent: Bits,
         report: tuple[Rappor, Bits] | None, publishable: bool, file: Path | None = None, token: str = "",
     ) -> None:  # fmt: skip
-        """Set the state: `report` is the last one with its settings, and `token` identifies the file's last write."""
+        """Set the state: the last report with its settings, and the token of the last write to the file."""
         self.mechanism, self.cohorts, self._true, self._permanent = mechanism, cohorts, true, permanent
         self._report, self._publishable, self._file, self._token = report, publishable, file, token
         self._relaxed, self._alone, self._process = False, threading.Lock(), os.getpid()
@@ -92,23 +93,27 @@ class Clients:
         """Repeat the last report with the smaller noise of the current settings."""
         with self._alone:
             self._check_current()
-            if self._report is None or self._report[0] == self.mechanism:
-                raise InputError("there is no coarser report to refine: call report(), then relax()")
+            if self._report is None:
+                raise InputError("there is no report to refine: call report() first")
             before, last = self._report
-            coarse = before.to_report(self.mechanism)
-            return self._publish_report(
-                _refine_bits(coarse, self.mechanism.instantaneous, self._permanent, last, rng), rng
-            )
+            coarse, law = before.to_report(self.mechanism), self.mechanism.instantaneous
+            return self._publish_report(_refine_bits(coarse, law, self._permanent, last, rng), rng)
 
     def relax(
-        self, mechanism: Rappor, *, weak_protection_accepted: bool = False, rng: np.random.Generator | None = None
+        self,
+        f: Fraction | float | None = None,
+        p: Fraction | float | None = None,
+        q: Fraction | float | None = None,
+        *,
+        weak_protection_accepted: bool = False,
+        rng: np.random.Generator | None = None,
     ) -> Clients:
         """Return the same users at finer settings (`Rappor.relaxed`), whose permanent bits have less noise.
 
-        Users can be relaxed once, since two refinements of the same bits would cost more than either: use the returned
-        users afterwards. Source: 2015, section 4.1.
+        Use the returned users from then on. The same users cannot be relaxed twice, because two refinements of the same
+        bits would cost more than either. Source: 2015, section 4.1.
         """
-        self.mechanism.check_relaxes(mechanism)
+        mechanism = self.mechanism.relaxed(f, p, q)
         _check_protection(mechanism, weak_protection_accepted, rng)
         with self._alone:
             self._check_current()
@@ -121,19 +126,16 @@ class Clients:
             return out
 
     def save(self, path: str | Path) -> None:
-        """Keep the state in a secret file, which is written before each report."""
+        """Keep the state in a secret file, which is updated before each report."""
         with self._alone:
             self._check_current()
-            file = Path(path)
-            if self._file not in (None, file):
-                raise InputError(f"path is {str(path)!r}: these users have the file {str(self._file)!r} already")
-            self._write_file(file, self._token, self._report, self._publishable)
+            self._write_file(Path(path), self._token, self._report, self._publishable)
 
     @classmethod
     def load(cls, path: str | Path) -> Clients:
-        """Load the users of a file that `save` wrote; the file stays up to date.
+        """Load the users of a file that `save` wrote, and keep it up to date.
 
-        Use no copy of the file: each state may be relaxed once.
+        Never load a copy of the file, because each state may be relaxed only once.
         """
         description, arrays, token = read_state(Path(path), _FORMAT)
         try:
@@ -150,7 +152,7 @@ class Clients:
         return users
 
     def _write_file(self, file: Path | None, token: str, report: tuple[Rappor, Bits] | None, publishable: bool) -> None:
-        """Update the file, if there is one and its last write is `token`; "" for a new file."""
+        """Write the file, if there is one. Its last write must have had the token, "" for a new file."""
         if file is None:
             return
         said = None if report is None else report[0].describe()
@@ -171,11 +173,11 @@ class Clients:
             raise InputError(f"these users were relaxed, or belong to the parent process: {rule}")
 
     def _publish_report(self, drawn: Bits, rng: np.random.Generator | None) -> Reports:
-        """Keep a report, durably if there is a file, and return it."""
+        """Keep a report, in the file if there is one, and return it."""
         report, publishable = (self.mechanism, drawn), self._publishable and rng is None
         self._write_file(self._file, self._token, report, publishable)
         self._report, self._publishable = report, publishable
-        # A copy: changes of the returned report must not change the kept one.
+        # A copy, since the kept report must not change with the returned one.
         return Reports(self.mechanism, self.cohorts, drawn.copy(), self._publishable)
 
     def __getstate__(self) -> None:
@@ -190,22 +192,18 @@ def _draw_bits(law: Channel, true: Bits, rng: np.random.Generator | None) -> Bit
 
 
 def _refine_bits(coarse: Channel, law: Channel, true: Bits, before: Bits, rng: np.random.Generator | None) -> Bits:
-    """Draw bits with less noise, given `before`: the bits that `coarse` noise made."""
+    """Draw bits with less noise, given the bits `before` with coarse noise."""
     if law.exact:
         return true
     return throw_coins(law.find_refinement(coarse), 2 * true + before, open_words(rng)).view(np.uint8)
 
 
 def _unpack_bits(packed: NDArray[Any], shape: tuple[int, int]) -> Bits:
-    """Read bits of a file. NumPy raises ValueError or TypeError if they are damaged."""
+    """Return the bits in a file."""
     return np.unpackbits(packed.reshape(shape[0], -(-shape[1] // 8)), axis=1, count=shape[1])
 
 
 def _check_protection(mechanism: Rappor, accepted: bool, rng: np.random.Generator | None) -> None:
     """Refuse settings that hardly protect anything (docs/privacy/weak.md), unless accepted or not for publication."""
-    sure = mechanism.guarantee.certainty
-    if sure > MOST_CERTAIN and rng is None and not accepted:
-        raise InputError(
-            f"epsilon is {float(mechanism.guarantee.epsilon or 0):g}: many reports tell two equally likely texts apart "
-            f"with {100 * sure:.4g}% certainty; use a larger f, or pass weak_protection_accepted=True"
-        )
+    if rng is None and not accepted:
+        refuse_weak(Budget(mechanism.guarantee.epsilon), weakness_of(mechanism.guarantee))

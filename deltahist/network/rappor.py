@@ -1,7 +1,7 @@
-"""Users' texts reported as noisy bits (RAPPOR): settings, reports and decoding. Noise is drawn in `clients`.
+"""Users' texts reported as noisy bits (RAPPOR): settings, reports and decoding. `clients` draws the noise.
 
-Source: Erlingsson, Pihur and Korolova 2014; for relaxing it Koufogiannis, Han and Pappas, 2015, section 4.1, with
-binary channels in place of Laplace noise that is cut at a threshold. Proofs: docs/privacy/rappor.md.
+Source: Erlingsson, Pihur and Korolova 2014. Reports are relaxed as in Koufogiannis, Han and Pappas, 2015, section 4.1,
+but with binary channels in place of thresholded Laplace noise. Proofs: docs/privacy/rappor.md.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 class Channel:
     """A binary channel: zero is P(1 | 0), one is P(1 | 1).
 
-    Flipping with probability 1/4 is flipping with 1/8, and again with 1/6.
+    Flipping with probability 1/8 and then with 1/6 is flipping with 1/4:
 
     >>> Channel.flipping(Fraction(1, 4)).find_remainder(Channel.flipping(Fraction(1, 8)))
     Channel(zero=Fraction(1, 6), one=Fraction(5, 6))
@@ -46,7 +46,7 @@ class Channel:
 
     @property
     def log_odds(self) -> float:
-        """Cost of a 1 and a 0 together: ln(one (1 − zero) / (zero (1 − one))), for 0 < zero ≤ one < 1."""
+        """Return ln(one (1 − zero) / (zero (1 − one))), the cost of a 1 and a 0, for 0 < zero ≤ one < 1."""
         odds = self.one * (1 - self.zero) / (self.zero * (1 - self.one))
         if odds > 1 << 1000:
             return math.log(odds.numerator) - math.log(odds.denominator)
@@ -65,15 +65,14 @@ class Channel:
     def find_remainder(self, finer: Channel) -> Channel:
         """Return the channel that turns a finer one into this one: `finer.then(...)` is this channel.
 
-        Its probabilities are between 0 and 1 exactly if neither a reported 1 nor a reported 0 has a larger ratio of
-        likelihoods here than in the finer channel; otherwise InputError.
+        Raises InputError if a reported 1 or 0 has a larger likelihood ratio here, since there is no such channel then.
         """
         if finer.zero == finer.one and self.zero == self.one:
             return self if self != finer else Channel(Fraction(0), Fraction(1))
         by_one = self.one * finer.zero <= finer.one * self.zero
         by_zero = (1 - self.zero) * (1 - finer.one) <= (1 - finer.zero) * (1 - self.one)
         if finer.one <= finer.zero or self.one < self.zero or not (by_one and by_zero):
-            raise InputError(f"a reported {0 if by_one else 1} must not reveal less of the true bit than before")
+            raise InputError(f"a reported {0 if by_one else 1} must reveal at least as much of the true bit as before")
         rise = finer.one - finer.zero
         return Channel(
             (self.zero * finer.one - self.one * finer.zero) / rise,
@@ -83,7 +82,7 @@ class Channel:
     def find_refinement(self, coarse: Channel) -> tuple[Fraction, ...]:
         """Return P(this bit is 1 | true bit x, coarser channel's bit y) at 2x + y, by Bayes; 2015, section 4.1.
 
-        Where x never leads to y, the chance is that of x alone.
+        Where x never leads to y, it is P(1 | x).
 
         >>> Channel.flipping(Fraction(1, 8)).find_refinement(Channel.flipping(Fraction(1, 4)))
         (Fraction(1, 36), Fraction(5, 12), Fraction(7, 12), Fraction(35, 36))
@@ -99,16 +98,16 @@ class Channel:
 
 @dataclass(frozen=True)
 class Rappor:
-    """Settings of a collection: how a user's text is reported, and the guarantee.
+    """Settings of a collection: how users report their texts, and the guarantee.
 
-    A text sets `hashes` of the `bits` of a filter; which ones also depends on the user's cohort. Each bit is replaced
-    for good by a 1 or a 0, with probability f/2 each (the permanent bits, which the user keeps secret). A report has a
-    1 with probability q for a permanent 1, and with probability p for a permanent 0.
+    A text sets `hashes` of the `bits` of a filter, which the user's cohort chooses. The user replaces each bit for good
+    by a 1 or a 0, with probability f/2 each, and keeps these permanent bits secret. A report has a 1 with probability q
+    for a permanent 1, and with probability p for a permanent 0.
 
     Parameters
     ----------
-    bits : m, of the filter. hashes : k, bits that a text sets at most. cohorts : groups of users with other hashes.
-    f : in (0, 1]. p, q : 0 ≤ p < q ≤ 1. Fractions are exact; a float is its binary value.
+    bits : m, of the filter. hashes : k, the most bits of a text. cohorts : groups of users, each with its own hashes.
+    f, p, q : 0 < f ≤ 1 and 0 ≤ p < q ≤ 1. A float means its exact binary value.
 
     >>> mechanism = Rappor(bits=128, hashes=2, cohorts=8, f=0.5, p=0.5, q=0.75)
     >>> round(float(mechanism.guarantee.epsilon), 3), round(float(mechanism.report_guarantee.epsilon), 3)
@@ -133,7 +132,7 @@ class Rappor:
 
     @classmethod
     def costing(cls, epsilon: float, **fields: Any) -> Rappor:
-        """Return the settings (`fields`, without f) whose reports cost `epsilon` in all with the least noise.
+        """Return settings whose reports cost `epsilon` in all with the least noise. `fields` are those without f.
 
         >>> mechanism = Rappor.costing(4.0, hashes=2, p=0, q=1)
         >>> float(mechanism.guarantee.epsilon) <= 4, round(float(mechanism.f), 6)
@@ -141,7 +140,7 @@ class Rappor:
         """
         each = check_positive(epsilon=epsilon) / (2 * check_whole(hashes=fields.get("hashes", cls.hashes)))
         f = 2 * math.exp(-each) / (1 + math.exp(-each))
-        # A little more noise covers the rounding of floats, which grows with ε.
+        # Add noise for the rounding of floats, which grows with ε.
         return cls(f=min(Fraction(1), Fraction(f) * (1 + Fraction(math.ceil(each), 10**12))), **fields)
 
     @property
@@ -151,17 +150,17 @@ class Rappor:
 
     @property
     def instantaneous(self) -> Channel:
-        """From permanent bits to a report: 1 with probability q for 1, and p for 0 (2015, eq. (44))."""
+        """From permanent bits to a report: 1 with probability q for a 1, p for a 0 (2015, eq. (44))."""
         return Channel(Fraction(self.p), Fraction(self.q))
 
     @property
     def report(self) -> Channel:
-        """From true bits to a report: p* and q*, how often a 0 and a 1 are reported as 1."""
+        """From true bits to a report: p* and q*, the probabilities of a 1 for a 0 and for a 1."""
         return self.permanent.then(self.instantaneous)
 
     @property
     def guarantee(self) -> Guarantee:
-        """ε_∞: everything that one user ever reports, now and at coarser settings before.
+        """ε_∞: the cost of everything that one user ever reports, at these and at coarser settings.
 
         Two texts differ in at most 2k bits, and a permanent bit costs ln((1 − f/2)/(f/2)).
         """
@@ -169,27 +168,24 @@ class Rappor:
 
     @property
     def report_guarantee(self) -> Guarantee:
-        """ε_1: one report and all its coarser versions, k ln(q* (1 − p*) / (p* (1 − q*))).
+        """ε_1: the cost of one report and all its coarser versions, k ln(q* (1 − p*) / (p* (1 − q*))).
 
-        Of the bits in which two texts differ each text sets k at most.
+        Each text sets at most k of the bits in which two texts differ.
         """
         return _make_guarantee(self.report, self.hashes)
 
-    def relaxed(self, **changes: Fraction | float) -> Rappor:
-        """Return settings with less noise: another f, p or q."""
-        finer = replace(self, **changes)  # type: ignore[arg-type]
-        self.check_relaxes(finer)
-        return finer
+    def relaxed(
+        self, f: Fraction | float | None = None, p: Fraction | float | None = None, q: Fraction | float | None = None
+    ) -> Rappor:
+        """Return settings with less noise, of whose reports those of these settings are coarser versions.
 
-    def check_relaxes(self, finer: Rappor) -> None:
-        """Raise InputError unless reports of these settings are coarser versions of reports of `finer` ones.
-
-        They are if f does not rise and neither q*/p* nor (1 − p*)/(1 − q*) falls.
+        Raises InputError if f rises, or if q*/p* or (1 − p*)/(1 − q*) falls.
         """
-        if (self.bits, self.hashes, self.cohorts) != (finer.bits, finer.hashes, finer.cohorts):
-            raise InputError("bits, hashes and cohorts must stay: only f, p and q can be relaxed")
+        given: dict[str, Any] = {"f": f, "p": p, "q": q}
+        finer = replace(self, **{name: value for name, value in given.items() if value is not None})
         self.report.find_remainder(finer.report)
         self.to_report(finer).find_remainder(finer.instantaneous)
+        return finer
 
     def to_report(self, finer: Rappor) -> Channel:
         """Return the channel from permanent bits of `finer` settings to a report of these ones."""
@@ -205,10 +201,7 @@ class Rappor:
         return cls(**(description | {name: Fraction(description[name]) for name in ("f", "p", "q")}))
 
     def find_positions(self, texts: Sequence[str]) -> NDArray[np.int64]:
-        """Return the bits that texts set in each cohort, (texts, cohorts, k): BLAKE2 keyed by cohort and hash number.
-
-        A Bloom filter: 2015, eq. (42).
-        """
+        """Return the bits that texts set in each cohort, (texts, cohorts, k): a Bloom filter (2015, eq. (42))."""
         out = np.empty((len(texts), self.cohorts, self.hashes), dtype=np.int64)
         for number, text in enumerate(texts):
             data = text.encode("utf-8", "surrogatepass")
@@ -225,14 +218,14 @@ class Rappor:
 
         Parameters
         ----------
-        ones : (cohorts, bits) reports with a 1. users : (cohorts,) reports; only the latest one of each user.
+        ones : (cohorts, bits) reports with a 1. users : (cohorts,) reports, at most one of each user.
         candidates : texts to look for, all different.
         level : probability that any candidate without users is significant (Bonferroni).
 
         Returns
         -------
-        DataFrame in the order of the candidates: candidate, estimate (users), std_error (NaN if the selection left the
-        candidate out), p_value, significant (p_value at most level / candidates).
+        DataFrame in the order of the candidates: candidate, estimate (users), std_error (NaN for candidates that were
+        not selected), p_value, significant.
 
         >>> mechanism = Rappor(bits=16, cohorts=2, f=0.01, p=0, q=1)
         >>> at = mechanism.find_positions(["cafe"])[0]
@@ -245,8 +238,8 @@ class Rappor:
         ones, users = np.asarray(ones), np.asarray(users)
         counts = ones.shape == (self.cohorts, self.bits) and ((ones >= 0) & (ones <= users[:, None])).all()
         if not counts or len(set(candidates)) < len(candidates):
-            rule = f"they must count the same reports, with {self.bits} bits in {self.cohorts} cohorts"
-            raise InputError(f"ones have the shape {ones.shape}: {rule}, and candidates must differ")
+            rule = f"they must count reports of {self.bits} bits in {self.cohorts} cohorts, and candidates must differ"
+            raise InputError(f"ones have the shape {ones.shape}: {rule}")
         return decode_counts(ones, users, self.find_positions(candidates), self.report, candidates, level)
 
 
@@ -255,9 +248,8 @@ class Reports:
 
     Parameters
     ----------
-    mechanism : the settings.
     cohorts : (users,) from 0, public. bits : (users, m) of 0 and 1.
-    publishable : False where the noise came from a seeded generator.
+    publishable : False if the noise came from a seeded generator.
 
     >>> Reports(Rappor(bits=4, cohorts=2), [0, 1], [[1, 0, 0, 1], [0, 1, 0, 1]]).ones.tolist()
     [[1, 0, 0, 1], [0, 1, 0, 1]]
@@ -277,13 +269,13 @@ class Reports:
 
     @functools.cached_property
     def ones(self) -> NDArray[np.int64]:
-        """Reports that say 1, (cohorts, m); several collections add up."""
+        """Number of ones, (cohorts, m). Those of several collections add up."""
         cohorts = range(self.mechanism.cohorts)
         return np.array([self.bits[self.cohorts == cohort].sum(axis=0, dtype=np.int64) for cohort in cohorts])
 
     @property
     def users(self) -> NDArray[np.int64]:
-        """Users of each cohort, (cohorts,)."""
+        """Number of users, (cohorts,)."""
         return np.bincount(self.cohorts, minlength=self.mechanism.cohorts)
 
     def decode(self, candidates: Sequence[str], *, level: float = 0.05) -> pd.DataFrame:
@@ -292,7 +284,7 @@ class Reports:
 
 
 def _make_guarantee(channel: Channel, hashes: int) -> Guarantee:
-    """Return k ln(q (1 − p) / (p (1 − q))), rounded up by more than the rounding of floats."""
+    """Return k ln(q (1 − p) / (p (1 − q))), rounded up by more than the error of floats."""
     rounding = 0 if channel.zero == channel.one else Fraction(hashes, 10**14)
     return Guarantee(Fraction(hashes * channel.log_odds) * (1 + Fraction(1, 10**14)) + rounding)
 
@@ -305,11 +297,10 @@ def decode_counts(
     names: Sequence[str],
     level: float,
 ) -> pd.DataFrame:
-    """Estimate candidates from counts of ones that were reported through a channel, as `Rappor.decode` does.
+    """Estimate candidates from counts of ones that came through a channel, as `Rappor.decode` does.
 
     A non-negative LASSO selects candidates, and least squares estimates them. `positions` (candidates, cohorts, k) are
-    the bits that each candidate sets.
-    Source: Erlingsson, Pihur and Korolova 2014, section 4.
+    the bits that each candidate sets. Source: Erlingsson, Pihur and Korolova 2014, section 4.
     """
     import pandas as pd
     import scipy.stats
@@ -328,10 +319,9 @@ def decode_counts(
 
 
 class _Seen:
-    """Estimated users with each bit in each cohort, and their variance.
+    """Estimates of the users with each bit in each cohort, and their variance, (cohorts · bits,).
 
-    `whiten` divides rows, (cohorts · bits,), by the standard error of an unset bit. Texts that are not listed, or too
-    rare to be chosen, set all bits equally often: `others`.
+    `others` is the effect of texts that are not listed, or too rare to be selected. They set all bits equally often.
     """
 
     def __init__(self, ones: NDArray[Any], users: NDArray[Any], channel: Channel) -> None:
@@ -343,17 +333,16 @@ class _Seen:
         there = np.clip(counts, 0, each)
         self.variance = (there * one * (1 - one) + (each - there) * zero * (1 - zero)) / rise**2
         self.spread = np.sqrt(each * zero * (1 - zero)) / rise
-        #: Of all users, in each cohort.
         self.share = self.users / self.users.sum()
         self.target, self.others = self.whiten(counts), self.whiten(np.repeat(self.share, self.bits))
 
     def whiten(self, rows: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return rows in units of their noise; empty cohorts have zeros."""
+        """Return rows in standard errors of an unset bit, with zeros for empty cohorts."""
         return np.divide(rows, self.spread, out=np.zeros_like(rows), where=self.spread > 0)
 
 
 def _build_design(positions: NDArray[np.int64], seen: _Seen) -> scipy.sparse.csc_array:
-    """Return the whitened rows that one user of each candidate is expected to add, (cohorts · bits, candidates)."""
+    """Return the whitened effect of one user of each candidate, (cohorts · bits, candidates)."""
     number, cohorts, _ = positions.shape
     rows = positions + seen.bits * np.arange(cohorts)[:, None]
     columns = np.broadcast_to(np.arange(number)[:, None, None], positions.shape)
@@ -363,21 +352,21 @@ def _build_design(positions: NDArray[np.int64], seen: _Seen) -> scipy.sparse.csc
 
 
 def _select_candidates(design: scipy.sparse.csc_array, seen: _Seen) -> NDArray[np.int64]:
-    """Select candidates by a non-negative LASSO, with penalties that noise alone seldom exceeds; `others` has none."""
+    """Select candidates by a non-negative LASSO, with penalties that noise alone seldom exceeds."""
     from scipy.linalg import cholesky, solve_triangular
     from scipy.optimize import nnls
 
     number = design.shape[1]
     norms = np.sqrt(np.asarray(design.multiply(design).sum(axis=0)).ravel())
     penalty = math.sqrt(2 * math.log(max(number, 2))) * norms
-    # Designs and estimates are not negative: further candidates only lower what is left for one to explain.
+    # The design and the estimates are non-negative, so other candidates only lower what one can explain.
     left = np.flatnonzero(design.T @ seen.target > penalty)
     rows = np.column_stack([design[:, left].toarray(), seen.others])
     aim = rows.T @ seen.target - np.append(penalty[left], 0)
     gram = rows.T @ rows
-    # Otherwise candidates that are sums of others make the factorisation fail.
+    # The factorisation would fail on candidates that are sums of others.
     gram[np.diag_indices_from(gram)] *= 1 + 1e-9
-    # ½ xᵀGx − hᵀx is ½ ‖Lᵀx − L⁻¹h‖² but for a constant, G = LLᵀ.
+    # With G = LLᵀ, ½ xᵀGx − hᵀx is ½ ‖Lᵀx − L⁻¹h‖² and a constant.
     lower = cholesky(gram, lower=True)
     found, _ = nnls(lower.T, solve_triangular(lower, aim, lower=True), maxiter=30 * len(aim))
     return left[found[:-1] > 0]
@@ -386,8 +375,8 @@ def _select_candidates(design: scipy.sparse.csc_array, seen: _Seen) -> NDArray[n
 def _estimate_candidates(design: NDArray[np.float64], seen: _Seen) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return estimates and standard errors of the chosen candidates.
 
-    The channel, the cohorts of a candidate's users (given their sizes) and the bits of unlisted texts are random. The
-    bits of unlisted texts show in the residuals, which scale the channel's variance.
+    Three things are random: the channel, the cohorts of a candidate's users, and the bits of unlisted texts. The last
+    show in the residuals, which scale the channel's variance.
     """
     full = np.column_stack([design, seen.others])
     solve = np.linalg.pinv(full)
@@ -399,7 +388,7 @@ def _estimate_candidates(design: NDArray[np.float64], seen: _Seen) -> tuple[NDAr
     covariance, left_over = -together, ((seen.target - full @ found) ** 2).sum()
     for cohort in np.flatnonzero(seen.users):
         rows, share = slice(cohort * seen.bits, (cohort + 1) * seen.bits), seen.share[cohort]
-        # A candidate's part of counts and estimates if all of its users were in this cohort.
+        # A candidate's counts and estimates if all its users were in this cohort.
         here = design[rows] / share
         alone = solve[:, rows] @ here
         covariance += share * alone[:-1] @ together @ alone[:-1].T

@@ -35,7 +35,7 @@ def versions(levels, text, rng):
     clients = Clients([texts_of_filters(start)[text]] * USERS, start, rng=rng)
     said = [clients.report(rng=rng).bits]
     for f, p, q in levels[1:]:
-        clients = clients.relax(clients.mechanism.relaxed(f=f, p=p, q=q), rng=rng)
+        clients = clients.relax(f=f, p=p, q=q, rng=rng)
         said.append(clients.refine(rng=rng).bits)
     return np.array(said), clients.mechanism
 

@@ -41,7 +41,7 @@ def test_a_chain_of_permanent_bits_costs_its_last_level_between_all_texts(monkey
         script, clients = clients_of(monkeypatch, text, start, len(flips))
         said = [clients.report().bits]
         for f in flips[1:]:
-            clients = clients.relax(clients.mechanism.relaxed(f=f), weak_protection_accepted=True)
+            clients = clients.relax(f=f, weak_protection_accepted=True)
             said.append(clients.refine().bits)
         laws[bits] = script.law(*said)
     assert len(laws) == 6
@@ -65,7 +65,7 @@ def audit(monkeypatch, levels, way, calls):
         said, finer = [], iter(levels[1:])
         for step in way.split():
             if step == "relax":
-                clients = clients.relax(clients.mechanism.relaxed(**next(finer)), weak_protection_accepted=True)
+                clients = clients.relax(**next(finer), weak_protection_accepted=True)
             else:
                 said.append(getattr(clients, step)().bits)
         laws.append(script.law(*said))
@@ -155,7 +155,7 @@ def test_every_version_has_the_rates_of_its_level():
     clients = Clients(["cafe"] * 20_000, Rappor(bits=8, cohorts=1, f=0.8, p=0.3, q=0.6), rng=rng)
     reports = [clients.report(rng=rng)]
     for change in ({"f": 0.5}, {"f": 0.3, "p": 0.2, "q": 0.7}):
-        clients = clients.relax(clients.mechanism.relaxed(**change), rng=rng)
+        clients = clients.relax(**change, rng=rng)
         reports += [clients.refine(rng=rng), clients.report(rng=rng)]
     true = np.isin(np.arange(8), clients.mechanism.find_positions(["cafe"])[0, 0])
     for said in reports:
@@ -173,10 +173,10 @@ def test_noise_of_reports_can_go_away_altogether():
         clients.refine()
     clients.report()
     kept = clients._permanent
-    clients = clients.relax(clients.mechanism.relaxed(p=0, q=1))
+    clients = clients.relax(p=0, q=1)
     for bits in (clients._permanent, clients.refine().bits, clients.report().bits):
         assert (bits == kept).all()
-    assert (clients.relax(clients.mechanism)._permanent == kept).all()
+    assert (clients.relax()._permanent == kept).all()
 
 
 def test_a_seeded_generator_stays_on_record():
@@ -184,7 +184,7 @@ def test_a_seeded_generator_stays_on_record():
     clients = Clients(["a"], Rappor(f=0.5))
     assert clients.report().publishable
     assert not clients.report(rng=rng).publishable
-    assert not clients.relax(clients.mechanism.relaxed(f=0.4)).report().publishable
+    assert not clients.relax(f=0.4).report().publishable
     assert not Clients(["a"], Rappor(f=0.5), rng=rng).report().publishable
 
 
@@ -198,7 +198,7 @@ def test_a_state_goes_on_from_its_file(tmp_path):
     for kept, loaded in ((clients._permanent, again._permanent), (clients._report[1], again._report[1])):
         assert np.array_equal(kept, loaded)
     finer = again.mechanism.relaxed(f=0.25)
-    clients = again.relax(finer, rng=np.random.default_rng(6))
+    clients = again.relax(0.25, rng=np.random.default_rng(6))
     again = Clients.load(file)
     assert again.mechanism == finer
     assert (again._permanent == clients._permanent).all()
@@ -221,8 +221,8 @@ def test_users_are_kept_in_one_file(tmp_path):
     first, second = Clients.load(link), Clients.load(file)
     with exclusive(file, "state"), pytest.raises(InputError):
         first.report()
-    first.relax(first.mechanism.relaxed(f=0.4))
-    for call in (lambda: second.relax(first.mechanism.relaxed(f=0.4)), second.report):
+    first.relax(f=0.4)
+    for call in (lambda: second.relax(f=0.4), second.report):
         with pytest.raises(InputError):
             call()
 
@@ -236,12 +236,12 @@ def test_nothing_is_said_that_could_not_be_kept(tmp_path, monkeypatch):
         raise OSError("no space left")
 
     monkeypatch.setattr(publishing, "write_state", full)
-    for change in (clients.report, lambda: clients.relax(clients.mechanism.relaxed(f=0.4))):
+    for change in (clients.report, lambda: clients.relax(f=0.4)):
         with pytest.raises(OSError, match="no space left"):
             change()
     assert clients._report is None
     monkeypatch.undo()
-    assert len(clients.relax(clients.mechanism.relaxed(f=0.4)).report()) == 1
+    assert len(clients.relax(f=0.4).report()) == 1
     assert Clients.load(file).mechanism.f == F(0.4)
 
 
@@ -268,10 +268,9 @@ def test_users_move_on_once(tmp_path):
     """Loaded from a file they could be relaxed a second time, too."""
     clients = Clients(["a"] * 3, Rappor(f=0.5))
     clients.report()
-    finer = clients.mechanism.relaxed(f=0.4)
-    clients.relax(finer)
+    clients.relax(f=0.4)
     save = lambda: clients.save(tmp_path / "users.state")  # noqa: E731
-    for again in (lambda: clients.relax(finer), clients.report, clients.refine, save):
+    for again in (lambda: clients.relax(f=0.4), clients.report, clients.refine, save):
         with pytest.raises(InputError):
             again()
     assert not list(tmp_path.iterdir())
@@ -283,11 +282,11 @@ def test_a_refusal_leaves_the_users_as_they_were():
     """Settings that are not finer, or that protect hardly anybody: that must be said to be meant."""
     clients, weak = Clients(["a"] * 3, Rappor(f=0.5)), Rappor(f=0.01)
     with pytest.raises(InputError):
-        clients.relax(Rappor(f=0.6))
-    for call in (lambda: clients.relax(weak), lambda: Clients(["a"], weak)):
+        clients.relax(f=0.6)
+    for call in (lambda: clients.relax(f=0.01), lambda: Clients(["a"], weak)):
         with pytest.raises(InputError):
             call()
-    assert len(clients.relax(weak, weak_protection_accepted=True).report()) == 3
+    assert len(clients.relax(f=0.01, weak_protection_accepted=True).report()) == 3
     Clients(["a"], weak, rng=np.random.default_rng(0))
 
 
@@ -295,6 +294,6 @@ def test_a_refusal_leaves_the_users_as_they_were():
 def test_a_fork_has_no_part_in_the_users():
     clients = Clients(["cafe", "museum"], Rappor(bits=8, cohorts=1, f=0.8, p=0.3, q=0.7))
     clients._process -= 1  # as a child sees it
-    for call in (clients.report, clients.refine, lambda: clients.relax(clients.mechanism.relaxed(f=0.4))):
+    for call in (clients.report, clients.refine, lambda: clients.relax(f=0.4)):
         with pytest.raises(InputError):
             call()

@@ -36,13 +36,7 @@ def test_positions_are_fixed_by_text_cohort_and_hash_and_spread_evenly():
 
 @pytest.mark.parametrize(
     ("before", "after"),
-    [
-        ({}, {"f": 0.6}),
-        ({}, {"bits": 64}),
-        ({}, {"p": 0.6}),
-        ({}, {"p": 0.25, "q": 0.6}),
-        ({"p": 0, "q": 1}, {"p": 0.1}),
-    ],
+    [({}, {"f": 0.6}), ({}, {"p": 0.6}), ({}, {"p": 0.25, "q": 0.6}), ({"p": 0, "q": 1}, {"p": 0.1})],
 )
 def test_what_does_not_relax(before, after):
     with pytest.raises(InputError):

@@ -89,7 +89,7 @@ def kept(folder, told=False, relaxed=False):
         if told:
             made.report()
         if relaxed:
-            made = made.relax(REPORTING.relaxed(f=0.4, p=0.2, q=0.8), **WEAK)
+            made = made.relax(f=0.4, p=0.2, q=0.8, **WEAK)
         made.save(file)
     copy = folder / "clients.state"
     copy.write_bytes(file.read_bytes())
@@ -200,7 +200,7 @@ CALLS = {
     | {"cohorts": lambda folder: Clients(TEXTS, REPORTING, **WEAK).cohorts},
     "network.clients.Clients.report": {"bits": lambda folder: kept(folder).report().bits},
     "network.clients.Clients.relax": {
-        "bits": lambda folder: kept(folder, told=True).relax(REPORTING.relaxed(f=0.4, p=0.2, q=0.8), **WEAK)._permanent
+        "bits": lambda folder: kept(folder, told=True).relax(f=0.4, p=0.2, q=0.8, **WEAK)._permanent
     },
     "network.clients.Clients.refine": {"bits": lambda folder: kept(folder, told=True, relaxed=True).refine().bits},
     "personal": {"count": of_people},
