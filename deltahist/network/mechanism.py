@@ -259,7 +259,10 @@ def _take_distances(network: Network, given: Any) -> Distances:
         values: NDArray[Any] = pd.to_numeric(table.iloc[:, 2], errors="coerce").to_numpy(np.float64)
         known = pd.Series(values, index=owners * number + requesters)  # pandas refuses a pair that repeats
     else:
-        known = pd.Series(np.asarray(given, dtype=np.float64).reshape(number, number).ravel())
+        values = np.asarray(given, dtype=np.float64)
+        if values.shape != (number, number):
+            raise InputError(f"distance has the shape {values.shape}: it must be {number:,} by {number:,}")
+        known = pd.Series(values.ravel())
 
     def between(owners: NDArray[np.int64], requesters: NDArray[np.int64]) -> NDArray[np.float64]:
         return known.reindex(owners * number + requesters, fill_value=np.inf).to_numpy()

@@ -140,6 +140,7 @@ def test_resistance_is_that_of_the_definition(graph):
         "miles",
         np.array([[0, -1, 2], [1, 0, 1], [2, 1, 0]]),
         np.array([[0, np.nan, 2], [1, 0, 1], [2, 1, 0]]),
+        np.zeros((1, 9)),
         pd.DataFrame([("ann", "bob", "far")]),
         pd.DataFrame([("ann", "eve", 1)]),
     ],
