@@ -45,7 +45,7 @@ def main() -> None:
             clock = [time.perf_counter()]
             dh.publish(counts, near, strategy, epsilon=1.0).save(path)
             clock.append(time.perf_counter())
-            release = dh.Release.load(path)
+            release = dh.load(path)
             for kind in ("aligned", "aligned", "cutting cells"):
                 clock.append(time.perf_counter())
                 dh.answer(release, work[kind])

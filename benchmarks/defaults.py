@@ -194,7 +194,7 @@ def ask(folder: Path, setting: str, side: int, number: int) -> Iterator[tuple[fl
     boxes, loaded = SETTINGS[setting].boxes, []
 
     def first() -> None:
-        loaded.append(dh.Release.load(folder / f"{setting} {side}.parquet"))
+        loaded.append(dh.load(folder / f"{setting} {side}.parquet"))
         dh.answer(loaded[0], boxes(1, side, False))
 
     yield _spent(first)
@@ -211,7 +211,7 @@ def ask(folder: Path, setting: str, side: int, number: int) -> Iterator[tuple[fl
 def ask_at_once(folder: Path, setting: str, side: int, number: int) -> Iterator[tuple[float, ...]]:
     """Load a release and answer many boxes that cut cells, imports included."""
     work = dh.workloads.boxes(SETTINGS[setting].boxes(number, side, False))
-    yield _spent(lambda: dh.answer(dh.Release.load(folder / f"{setting} {side}.parquet"), work))
+    yield _spent(lambda: dh.answer(dh.load(folder / f"{setting} {side}.parquet"), work))
 
 
 def plan(folder: Path, side: int) -> Iterator[tuple[float, ...]]:

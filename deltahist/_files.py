@@ -6,20 +6,19 @@ import contextlib
 import glob
 import hashlib
 import json
-import math
 import os
 import re
 import stat
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
-from io import IOBase
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
 from deltahist.errors import DamagedFile, InputError, check_memory, check_whole
 
 if TYPE_CHECKING:
+    import numpy as np
     from numpy.typing import NDArray
 
 #: Keys of a release's description and digest in the Parquet metadata. A file of JSON alone holds its own digest.
@@ -51,14 +50,6 @@ def digest_of(description: dict[str, Any], columns: Mapping[str, NDArray[Any]]) 
     return found.hexdigest()
 
 
-def _check_digest(stated: Any, found: str, path: str) -> None:
-    if stated != found:
-        raise DamagedFile(
-            f"release file {path!r} has the digest {found[:16]}..., but states {str(stated)[:16]}...: it was altered, "
-            "so get it again from the publisher"
-        )
-
-
 def write_parquet(
     target: Path | BinaryIO, columns: Mapping[str, NDArray[Any]], description: dict[str, Any], digest: str, readme: str
 ) -> None:
@@ -81,35 +72,63 @@ def write_parquet(
     pq.write_table(table, target, compression="zstd", write_page_checksum=True)
 
 
-def read_described(path: str | Path, read: Callable[[dict[str, Any], Any, str], _Read]) -> _Read:
-    """Open a release file and return `read(description, file, path)`.
+def read_described(path: str | Path, read: Callable[..., _Read]) -> _Read:
+    """Open a release file and return `read(description, digest, file, path)`.
 
-    `file` is the open Parquet file, or None for a file that is one JSON object, its description.
+    `digest` is the stated one. `file` is the open Parquet file, or None for a file that is one JSON object.
 
-    Raises InputError if the file is missing, and DamagedFile if it is truncated, foreign, oversized, has no
-    description, or `read` fails on its description.
+    Raises InputError if the file is missing, and DamagedFile if it is truncated, foreign or oversized, or if `read`
+    fails on its content.
     """
     if is_stored_file(path):
-        return read_parquet(read_object(path, "release file"), str(path), read)
-    path = Path(path)
-    if path.is_dir():
-        raise InputError(f"release file {str(path)!r} is a folder: name one release in it")
-    with open_regular(path, "release file") as file:
-        is_json = file.read(64).lstrip()[:1] == b"{"
-        file.seek(0)
-        if not is_json:
+        return read_parquet(read_object(path, "release file"), path, read)
+    with open_regular(Path(path), "release file") as file:
+        if file.read(64).lstrip()[:1] != b"{":
             return read_parquet(file, path, read)
-        text = file.read(_MOST_DESCRIPTION + 1)
-    if len(text) > _MOST_DESCRIPTION:
-        raise DamagedFile(f"release file {str(path)!r} is oversized and not Parquet")
+        file.seek(0)
+        with _report_damage(path):
+            description = _parse_description(file.read(_MOST_DESCRIPTION + 1))
+            return read(description, description.pop(DIGEST), None, str(path))
 
-    def read_alone(description: dict[str, Any]) -> _Read:
-        stated = description.pop(DIGEST, None)
-        found = read(description, None, str(path))
-        _check_digest(stated, digest_of(description, {}), str(path))
-        return found
 
-    return _read_description(text, path, read_alone)
+def read_parquet(content: bytes | BinaryIO, path: Path | str, read: Callable[..., _Read]) -> _Read:
+    """Do as `read_described` does for Parquet in an open file or in bytes; errors name `path`."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    with _report_damage(path):
+        source: Any = pa.BufferReader(content) if isinstance(content, bytes) else content
+        source.seek(max(0, source.seek(0, os.SEEK_END) - 8))
+        end = source.read(8)
+        # The footer holds the description twice, once in base64.
+        if end[4:] != b"PAR1" or int.from_bytes(end[:4], "little") > 3 * _MOST_DESCRIPTION:
+            raise ValueError("it is neither JSON nor Parquet with a footer of the usual size")
+        with pq.ParquetFile(source, page_checksum_verification=True) as file:
+            meta = file.schema_arrow.metadata or {}
+            description = _parse_description(meta.get(KEY, b""))
+            return read(description, meta.get(DIGEST.encode(), b"").decode(), file, str(path))
+
+
+@contextlib.contextmanager
+def _report_damage(path: str | Path) -> Iterator[None]:
+    """Turn every error that the content of an untrusted file causes into DamagedFile."""
+    from pyarrow import ArrowException
+
+    try:
+        yield
+    except InputError:
+        raise
+    except (
+        *(ArrowException, OSError, LookupError, TypeError, ValueError),
+        *(AttributeError, RecursionError, ArithmeticError),
+    ) as problem:
+        raise DamagedFile(f"file {str(path)!r} is damaged, or not a release: {first_line(problem)}") from None
+
+
+def _parse_description(text: bytes) -> dict[str, Any]:
+    if not 0 < len(text) <= _MOST_DESCRIPTION:
+        raise ValueError(f"its description has {len(text):,} bytes")
+    return dict(json.loads(text))
 
 
 def open_regular(path: Path, what: str) -> BinaryIO:
@@ -117,8 +136,6 @@ def open_regular(path: Path, what: str) -> BinaryIO:
     try:
         # Opening a named pipe must not wait for its writer.
         file = open(path, "rb", opener=lambda name, flags: os.open(name, flags | getattr(os, "O_NONBLOCK", 0)))  # noqa: SIM115
-    except FileNotFoundError:
-        raise InputError(f"{what} {str(path)!r} does not exist") from None
     except OSError as problem:
         raise InputError(f"{what} {str(path)!r} cannot be opened: {problem.strerror}") from None
     if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
@@ -127,92 +144,31 @@ def open_regular(path: Path, what: str) -> BinaryIO:
     return file
 
 
-def read_parquet(
-    content: bytes | IOBase | BinaryIO, path: Path | str, read: Callable[[dict[str, Any], Any, str], _Read]
-) -> _Read:
-    """Do as `read_described` does for Parquet in an open file or in bytes; errors name `path`."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    try:
-        source = pa.BufferReader(content) if isinstance(content, bytes) else content
-        file: Any = source
-        file.seek(max(0, file.seek(0, os.SEEK_END) - 8))
-        end = file.read(8)
-        # The footer holds the description twice, once in base64.
-        if end[4:] != b"PAR1" or int.from_bytes(end[:4], "little") > 3 * _MOST_DESCRIPTION:
-            raise ValueError("its footer is missing or oversized")
-        file = pq.ParquetFile(source, page_checksum_verification=True)
-    except (pa.ArrowException, OSError, ValueError) as problem:
-        raise DamagedFile(f"release file {str(path)!r} cannot be read as Parquet: {first_line(problem)}") from None
-    with file:
-        text = (file.schema_arrow.metadata or {}).get(KEY)
-        if text is None:
-            raise DamagedFile(f"file {str(path)!r} is Parquet, but not a release: it has no deltahist description")
-        if len(text) > _MOST_DESCRIPTION:
-            raise DamagedFile(f"release file {str(path)!r} is oversized: its description has {len(text):,} bytes")
-        try:
-            return _read_description(text, path, lambda description: read(description, file, str(path)))
-        except (pa.ArrowException, OSError) as problem:
-            raise DamagedFile(f"release file {str(path)!r} is damaged: {first_line(problem)}") from None
+def check_format(description: dict[str, Any], path: str, forms: Collection[str], version: int) -> str:
+    """Return a file's format; DamagedFile unless it is among `forms`, in at most that version."""
+    form, stated = description["format"], check_whole(version=description["version"])
+    if form not in forms or stated > version:
+        raise DamagedFile(
+            f"file {path!r} is {form!r}, version {stated}: this program reads {', '.join(forms)}, version {version}"
+        )
+    return str(form)
 
 
-def _read_description(text: bytes, path: Path | str, read: Callable[[dict[str, Any]], _Read]) -> _Read:
-    """Return the result of `read` on a JSON description. Every error that the description causes is damage."""
-    from pyarrow import ArrowException
-
-    try:
-        return read(json.loads(text))
-    except (InputError, ArrowException, OSError):
-        raise
-    except (LookupError, TypeError, ValueError, AttributeError, RecursionError, ArithmeticError) as problem:
-        raise DamagedFile(f"release file {str(path)!r} has a damaged description: {first_line(problem)}") from None
-
-
-def check_format(description: dict[str, Any], path: str, *, form: str, version: int) -> None:
-    """Raise an error on another format or a newer version."""
-    if description["format"] != form:
-        raise DamagedFile(f"file {path!r} is {description['format']!r}: it must be {form!r}")
-    stated = check_whole(version=description["version"])
-    if stated > version:
-        raise InputError(f"file {path!r} is of version {stated}: this program reads versions up to {version}")
-
-
-def check_header(description: dict[str, Any], file: Any, path: str, *, form: str, version: int, memory: int) -> None:
-    """Raise an error on another format, a newer version, no values, or more than memory holds.
-
-    `memory` is the number of bytes for each cell and each value.
-    """
-    check_format(description, path, form=form, version=version)
-    if file is None:
-        raise DamagedFile(f"file {path!r} describes a release, but has no values: it must be Parquet")
-    size = math.prod(int(n) for n in description["domain"]["shape"])
-    check_memory(memory * (max(size, 0) + file.metadata.num_rows), f"release file {path!r}")
-
-
-def read_columns(file: Any, path: str, names: list[str]) -> dict[str, NDArray[Any]]:
-    """Return the columns of a file after checking their names, types, completeness and digest."""
+def read_values(file: Any) -> NDArray[np.int64]:
+    """Return the column `value` of an open Parquet file. The caller has bounded its stated size."""
     import numpy as np
 
-    found = {field.name: str(field.type) for field in file.schema_arrow}
-    if list(found) != names or found["value"] != "int64" or not all(kind.startswith("int") for kind in found.values()):
-        raise DamagedFile(f"release file {path!r} has columns {found}: they must be integers, {' and '.join(names)}")
-    rows, start = file.metadata.num_rows, 0
-    columns = {name: np.empty(rows, dtype=found[name]) for name in names}
-    # Batches reuse memory.
-    for batch in file.iter_batches(1 << 17, use_threads=False):
-        if any(batch.column(name).null_count for name in names):
-            raise DamagedFile(f"release file {path!r} has missing values")
-        for name, column in columns.items():
-            # Arrow's own conversion to NumPy would import pandas.
-            column[start : start + len(batch)] = np.from_dlpack(batch.column(name))
-        start += len(batch)
-    if start != rows:
-        raise DamagedFile(f"release file {path!r} has {start:,} rows: it states {rows:,}")
-    meta = file.schema_arrow.metadata
-    own = digest_of(json.loads(meta[KEY]), columns)
-    _check_digest(meta.get(DIGEST.encode(), b"none").decode(errors="replace"), own, path)
-    return columns
+    values, start = np.zeros(file.metadata.num_rows, dtype=np.int64), 0
+    if (kind := file.schema_arrow.field("value").type) != "int64":
+        raise ValueError(f"its values are {kind}: they must be int64")
+    # More rows than stated do not fit. Fewer, or missing ones, leave numbers that the digest does not cover.
+    for batch in file.iter_batches(1 << 17, columns=["value"], use_threads=False):
+        part = batch.column("value")
+        # Arrow's own conversion to NumPy would import pandas.
+        own = np.frombuffer(part.buffers()[1], dtype=np.int64, count=len(part), offset=8 * part.offset)
+        values[start : start + len(part)] = own
+        start += len(part)
+    return values
 
 
 def form_of(path: str | Path, forms: Mapping[str, str]) -> str:
@@ -223,23 +179,27 @@ def form_of(path: str | Path, forms: Mapping[str, str]) -> str:
     return form
 
 
-def _make_part(target: Path) -> Path:
-    """Make an empty temporary file next to a target."""
-    if not target.parent.is_dir():
-        raise InputError(f"output folder {str(target.parent)!r} does not exist")
-    if target.is_dir():
-        raise InputError(f"output {str(target)!r} is a folder: it must be a file")
+@contextlib.contextmanager
+def _make_part(target: Path) -> Iterator[Path]:
+    """Make an empty temporary file next to a target, and remove it at the end; InputError if that fails."""
+    part = None
     try:
+        if target.is_dir():
+            raise IsADirectoryError(0, "it is a folder")
         handle, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=target.suffix, dir=target.parent)
+        os.close(handle)
+        yield (part := Path(name))
     except OSError as problem:
-        raise InputError(f"output {str(target)!r} cannot be written: {problem.strerror}") from None
-    os.close(handle)
-    return Path(name)
+        raise InputError(f"output {str(target)!r} cannot be written: {problem.strerror or problem}") from None
+    finally:
+        if part is not None:
+            part.unlink(missing_ok=True)
 
 
 def check_creatable(target: str | Path) -> None:
     """Raise InputError unless `write_whole` can write a file. Call it before anything is charged."""
-    _make_part(Path(target)).unlink()
+    with _make_part(Path(target)):
+        pass
 
 
 def write_whole(target: Path, write: Callable[[Path], Any], *, secret: bool = False, replace: bool = True) -> bool:
@@ -254,12 +214,8 @@ def write_whole(target: Path, write: Callable[[Path], Any], *, secret: bool = Fa
         with contextlib.suppress(OSError):  # another process may remove it as well
             if time.time() - left.stat().st_mtime > 3600:  # from a process that was killed
                 left.unlink()
-    part = _make_part(target)
-    try:
-        try:
-            write(part)
-        except OSError as problem:
-            raise InputError(f"output {str(target)!r} cannot be written: {problem.strerror or problem}") from None
+    with _make_part(target) as part:
+        write(part)
         if not secret:
             umask = os.umask(0)
             os.umask(umask)
@@ -276,9 +232,7 @@ def write_whole(target: Path, write: Callable[[Path], Any], *, secret: bool = Fa
                 return False
         if secret:
             sync_folder(target.parent)
-        return True
-    finally:
-        part.unlink(missing_ok=True)
+    return True
 
 
 def check_secret(path: Path, what: str, *, readable: bool = False) -> None:
@@ -292,15 +246,13 @@ def check_secret(path: Path, what: str, *, readable: bool = False) -> None:
 @contextlib.contextmanager
 def exclusive(path: Path, what: str) -> Iterator[None]:
     """Hold a lock on a file next to `path` until the block or the process ends; InputError if it is already held."""
-    from filelock import FileLock, Timeout
+    from filelock import FileLock
 
     lock = FileLock(f"{path.resolve()}-lock", timeout=0)
     try:
         lock.acquire()
-    except Timeout:
-        raise InputError(f"{what} {str(path)!r} is in use by another process: wait until it ends") from None
-    except OSError as problem:
-        raise InputError(f"{what} {str(path)!r} cannot be locked: {problem}") from None
+    except OSError as problem:  # such as filelock.Timeout
+        raise InputError(f"{what} {str(path)!r} is in use by another process, or has no lock: {problem}") from None
     try:
         yield
     finally:

@@ -7,28 +7,26 @@ accounts.
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 from deltahist._files import read_described, read_parquet
-from deltahist.errors import DamagedFile
 from deltahist.kinds.quantile import Quantile, QuantileMechanism
 from deltahist.kinds.sorted import SortedMechanism, SortedRelease
-from deltahist.mechanisms import Mechanism
 from deltahist.releases import BaseRelease, Release
-from deltahist.releases.base import heed_notice, warn_if_withdrawn
+from deltahist.releases.base import heed_notice, read_content, warn_if_withdrawn
 
 __all__ = [
     "RELEASES", "Quantile", "QuantileMechanism", "SortedMechanism", "SortedRelease", "load", "parse_release",
     "read_release",
 ]  # fmt: skip
 
-#: Name of a kind in files -> its release. To add a kind, add a file to this package and a line here.
+#: Name of a kind in files -> its release. To add a kind, add a file to this package and a class here.
 RELEASES: dict[str, type[BaseRelease]] = {
-    Mechanism.kind: Release,
-    SortedMechanism.kind: SortedRelease,
-    QuantileMechanism.kind: Quantile,
+    made.mechanism_class.kind: made for made in (Release, SortedRelease, Quantile)
 }
+_read = functools.partial(read_content, RELEASES)
 
 
 def load(path: str | Path) -> BaseRelease:
@@ -43,9 +41,9 @@ def load(path: str | Path) -> BaseRelease:
     Raises
     ------
     DamagedFile
-        If the file is truncated, foreign, or contradicts itself, or its notice does.
+        If the file is truncated, foreign, altered or of a newer version, or contradicts itself, or its notice does.
     InputError
-        If it is missing, of a newer version, or larger than memory allows.
+        If it is missing, or larger than memory allows.
 
     >>> import tempfile, deltahist as dh, numpy as np
     >>> near = dh.Neighbourhood(dh.Domain((0, 1), (4,)), delta=0.25)
@@ -63,12 +61,5 @@ def read_release(path: str | Path) -> BaseRelease:
 
 
 def parse_release(content: bytes | BinaryIO, path: str | Path) -> BaseRelease:
-    """Return the release in an open file, or in its bytes; raises as `load`, with `path` as the file's name."""
-    return read_parquet(content, Path(path), _read)
-
-
-def _read(description: dict[str, Any], file: Any, path: str) -> BaseRelease:
-    kind = description["format"]
-    if kind not in RELEASES:
-        raise DamagedFile(f"file {path!r} is {kind!r}: it must be one of {', '.join(RELEASES)}")
-    return RELEASES[kind].read(description, file, path)
+    """Return the release in an open Parquet file, or in its bytes; raises as `load`, with `path` as the file's name."""
+    return read_parquet(content, path, _read)

@@ -12,22 +12,23 @@ import math
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NoReturn
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from deltahist._files import DIGEST, check_format, write_whole
+from deltahist._files import DIGEST, write_whole
 from deltahist.budget import Budget, Payment
 from deltahist.errors import InputError, check_choice, check_finite, check_whole
 from deltahist.kinds.sorted import check_all_there, on_a_line
 from deltahist.laws import Law
 from deltahist.mechanisms.base import BaseMechanism, budget_description, budget_of
 from deltahist.preprocessing import POINTS, Preprocessing
-from deltahist.releases.base import VERSION, BaseRelease, damaged, is_publishable
+from deltahist.releases.base import BaseRelease
 from deltahist.releases.notices import Notice
 from deltahist.space.domain import Domain
 from deltahist.space.neighbourhood import Neighbourhood
+from deltahist.space.workloads import Workload
 
 #: Largest relative error of a smooth sensitivity in floats. β covers it.
 SLACK = 1e-12
@@ -323,7 +324,7 @@ class Quantile(BaseRelease):
     Parameters
     ----------
     mechanism : the public choices. values : (1,) int64, the published lattice step.
-    publishable, payment, withdrawn : as for `BaseRelease`.
+    payment, withdrawn : as for `BaseRelease`.
 
     >>> import deltahist as dh, numpy as np
     >>> near = dh.Neighbourhood(dh.Domain((0, 100), (100,)), delta=5)
@@ -334,9 +335,9 @@ class Quantile(BaseRelease):
 
     mechanism: QuantileMechanism
     values: NDArray[np.int64]
-    publishable: bool = False
     payment: Payment | None = None
     withdrawn: Notice | None = None
+    mechanism_class: ClassVar[type[Any]] = QuantileMechanism
 
     @property
     def step(self) -> int:
@@ -376,15 +377,14 @@ class Quantile(BaseRelease):
         return json.dumps(self.describe() | {DIGEST: self.digest}, indent=2, ensure_ascii=False)
 
     @classmethod
-    def read(cls, description: dict[str, Any], file: Any, path: str) -> Quantile:
-        check_format(description, path, form=QuantileMechanism.kind, version=VERSION)
+    def read_fields(cls, description: dict[str, Any], values: NDArray[np.int64] | None) -> dict[str, Any]:
         mechanism = QuantileMechanism.from_description(description)
-        step = check_whole(least=0, step=description["step"])
-        if step >= mechanism.steps:
-            raise damaged(path, f"has the lattice step {step:,} of {mechanism.steps:,}")
-        payment = Payment.from_description(description.get("account"))
-        values = np.array([step], dtype=np.int64)
-        found = cls(mechanism, values, is_publishable(description), payment)
-        if found.value != description["value"]:
-            raise damaged(path, "has a value that contradicts its lattice step")
-        return found
+        # A step beyond the domain becomes its last one, which the file does not state.
+        step = min(check_whole(least=0, step=description["step"]), mechanism.steps - 1)
+        return {"mechanism": mechanism, "values": np.array([step], dtype=np.int64)}
+
+    def estimates(self, *, nonnegative: bool = False) -> NoReturn:
+        raise InputError("a quantile has no cells and answers no counts")
+
+    def answers(self, work: Workload, *, level: float, nonnegative: bool) -> NoReturn:
+        self.estimates()

@@ -15,14 +15,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from deltahist._files import check_header, read_columns
 from deltahist.budget import Budget, Payment
 from deltahist.decode import check_level
 from deltahist.errors import InputError, check_choice, check_memory, check_whole
 from deltahist.laws import Law
 from deltahist.mechanisms.base import BaseMechanism, Chain, budget_description, budget_of, scale_noise
 from deltahist.preprocessing import POINTS, Preprocessing
-from deltahist.releases.base import VERSION, BaseRelease, damaged, is_publishable
+from deltahist.releases.base import BaseRelease
 from deltahist.releases.notices import Notice
 from deltahist.space.domain import Domain
 from deltahist.space.neighbourhood import Neighbourhood
@@ -247,7 +246,7 @@ class SortedRelease(BaseRelease):
     ----------
     mechanism : the public choices.
     values : (⌈number/group⌉,) int64, sums of `group` consecutive sorted coordinates. The last may have fewer.
-    publishable, payment, withdrawn : as for `BaseRelease`.
+    payment, withdrawn : as for `BaseRelease`.
 
     >>> import deltahist as dh
     >>> near = dh.Neighbourhood(dh.Domain((0, 100), (20,)), delta=5)
@@ -258,9 +257,10 @@ class SortedRelease(BaseRelease):
 
     mechanism: SortedMechanism
     values: NDArray[np.int64]
-    publishable: bool = False
     payment: Payment | None = None
     withdrawn: Notice | None = None
+    mechanism_class: ClassVar[type[Any]] = SortedMechanism
+    bytes_each: ClassVar[int] = 96
 
     @property
     def total(self) -> int | None:
@@ -381,17 +381,6 @@ class SortedRelease(BaseRelease):
 
     def columns(self) -> dict[str, NDArray[Any]]:
         return {"value": self.values}
-
-    @classmethod
-    def read(cls, description: dict[str, Any], file: Any, path: str) -> SortedRelease:
-        check_header(description, file, path, form=SortedMechanism.kind, version=VERSION, memory=96)
-        mechanism, rows = SortedMechanism.from_description(description), file.metadata.num_rows
-        if rows != mechanism.size:
-            raise damaged(path, f"has {rows:,} values: {mechanism.words} make {mechanism.size:,}")
-        if mechanism.law.describe() != description["law"]:
-            raise damaged(path, "has noise that contradicts δ and its budget")
-        values = read_columns(file, path, ["value"])["value"]
-        return cls(mechanism, values, is_publishable(description), Payment.from_description(description.get("account")))
 
 
 @dataclass(frozen=True, eq=False)

@@ -32,6 +32,7 @@ from deltahist.planning import mechanism_for
 from deltahist.preprocessing import POINTS, Preprocessing
 from deltahist.publishers.state import State, check_new, draw_chain, new_token, released_noise
 from deltahist.releases import BaseRelease, Release
+from deltahist.releases.base import mark_publishable
 from deltahist.space.domain import Domain
 from deltahist.space.neighbourhood import Neighbourhood
 from deltahist.space.workloads import Workload
@@ -315,7 +316,7 @@ def charge_and_draw(
 
     Parameters
     ----------
-    make : makes the release from `mechanism`, `values`, `payment` and `publishable`.
+    make : makes the release from `mechanism`, `values` and `payment`.
     measure : returns exact numbers (size,); private. It is called once the noise is in the sum and the draws are out of
         memory.
     private_noise : noise of the mechanism (`BaseMechanism.private_noise`).
@@ -341,7 +342,7 @@ def charge_and_draw(
         values = mechanism.scatter_groups(draw_noise(mechanism, rng))
     values += measure()
     publishable = rng is None and (before is None or before.release.publishable)
-    release = make(mechanism=mechanism, values=values, payment=payment, publishable=publishable)
+    release = mark_publishable(make(mechanism=mechanism, values=values, payment=payment), publishable)
     if state is not None and draws is not None:
         written = State(release, draws, source=source_token)
         written.write(state, new=before is None)

@@ -23,6 +23,7 @@ from deltahist.preprocessing import check_line, normalize_name
 from deltahist.publishers.publication import amounts_for, charge_and_draw, check_publication
 from deltahist.publishers.state import State, check_refines, draw_chain, lock_state, released_noise
 from deltahist.releases import BaseRelease
+from deltahist.releases.base import mark_publishable
 from deltahist.releases.notices import Notice
 
 if TYPE_CHECKING:
@@ -175,8 +176,8 @@ def tighten(
             )
         draws = draw_chain(coarser, known, rng)
         values = release.values - released_noise(known.mechanism, known.draws) + released_noise(coarser, draws)
-    publishable = release.publishable and rng is None
-    return replace(release, mechanism=coarser, values=values, publishable=publishable)  # type: ignore[type-var]
+    copy = replace(release, mechanism=coarser, values=values)  # type: ignore[type-var]
+    return mark_publishable(copy, release.publishable and rng is None)
 
 
 def _draw_addition(

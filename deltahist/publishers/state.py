@@ -95,7 +95,7 @@ def read_state(path: Path, form: str) -> tuple[dict[str, Any], dict[str, NDArray
         with np.load(path, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
         description = json.loads(arrays.pop(_DESCRIPTION).tobytes())
-        check_format(description, str(path), form=form, version=_VERSION)
+        check_format(description, str(path), (form,), _VERSION)
         return description, arrays, str(description["token"])
     except InputError:
         raise

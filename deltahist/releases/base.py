@@ -6,21 +6,21 @@ import abc
 import base64
 import functools
 import html
-import importlib.util
 import io
 import json
+import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Self, TypeVar
+from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from deltahist._files import digest_of, read_described, write_parquet, write_whole
+from deltahist._files import check_format, digest_of, read_values, write_parquet, write_whole
 from deltahist.budget import Payment
-from deltahist.errors import DamagedFile, DeltaHistWarning, InputError, check_choice
+from deltahist.errors import DamagedFile, DeltaHistWarning, InputError, check_choice, check_memory
 from deltahist.laws import Guarantee, Law
 from deltahist.mechanisms import BaseMechanism
 from deltahist.mechanisms.base import OfMechanism, make_readonly
@@ -54,15 +54,18 @@ class BaseRelease(OfMechanism, abc.ABC):
     ----------
     mechanism : the public choices.
     values : the exact noisy whole numbers, int64.
-    publishable : whether a publisher drew the noise from the operating system's entropy. It is False with a seeded
-        generator, and for numbers from elsewhere.
     payment : the account that paid, and what it had spent by then; None without an account.
     withdrawn : the notice next to the file, if the release is withdrawn.
     """
 
+    #: The mechanism of its kind, and the bytes that reading a file takes for each cell and each value.
+    mechanism_class: ClassVar[type[Any]]
+    bytes_each: ClassVar[int] = 0
+    #: Whether a publisher drew the noise from the operating system's entropy. It is False with a seeded generator and
+    #: for numbers from elsewhere. Only `mark_publishable` sets it, so no constructor and no `replace` can.
+    publishable: bool = False
     mechanism: BaseMechanism
     values: NDArray[np.int64]
-    publishable: bool
     payment: Payment | None
     withdrawn: Notice | None
 
@@ -153,35 +156,21 @@ class BaseRelease(OfMechanism, abc.ABC):
         return buffer.getvalue()
 
     @classmethod
-    def load(cls, path: str | Path) -> Self:
-        """Read a file that `save` wrote, as untrusted input. Warns if the release is withdrawn (docs/streams.md).
-
-        Raises
-        ------
-        DamagedFile
-            If the file is truncated, foreign, larger than its description says, or contradicts itself, or its notice
-            does.
-        InputError
-            If it is missing, of a newer version, or larger than memory allows.
-        """
-        return warn_if_withdrawn(heed_notice(read_described(path, cls.read), path), path)
-
-    @classmethod
-    @abc.abstractmethod
-    def read(cls, description: dict[str, Any], file: Any, path: str) -> Self:
-        """Return the release of an open file with a description (`load`)."""
+    def read_fields(cls, description: dict[str, Any], values: NDArray[np.int64] | None) -> dict[str, Any]:
+        """Return mechanism and values from an untrusted file, and other fields of the kind."""
+        return {"mechanism": cls.mechanism_class.from_description(description), "values": values}
 
     def cells(self, *, nonnegative: bool = False) -> NDArray[np.float64]:
         """Return estimates of all cells (domain.shape); InputError if there are none."""
         return self.estimates(nonnegative=nonnegative)[0]
 
+    @abc.abstractmethod
     def estimates(self, *, nonnegative: bool = False) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return estimates of all cells and their standard errors (domain.shape each); InputError if there are none."""
-        raise InputError(f"the release is {self.mechanism.words}, which has no cells")
 
+    @abc.abstractmethod
     def answers(self, work: Workload, *, level: float, nonnegative: bool) -> dict[str, NDArray[Any]]:
         """Return the columns of `dh.answer` for a workload, arrays (m,); InputError if there are none."""
-        raise InputError(f"the release is {self.mechanism.words}, which answers no counts")
 
     def estimator(self, nonnegative: bool) -> str:
         """Return the name of the estimates for files and pictures."""
@@ -196,11 +185,18 @@ class BaseRelease(OfMechanism, abc.ABC):
         return geo_frame(self, nonnegative=nonnegative)
 
     def to_xarray(self, *, nonnegative: bool = False) -> xr.Dataset:
-        """Return `estimate` and `std_error` over named dimensions, with the cells' centres in the CRS as coordinates.
+        """Return `estimate` and `std_error` over the cells' centres, with dimensions y and x (x in 1-D).
 
-        Raises InputError if xarray is not installed (the extra "xarray").
+        It needs the extra "xarray".
         """
-        return dataset(self, nonnegative=nonnegative)
+        crs, dims = self.domain.crs, ["y", "x"][-self.domain.ndim :]
+        # Maps run along y first, so that pictures of them are right side up.
+        found = cells_frame(self, nonnegative=nonnegative).set_index(dims)[["estimate", "std_error"]].to_xarray()
+        found["estimate"].attrs = {"units": "points", "long_name": f"points per cell, {self.estimator(nonnegative)}"}
+        found["std_error"].attrs = {"units": "points", "long_name": "standard error; do not add it or its square"}
+        for axis in dims:
+            found[axis].attrs = {"units": "1" if crs is None else "map units"}
+        return found.assign_attrs({} if crs is None else {"crs": crs})
 
     def __repr__(self) -> str:
         """Return four lines: the measurement, the guarantee, the domain and the total."""
@@ -208,21 +204,17 @@ class BaseRelease(OfMechanism, abc.ABC):
         where = ", ".join(f"{b:.10g}" for b in domain.bounds) + (f" in {domain.crs}" if domain.crs else "")
         kept = f" kept, at most {mechanism.counting.contributions:,} of each user" if mechanism.counting.user else ""
         total = "not public" if self.total is None else f"{self.total:,}{kept}"
+        warning = "" if mechanism.weakness is None else " (WEAK PROTECTION)"
+        if self.withdrawn is not None or not self.publishable:
+            warning = " (NOT for publication)" if self.withdrawn is None else " (WITHDRAWN)"
         return "\n".join(
             [
                 f"{type(self).__name__}: {mechanism.words}",
-                f"promise: {mechanism.promise}" + self._warning(),
+                f"promise: {mechanism.promise}{warning}",
                 f"domain: {' × '.join(map(str, domain.shape))} cells of {domain.size_of_cells}, {where}",
                 f"points: {total}",
             ]
         )
-
-    def _warning(self) -> str:
-        if self.withdrawn is not None:
-            return " (WITHDRAWN)"
-        if not self.publishable:
-            return " (NOT for publication)"
-        return "" if self.mechanism.weakness is None else " (WEAK PROTECTION)"
 
     def _repr_html_(self) -> str:
         """Return the map, if there is one, and the lines of `repr` as HTML, for notebooks."""
@@ -243,7 +235,6 @@ class BaseRelease(OfMechanism, abc.ABC):
 
     def readme(self) -> str:
         """Return the lines that a file carries for people who open it with another program."""
-        form, query = (".csv", "--box LOW,HIGH") if self.domain.ndim == 1 else (".gpkg", "--regions districts.gpkg")
         return "\n".join(
             [
                 "This file is a release of deltahist: figures about places, with random noise that hides people.",
@@ -251,9 +242,8 @@ class BaseRelease(OfMechanism, abc.ABC):
                 f"May be published: {self.may_be_published}.",
                 f"Column value: {self.mechanism.size:,} noisy whole numbers ({self.mechanism.words}).",
                 "They are measurements, not cells: one may count many cells and share noise with others.",
-                f"Cells with their standard errors: deltahist export FILE --out cells{form}",
-                f"Sums with theirs: deltahist query FILE {query}",
-                "All promises: deltahist statement FILE, which verifies the file. Nothing verifies these lines.",
+                "Open the file with deltahist for cells and sums with their standard errors, and for the privacy",
+                "statement. This also verifies the file. Nothing verifies these lines.",
             ]
         )
 
@@ -265,20 +255,44 @@ def judge(publishable: bool, weakness: str | None) -> str:
     return "yes" if weakness is None else f"only if everybody in the data accepts weak protection: {weakness}"
 
 
-def is_publishable(description: dict[str, Any]) -> bool:
-    """Return whether a description says that the noise was for publication; InputError unless it is true or false."""
-    return bool(check_choice((True, False), publishable=description["publishable"]))
+def mark_publishable(release: _Release, publishable: bool) -> _Release:
+    """Return the release with its mark, which only publishers and the reader of files set."""
+    marked = replace(release)  # type: ignore[type-var]
+    vars(marked)["publishable"] = publishable
+    return marked
 
 
-def damaged(path: str, what: str) -> DamagedFile:
-    """Return the error about a file that contradicts itself."""
-    return DamagedFile(f"release file {path!r} {what} (altered?)")
+def read_content(
+    kinds: Mapping[str, type[BaseRelease]], description: dict[str, Any], digest: str, file: Any, path: str
+) -> BaseRelease:
+    """Return the release of an open file (`read_described`), which is untrusted input.
+
+    DamagedFile unless the release describes itself as the file does. So noise, groups, a total or a place that do not
+    follow from the public choices are refused, as well as numbers that were altered.
+    """
+    made = kinds[check_format(description, path, kinds, VERSION)]
+    size = math.prod(int(n) for n in description["domain"]["shape"])
+    rows = 0 if file is None else file.metadata.num_rows
+    check_memory(made.bytes_each * (max(size, 0) + rows), f"release file {path!r}")
+    fields = made.read_fields(description, None if file is None else read_values(file))
+    release = made(**fields, payment=Payment.from_description(description.get("account")))
+    release = mark_publishable(release, description["publishable"] is True)
+    own = json.loads(json.dumps(release.describe()))
+    differing = [name for name in own | description if own.get(name) != description.get(name)]
+    if differing or release.digest != digest:
+        raise DamagedFile(
+            f"release file {path!r} was altered: its {' and '.join(differing) or 'digest'} cannot be right, so get it "
+            "again from the publisher"
+        )
+    return release
 
 
 def heed_notice(release: _Release, path: str | Path) -> _Release:
     """Return a file's release with its notice of withdrawal, if any; DamagedFile if the notice cannot be read."""
     notice = find_notice(path, release.digest)
-    return release if notice is None else replace(release, withdrawn=notice)  # type: ignore[type-var]
+    if notice is None:
+        return release
+    return mark_publishable(replace(release, withdrawn=notice), release.publishable)  # type: ignore[type-var]
 
 
 def warn_if_withdrawn(release: _Release, path: str | Path) -> _Release:
@@ -333,22 +347,7 @@ def geo_frame(release: BaseRelease, *, nonnegative: bool = False, width: int = 1
     import geopandas as gpd
     import shapely
 
-    if release.domain.ndim == 1:
-        raise InputError("the release has one dimension, so there is no geometry: use to_pandas()")
+    check_choice((2,), dimensions=release.domain.ndim)
     frame = cells_frame(release, nonnegative=nonnegative, width=width)
     shapes = shapely.box(*(frame.pop(side).to_numpy() for side in ("west", "south", "east", "north")))
     return gpd.GeoDataFrame(frame, geometry=shapes, crs=release.domain.crs)
-
-
-def dataset(release: BaseRelease, *, nonnegative: bool = False) -> xr.Dataset:
-    """Return estimates and standard errors over the centres of the cells, with dimensions y and x (x in 1-D)."""
-    if importlib.util.find_spec("xarray") is None:
-        raise InputError("to_xarray needs xarray, which is not installed: pip install 'deltahist[xarray]'")
-    crs, dims = release.domain.crs, ["y", "x"][-release.domain.ndim :]
-    # Maps run along y first, so that pictures of them are right side up.
-    found = cells_frame(release, nonnegative=nonnegative).set_index(dims)[["estimate", "std_error"]].to_xarray()
-    found["estimate"].attrs = {"units": "points", "long_name": f"points per cell, {release.estimator(nonnegative)}"}
-    found["std_error"].attrs = {"units": "points", "long_name": "standard error; do not add it or its square"}
-    for axis in dims:
-        found[axis].attrs = {"units": "1" if crs is None else "map units"}
-    return found.assign_attrs({} if crs is None else {"crs": crs})

@@ -6,20 +6,19 @@ import abc
 import functools
 import math
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from deltahist._files import check_header, read_columns
 from deltahist.budget import Payment
 from deltahist.decode import Decoder, Metric, Placement, ProjectedCells, learn_placement, project_nonnegative
 from deltahist.decode.base import Moments
 from deltahist.decode.placement import block_variance
-from deltahist.errors import InputError, check_whole
+from deltahist.errors import check_whole
 from deltahist.mechanisms import Mechanism
 from deltahist.releases.answerer import Answerer
-from deltahist.releases.base import NONNEGATIVE, UNBIASED, VERSION, BaseRelease, damaged, is_publishable
+from deltahist.releases.base import NONNEGATIVE, UNBIASED, BaseRelease
 from deltahist.releases.notices import Notice
 from deltahist.space.domain import Domain
 from deltahist.space.workloads import Boxes, Workload
@@ -27,7 +26,6 @@ from deltahist.strategies.base import Strategy
 
 #: Number of cells to compute errors of together, to save memory.
 _CELLS_TOGETHER = 1_000_000
-_OTHER_GROUPS = "has groups of rows that are not its strategy's"
 
 
 class CountEstimates(abc.ABC):
@@ -88,7 +86,7 @@ class Release(CountEstimates, BaseRelease):
     mechanism : strategy, neighbourhood, budget and counting.
     values : (k,) int64, y = A c + η.
     total : the number of points if membership is fixed and nothing was dropped, else None.
-    publishable, payment, withdrawn : as for `BaseRelease`.
+    payment, withdrawn : as for `BaseRelease`.
 
     >>> import deltahist as dh, numpy as np
     >>> near = dh.Neighbourhood(dh.Domain((0, 0, 1, 1), (8, 8)), delta=1 / 8)
@@ -100,9 +98,10 @@ class Release(CountEstimates, BaseRelease):
     mechanism: Mechanism
     values: NDArray[np.int64]
     total: int | None = None
-    publishable: bool = False
     payment: Payment | None = None
     withdrawn: Notice | None = None
+    mechanism_class: ClassVar[type[Any]] = Mechanism
+    bytes_each: ClassVar[int] = 48
 
     @property
     def strategy(self) -> Strategy:
@@ -161,53 +160,18 @@ class Release(CountEstimates, BaseRelease):
 
     def columns(self) -> dict[str, NDArray[Any]]:
         """Return the index of each value's group in the description (int16), and the values (int64)."""
-        return {"group": _part_of_values(self.strategy), "value": self.values}
+        group = np.empty(self.strategy.shape[0], dtype=np.int16)
+        for i, part in enumerate(self.strategy.parts):
+            group[part.members] = i
+        return {"group": group, "value": self.values}
 
     @classmethod
-    def read(cls, description: dict[str, Any], file: Any, path: str) -> Release:
-        check_header(description, file, path, form=Mechanism.kind, version=VERSION, memory=48)
-        mechanism = read_mechanism(description, path)
-        rows, strategy = file.metadata.num_rows, mechanism.strategy
-        if strategy.shape[0] != rows:
-            raise damaged(path, f"has {rows:,} values: its strategy has {strategy.shape[0]:,} rows")
-        columns = read_columns(file, path, ["group", "value"])
-        if not all(np.all(columns["group"][part.members] == i) for i, part in enumerate(strategy.parts)):
-            raise damaged(path, _OTHER_GROUPS)
-        total = read_total(mechanism, description, path)
-        payment = Payment.from_description(description.get("account"))
-        return cls(mechanism, columns["value"], total, is_publishable(description), payment)
-
-
-def read_mechanism(description: dict[str, Any], path: str) -> Mechanism:
-    """Return the mechanism of a release's description. `read_total` compares its noise."""
-    if "points outside" in description.get("dropped", ()) and description["neighbourhood"]["sources"] != "boundary":
-        raise damaged(path, "states dropped points that contradict its sources")
-    return Mechanism.from_description(description)
-
-
-def read_total(mechanism: Mechanism, description: dict[str, Any], path: str) -> int | None:
-    """Return the stated number of points; DamagedFile unless total, groups and noise follow from the mechanism."""
-    total = description["total"]
-    if (total is not None) != mechanism.total_known:
-        raise damaged(path, "states a number of points that contradicts its membership")
-    if description["groups"] != [part.name for part in mechanism.strategy.parts]:
-        raise damaged(path, _OTHER_GROUPS)
-    if [law.describe() for law in mechanism.laws] != description["laws"]:
-        raise damaged(path, "states noise that does not follow from its strategy and budget")
-    if total is None:
-        return None
-    number = check_whole(least=0, total=total)
-    if number >= 1 << 63:
-        raise InputError(f"total is {total!r}: it must be less than 2^63")
-    return number
-
-
-def _part_of_values(strategy: Strategy) -> NDArray[np.int16]:
-    """Return the number of the part (in files, the group) of each released value (k,)."""
-    group = np.empty(strategy.shape[0], dtype=np.int16)
-    for i, part in enumerate(strategy.parts):
-        group[part.members] = i
-    return group
+    def read_fields(cls, description: dict[str, Any], values: NDArray[np.int64] | None) -> dict[str, Any]:
+        fields, total = super().read_fields(description, values), None
+        if fields["mechanism"].total_known:
+            # A number that is too large becomes another one, which the file does not state.
+            total = min(check_whole(least=0, total=description["total"]), (1 << 63) - 1)
+        return fields | {"total": total}
 
 
 def _block_boxes(domain: Domain, width: int, first: int, last: int) -> Boxes:

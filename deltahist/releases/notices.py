@@ -86,7 +86,7 @@ def find_notice(path: str | Path, digest: str | None = None) -> Notice | None:
             if len(content) > _MOST:
                 raise InputError(f"it has more than {_MOST:,} bytes")
             found = json.loads(content)
-            check_format(found, place, form=FORMAT, version=VERSION)
+            check_format(found, place, (FORMAT,), VERSION)
             notice = Notice(found["digest"], found["reason"], found["date"])
             if digest not in (None, notice.digest):
                 raise InputError(f"it is about another release, with the SHA-256 {notice.digest[:16]}...")

@@ -24,7 +24,7 @@ from deltahist.errors import InputError, check_memory
 from deltahist.mechanisms import Mechanism
 from deltahist.mechanisms.base import weakness_of
 from deltahist.preprocessing import Clock, seconds
-from deltahist.releases.base import heed_notice, judge
+from deltahist.releases.base import heed_notice, judge, read_content
 from deltahist.releases.histogram import Release
 from deltahist.releases.sums import Difference, Summed, check_apart
 from deltahist.space.domain import Domain
@@ -96,7 +96,7 @@ class Series:
         """Read all releases of a folder. `Stream.publish` names their files after their steps.
 
         A withdrawn release counts as missing. Raises InputError if the folder has no release, one of another kind, two
-        that differ in more than their amounts, or a wrong name; DamagedFile as `Release.load`.
+        that differ in more than their amounts, or a wrong name; DamagedFile as `dh.load`.
         """
         folder = Path(folder)
         files = sorted(f for f in folder.glob("*.parquet") if not f.name.startswith("."))
@@ -335,7 +335,8 @@ def _promise(mechanism: Mechanism, spent: Mapping[int, Fraction]) -> str:
 
 
 def _open_step(file: Path) -> Release:
-    return heed_notice(read_described(file, Release.read), file)
+    read = functools.partial(read_content, {Mechanism.kind: Release})
+    return heed_notice(read_described(file, read), file)
 
 
 def _list_differences(one: Release, other: Release) -> list[str]:

@@ -71,7 +71,7 @@ def test_a_kill_at_any_point_never_overspends(tmp_path):
         heard.close()
         window = dh.Window(length=3, epsilon=1, ledger=tmp_path / "a.ledger")
         for file in tmp_path.glob("[0-9]*.parquet"):
-            release = dh.Release.load(file)
+            release = dh.load(file)
             paid[int(file.stem)] = release.epsilon
         # What the ledger still holds covers every release of the last window.
         for step, nano in window.list_charges().items():

@@ -73,7 +73,7 @@ def test_one_release_per_day_each_with_its_share(folder, run):
     assert files(folder) == DAYS
     table = pd.read_csv(folder / "visits.csv")
     for name in DAYS:
-        release = dh.Release.load(folder / "out" / f"{name}.parquet")
+        release = dh.load(folder / "out" / f"{name}.parquet")
         assert float(release.epsilon) == 0.5
         rows = table[table["when"].str[:10] == name]
         true = np.asarray(dh.count(rows[["x", "y"]].to_numpy(), release.domain))
@@ -128,7 +128,7 @@ def test_step_numbers_and_users(folder, run, refused):
     run(*stream(folder, *more, **numbers, epsilon=None))
     assert files(folder) == ["1", "2"]
     for name in files(folder):
-        release = dh.Release.load(folder / "out" / f"{name}.parquet")
+        release = dh.load(folder / "out" / f"{name}.parquet")
         assert (release.total, release.contributions, release.counting.unit) == (10, 2, "user")
         assert float(release.rho) == 0.05
 
@@ -161,7 +161,7 @@ def test_longer_changes_are_limited_too(folder, run):
     """Eight steps in a row spend three, so that each gets 3/8 and not 1/2; going on takes the same limit."""
     said = run(*stream(folder, "--window-limit", "8:1.5")).out
     assert "in each step any move costs at most ε = 0.375 " in said
-    release = dh.Release.load(folder / "out" / "2020-03-05.parquet")
+    release = dh.load(folder / "out" / "2020-03-05.parquet")
     assert (release.epsilon, dh.list_facts(release)["window"]["limits"]) == (Fraction(3, 8), [[8, "3/2"]])
     assert charges(folder) == dict.fromkeys(range(12), 375_000_000)
     assert Ledger(folder / "city.ledger").left("stream") == 0

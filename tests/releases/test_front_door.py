@@ -25,7 +25,7 @@ def test_frames_of_pandas_and_geopandas():
     assert (RELEASE.to_pandas(nonnegative=True)["estimate"] >= 0).all()
     line = SORTED.to_pandas()
     assert line["estimate"].sum() == pytest.approx(100)
-    with pytest.raises(dh.InputError, match="no geometry"):
+    with pytest.raises(dh.InputError, match="dimensions is 1"):
         SORTED.to_geopandas()
     for ask in (MEDIAN.to_pandas, lambda: dh.answer(MEDIAN, [[0, 1]])):
         with pytest.raises(dh.InputError):
