@@ -63,7 +63,8 @@ def answer(
     Returns
     -------
     DataFrame with one row per query, in points. A GeoDataFrame keeps its rows, columns, index and CRS. Its own columns
-    with a name from below get the suffix "_region". Sorted points have the first four columns (`SortedRelease.counts`).
+    with a name from below get the suffix "_region". Sorted points have the first four columns
+    (`SortedRelease.count_between`).
 
     - `estimate` : the sum of whole cells and of the covered shares of cut cells, with a slight shift towards denser
       neighbours;

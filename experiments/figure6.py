@@ -23,7 +23,7 @@ def run(out: Path, small: bool) -> Found:
     rng = np.random.default_rng(6)
     repetitions = 30 if small else 300
     numbers = NUMBERS[::3] if small else NUMBERS
-    noise = SmoothNoise.of(dh.Budget(EPSILON), 1)
+    noise = SmoothNoise.for_budget(dh.Budget(EPSILON), 1)
     rows: list[dict[str, object]] = []
     for number in numbers:
         made = [rng.exponential(size=number) for _ in range(repetitions)]
@@ -56,7 +56,7 @@ def run(out: Path, small: bool) -> Found:
 def _smooth_sensitivity(points: np.ndarray, near: dh.Neighbourhood, beta: float) -> float:
     steps = near.domain.lattice(points)[:, 0]
     around = PointsAround(steps, (len(steps) + 1) // 2, near.domain.lattice_shape[0] - 1)
-    return around.smooth(near.radius, beta, 1) * near.domain.step[0]
+    return around.smooth_sensitivity(near.radius, beta, 1) * near.domain.step[0]
 
 
 def _median(points: np.ndarray) -> float:

@@ -155,14 +155,13 @@ def publish_sorted(
       deltahist query ages.parquet --quantiles 0.25,0.5,0.75
     """
     from deltahist.counting import points_file
-    from deltahist.kinds.sorted import check_membership, places_for
+    from deltahist.kinds.sorted import check_line
     from deltahist.publishers import publish_sorted as publish_points
 
     budget = options.read_budget(epsilon, rho)
     payer = _prepare(source, out, replaces, reason, state, (ledger, account, account_limit), budget)
     near = options.MapOptions(bounds=bounds, delta=delta, cell=cell, limit=limit).make_neighbourhood()
-    check_membership(near)
-    places_for(1, near, None)
+    check_line(near, (None,))
     reading = {"x": x, "user": user, "max_per_user": max_per_user, "where": where, "outside": outside, "table": table}
     with show_progress("Reading points …"):
         located = points_file(source, near.domain, **reading)
@@ -254,7 +253,7 @@ def publish_quantile(
       deltahist quantile trips.parquet --x metres --q 0.9 --bounds 0,50000 --delta 500 --rho 0.1 --out median.json
     """
     from deltahist.counting import points_file
-    from deltahist.kinds.quantile import check_quantile
+    from deltahist.kinds.sorted import read_shares
     from deltahist.publishers import publish_quantile as publish_points
     from deltahist.space.domain import Domain
     from deltahist.space.neighbourhood import Neighbourhood
@@ -265,14 +264,14 @@ def publish_quantile(
     check_target(out, source, ledger, replace=False)
     near = Neighbourhood(Domain(bounds, (1000,)), delta, limits=options.parse_limits(limit))
     near.check_on_map()
-    check_quantile(q, near)
+    read_shares(q)
     located = points_file(source, near.domain, x=x, user=user, max_per_user=max_per_user, where=where, outside=outside)
     options.note_rows(located)
     with options.warn_of_charges(payer), show_progress("Drawing the quantile …"):
         found = publish_points(located.points, q, near, method=method, account=payer, **budget)
         if out is not None:
             write_text(found.to_json(), out)
-    print(f"{found.value:.12g}  (quantile {q:g} of {found.total:,}, {found.method}, {found.mechanism.promise})")
+    print(f"{found.value:.12g}  (quantile {q:g} of {found.total:,}, {method}, {found.mechanism.promise})")
     if found.payment is not None:
         print(f"account {found.payment}")
     return found

@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 from deltahist._files import DIGEST, write_whole
 from deltahist.budget import Budget, Payment
 from deltahist.errors import InputError, check_choice, check_finite, check_whole
-from deltahist.kinds.sorted import check_all_there, on_a_line
+from deltahist.kinds.sorted import check_line, read_line, read_shares
 from deltahist.laws import Law
 from deltahist.mechanisms.base import BaseMechanism, budget_description, budget_of
 from deltahist.preprocessing import POINTS, Preprocessing
@@ -32,17 +32,10 @@ from deltahist.space.workloads import Workload
 
 #: Largest relative error of a smooth sensitivity in floats. β covers it.
 SLACK = 1e-12
+#: Least rate of `InverseNoise`. Anything near it is useless, and far below it the sampler's floats would fail.
+LEAST_RATE = Fraction(1, 10**15)
 #: Least smooth sensitivity in lattice steps; public, and far below the accuracy of any release.
 FLOOR = 1
-
-
-def check_quantile(q: float, near: Neighbourhood) -> None:
-    """Raise InputError if q is outside 0 to 1, there are two dimensions, or membership is not fixed."""
-    if not 0 <= check_finite(q=q) <= 1:
-        raise InputError(f"q is {q!r}: it must be from 0 to 1")
-    if near.domain.ndim != 1:
-        raise InputError(f"domain has {near.domain.ndim} dimensions: quantiles need one")
-    check_choice((None,), sources=near.sources)
 
 
 def rank_of(q: float, number: int) -> int:
@@ -53,14 +46,6 @@ def rank_of(q: float, number: int) -> int:
     """
     # Slightly less, so that 0.1 of 10 points is one point and not two.
     return min(max(math.ceil(q * number - 1e-9), 1), number)
-
-
-def lattice_steps(points: ArrayLike, domain: Domain) -> NDArray[np.int64]:
-    """Return the lattice steps (n,) of points on a line, n > 0."""
-    array = on_a_line(points)
-    if not len(array):
-        raise InputError("there are no points")
-    return domain.lattice(array)[:, 0]
 
 
 class PointsAround:
@@ -74,22 +59,22 @@ class PointsAround:
         self._sorted, self._centre, self._last = np.sort(steps), rank - 1, last
 
     @property
-    def quantile(self) -> int:
+    def quantile_step(self) -> int:
         """x_r, without noise."""
         return int(self._sorted[self._centre])
 
     @property
-    def room(self) -> tuple[int, int]:
+    def steps_beside(self) -> tuple[int, int]:
         """Lattice steps above the quantile and below it."""
-        return self._last - self.quantile, self.quantile
+        return self._last - self.quantile_step, self.quantile_step
 
-    def nearest(self, number: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def nearest_distances(self, number: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return the distances |x_i − x_r| of points above and of points below, at most `number` each."""
         x, centre = self._sorted, self._centre
         above, below = x[centre : centre + number], x[max(centre + 1 - number, 0) : centre + 1]
         return above - x[centre], x[centre] - below[::-1]
 
-    def longest(self, t: int, contributions: int) -> int:
+    def longest_stretch(self, t: int, contributions: int) -> int:
         """Return A(t), the longest stretch of (t + 1) K gaps that includes the quantile, at one end if t = 0."""
         number = len(self._sorted)
         gaps = min((t + 1) * contributions, number + 1)
@@ -99,7 +84,7 @@ class PointsAround:
         stretch = around[gaps:] - around[: gaps + 1]
         return int(stretch.max() if t else max(stretch[0], stretch[-1]))
 
-    def smooth(self, reach: int, beta: float, contributions: int) -> float:
+    def smooth_sensitivity(self, reach: int, beta: float, contributions: int) -> float:
         """Return S_β, the smooth sensitivity in lattice steps, for moves of K points by at most D; private.
 
         It is the maximum of e^(−βt) f(t), f(t) = min(D, A(t)), by branch and bound. f never falls, so no value between
@@ -108,28 +93,28 @@ class PointsAround:
         """
         best = 0.0
 
-        def evaluate(t: int) -> tuple[int, int]:
+        def evaluate_at(t: int) -> tuple[int, int]:
             nonlocal best
-            value = min(reach, self.longest(t, contributions))
+            value = min(reach, self.longest_stretch(t, contributions))
             best = max(best, math.exp(-beta * t) * value)
             return t, value
 
-        def bound(a: int, value: int) -> float:
+        def bound_between(a: int, value: int) -> float:
             return math.exp(-beta * (a + 1)) * value
 
         # After so many moves the stretch is the whole line.
         most = -(-(len(self._sorted) + 1) // contributions)
-        t, value = evaluate(0)
+        t, value = evaluate_at(0)
         known = [(t, value)]
         # Double t (0, 1, 3, 7, …) until f has its maximum, or even the maximum could not beat the best value.
-        while value < reach and t < most and bound(t, reach) > best:
-            t, value = evaluate(min(2 * t + 1, most))
+        while value < reach and t < most and bound_between(t, reach) > best:
+            t, value = evaluate_at(min(2 * t + 1, most))
             known.append((t, value))
         between = list(itertools.pairwise(known))
         while between:
             first, second = between.pop()
-            if second[0] - first[0] > 1 and bound(first[0], second[1]) > best:
-                middle = evaluate((first[0] + second[0]) // 2)
+            if second[0] - first[0] > 1 and bound_between(first[0], second[1]) > best:
+                middle = evaluate_at((first[0] + second[0]) // 2)
                 between += [(first, middle), (middle, second)]
         return best
 
@@ -145,19 +130,20 @@ class InverseNoise:
     law: ClassVar[str] = "a place is drawn, the likelier the fewer moves would make it the quantile"
 
     @classmethod
-    def of(cls, budget: Budget, contributions: int) -> InverseNoise:
+    def for_budget(cls, budget: Budget, contributions: int) -> InverseNoise:
         """Return the noise that spends a budget; InputError if it is too small."""
         epsilon = budget.amount
         if budget.unit == "rho":
             # Rounded down to twelve digits, so that it is less than √(8 ρ).
             epsilon = Fraction(math.isqrt(int(8 * epsilon * 10**24)), 10**12)
-            if not epsilon:
-                raise InputError(f"rho is {float(budget.amount):g}: it must be at least 10^-24")
-        return cls(epsilon / (2 * contributions))
+        rate = epsilon / (2 * contributions)
+        if rate < LEAST_RATE:
+            raise InputError(f"{budget.unit} is {float(budget.amount):g}: a quantile needs more")
+        return cls(rate)
 
-    def parameters(self, points: PointsAround, reach: int, contributions: int) -> dict[str, Any]:
+    def sampler_parameters(self, points: PointsAround, reach: int, contributions: int) -> dict[str, Any]:
         """Return the parameters of its sampler for these points, for moves of K points by at most D; private."""
-        return {"nearest": points.nearest, "room": points.room, "reach": reach, "rate": self.rate}
+        return {"nearest": points.nearest_distances, "room": points.steps_beside, "reach": reach, "rate": self.rate}
 
 
 @dataclass(frozen=True)
@@ -175,23 +161,21 @@ class SmoothNoise:
     law: ClassVar[str] = "Student's t, in proportion to a smooth sensitivity that is not published"
 
     @classmethod
-    def of(cls, budget: Budget, contributions: int) -> SmoothNoise:
-        """Return the noise that spends a budget; InputError if it is too small, or not in ε."""
+    def for_budget(cls, budget: Budget, contributions: int) -> SmoothNoise:
+        """Return the noise that spends a budget in ε; InputError if it is too small."""
         epsilon, slope = float(budget.amount), 3 / (2 * math.sqrt(2))  # the steepest slope of Student's log-density
-        if budget.unit != "epsilon":
-            raise InputError(f"budget is {budget}: the method 'smooth' needs epsilon")
         if epsilon / 4 <= 2 * SLACK:
             raise InputError(f"epsilon is {epsilon:g}: the method 'smooth' needs more than {8 * SLACK:g}")
         return cls(epsilon / 4 - SLACK, 1 / Fraction(epsilon / 2 / slope * (1 - SLACK)))
 
-    def parameters(self, points: PointsAround, reach: int, contributions: int) -> dict[str, Any]:
+    def sampler_parameters(self, points: PointsAround, reach: int, contributions: int) -> dict[str, Any]:
         """Return the parameters of its sampler for these points, for moves of K points by at most D; private.
 
         The floor prevents a release without noise where e^(−βt) underflows. The larger of a smooth bound and a constant
         is also a smooth bound (docs/privacy/quantiles.md).
         """
-        smooth = points.smooth(reach, self.beta, contributions)
-        return {"room": points.room, "scale": max(Fraction(smooth), Fraction(FLOOR)) * self.factor}
+        smooth = points.smooth_sensitivity(reach, self.beta, contributions)
+        return {"room": points.steps_beside, "scale": max(Fraction(smooth), Fraction(FLOOR)) * self.factor}
 
 
 #: Methods by name. Each needs a sampler under the same name in `QUANTILE_SAMPLERS`, `noise/samplers.py`.
@@ -231,11 +215,11 @@ class QuantileMechanism(BaseMechanism):
 
     def __post_init__(self) -> None:
         self._check_common()
-        check_quantile(self.q, self.neighbourhood)
-        check_all_there(self.counting)
+        read_shares(check_finite(q=self.q))
+        check_line(self.neighbourhood, (None,), self.counting)
         check_whole(number=self.number)
-        check_choice(tuple(METHODS), method=self.method)
-        _ = self.place_noise  # raises if the budget does not fit
+        check_choice(tuple(METHODS) if self.budget.unit == "epsilon" else ("inverse",), method=self.method)
+        _ = self.place_noise  # raises if the budget is too small
         near, letter = self.neighbourhood, self.letter
         for limit, (factor, relation) in zip(near.profile, near.relations[1:], strict=True):
             cost, allowed = self.cost_under(relation), self.budget.amount * factor**self.norm
@@ -246,12 +230,7 @@ class QuantileMechanism(BaseMechanism):
                 )
 
     @property
-    def rank(self) -> int:
-        """Rank of the quantile, from 1."""
-        return rank_of(self.q, self.number)
-
-    @property
-    def steps(self) -> int:
+    def lattice_steps(self) -> int:
         """Lattice steps along the domain."""
         return self.domain.lattice_shape[0]
 
@@ -273,25 +252,25 @@ class QuantileMechanism(BaseMechanism):
 
     def cost_under(self, moves: Neighbourhood) -> Fraction:
         """Return the cost of another relation, as the cost of the moves within δ that its longest move takes."""
-        return self.guarantee.times(-(-min(moves.radius, self.steps) // self.neighbourhood.radius)).amount
+        return self.guarantee.times(-(-min(moves.radius, self.lattice_steps) // self.neighbourhood.radius)).amount
 
     @functools.cached_property
     def place_noise(self) -> InverseNoise | SmoothNoise:
         """The noise of the method at the budget."""
-        return METHODS[self.method].of(self.budget, self.counting.contributions)
+        return METHODS[self.method].for_budget(self.budget, self.counting.contributions)
 
     def check_data(self, data: ArrayLike) -> PointsAround:
-        steps = lattice_steps(data, self.domain)
-        if len(steps) != self.number:
-            raise InputError(f"there are {len(steps):,} points: the mechanism is for {self.number:,}")
-        return PointsAround(steps, self.rank, self.steps - 1)
+        points = read_line(data)
+        if len(points) != self.number:
+            raise InputError(f"there are {len(points):,} points: the mechanism is for {self.number:,}")
+        return PointsAround(self.domain.lattice(points)[:, 0], rank_of(self.q, self.number), self.lattice_steps - 1)
 
     def measure(self, private: PointsAround) -> NDArray[np.int64]:
-        return np.array([private.quantile], dtype=np.int64)
+        return np.array([private.quantile_step], dtype=np.int64)
 
     def private_noise(self, private: PointsAround) -> tuple[str, dict[str, Any]]:
         reach, contributions = self.neighbourhood.radius, self.counting.contributions
-        return self.method, self.place_noise.parameters(private, reach, contributions)
+        return self.method, self.place_noise.sampler_parameters(private, reach, contributions)
 
     def describe(self) -> dict[str, Any]:
         return {
@@ -357,11 +336,6 @@ class Quantile(BaseRelease):
         """The number of points, which is public because membership is fixed."""
         return self.mechanism.number
 
-    @property
-    def method(self) -> str:
-        """The mechanism's method."""
-        return self.mechanism.method
-
     def describe(self) -> dict[str, Any]:
         return super().describe() | {"value": self.value, "step": self.step}
 
@@ -380,7 +354,7 @@ class Quantile(BaseRelease):
     def read_fields(cls, description: dict[str, Any], values: NDArray[np.int64] | None) -> dict[str, Any]:
         mechanism = QuantileMechanism.from_description(description)
         # A step beyond the domain becomes its last one, which the file does not state.
-        step = min(check_whole(least=0, step=description["step"]), mechanism.steps - 1)
+        step = min(check_whole(least=0, step=description["step"]), mechanism.lattice_steps - 1)
         return {"mechanism": mechanism, "values": np.array([step], dtype=np.int64)}
 
     def estimates(self, *, nonnegative: bool = False) -> NoReturn:

@@ -25,51 +25,55 @@ from deltahist.releases.base import BaseRelease
 from deltahist.releases.notices import Notice
 from deltahist.space.domain import Domain
 from deltahist.space.neighbourhood import Neighbourhood
-from deltahist.space.workloads import Regions, Workload
+from deltahist.space.workloads import BoxCover, Workload
 
 if TYPE_CHECKING:
     import pandas as pd
 
 #: Largest sum of lattice steps in a group, including noise. It is exact in int64 and in floats.
 _MOST_SUM = 1 << 52
+#: Sources that neighbourhoods of sorted points may have.
+SOURCES = (None, "left", "right")
 #: Ranks and lattice steps of a piecewise linear estimate.
 Knots = tuple[NDArray[np.float64], NDArray[np.float64]]
 
 
-def check_membership(near: Neighbourhood) -> None:
-    """Raise InputError unless there is one dimension, with no source or a source at one end."""
-    if near.domain.ndim != 1:
-        raise InputError(f"domain has {near.domain.ndim} dimensions: sorted points need one")
-    check_choice((None, "left", "right"), sources=near.sources)
+def check_line(near: Neighbourhood, sources: tuple[Any, ...], counting: Preprocessing = POINTS) -> None:
+    """Raise InputError unless there are one dimension, one of some sources, and no left-out points.
+
+    The number of points is public, so none may be left out.
+    """
+    check_choice((1,), dimensions=near.domain.ndim)
+    check_choice(sources, sources=near.sources)
+    check_choice(((),), dropped=counting.dropped)
 
 
-def check_all_there(counting: Preprocessing) -> None:
-    """Raise InputError if points were left out, because the number of points is public here."""
-    if counting.dropped:
-        raise InputError(f"rows were left out ({', '.join(counting.dropped)}): the number of points must be public")
-
-
-def on_a_line(points: ArrayLike) -> NDArray[Any]:
+def read_line(points: ArrayLike) -> NDArray[Any]:
     """Return points as (n,) numbers, from (n,) or a column (n, 1); InputError on anything else."""
-    if np.ma.is_masked(points):
-        raise InputError("points have masked entries: they must be numbers, so leave these out or fill them")
     array = np.asarray(points)
     if array.ndim == 2 and array.shape[1] == 1:
         array = array[:, 0]
-    if array.ndim != 1 or (array.size and array.dtype.kind not in "iuf"):
+    if np.ma.is_masked(points) or array.ndim != 1 or (array.size and array.dtype.kind not in "iuf"):
         # The message omits their shape, because their number is private if there is a source.
-        raise InputError(f"points have {array.ndim} dimensions and type {array.dtype.name}: they must be (n,) numbers")
+        raise InputError(
+            f"points have {array.ndim} dimensions and type {array.dtype.name}: they must be (n,) numbers, none masked"
+        )
     return array
 
 
-def places_for(present: int, near: Neighbourhood, most: int | None) -> int:
-    """Return the length of the released list: the number of points, or its public bound."""
+def read_shares(q: ArrayLike) -> NDArray[np.float64]:
+    """Return one or several quantiles as an array (m,); InputError unless all are from 0 to 1."""
+    shares = np.atleast_1d(np.asarray(q, dtype=np.float64))
+    if shares.ndim != 1 or not ((shares >= 0) & (shares <= 1)).all():
+        raise InputError(f"q is {q!r}: it must be from 0 to 1")
+    return shares
+
+
+def choose_number(present: int, near: Neighbourhood, most: int | None) -> int:
+    """Return how many coordinates to publish: the number of points, or its public bound if there is a source."""
     if near.fixed_membership:
-        if most is not None:
-            raise InputError(f"most is {most!r}: it requires sources")
+        check_choice((None,), most=most)
         return check_whole(points=present)
-    if present > check_whole(most=most):
-        raise InputError(f"most is {most:,}: there are more points")
     return check_whole(most=most)
 
 
@@ -105,7 +109,7 @@ def group_size(near: Neighbourhood, number: int, budget: Budget, contributions: 
     >>> group_size(near, 10_000, Budget(epsilon=1)), group_size(near, 20, Budget(epsilon=1))
     (26, 1)
     """
-    check_membership(near)
+    check_line(near, SOURCES)
     deviation = math.sqrt(noise_law(near, budget, contributions).variance())
     steps = near.domain.lattice_shape[0]
     most = max(1, min(number, _MOST_SUM // steps))
@@ -151,30 +155,26 @@ class SortedMechanism(BaseMechanism):
     supports_chains: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        check_membership(self.neighbourhood)
-        check_all_there(self.counting)
+        check_line(self.neighbourhood, SOURCES, self.counting)
         number, group = check_whole(number=self.number), check_whole(group=self.group)
-        if number > _MOST_SUM:
-            raise InputError(f"number is {number:,}: it must be at most 2^52")
-        if group > number:
-            raise InputError(f"group is {group:,}: it must be at most the number of points, {number:,}")
         self._check_common()
-        if group * self.steps + 64 * self.law.scale >= _MOST_SUM:
-            raise InputError(f"group is {group:,}: sums of {self.steps:,} steps and noise exceed 2^52; use fewer cells")
+        most = group * self.lattice_steps + 64 * self.laws[0].scale
+        if not group <= number <= _MOST_SUM or most >= _MOST_SUM:
+            raise InputError(
+                f"group is {group:,} of {number:,} points: it must be no more than that, and sums of "
+                f"{self.lattice_steps:,} steps with their noise must stay below 2^52 (use fewer cells)"
+            )
 
     @property
-    def steps(self) -> int:
+    def lattice_steps(self) -> int:
         """Lattice steps along the domain."""
         return self.domain.lattice_shape[0]
 
     @functools.cached_property
-    def law(self) -> Law:
-        """Noise of each sum, in lattice steps."""
-        return noise_law(self.neighbourhood, self.budget, self.counting.contributions, refinable=self.refinable)
-
-    @property
     def laws(self) -> tuple[Law, ...]:
-        return (self.law,)
+        """The noise of each sum, in lattice steps."""
+        contributions = self.counting.contributions
+        return (noise_law(self.neighbourhood, self.budget, contributions, refinable=self.refinable),)
 
     @property
     def size(self) -> int:
@@ -192,24 +192,25 @@ class SortedMechanism(BaseMechanism):
         return True  # up to the grouping
 
     def check_data(self, data: ArrayLike) -> NDArray[np.int64]:
-        array, number = on_a_line(data), self.number
+        array, number = read_line(data), self.number
         if len(array) > number or (self.total_known and len(array) != number):
-            raise InputError(f"number is {number:,}: there are other points than that")
+            raise InputError(f"number is {number:,}: there are more points, or fewer if their number is public")
         check_memory(40 * number, f"sorting {number:,} points")
         return self.domain.lattice(array)[:, 0] if len(array) else np.zeros(0, dtype=np.int64)
 
     def measure(self, private: NDArray[np.int64]) -> NDArray[np.int64]:
-        steps = np.full(self.number, self.steps - 1 if self.neighbourhood.sources == "right" else 0, dtype=np.int64)
+        absent = self.lattice_steps - 1 if self.neighbourhood.sources == "right" else 0
+        steps = np.full(self.number, absent, dtype=np.int64)
         steps[: len(private)] = private
         steps.sort()
         return np.add.reduceat(steps, np.arange(0, self.number, self.group))
 
     def noise_rows(self) -> list[dict[str, Any]]:
-        std = math.sqrt(self.law.variance())
-        return [{"rows": "sums", "law": self.law.kind, "std": std, "unit": "lattice steps"}]
+        (law,) = self.laws
+        return [{"rows": "sums", "law": law.kind, "std": math.sqrt(law.variance()), "unit": "lattice steps"}]
 
     def cost_under(self, moves: Neighbourhood) -> Fraction:
-        longest = min(moves.radius, self.steps - 1)
+        longest = min(moves.radius, self.lattice_steps - 1)
         return self.budget.amount * (longest / hidden_move(self.neighbourhood)) ** self.norm
 
     def describe(self) -> dict[str, Any]:
@@ -219,14 +220,14 @@ class SortedMechanism(BaseMechanism):
             "number": self.number,
             "group": self.group,
             **budget_description(self.budget),
-            "law": self.law.describe(),
+            "law": self.laws[0].describe(),
             **self.counting.describe(),
             **({} if self.chain is None else {"chain": self.chain.describe()}),
         }
 
     @classmethod
     def from_description(cls, description: dict[str, Any]) -> SortedMechanism:
-        """Make the mechanism that `describe` described, from an untrusted file; its noise is not compared yet."""
+        """Make the mechanism that `describe` described, from an untrusted file. Its noise is not compared yet."""
         domain = Domain(**description["domain"])
         return cls(
             Neighbourhood.from_description(domain, description["neighbourhood"]),
@@ -272,60 +273,60 @@ class SortedRelease(BaseRelease):
         """Isotonic regression of the sums."""
         ends = np.arange(len(self.values) + 1, dtype=np.int64) * self.mechanism.group
         ends[-1] = self.mechanism.number
-        return Isotonic(self.values, ends, self.laws[0], self.mechanism.steps)
+        return Isotonic(self.values, ends, self.laws[0], self.mechanism.lattice_steps)
 
     @property
-    def _present(self) -> tuple[float, float]:
+    def _present_range(self) -> tuple[float, float]:
         """The range of lattice steps of present points."""
-        sources, last = self.neighbourhood.sources, self.mechanism.steps - 0.5
+        sources, last = self.neighbourhood.sources, self.mechanism.lattice_steps - 0.5
         return (0.5 if sources == "left" else -0.5, last - 1 if sources == "right" else last)
 
     @property
-    def _edges(self) -> NDArray[np.float64]:
+    def _cell_edges(self) -> NDArray[np.float64]:
         """The edges of the domain's cells, in steps."""
         return np.arange(self.domain.size + 1, dtype=np.float64) * self.domain.steps[0] - 0.5
 
-    def counts(self, low: ArrayLike, high: ArrayLike, *, level: float = 0.95) -> tuple[NDArray[np.float64], ...]:
-        """Return estimate, standard error, low and high (m,) of the count between lattice steps (m,) from -½.
+    def count_between(self, low: ArrayLike, high: ArrayLike, *, level: float = 0.95) -> tuple[NDArray[np.float64], ...]:
+        """Estimate how many points lie between lattice steps (m,), which count from -½.
 
-        The standard error is a typical value. It combines the decoded noise on the `simplest` points with
-        `variance_within` a group. The interval has at least its nominal coverage for any points. It is several standard
-        errors wide.
+        Returns four arrays (m,): estimate, standard error, and the interval's low and high ends. The standard error is
+        typical, not exact: it comes from simulated noise on the `simplest_knots`, and from `variance_within` a group.
+        The interval covers any points at least as often as `level` says, so it is several standard errors wide.
         """
         check_level(level)
-        ends = [np.clip(np.asarray(v, dtype=np.float64), *self._present) for v in (low, high)]
-        a, b = (below(self.decoder.knots, v) for v in ends)
-        without = np.subtract(*(below(self.decoder.simplest, v) for v in reversed(ends)))
+        ends = [np.clip(np.asarray(v, dtype=np.float64), *self._present_range) for v in (low, high)]
+        a, b = (count_below(self.decoder.knots, v) for v in ends)
+        without = np.subtract(*(count_below(self.decoder.simplest_knots, v) for v in reversed(ends)))
         variance = np.zeros(len(a))
-        for knots in self.decoder.simulated:
-            variance += (below(knots, ends[1]) - below(knots, ends[0]) - without) ** 2
-        variance /= len(self.decoder.simulated)
+        for knots in self.decoder.simulated_knots:
+            variance += (count_below(knots, ends[1]) - count_below(knots, ends[0]) - without) ** 2
+        variance /= len(self.decoder.simulated_knots)
         within = variance_within(self.mechanism.group)
         for v in ends:
-            variance += np.where((v > -0.5) & (v < self.mechanism.steps - 0.5), within, 0.0)
+            variance += np.where((v > -0.5) & (v < self.mechanism.lattice_steps - 0.5), within, 0.0)
         estimate = np.maximum(b - a, 0.0)
         # Each side of each end gets a quarter of the error that the level leaves.
-        (a_least, a_most), (b_least, b_most) = (self.decoder.below_bounds(v, (1 - level) / 4) for v in ends)
+        (a_least, a_most), (b_least, b_most) = (self.decoder.bound_count_below(v, (1 - level) / 4) for v in ends)
         least, most = np.maximum(b_least - a_most, 0.0), b_most - a_least
         return estimate, np.sqrt(variance), np.minimum(least, estimate), np.maximum(most, estimate)
 
     def answers(self, work: Workload, *, level: float, nonnegative: bool) -> dict[str, NDArray[Any]]:
-        if isinstance(work, Regions):
-            raise InputError("regions are polygons: sorted points answer intervals")
-        ((low, high),) = work.spans(self.domain)
+        cover = work.cover(self.domain)
+        assert isinstance(cover, BoxCover)  # regions need two dimensions
+        ((low, high),) = cover.spans
         steps = self.domain.steps[0]
         # A cell's edge is half a step below its first lattice step.
-        found = self.counts(low * steps - 0.5, high * steps - 0.5, level=level)
+        found = self.count_between(low * steps - 0.5, high * steps - 0.5, level=level)
         return dict(zip(("estimate", "std_error", "low", "high"), found, strict=True))
 
     def estimates(self, *, nonnegative: bool = False) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        edges = self._edges
-        cells, error, *_ = self.counts(edges[:-1], edges[1:])
+        edges = self._cell_edges
+        cells, error, *_ = self.count_between(edges[:-1], edges[1:])
         return cells, error
 
     def cells(self, *, nonnegative: bool = False) -> NDArray[np.float64]:
         # They are never negative, and add up to the number of points.
-        return np.diff(below(self.decoder.knots, np.clip(self._edges, *self._present)))
+        return np.diff(count_below(self.decoder.knots, np.clip(self._cell_edges, *self._present_range)))
 
     def estimator(self, nonnegative: bool) -> str:
         return "non-negative (isotonic regression)"
@@ -352,30 +353,28 @@ class SortedRelease(BaseRelease):
         import pandas as pd
 
         check_level(level)
-        wanted = np.atleast_1d(np.asarray(q, dtype=np.float64))
-        if wanted.ndim != 1 or not ((wanted >= 0) & (wanted <= 1)).all():
-            raise InputError(f"q is {q!r}: it must be from 0 to 1")
+        wanted = read_shares(q)
 
-        def rank_of(absent: float, present: float) -> NDArray[np.float64]:
+        def rank_between(absent: float, present: float) -> NDArray[np.float64]:
             """Return the rank of the quantiles of the points from one rank to another."""
             there = present - absent
             # Rounding must not turn 0.1 of 10 points into two points.
             return np.asarray(absent + np.clip(np.ceil(wanted * there - 1e-9), 1, max(there, 1)))
 
         number, group = self.mechanism.number, self.mechanism.group
-        first, last = self._present
+        first, last = self._present_range
         span, decoder = np.array([first, last]), self.decoder
         share = (1 - level) / (2 if self.neighbourhood.fixed_membership else 4)
-        (absent_least, present_least), (absent_most, present_most) = decoder.below_bounds(span, share)
-        upper, lower = decoder.bounds(share)
+        (absent_least, present_least), (absent_most, present_most) = decoder.bound_count_below(span, share)
+        upper, lower = decoder.confidence_bounds(share)
         # Ranks j k + 1 at or above the largest rank in question, and j k at or below the least.
-        above = -(-(rank_of(absent_most, present_most) - 1) // group)
-        least = rank_of(absent_least, present_least)
+        above = -(-(rank_between(absent_most, present_most) - 1) // group)
+        least = rank_between(absent_least, present_least)
         at_most = np.where(least >= number, len(self.values), least // group)
         high = np.minimum(upper[np.clip(above, 0, len(upper) - 1).astype(int)], last)
         low = np.maximum(lower[np.clip(at_most, 0, len(lower) - 1).astype(int)], first)
-        estimate = np.interp(rank_of(*below(decoder.knots, span)) - 0.5, *decoder.knots)
-        end, step, most = self.domain.low[0], self.domain.step[0], self.mechanism.steps - 1
+        estimate = np.interp(rank_between(*count_below(decoder.knots, span)) - 0.5, *decoder.knots)
+        end, step, most = self.domain.low[0], self.domain.step[0], self.mechanism.lattice_steps - 1
         places = {"estimate": estimate, "low": np.minimum(low, estimate), "high": np.maximum(high, estimate)}
         return pd.DataFrame({"q": wanted} | {name: end + np.clip(v, 0, most) * step for name, v in places.items()})
 
@@ -399,9 +398,9 @@ class Isotonic:
     @functools.cached_property
     def knots(self) -> Knots:
         """Ranks and steps, both rising across the domain. Each rank is the number of values below its step."""
-        return self._decode(self.values)
+        return self._fit_knots(self.values)
 
-    def _decode(self, values: NDArray[np.int64] | NDArray[np.float64]) -> Knots:
+    def _fit_knots(self, values: NDArray[np.int64] | NDArray[np.float64]) -> Knots:
         from scipy.optimize import isotonic_regression
 
         number = self.ends[-1]
@@ -427,12 +426,12 @@ class Isotonic:
         return ranks, steps
 
     @functools.cached_property
-    def simplest(self) -> Knots:
+    def simplest_knots(self) -> Knots:
         """The fewest places that fit the sums, at even odds. Values that noise cannot tell apart share a place.
 
         Each place has as many ranks as its bounds allow, from the left, and the mean of their sums.
         """
-        upper, lower = self.bounds(0.5)
+        upper, lower = self.confidence_bounds(0.5)
         rows, cuts = len(self.values), [0]
         # From boundary i on, one place fits up to the last j whose lower bound is no larger than the upper bound of i.
         following = np.maximum(np.searchsorted(lower, upper, side="right") - 1, np.arange(1, rows + 2)).tolist()
@@ -445,16 +444,16 @@ class Isotonic:
         return np.repeat(ends, 2)[1:-1].astype(np.float64), np.repeat(places, 2)
 
     @functools.cached_property
-    def simulated(self) -> list[Knots]:
-        """Decodings of the sums of the `simplest` points with simulated noise (public, so it is seeded)."""
+    def simulated_knots(self) -> list[Knots]:
+        """Decodings of the sums of the `simplest_knots` points with simulated noise (public, so it is seeded)."""
         rng, rows = np.random.default_rng(0), len(self.values)
-        ranks, places = self.simplest
+        ranks, places = self.simplest_knots
         each = np.searchsorted(ranks[1::2], self.ends[1:])
         sums = places[::2][each] * np.diff(self.ends)
         number = int(np.clip(100_000_000 // rows, 20, 200))
-        return [self._decode(sums + self.law.simulate(rows, rng)) for _ in range(number)]
+        return [self._fit_knots(sums + self.law.simulate(rows, rng)) for _ in range(number)]
 
-    def bounds(self, alpha: float) -> Knots:
+    def confidence_bounds(self, alpha: float) -> Knots:
         """Return upper and lower confidence bounds, each wrong with probability at most `alpha` at any one place.
 
         upper[j] bounds the coordinate of rank j k + 1. Windows of 1, 2, 4, ... groups that begin there have means at
@@ -476,9 +475,9 @@ class Isotonic:
             self._bounds[alpha] = np.maximum.accumulate(upper), np.minimum.accumulate(lower[::-1])[::-1]
         return self._bounds[alpha]
 
-    def below_bounds(self, steps: NDArray[np.float64], alpha: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def bound_count_below(self, steps: NDArray[np.float64], alpha: float) -> Knots:
         """Return the least and largest number of points below steps, each wrong with probability at most `alpha`."""
-        upper, lower = self.bounds(alpha)
+        upper, lower = self.confidence_bounds(alpha)
         rows, number = len(self.values), int(self.ends[-1])
         # A rank is surely below the step if its upper bound is, and surely not if its lower bound is above the step.
         known = np.searchsorted(upper, steps, side="left")
@@ -491,7 +490,7 @@ class Isotonic:
         return least.astype(np.float64), np.maximum(most, least).astype(np.float64)
 
 
-def below(knots: Knots, steps: NDArray[np.float64]) -> NDArray[np.float64]:
+def count_below(knots: Knots, steps: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return the number of points below steps; at a jump, the number beyond it."""
     ranks, at = knots
     found = np.interp(steps, at, ranks)

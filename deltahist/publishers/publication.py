@@ -20,8 +20,8 @@ from deltahist.checks import check_foreign
 from deltahist.counting import Counts, Points
 from deltahist.errors import InputError, check_memory, check_whole
 from deltahist.kinds import RELEASES
-from deltahist.kinds.quantile import Quantile, QuantileMechanism, check_quantile
-from deltahist.kinds.sorted import SortedMechanism, SortedRelease, check_membership, group_size, on_a_line, places_for
+from deltahist.kinds.quantile import Quantile, QuantileMechanism
+from deltahist.kinds.sorted import SortedMechanism, SortedRelease, choose_number, group_size, read_line
 from deltahist.laws import Law
 from deltahist.mechanisms import BaseMechanism, Mechanism
 from deltahist.mechanisms.base import Chain
@@ -231,9 +231,8 @@ def publish_sorted(
     >>> release.values.shape, release.total
     ((2,), 4)
     """
-    check_membership(near)
     counting = find_preprocessing(points, near.domain, contributions)
-    number = places_for(len(on_a_line(points)), near, most)
+    number = choose_number(len(read_line(points)), near, most)
     budget = Budget(**amounts_for(account, epsilon=epsilon, rho=rho))
     together = group_size(near, number, budget, counting.contributions) if group == "auto" else check_whole(group=group)
     return publish_mechanism(
@@ -282,14 +281,13 @@ def publish_quantile(
     >>> import deltahist as dh, numpy as np
     >>> near = dh.Neighbourhood(dh.Domain((0, 100), (100,)), delta=5)
     >>> found = publish_quantile(np.arange(101), 0.5, near, epsilon=2.0, rng=np.random.default_rng(0))
-    >>> found.method, abs(found.value - 50) < 10
+    >>> found.mechanism.method, abs(found.value - 50) < 10
     ('inverse', True)
     """
     counting = find_preprocessing(points, near.domain, contributions)
-    check_quantile(q, near)
     budget = Budget(**amounts_for(account, epsilon=epsilon, rho=rho))
     return publish_mechanism(
-        QuantileMechanism(near, q, len(on_a_line(points)), budget, method, counting),
+        QuantileMechanism(near, q, len(read_line(points)), budget, method, counting),
         points,
         account=account,
         rng=rng,

@@ -270,13 +270,13 @@ def read_content(
     DamagedFile unless the release describes itself as the file does. So noise, groups, a total or a place that do not
     follow from the public choices are refused, as well as numbers that were altered.
     """
-    made = kinds[check_format(description, path, kinds, VERSION)]
+    made: Any = kinds[check_format(description, path, kinds, VERSION)]
     size = math.prod(int(n) for n in description["domain"]["shape"])
     rows = 0 if file is None else file.metadata.num_rows
     check_memory(made.bytes_each * (max(size, 0) + rows), f"release file {path!r}")
     fields = made.read_fields(description, None if file is None else read_values(file))
-    release = made(**fields, payment=Payment.from_description(description.get("account")))
-    release = mark_publishable(release, description["publishable"] is True)
+    payment = Payment.from_description(description.get("account"))
+    release: BaseRelease = mark_publishable(made(**fields, payment=payment), description["publishable"] is True)
     own = json.loads(json.dumps(release.describe()))
     differing = [name for name in own | description if own.get(name) != description.get(name)]
     if differing or release.digest != digest:

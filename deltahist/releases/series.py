@@ -335,8 +335,9 @@ def _promise(mechanism: Mechanism, spent: Mapping[int, Fraction]) -> str:
 
 
 def _open_step(file: Path) -> Release:
-    read = functools.partial(read_content, {Mechanism.kind: Release})
-    return heed_notice(read_described(file, read), file)
+    release = read_described(file, functools.partial(read_content, {Mechanism.kind: Release}))
+    assert isinstance(release, Release)
+    return heed_notice(release, file)
 
 
 def _list_differences(one: Release, other: Release) -> list[str]:

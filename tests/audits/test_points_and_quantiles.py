@@ -70,7 +70,7 @@ def end_to_end(near, number, group, epsilon):
 
     def draw(data, releases, rng):
         mechanism = dh.SortedMechanism(long, COPIES * number, dh.Budget(epsilon), group)
-        assert mechanism.law == dh.SortedMechanism(near, number, dh.Budget(epsilon), group).law
+        assert mechanism.laws == dh.SortedMechanism(near, number, dh.Budget(epsilon), group).laws
         # From the middle of a lattice step to that of another.
         places = (starts * 100 * STEP + near.domain.lattice(data)[:, 0] + 0.5) * near.domain.step[0]
         out = []
@@ -153,7 +153,7 @@ def law_of(method, data):
     """P(outcome between consecutive edges), from the definitions."""
     x = NEAR.domain.lattice(data)[:, 0].astype(float)
     if method == "inverse":
-        rate = float(InverseNoise.of(dh.Budget(EPSILON), 1).rate)
+        rate = float(InverseNoise.for_budget(dh.Budget(EPSILON), 1).rate)
         fine = np.arange(0, 100 * STEP, STEP // 50) + STEP // 100
         moves = np.zeros(len(fine))
         for place in x:
@@ -161,7 +161,7 @@ def law_of(method, data):
             moves += np.where(passed, np.ceil(np.abs(fine - place) / NEAR.radius), 0)
         weight = np.exp(-rate * moves)
         return np.bincount(np.searchsorted(EDGES, fine), weights=weight / weight.sum(), minlength=1000)
-    noise = SmoothNoise.of(dh.Budget(EPSILON), 1)
+    noise = SmoothNoise.for_budget(dh.Budget(EPSILON), 1)
     gaps = np.diff(np.concatenate([[0.0], x, [100.0 * STEP - 1]]))
     local = [max(gaps[1:3]), max(gaps[0] + gaps[1], gaps[1] + gaps[2], gaps[2] + gaps[3])]
     smooth = max(min(NEAR.radius, a) * math.exp(-noise.beta * t) for t, a in enumerate(local))
@@ -252,7 +252,9 @@ def test_halved_noise_is_caught(method, monkeypatch):
 def test_an_understated_smooth_sensitivity_is_caught(monkeypatch):
     """As if only the gap above the quantile counted, at half its length."""
     monkeypatch.setattr(
-        PointsAround, "smooth", lambda self, reach, beta, contributions: min(reach, self.longest(0, contributions)) / 2
+        PointsAround,
+        "smooth_sensitivity",
+        lambda self, reach, beta, contributions: min(reach, self.longest_stretch(0, contributions)) / 2,
     )
     assert quantile_audit("smooth", RELEASES["smooth"])
 

@@ -25,7 +25,7 @@ def neighbour(z, stretch, shift):
 @pytest.mark.parametrize("epsilon", [Fraction(1, 10), Fraction(1), Fraction(5)])
 def test_students_noise_is_pure(epsilon):
     """The largest log-ratio over a dense grid, for stretches by e^±β and shifts by ±1/factor, is at most ε."""
-    noise = SmoothNoise.of(dh.Budget(epsilon), 1)
+    noise = SmoothNoise.for_budget(dh.Budget(epsilon), 1)
     worst = 0.0
     for stretch in (-noise.beta, 0.0, noise.beta):
         for shift in (-1 / float(noise.factor), 0.0, 1 / float(noise.factor)):
@@ -37,7 +37,7 @@ def test_students_noise_is_pure(epsilon):
 
 def test_noise_in_proportion_pays_for_the_rounding_of_floats():
     for epsilon in (Fraction(1, 10), Fraction(1), Fraction(5)):
-        noise = SmoothNoise.of(dh.Budget(epsilon), 1)
+        noise = SmoothNoise.for_budget(dh.Budget(epsilon), 1)
         slack = Fraction(SLACK) * Fraction(999, 1000)  # a float of ε/4 is itself rounded
         assert Fraction(noise.beta) <= epsilon / 4 - slack
         # A shift of s costs 3 s / (2 √2), and squares of fractions are exact.
@@ -74,7 +74,7 @@ def test_smooth_sensitivity_by_brute_force(number, places, reach, together):
             window = PointsAround(rng.permutation(points), rank, places - 1)
             for beta in (0.05, 0.6, 2.0):
                 plain = max(local[y] * math.exp(-beta * away[y]) for y in sets)
-                assert window.smooth(reach, beta, together) == pytest.approx(plain, rel=1e-12)
+                assert window.smooth_sensitivity(reach, beta, together) == pytest.approx(plain, rel=1e-12)
 
 
 def plain_smooth(points, rank, reach, last, beta):
@@ -100,7 +100,7 @@ def test_branch_and_bound_finds_the_largest(beta):
         for rank in (1, (number + 1) // 2, number):
             window = PointsAround(points.copy(), rank, 10**5 - 1)
             expected = plain_smooth(points, rank, reach, 10**5 - 1, beta)
-            assert window.smooth(reach, beta, 1) == pytest.approx(expected, rel=1e-12), kind
+            assert window.smooth_sensitivity(reach, beta, 1) == pytest.approx(expected, rel=1e-12), kind
 
 
 def rate_by_definition(budget, together):
@@ -112,7 +112,7 @@ def rate_by_definition(budget, together):
 @pytest.mark.parametrize("together", [1, 2, 7])
 @pytest.mark.parametrize("budget", [{"epsilon": Fraction(3, 2)}, {"rho": Fraction(1, 5)}, {"rho": Fraction(8)}])
 def test_the_rate_is_that_of_the_proof_and_never_more(budget, together):
-    found = InverseNoise.of(dh.Budget(**budget), together).rate
+    found = InverseNoise.for_budget(dh.Budget(**budget), together).rate
     assert float(found) == pytest.approx(rate_by_definition(budget, together), rel=1e-11)
     if "rho" in budget:  # a log-ratio within an interval of length ε is (ε²/8)-zCDP
         assert (2 * found * together) ** 2 / 8 <= budget["rho"]
@@ -125,7 +125,7 @@ def test_the_rate_is_that_of_the_proof_and_never_more(budget, together):
 def test_the_law_of_places_is_as_private_as_was_promised(budget, together):
     """The largest log-ratio of the exact laws, over all data sets and neighbours of a small line."""
     number, size, reach = 3, 7, 2
-    rate = float(InverseNoise.of(dh.Budget(**budget), together).rate)
+    rate = float(InverseNoise.for_budget(dh.Budget(**budget), together).rate)
     laws = {}
     for x in itertools.combinations_with_replacement(range(size), number):
         weight = np.exp(-rate * moves_of(np.array(x), 2, reach, size))
@@ -145,7 +145,7 @@ def test_smooth_noise_follows_its_law():
     """Draws of `quantile` against the law with the brute-force smooth sensitivity. False alarms: 1 in 1,000."""
     points = np.array([10.0, 20, 21, 22, 60]) / 100
     near = dh.Neighbourhood(LINE, 0.05)
-    noise = SmoothNoise.of(dh.Budget(1), 1)
+    noise = SmoothNoise.for_budget(dh.Budget(1), 1)
     steps = near.domain.lattice(points)[:, 0].tolist()
     scale = plain_smooth(steps, 3, near.radius, 100 * LINE.steps[0] - 1, noise.beta) * float(noise.factor)
     rng = np.random.default_rng(8)
@@ -157,6 +157,15 @@ def test_smooth_noise_follows_its_law():
     assert scipy.stats.binomtest(int((~inside).sum()), 1500, 1 - (high - low)).pvalue > 1e-3
 
 
+@pytest.mark.parametrize(("epsilon", "contributions"), [(5e-324, 1), (1e-308, 3), (0.1, 10**30)])
+def test_a_budget_that_no_sampler_can_spend_is_refused_before_the_charge(epsilon, contributions):
+    account, near = dh.Account.total(epsilon=1), dh.Neighbourhood(LINE, 0.5)
+    with pytest.raises(dh.InputError, match=r"epsilon is .*: a quantile needs more"):
+        dh.publish_quantile([0.1, 0.2], 0.5, near, epsilon, contributions=contributions, account=account)
+    assert account.spent == 0
+    assert dh.publish_quantile([0.1, 0.2], 0.5, near, 1e-14, account=account).publishable
+
+
 @pytest.mark.parametrize(
     ("points", "given"),
     [
@@ -165,7 +174,7 @@ def test_smooth_noise_follows_its_law():
         ([[0.1, 0.2]], {"epsilon": 1}),
         ([0.1], {"epsilon": 1, "method": "mean"}),
         ([0.1], {"rho": 1, "method": "smooth"}),
-        ([0.1, 0.2], {"rho": 1e-30, "method": "inverse"}),
+        ([0.1, 0.2], {"rho": 1e-30}),
         ([0.1], {"epsilon": 1, "near": dh.Neighbourhood(LINE, 0.5, "left")}),  # then their number is not public
     ],
 )

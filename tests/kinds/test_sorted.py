@@ -65,7 +65,7 @@ def test_noise_is_for_the_furthest_move_over_its_factor(limits, budget):
     ends = [min(float(r), 100.0) for r in np.linspace(5, 100, 20)]
     wanted = [min(round(r / step), length) / near.factor_within(r) for r in ends if near.factor_within(r)]
     mechanism = dh.SortedMechanism(near, 50, dh.Budget(**budget), group=1)
-    scale = mechanism.law.parameter
+    scale = mechanism.laws[0].parameter
     hidden = scale * 2 if "epsilon" in budget else Fraction(float(scale * 4) ** 0.5)
     assert float(hidden) == pytest.approx(float(max(near.radius, *wanted)), rel=1e-9)
     for limit in near.profile:
@@ -138,7 +138,7 @@ def test_decoding_is_isotonic_regression(values, group):
     blocks = [list(g) for _, g in itertools.groupby(rows, key=lambda i: round(plain[i], 3))]
     for block in blocks:
         value = plain[block[0]]
-        if -0.5 < value < release.mechanism.steps - 0.5:
+        if -0.5 < value < release.mechanism.lattice_steps - 0.5:
             middle = (release.decoder.ends[block[0]] + release.decoder.ends[block[-1] + 1]) / 2
             assert np.interp(middle, ranks, steps) == pytest.approx(value, abs=1e-3)
     assert np.all(np.diff(ranks) >= 0)
