@@ -149,7 +149,7 @@ def check_format(description: dict[str, Any], path: str, forms: Collection[str],
     form, stated = description["format"], check_whole(version=description["version"])
     if form not in forms or stated > version:
         raise DamagedFile(
-            f"file {path!r} is {form!r}, version {stated}: this program reads {', '.join(forms)}, version {version}"
+            f"file {path!r} is {form!r:.80}, version {stated}: this program reads {', '.join(forms)}, version {version}"
         )
     return str(form)
 

@@ -278,7 +278,7 @@ def read_content(
     payment = Payment.from_description(description.get("account"))
     release: BaseRelease = mark_publishable(made(**fields, payment=payment), description["publishable"] is True)
     own = json.loads(json.dumps(release.describe()))
-    differing = [name for name in own | description if own.get(name) != description.get(name)]
+    differing = [name for name in own if own[name] != description.get(name)]
     if differing or release.digest != digest:
         raise DamagedFile(
             f"release file {path!r} was altered: its {' and '.join(differing) or 'digest'} cannot be right, so get it "
