@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from deltahist._files import exclusive
 from deltahist.budget import Budget
-from deltahist.errors import DamagedFile, InputError
+from deltahist.errors import InputError
 from deltahist.mechanisms.base import weakness_of
 from deltahist.network.rappor import Channel, Rappor, Reports
 from deltahist.noise.exact import open_words, throw_coins
@@ -137,19 +137,20 @@ class Clients:
 
         Never load a copy of the file, because each state may be relaxed only once.
         """
-        description, arrays, token = read_state(Path(path), _FORMAT)
-        try:
+
+        def parse(description: dict[str, Any], arrays: dict[str, NDArray[Any]], token: str) -> Clients:
             mechanism, said = Rappor.from_description(description["mechanism"]), description["report"]
             cohorts = arrays["cohorts"].astype(np.int64)
             shape = len(cohorts), mechanism.bits
             report = None if said is None else (Rappor.from_description(said), _unpack_bits(arrays["report"], shape))
             true, permanent = (_unpack_bits(arrays[name], shape) for name in ("true", "permanent"))
+            users = object.__new__(cls)
             publishable = bool(description["publishable"])
-        except (KeyError, TypeError, ValueError) as problem:
-            raise DamagedFile(f"state {str(path)!r} contradicts itself: {problem}") from None
-        users = object.__new__(cls)
-        users._set_state(mechanism, cohorts, true, permanent, report, publishable, Path(path), token)
-        return users
+            users._set_state(mechanism, cohorts, true, permanent, report, publishable, Path(path), token)
+            return users
+
+        found: Clients = read_state(Path(path), _FORMAT, parse)
+        return found
 
     def _write_file(self, file: Path | None, token: str, report: tuple[Rappor, Bits] | None, publishable: bool) -> None:
         """Write the file, if there is one. Its last write must have had the token, "" for a new file."""

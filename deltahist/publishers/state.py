@@ -9,15 +9,15 @@ import contextlib
 import json
 import secrets
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 
-from deltahist._files import check_creatable, check_format, check_secret, exclusive, write_whole
+from deltahist._files import check_creatable, check_format, check_secret, exclusive, open_regular, write_whole
 from deltahist.errors import DamagedFile, InputError, check_memory
 from deltahist.kinds import parse_release
 from deltahist.laws import Law
@@ -60,47 +60,47 @@ def write_state(
             np.savez(file, allow_pickle=False, **named)
 
     if not write_whole(path, write, secret=True, replace=not new):
-        _refuse_existing(path)
+        refuse_existing(path)
 
 
-def _refuse_existing(path: str | Path) -> None:
+def refuse_existing(path: str | Path) -> NoReturn:
+    """Raise InputError: a state is never overwritten."""
     raise InputError(f"state {str(path)!r} exists already, and is never overwritten: name a new file, or refine it")
 
 
 def check_new(path: str | Path) -> None:
     """Raise InputError unless a new state can be written."""
     if Path(path).exists():
-        _refuse_existing(path)
+        refuse_existing(path)
     check_creatable(path)
 
 
-def read_state(path: Path, form: str) -> tuple[dict[str, Any], dict[str, NDArray[Any]], str]:
-    """Read description, arrays and token of a state.
+def read_state(path: Path, form: str, parse: Callable[..., Any] = lambda *content: content) -> Any:
+    """Return `parse(description, arrays, token)` of a state, which is untrusted input.
 
     Raises InputError if the file is missing, other users can read it, or its version is newer. Raises DamagedFile if it
-    is truncated, of another form, or not a state.
+    is truncated, of another form, or not a state, or if `parse` fails.
     """
-    if not path.is_file():
-        raise InputError(f"state {str(path)!r} does not exist")
-    if zipfile.is_zipfile(path):  # other files are not states, so their permissions do not matter
-        check_secret(path, "state")
-        if path.stat().st_nlink > 1:
-            raise InputError(
-                f"state {str(path)!r} has {path.stat().st_nlink} names (hard links), and each would refine the same "
-                f"noise: leave one (`find FOLDER -samefile {str(path)!r}` shows them)"
-            )
-    try:
-        with zipfile.ZipFile(path) as parts:
-            check_memory(sum(part.file_size for part in parts.infolist()), f"state {str(path)!r}")
-        with np.load(path, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files}
-        description = json.loads(arrays.pop(_DESCRIPTION).tobytes())
-        check_format(description, str(path), (form,), _VERSION)
-        return description, arrays, str(description["token"])
-    except InputError:
-        raise
-    except Exception as problem:  # NumPy evaluates headers, and fails in many ways
-        raise DamagedFile(f"state {str(path)!r} is truncated or no state: {problem}") from None
+    with open_regular(path, "state") as file:
+        if zipfile.is_zipfile(file):  # other files are not states, so their permissions do not matter
+            check_secret(path, "state")
+            if (names := path.stat().st_nlink) > 1:
+                raise InputError(
+                    f"state {str(path)!r} has {names} names (hard links), and each would refine the same noise: leave "
+                    f"one (`find FOLDER -samefile {str(path)!r}` shows them)"
+                )
+        try:
+            with zipfile.ZipFile(file) as parts:
+                check_memory(sum(part.file_size for part in parts.infolist()), f"state {str(path)!r}")
+            file.seek(0)
+            with np.load(file, allow_pickle=False) as content:
+                arrays = {name: content[name] for name in content.files}
+            description = json.loads(arrays.pop(_DESCRIPTION).tobytes())
+            check_format(description, str(path), (form,), _VERSION)
+            return parse(description, arrays, str(description["token"]))
+        except Exception as problem:  # NumPy evaluates headers, and fails in many ways
+            damage = DamagedFile(f"state {str(path)!r} is truncated, altered or no state: {problem}")
+            raise problem if isinstance(problem, InputError) else damage from None
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,21 +138,17 @@ class State:
 
     @classmethod
     def load(cls, path: str | Path) -> State:
-        """Read a state; raises as `read_state`, and DamagedFile if the file contradicts itself."""
-        description, arrays, token = read_state(Path(path), _FORMAT)
-        try:
+        """Read a state; raises as `read_state`."""
+
+        def parse(description: dict[str, Any], arrays: dict[str, NDArray[Any]], token: str) -> State:
             release, draws = parse_release(arrays["release"].tobytes(), path), arrays["draws"]
-        except KeyError as problem:
-            raise DamagedFile(f"state {str(path)!r} contradicts itself: it has no {problem}") from None
-        chain, number = release.mechanism.chain, release.mechanism.draws
-        if chain is None or chain.copied is not None:
-            raise DamagedFile(f"state {str(path)!r} holds a release that is in no chain")
-        if draws.shape != (number,) or draws.dtype != np.int64:
-            raise DamagedFile(
-                f"state {str(path)!r} has draws of shape {draws.shape} and type {draws.dtype}: there must be "
-                f"{number:,} int64"
-            )
-        return cls(release, draws, token, description.get("source"))
+            chain, expected = release.mechanism.chain, (release.mechanism.draws,)
+            if chain is None or chain.copied is not None or draws.shape != expected or draws.dtype != np.int64:
+                raise ValueError(f"its release is in no chain, or its draws are not {expected} int64")
+            return cls(release, draws, token, description.get("source"))
+
+        found: State = read_state(Path(path), _FORMAT, parse)
+        return found
 
     def write(self, path: str | Path, *, new: bool) -> None:
         """Write the state durably, as a `new` file or in place of the previous state, which the caller has locked."""
@@ -164,8 +160,7 @@ class State:
 @contextlib.contextmanager
 def lock_state(path: str | Path) -> Iterator[State]:
     """Yield a state, locked against refinement by other processes."""
-    if not Path(path).is_file():
-        State.load(path)  # raises the error with the reason
+    open_regular(Path(path), "state").close()  # a missing state gets no lock
     with exclusive(Path(path), "state"):
         yield State.load(path)
 
