@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
@@ -16,10 +16,10 @@ from deltahist.counting import Counts, count_file
 from deltahist.counting.counts import refuse_outside
 from deltahist.errors import InputError
 from deltahist.mechanisms import Mechanism
-from deltahist.mechanisms.base import MOST_CERTAIN, Step
+from deltahist.mechanisms.base import Step, weakness_of
 from deltahist.planning import mechanism_for
 from deltahist.preprocessing import POINTS, Clock, Preprocessing
-from deltahist.publishers.publication import check_publication, publish_mechanism
+from deltahist.publishers.publication import check_publication, publish_mechanism, refuse_weak
 from deltahist.space.neighbourhood import Neighbourhood
 from deltahist.strategies.base import Strategy
 
@@ -148,22 +148,24 @@ class Stream:
         if lost:
             tell(f"warning: no release of steps that were charged: {', '.join(lost[:5])}{', ...' * (len(lost) > 5)}")
         due = [step for step in range(done + 1, steps) if shares[step]]
-        counts_of = self._counter(source, due, steps, tell, reading) if due else None
+        # Count all steps before the first charge, so that a bad file cannot stop the stream halfway.
+        counts = self._count_steps(source, due, steps, tell, dict(user=self.user, **reading)) if due else {}
+        self._check_counting(counts.values(), window)
         out.mkdir(exist_ok=True)
         for step in range(steps):
             advance()
-            if step not in due or counts_of is None:
+            if step not in counts:
                 continue
-            counts = counts_of(step)
-            self._check_counting(counts.preprocessing, window)
             publish_mechanism(
                 self.mechanism.with_budget(self.budget.of(shares[step])).with_step(self.step(step)),
-                counts,
+                counts[step],
                 account=Account(window, step, once=True),
                 weak_protection_accepted=True,  # checked before the first charge
                 out=files[step],
             )
-            self._keep_counting(counts.preprocessing, window)
+            with window.ledger.transaction() as connection:
+                if get_note(connection, window.name, _COUNTING) is None:
+                    set_note(connection, window.name, _COUNTING, counts[step].preprocessing.describe())
         return {"published": len(due), "lost": len(lost), "skipped": sum(not share for share in shares)}
 
     def check(self, amounts: Sequence[Fraction] | None, accepted: bool) -> None:
@@ -179,30 +181,24 @@ class Stream:
         most = max(amounts or [Fraction(0)])
         return self.mechanism.with_budget(self.budget.of(most)) if most else self.mechanism
 
-    def _check_counting(self, counting: Preprocessing, window: Window) -> None:
-        """Raise InputError unless rows become counts as in earlier steps."""
-        if replace(counting, projection=None) != replace(self.counting, projection=None):
-            raise InputError(f"the stream is for counts with {self.counting.how}, but these rows have {counting.how}")
-        self.mechanism.with_counting(counting)  # raises if the counts cannot be published
+    def _check_counting(self, counts: Iterable[Counts], window: Window) -> None:
+        """Raise InputError unless counts were made as the stream states, with one projection in all steps."""
         with window.ledger.read() as connection:
             before = get_note(connection, window.name, _COUNTING)
-        if before is not None and (differing := describe_differences(before, counting.describe())):
-            raise InputError(
-                f"rows became counts in another way than in the steps before: {differing} (points in another CRS, or "
-                "another version of PROJ?)"
-            )
+        for each in counts:
+            now = each.preprocessing.describe()
+            before = self.counting.describe() | {"projection": (before or now)["projection"]}
+            if differing := describe_differences(before, now):
+                raise InputError(
+                    f"rows became counts in another way than the stream states: {differing} (of the projection: points "
+                    "in another CRS, or another version of PROJ?)"
+                )
 
-    def _keep_counting(self, counting: Preprocessing, window: Window) -> None:
-        with window.ledger.transaction() as connection:
-            if get_note(connection, window.name, _COUNTING) is None:
-                set_note(connection, window.name, _COUNTING, counting.describe())
-
-    def _counter(
+    def _count_steps(
         self, source: str | Path, due: Sequence[int], steps: int, tell: Callable[[str], None], reading: dict[str, Any]
-    ) -> Callable[[int], Counts]:
-        """Return a function from a due step to its counts."""
+    ) -> dict[int, Counts]:
+        """Return the counts of the steps that are due."""
         domain, first = self.near.domain, min(due)
-        reading = dict(user=self.user, **reading)
         if self.time is not None:
             clock = self.clock.since(first)
             read = count_file(source, domain, clock=clock, steps=steps - first, time=self.time, **reading)
@@ -215,69 +211,59 @@ class Stream:
             ):
                 if number:
                     tell(f"{number:,} rows left out: they {what}")
-            return lambda step: read.counts_of(step - first)
+            return {step: read.counts_of(step - first) for step in due}
         labels = [self.clock.label(step) for step in range(steps)]
         found = step_files(Path(source), labels)
         if missing := [labels[step] for step in due if labels[step] not in found]:
             raise InputError(
                 f"step {missing[0]} has no file in {str(source)!r}: add it, with its header alone if empty"
             )
-        # Check all files before the first charge, so that a bad file cannot stop the stream halfway.
-        judged, reading["outside"] = reading.get("outside") is None, reading.get("outside") or "clamp"
+        outside = reading.get("outside")
+        reading["outside"] = outside or "clamp"  # a step may lie outside, if few points of all steps do
         counted = {step: count_file(found[labels[step]], domain, **reading) for step in due}
-        for each in counted.values():
-            self._check_counting(each.preprocessing, self.window())
-        if judged:
+        if outside is None:
             usable = sum(each.rows - each.bad_rows - each.unmatched for each in counted.values())
-            outside, zeros = (
-                sum(numbers) for numbers in zip(*((e.outside, e.zeros) for e in counted.values()), strict=True)
-            )
-            refuse_outside(outside, usable, zeros, domain)
-        return lambda step: counted[step].counts
+            away, zeros = (sum(getattr(each, name) for each in counted.values()) for name in ("outside", "zeros"))
+            refuse_outside(away, usable, zeros, domain)
+        return {step: each.counts for step, each in counted.items()}
 
 
 def check_folders(source: Path, time: Any, clock: Clock, out: Path, table: str | None = None) -> None:
     """Raise InputError unless the input and the output folder exist and agree with each other."""
-    if time is None and (table is not None or not source.is_dir()):
-        raise InputError(f"time is missing with {str(source)!r}, which is not a folder: name the column of its times")
-    if time is None and (clock.format is not None or clock.tz is not None):
-        raise InputError("time_format and tz require time: files in a folder are named by their steps")
-    if source.is_dir() and out.resolve().is_relative_to(source.resolve()):
-        raise InputError(f"out is {str(out)!r}, in the folder that is read: releases would be read as parts; move it")
-    if (out.exists() and not out.is_dir()) or not out.parent.is_dir():
-        raise InputError(f"out is {str(out)!r}: it must be a folder, in one that exists")
+    if time is None and (table is not None or not source.is_dir() or clock.format is not None or clock.tz is not None):
+        raise InputError(
+            f"time is missing with {str(source)!r}: name the column of times, or give a folder with one file per step, "
+            "without table, time_format and tz"
+        )
+    inside = source.is_dir() and out.resolve().is_relative_to(source.resolve())
+    if inside or (out.exists() and not out.is_dir()) or not out.parent.is_dir():
+        raise InputError(f"out is {str(out)!r}: it must be a folder, in a folder that exists, outside the input")
 
 
 def step_files(folder: Path, labels: Sequence[str]) -> dict[str, Path]:
     """Return the file of each step in a folder, by its name without the suffix.
 
-    Raises InputError if two files belong to one step, or a file is named after neither a step nor a later one.
+    Raises InputError if a file is named after neither a step nor a later one, or after a step that has a file.
     """
+    known, end = set(labels), (len(labels[-1]), labels[-1])
     found: dict[str, Path] = {}
     for file in sorted(folder.iterdir()):
-        if not file.is_file() or file.name.startswith("."):
-            continue
         label = file.name.split(".")[0]
-        if label in found:
-            raise InputError(f"files {found[label].name!r} and {file.name!r} are both for step {label}: keep one")
+        if not file.is_file() or not label:  # a hidden file
+            continue
+        # Files of future steps may be there already. A name that sorts among the steps, or is neither number nor date,
+        # is a mistake.
+        later = (len(label), label) > end and label[0].isdigit()
+        if label in found or not (label in known or later):
+            raise InputError(
+                f"file {file.name!r} in {str(folder)!r} belongs to no step, or to a step with another file: names are "
+                f"the steps' dates or numbers, {labels[0]} to {labels[-1]} here, each once"
+            )
         found[label] = file
-    # Files of future steps may be there already. A name that sorts among the steps, or is neither number nor date, is a
-    # mistake.
-    end = (len(labels[-1]), labels[-1])
-    strange = sorted(n for n in found if n not in labels and ((len(n), n) <= end or not n[:1].isdigit()))
-    if strange:
-        raise InputError(
-            f"file {found[strange[0]].name!r} in {str(folder)!r} belongs to no step: names are the steps' dates or "
-            f"numbers, {labels[0]} to {labels[-1]} here"
-        )
-    return {label: file for label, file in found.items() if label in labels}
+    return {label: file for label, file in found.items() if label in known}
 
 
 def refuse_weak_window(budget: Budget, length: int) -> None:
     """Raise InputError if a budget for every window of some steps protects hardly anything."""
-    sure = budget.guarantee.certainty
-    if sure > MOST_CERTAIN:
-        raise InputError(
-            f"{budget.unit} is {float(budget.amount):g} for every window of {length:,} steps: from its releases "
-            f"together an observer can be {100 * sure:.6g}% sure; take less, or say weak_protection_accepted=True"
-        )
+    if weakness := weakness_of(budget.guarantee):
+        refuse_weak(budget, f"from the releases of a window of {length:,} steps together {weakness}")
