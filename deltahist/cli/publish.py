@@ -304,12 +304,11 @@ def refine(
       deltahist refine city.parquet --state city.state --epsilon 2 --out city-2.parquet \\
           --ledger city.ledger --account visits
     """
-    from deltahist.publishers.revisions import check_payer, once_more, refine as refine_release
+    from deltahist.publishers.revisions import once_more, refine as refine_release
     from deltahist.publishers.state import State
 
     check_target(out, state, release, ledger, replace=False)
     given: Any = State.load(state).release if release is None else options.open_release(release)
-    check_payer(given, account)
     again = release is None and epsilon is None and rho is None
     spent, chain = given.mechanism.budget, given.mechanism.chain
     budget = {spent.unit: spent.amount} if again else options.read_budget(epsilon, rho)

@@ -344,6 +344,8 @@ class BaseMechanism(abc.ABC):
 
     def with_chain(self, chain: Chain) -> Self:
         """Return the same mechanism as one release of a chain, at its amount."""
+        if not self.supports_chains:
+            raise InputError(f"{self.words} cannot be refined or tightened: only counts and sorted points can")
         return self._with(chain=chain, budget=self.budget.of(chain.amount))
 
     @property

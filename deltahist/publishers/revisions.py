@@ -19,7 +19,7 @@ from deltahist.kinds import read_release
 from deltahist.mechanisms import BaseMechanism
 from deltahist.mechanisms.base import Chain
 from deltahist.noise.samplers import sampler_of
-from deltahist.preprocessing import check_line, normalize_name
+from deltahist.preprocessing import check_line
 from deltahist.publishers.publication import amounts_for, charge_and_draw, check_publication
 from deltahist.publishers.state import State, check_refines, draw_chain, lock_state, released_noise
 from deltahist.releases import BaseRelease
@@ -77,20 +77,13 @@ def refine(
     (Fraction(2, 1), 28)
     """
     with lock_state(state) as known:
-        given = known.release if release is None else release
         budget = Budget(**amounts_for(account, epsilon=epsilon, rho=rho))
-        chain = _check_chain(given, known, state)
-        if budget.unit != given.mechanism.budget.unit:
-            raise InputError(f"{budget.unit} is given, but the chain spends {given.mechanism.budget.unit}")
+        finer = known.mechanism.with_budget(budget)
+        chain = _check_chain(known.release if release is None else release, known, state, budget)
         _check_account(known.release, account)
-        if chain != known.chain:  # the state is newer, and its release may never have been saved
-            if known.chain.amounts != (*chain.amounts, budget.amount):
-                raise InputError(
-                    f"release {chain.number} of chain {chain.name} was refined already, up to "
-                    f"{float(known.chain.amount):.10g}: go on with release {known.chain.number}, which the state holds"
-                )
+        if chain != known.chain:  # a run ended after writing the state, perhaps before saving its release
             return _settle_known(known, account)
-        finer = known.mechanism.with_chain(chain.finer(budget.amount, budget.unit))
+        finer = finer.with_chain(chain.finer(budget.amount, budget.unit))
         check_publication(finer, weak_protection_accepted, rng)
         check_refines(known, finer)
         return charge_and_draw(
@@ -148,32 +141,15 @@ def tighten(
     Fraction(1, 1)
     """
     mechanism, budget = release.mechanism, Budget(epsilon, rho)
-    if not mechanism.supports_chains:
-        raise InputError(f"release is a {type(release).__name__}: only counts and sorted points can be tightened")
-    if budget.unit != mechanism.budget.unit:
-        raise InputError(f"{budget.unit} is given, but the release spent {mechanism.budget.unit}")
-    if not budget.amount < mechanism.budget.amount:
-        raise InputError(
-            f"{budget.unit} is {float(budget.amount):.10g}, but the release has "
-            f"{float(mechanism.budget.amount):.10g}: a more private copy has less"
-        )
     before = mechanism.chain
-    if before is not None and before.copied is not None and (state is not None or not mechanism.scatters_linearly):
-        raise InputError(
-            "the release is a more private copy, whose noise no state holds: tighten the release that it was made of"
-        )
     history = Chain("", (mechanism.budget.amount,), budget.amount, release.digest) if before is None else before
     origin = history.origin or release.digest  # a copy of a copy counts as a copy of the first release
-    coarser = mechanism.with_chain(replace(history, copied=budget.amount, origin=origin))
+    coarser = mechanism.with_budget(budget).with_chain(replace(history, copied=budget.amount, origin=origin))
     if state is None:
         values = release.values + mechanism.scatter(_draw_addition(mechanism, coarser, rng))
     else:
         known = State.load(state)
-        if _check_chain(release, known, state) != known.chain:
-            raise InputError(
-                f"state {str(state)!r} is of release {known.chain.number} of its chain, and an earlier one is given: "
-                "copies are made of the last one"
-            )
+        _check_chain(release, known, state)
         draws = draw_chain(coarser, known, rng)
         values = release.values - released_noise(known.mechanism, known.draws) + released_noise(coarser, draws)
     copy = replace(release, mechanism=coarser, values=values)  # type: ignore[type-var]
@@ -197,26 +173,29 @@ def _draw_addition(
     return noise
 
 
-def _check_chain(release: BaseRelease, known: State, state: str | Path) -> Chain:
-    """Return the chain of a release; InputError unless the state belongs to it."""
-    chain, last = release.mechanism.chain, known.chain
-    if chain is None or not chain.name:
-        raise InputError("the release is in no chain: only one that was published with state= can be refined")
-    if chain.copied is not None:
-        chain.finer(chain.amounts[-1] + 1)  # raises the error with the reason
-    problem = ""
-    if chain.name != last.name:
-        problem = f"belongs to chain {last.name}, but the release is of chain {chain.name}: take the state of that one"
+def _check_chain(release: BaseRelease, known: State, state: str | Path, budget: Budget | None = None) -> Chain:
+    """Return the chain of a release; InputError unless the state is that of the release.
+
+    With a budget it may also be that of the next release, if it has this budget.
+    """
+    chain, last, problem = release.mechanism.chain, known.chain, ""
+    if chain is None or chain.name != last.name or chain.copied is not None:
+        problem = f"belongs to chain {last.name}, and the release is a more private copy, or not in that chain"
     elif chain.number > last.number:
         problem = (
             f"is of release {last.number} of its chain, and release {chain.number} is given: it is an old copy, whose "
             "noise has been refined already; take the state that was written last"
         )
-    elif chain == last and not (
+    elif chain.number < last.number and (budget is None or last.amounts != (*chain.amounts, budget.amount)):
+        problem = (
+            f"is of release {last.number} of its chain, up to {float(last.amount):.10g}, and release {chain.number} is "
+            "given: go on with the last one"
+        )
+    elif chain.number == last.number and not (
         release.describe() == known.release.describe() and np.array_equal(release.values, known.release.values)
     ):
         problem = "and the release hold other numbers: one of them was altered"
-    if problem:
+    if problem or chain is None:
         raise InputError(f"state {str(state)!r} {problem}; nothing was drawn or spent")
     return chain
 
@@ -228,22 +207,16 @@ def _settle_known(known: State, account: Account | None) -> BaseRelease:
     return known.release
 
 
-def check_payer(release: BaseRelease, name: str | None) -> None:
-    """Raise InputError unless the account that paid for a chain keeps paying, since its total would be too low."""
-    paid = None if release.payment is None else release.payment.account
-    if paid is not None and (name is None or normalize_name(account=name) != paid):
-        given = "ledger and account are missing" if name is None else f"account is {name!r}"
-        raise InputError(f"{given}: account {paid!r} paid for this chain, and must pay for what follows, too")
-
-
 def _check_account(release: BaseRelease, account: Account | None) -> None:
-    """Raise InputError unless the same account and ledger keep paying for a chain."""
-    check_payer(release, None if account is None else account.name)
+    """Raise InputError unless the same account and ledger keep paying for a chain: else its total would be too low."""
     paid, chain = release.payment, release.mechanism.chain
-    if paid is not None and account is not None and chain is not None and not account.read_paid(chain.name):
+    if paid is None or chain is None:
+        return
+    if account is None or account.name != paid.account or not account.read_paid(chain.name):
+        given = "none" if account is None else f"account {account.name!r}"
         raise InputError(
-            f"account {paid.account!r} paid for this chain, but the one that is given has paid nothing for it: take "
-            "the ledger that paid"
+            f"account {paid.account!r} paid for this chain, and must pay for what follows from the same ledger: given is "
+            f"{given}, or another ledger"
         )
 
 
@@ -279,23 +252,22 @@ def withdraw(path: str | Path, reason: str, *, ledger: Ledger | str | Path | Non
     if notice.reason != check_line(reason=reason):
         raise InputError(f"reason is {reason!r}, but {path} was withdrawn {notice}: give that reason")
     if ledger is not None:
-        _enter(ledger, release.payment, notice, path.name)
+        _record_notice(ledger, release.payment, notice, path.name)
     if known is None:
         notice.save(path)
     return notice
 
 
-def _enter(ledger: Ledger | str | Path, payment: Payment | None, notice: Notice, name: str) -> None:
+def _record_notice(place: Ledger | str | Path, payment: Payment | None, notice: Notice, name: str) -> None:
     """Record a notice in the account that paid, unless it is there already."""
-    if payment is None:
-        raise InputError("ledger is given, but no account paid for the release: leave it out")
-    if not isinstance(ledger, Ledger):
-        if not Ledger.exists(ledger):
-            raise InputError(f"ledger {str(ledger)!r} does not exist")
-        ledger = Ledger(ledger)
-    standing = ledger.read_standing(payment.account)
-    if (standing.unit, standing.limit, standing.spans[0].steps) != (payment.unit, payment.limit, payment.steps):
-        raise InputError(f"ledger {ledger.place!r} did not pay for the release: {payment}")
+    ledger = place if isinstance(place, Ledger) else Ledger(place) if Ledger.exists(place) else None
+    paid = False
+    if ledger is not None and payment is not None:
+        standing = ledger.read_standing(payment.account)
+        found = standing.unit, standing.limit, standing.spans[0].steps
+        paid = found == (payment.unit, payment.limit, payment.steps)
+    if ledger is None or payment is None or not paid:
+        raise InputError(f"ledger does not exist or did not pay for the release: {payment or 'no account paid for it'}")
     key = WITHDRAWN + notice.digest
     with ledger.transaction() as connection:
         if get_note(connection, payment.account, key) is None:

@@ -169,12 +169,12 @@ def test_damaged_states_are_refused(chain, tmp_path):
     for content in (b"", whole[:-30], whole[: len(whole) // 2], b"something else", bytes(5_000)):
         broken.write_bytes(content)
         broken.chmod(0o600)
-        with pytest.raises(dh.DamagedFile, match=r"broken.state' is truncated or no state"):
+        with pytest.raises(dh.DamagedFile, match=r"broken.state' is truncated, altered or no state"):
             dh.refine(release, broken, epsilon=2)
     header = whole.index(b"{'descr'")
     for word in (b"{'descr'(", b"[[[[[[[[["):  # NumPy reads it as a program is read
         broken.write_bytes(whole[:header] + word + whole[header + len(word) :])
-        with pytest.raises(dh.DamagedFile, match="truncated or no state"):
+        with pytest.raises(dh.DamagedFile, match="truncated, altered or no state"):
             dh.refine(release, broken, epsilon=2)
     flipped = bytearray(whole)
     flipped[middle] ^= 1
@@ -420,11 +420,11 @@ def test_a_state_that_was_used_already(chain, tmp_path):
     path, first = chain
     shutil.copy(path, tmp_path / "copy.state")
     second = dh.refine(first, path, epsilon=2)
-    with pytest.raises(dh.InputError, match=r"release 1 of chain \w+ was refined already, up to 2"):
+    with pytest.raises(dh.InputError, match=r"is of release 2 of its chain, up to 2, and release 1 is given"):
         dh.refine(first, path, epsilon=3)
     with pytest.raises(dh.InputError, match=r"is of release 1 of its chain, and release 2 is given: it is an old copy"):
         dh.refine(second, tmp_path / "copy.state", epsilon=3)
-    with pytest.raises(dh.InputError, match="is of release 2 of its chain, and an earlier one is given"):
+    with pytest.raises(dh.InputError, match="is of release 2 of its chain, up to 2, and release 1 is given"):
         dh.tighten(first, epsilon=0.5, state=path)
 
 
