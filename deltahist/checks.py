@@ -11,7 +11,7 @@ import numpy as np
 from deltahist.decode import Decoder, make_decoder
 from deltahist.errors import InputError
 from deltahist.laws import Gaussian
-from deltahist.mechanisms.histogram import explicit_edge_cost
+from deltahist.mechanisms.histogram import Mechanism, explicit_edge_cost, sensitivity
 from deltahist.space.neighbourhood import Neighbourhood
 from deltahist.space.workloads import all_ranges
 from deltahist.strategies.base import Strategy, check_groups, from_description
@@ -49,13 +49,19 @@ def check_strategy(strategy: Strategy, near: Neighbourhood) -> None:
         _require(strategy, _check_decoder(strategy))
 
 
-def check_foreign(strategy: Strategy) -> None:
-    """Check a strategy from another package before `publish` trusts it.
+def check_foreign(strategy: Strategy, mechanism: Mechanism | None = None) -> None:
+    """Check a strategy from another package before `publish` trusts it, and its mechanism if there is one.
 
-    Raises InputError unless answers are linear integers, the adjoints are right, and noise enters as integers.
+    Raises InputError unless answers are linear integers, the adjoints are right, noise enters as integers, and the
+    sensitivity is still that of the mechanism.
     """
     _require(strategy, _check_answers(strategy))
     _require(strategy, _check_noise(strategy))
+    if mechanism is not None:
+        now = sensitivity(strategy, mechanism.neighbourhood, norm=mechanism.norm)
+        _require(
+            strategy, iter([(mechanism.sensitivity == now, "its sensitivity has changed since the mechanism was made")])
+        )
 
 
 def _require(strategy: Strategy, checks: Iterator[tuple[Any, str]]) -> None:

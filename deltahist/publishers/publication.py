@@ -25,7 +25,6 @@ from deltahist.kinds.sorted import SortedMechanism, SortedRelease, choose_number
 from deltahist.laws import Law
 from deltahist.mechanisms import BaseMechanism, Mechanism
 from deltahist.mechanisms.base import Chain
-from deltahist.mechanisms.histogram import sensitivity
 from deltahist.noise.exact import open_words
 from deltahist.noise.samplers import BLOCK, QUANTILE_SAMPLERS, sample_law
 from deltahist.planning import mechanism_for
@@ -96,14 +95,15 @@ def publish_mechanism(
     >>> dh.publish_mechanism(mechanism, range(8)).total
     28
     """
-    if mechanism.chain is not None:
-        raise InputError("the mechanism belongs to a chain: give one without, and a state to begin a chain")
     mechanism = match_counting(mechanism, data, contributions, dropped)
     check_publication(mechanism, weak_protection_accepted, rng)
     if out is not None:
         check_creatable(out)
+    if mechanism.chain is not None or (state is not None and mechanism.step is not None):
+        raise InputError("only a state begins a chain: the mechanism must be in none, and no step of a stream")
     if state is not None:
-        mechanism = begin_chain(mechanism, state)
+        check_new(state)
+        mechanism = mechanism.with_chain(Chain(new_token(), (mechanism.budget.amount,)))
     if rng is None:
         _check_window_pays(mechanism, account)
     private = mechanism.check_data(data)
@@ -178,7 +178,7 @@ def publish(
     >>> release.total, release.publishable
     (64, True)
     """
-    counting = find_preprocessing(counts, near.domain, contributions, dropped)
+    counting = find_preprocessing(counts, Counts, near.domain, contributions, dropped)
     amounts = amounts_for(account, epsilon=epsilon, rho=rho)
     mechanism = mechanism_for(near, strategy, **amounts, workload=workload, counting=counting)
     return publish_mechanism(
@@ -231,7 +231,7 @@ def publish_sorted(
     >>> release.values.shape, release.total
     ((2,), 4)
     """
-    counting = find_preprocessing(points, near.domain, contributions)
+    counting = find_preprocessing(points, Points, near.domain, contributions)
     number = choose_number(len(read_line(points)), near, most)
     budget = Budget(**amounts_for(account, epsilon=epsilon, rho=rho))
     together = group_size(near, number, budget, counting.contributions) if group == "auto" else check_whole(group=group)
@@ -284,7 +284,7 @@ def publish_quantile(
     >>> found.mechanism.method, abs(found.value - 50) < 10
     ('inverse', True)
     """
-    counting = find_preprocessing(points, near.domain, contributions)
+    counting = find_preprocessing(points, Points, near.domain, contributions)
     budget = Budget(**amounts_for(account, epsilon=epsilon, rho=rho))
     return publish_mechanism(
         QuantileMechanism(near, q, len(read_line(points)), budget, method, counting),
@@ -349,16 +349,6 @@ def charge_and_draw(
     return release
 
 
-def begin_chain(mechanism: BaseMechanism, state: str | Path) -> BaseMechanism:
-    """Return the mechanism of the first release of a chain; InputError if it has no chain or the state exists."""
-    if not mechanism.supports_chains:
-        raise InputError(f"state is given with {mechanism.words}, which cannot be refined")
-    if mechanism.step is not None:
-        raise InputError("state is given with the step of a stream: its steps cannot be refined")
-    check_new(state)
-    return mechanism.with_chain(Chain(new_token(), (mechanism.budget.amount,)))
-
-
 def check_publication(mechanism: BaseMechanism, accepted: bool, rng: np.random.Generator | None = None) -> None:
     """Raise InputError if a mechanism cannot publish any data, or protects hardly anything.
 
@@ -370,9 +360,7 @@ def check_publication(mechanism: BaseMechanism, accepted: bool, rng: np.random.G
         strategy = mechanism.strategy
         check_groups(strategy)
         if not is_own(strategy):
-            check_foreign(strategy)
-            if mechanism.sensitivity != sensitivity(strategy, mechanism.neighbourhood, norm=mechanism.norm):
-                raise InputError(f"strategy {strategy.name} has changed its sensitivity since the mechanism was made")
+            check_foreign(strategy, mechanism)
     laws = mechanism.laws  # raises if the noise is too large
     mechanism.neighbourhood.check_on_map()
     if rng is not None:
@@ -416,49 +404,53 @@ def refuse_weak(budget: Budget, weakness: str | None) -> None:
 
 
 def find_preprocessing(
-    data: ArrayLike, domain: Domain, contributions: int | None, dropped: Iterable[str] = ()
+    data: ArrayLike,
+    kind: type[Counts | Points],
+    domain: Domain,
+    contributions: int | None = None,
+    dropped: Iterable[str] = (),
 ) -> Preprocessing:
     """Return how data for a domain were made, from their own record and the caller's arguments.
 
-    Raises InputError if the data were counted on another domain, or the caller contradicts it.
+    Raises InputError if the data record that they are of another kind (counts or points), or on another domain.
     """
     known = POINTS
     if isinstance(data, Counts | Points):
-        if data.domain != domain:
+        if not isinstance(data, kind) or data.domain != domain:
             raise InputError(
-                f"the data were counted on {data.domain}, but the neighbourhood is on {domain}: lengths would mean "
-                "something else; count them on the neighbourhood's domain"
+                f"the data are {type(data).__name__} on {data.domain}, but the mechanism takes {kind.__name__} on "
+                f"{domain}: count them on the neighbourhood's domain"
             )
         known = data.preprocessing
-    if more := tuple(dropped):
-        known = replace(known, dropped=(*known.dropped, *more))
-    if contributions is None:
-        return known
-    if check_whole(contributions=contributions) < known.contributions:
-        raise InputError(
-            f"contributions is {contributions!r}, but up to {known.contributions:,} points of a user were kept: it "
-            "must be at least as many; leave it out"
-        )
-    return replace(known, contributions=contributions)
+    known = replace(known, dropped=(*known.dropped, *dropped))
+    return known if contributions is None else replace(known, contributions=contributions)
 
 
 def match_counting(
-    mechanism: BaseMechanism, data: ArrayLike, contributions: int | None, dropped: Iterable[str] = ()
+    mechanism: BaseMechanism, data: ArrayLike, contributions: int | None = None, dropped: Iterable[str] = ()
 ) -> BaseMechanism:
-    """Return the mechanism with the preprocessing that counts (or points) record.
+    """Return the mechanism with the projection that counts (or points) record.
 
-    Raises InputError if they exceed the mechanism's limits.
+    Raises InputError unless the mechanism allows for all that the data record and the caller states.
     """
-    known = find_preprocessing(data, mechanism.domain, contributions, dropped)
-    allowed = mechanism.counting
-    less = known.contributions > allowed.contributions or known.user > allowed.user
-    other = isinstance(data, Counts | Points) and known.where != allowed.where
-    if less or other or not set(known.dropped) <= set(allowed.dropped):
+    allowed, kind = mechanism.counting, Counts if isinstance(mechanism, Mechanism) else Points
+    known = find_preprocessing(data, kind, mechanism.domain, None, dropped)
+    most = known.contributions
+    if contributions is not None:
+        most = max(most, check_whole(contributions=contributions))
+    recorded = isinstance(data, Counts | Points)  # plain arrays record no preprocessing: the mechanism states it
+    if (
+        most > allowed.contributions
+        or known.user > allowed.user
+        or not set(known.dropped) <= set(allowed.dropped)
+        or (recorded and known.where != allowed.where)
+    ):
         raise InputError(
-            f"the mechanism is for counts with {allowed.how}, but these have {known.how}: it must allow for as much"
+            f"the mechanism is for data with {allowed.how}, but these have {replace(known, contributions=most).how}: "
+            "it must allow for as much"
         )
-    if not isinstance(data, Counts | Points) or known.projection == allowed.projection:
-        return mechanism  # plain arrays record no preprocessing: the mechanism states it
+    if not recorded or known.projection == allowed.projection:
+        return mechanism
     return mechanism.with_counting(replace(allowed, projection=known.projection))
 
 

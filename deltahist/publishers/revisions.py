@@ -213,10 +213,10 @@ def _check_account(release: BaseRelease, account: Account | None) -> None:
     if paid is None or chain is None:
         return
     if account is None or account.name != paid.account or not account.read_paid(chain.name):
-        given = "none" if account is None else f"account {account.name!r}"
+        given = "no account" if account is None else f"account {account.name!r}"
         raise InputError(
-            f"account {paid.account!r} paid for this chain, and must pay for what follows from the same ledger: given is "
-            f"{given}, or another ledger"
+            f"account {paid.account!r} paid for this chain, and must pay for what follows from the same ledger: {given} "
+            "or another ledger is given"
         )
 
 

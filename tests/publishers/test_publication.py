@@ -5,7 +5,7 @@ import pytest
 
 import deltahist as dh
 from deltahist.accounts.ledger import Ledger
-from deltahist.counting import Counts
+from deltahist.counting import Counts, Points
 from deltahist.noise import samplers
 from deltahist.preprocessing import Preprocessing
 from deltahist.publishers import publication
@@ -101,7 +101,37 @@ def test_a_mechanism_allows_for_all_that_its_counts_hold():
     own = dh.publish(counted(contributions=3, dropped=("bad rows",)), SQUARE, CELLS, 1)
     assert own.laws[0].parameter == 3 * dh.publish(ONES, SQUARE, CELLS, 1).laws[0].parameter
     assert (own.contributions, own.total) == (3, None)
-    with pytest.raises(dh.InputError):
-        dh.publish_mechanism(mechanism, ONES, contributions=3)
-    with pytest.raises(dh.InputError):
-        dh.publish(counted(contributions=3), SQUARE, CELLS, 1, contributions=2)
+    for publish in (
+        lambda: dh.publish_mechanism(mechanism, ONES, contributions=3),
+        lambda: dh.publish_mechanism(mechanism, counted(contributions=3), contributions=2),
+        lambda: dh.publish(counted(contributions=3), SQUARE, CELLS, 1, contributions=2),
+        lambda: dh.publish_mechanism(one, counted(where=None, dropped=("bad rows",)), dropped=["points outside"]),
+    ):
+        with pytest.raises(dh.InputError, match="must allow for as much"):
+            publish()
+    more = dh.publish(counted(dropped=("bad rows",)), SQUARE, CELLS, 1, dropped=["people who cannot pay"])
+    assert more.counting.dropped == ("bad rows", "people who cannot pay")
+
+
+def test_each_kind_of_mechanism_takes_its_own_kind_of_data():
+    """As many points as cells, at whole coordinates, would pass for counts; and counts for points."""
+    points = Points(np.arange(10.0), LINE.domain, Preprocessing())
+    counts = Counts(np.arange(10), LINE.domain, Preprocessing())
+    cells = dh.strategies.Identity(LINE.domain)
+    account = dh.Account.total(epsilon=1)
+    for mechanism, wrong, right in (
+        (dh.Mechanism(LINE, cells, dh.Budget(1)), points, counts),
+        (dh.SortedMechanism(LINE, 10, dh.Budget(1)), counts, points),
+        (dh.QuantileMechanism(LINE, 0.5, 10, dh.Budget(1)), counts, points),
+    ):
+        with pytest.raises(dh.InputError, match="but the mechanism takes"):
+            dh.publish_mechanism(mechanism, wrong, account=account)
+        assert dh.publish_mechanism(mechanism, right).publishable
+    for publish in (
+        lambda: dh.publish(points, LINE, cells, 1, account=account),
+        lambda: dh.publish_sorted(counts, LINE, 1, account=account),
+        lambda: dh.publish_quantile(counts, 0.5, LINE, 1, account=account),
+    ):
+        with pytest.raises(dh.InputError, match="but the mechanism takes"):
+            publish()
+    assert account.spent == 0
