@@ -215,8 +215,8 @@ def _check_account(release: BaseRelease, account: Account | None) -> None:
     if account is None or account.name != paid.account or not account.read_paid(chain.name):
         given = "no account" if account is None else f"account {account.name!r}"
         raise InputError(
-            f"account {paid.account!r} paid for this chain, and must pay for what follows from the same ledger: {given} "
-            "or another ledger is given"
+            f"account {paid.account!r} paid for this chain, and must pay for what follows, from the same ledger: "
+            f"{given} or another ledger is given"
         )
 
 
