@@ -240,7 +240,7 @@ class RowCounter:
         #: Places from here on are outside.
         self.edge = max(steps, 1) * (domain.lattice_shape[0] if fine else domain.size)
         self.all, self.kept = Tally(2 * self.edge), Tally(2 * self.edge)
-        self.none = np.zeros(5, dtype=np.int64)
+        self.unplaced = np.zeros(5, dtype=np.int64)
         self.zeros = 0
         self.users: int | None = None
 
@@ -268,7 +268,7 @@ class RowCounter:
     def add(self, places: Integers, numbers: Integers | int = 1) -> None:
         point = places >= 0
         if not point.all():
-            np.add.at(self.none, -places[~point], numbers if isinstance(numbers, int) else numbers[~point])
+            np.add.at(self.unplaced, -places[~point], numbers if isinstance(numbers, int) else numbers[~point])
             places = places[point]
             numbers = numbers if isinstance(numbers, int) else numbers[point]
         self.all.add(places, numbers)
@@ -282,16 +282,13 @@ class RowCounter:
         places, numbers = self.all.pairs()
         kept, kept_numbers = (places, numbers) if reading.max_per_user is None else self.kept.pairs()
         outside = int(numbers[np.searchsorted(places, self.edge) :].sum())
-        bad = int(self.none[-sql.BAD]) + malformed
-        rows = int(numbers.sum() + self.none.sum()) + malformed
+        bad = int(self.unplaced[-sql.BAD]) + malformed
+        rows = int(numbers.sum() + self.unplaced.sum()) + malformed
         if reading.outside is None:
             refuse_outside(outside, int(numbers.sum()), self.zeros, self.domain)
-        if bad and not (reading.drop_bad_rows and bad < rows):
-            what = "coordinates" + " or time" * bool(self.steps)
-            what += " or user (floats must be whole, up to 2^53)" * (reading.user is not None)
-            cure = ": mend them, or set drop_bad_rows to leave them out"
-            cure = ": are these the right columns?" if bad == rows else cure
-            raise InputError(f"{bad:,} of {rows:,} {rows_of} have missing, unreadable, NaN or infinite {what}{cure}")
+        what = "coordinates" + " or time" * bool(self.steps) + " or value in where" * (reading.where is not None)
+        what += " or user (floats must be whole, up to 2^53)" * (reading.user is not None)
+        refuse_bad_rows(0 if reading.drop_bad_rows and bad < rows else bad, rows, rows_of, what)
         if not rows and rows_of != "points" and reading.outside is None:
             raise InputError(f"there are no {rows_of}; if that is meant, set outside to clamp or drop")
         inner = np.searchsorted(kept, self.edge)
@@ -299,9 +296,16 @@ class RowCounter:
         if reading.outside != "drop" and inner < len(kept):
             keys, points = merge_pairs(np.concatenate([keys, kept[inner:] - self.edge]), kept_numbers)
         return Counted(
-            rows, bad, int(self.none[-sql.UNMATCHED]), outside, self.zeros, self.users, keys, points, self.domain,
-            reading.preprocessing(operation), int(self.none[-sql.BEFORE]), int(self.none[-sql.AFTER]),
+            rows, bad, int(self.unplaced[-sql.UNMATCHED]), outside, self.zeros, self.users, keys, points, self.domain,
+            reading.preprocessing(operation), int(self.unplaced[-sql.BEFORE]), int(self.unplaced[-sql.AFTER]),
         )  # fmt: skip
+
+
+def refuse_bad_rows(bad: int, rows: int, rows_of: str, what: str) -> None:
+    """Raise InputError if there are bad rows."""
+    if bad:
+        cure = "mend them, or leave them out (drop_bad_rows)" if bad < rows else "are these the right columns?"
+        raise InputError(f"{bad:,} of {rows:,} {rows_of} have missing, unreadable, NaN or infinite {what}: {cure}")
 
 
 def refuse_outside(outside: int, points: int, zeros: int, domain: Domain) -> None:
@@ -383,19 +387,19 @@ def _read_columns(points: Any, domain: Domain, reading: Reading) -> tuple[list[N
 
         table = pa.table(points)
         known = [name for name in table.column_names if not name.startswith("__index_level")]
-        if len(names or known) != domain.ndim or not set(names) <= set(known):
-            raise InputError(f"points have the columns {known}: name {domain.ndim} of them, as x= and y=")
-        found = [table.column(name).cast(pa.float64(), safe=False) for name in names or known]
-        return [np.asarray(column.fill_null(np.nan), dtype=np.float64) for column in found], operation
-    array = np.ma.asarray(points)
-    if array.dtype.kind not in "iuf":
-        raise InputError(f"points are of type {array.dtype}: coordinates must be numbers")
-    plain = np.ma.filled(array.astype(np.float64, copy=False), np.nan)
-    if plain.ndim < 2 and (domain.ndim == 1 or not plain.size):
-        plain = plain.reshape(-1, domain.ndim)
-    if plain.ndim != 2 or plain.shape[1] != domain.ndim:
-        raise InputError(f"points have shape {plain.shape}: it must be (m, {domain.ndim})")
-    return list(plain.T), operation
+        found = [name for name in names or known if name in known]
+        if len(found) == domain.ndim:
+            columns = [table.column(name).cast(pa.float64(), safe=False).fill_null(np.nan) for name in found]
+            return [np.asarray(column, dtype=np.float64) for column in columns], operation
+        given = f"the columns {known}"
+    else:
+        array = np.ma.asarray(points)
+        if array.ndim < 2 and (domain.ndim == 1 or not array.size):
+            array = array.reshape(-1, domain.ndim)
+        if array.dtype.kind in "iuf" and array.ndim == 2 and array.shape[1] == domain.ndim:
+            return list(np.ma.filled(array.astype(np.float64, copy=False), np.nan).T), operation
+        given = f"shape {array.shape} and type {array.dtype}"
+    raise InputError(f"points have {given}: they must be (m, {domain.ndim}) numbers, or a table's columns x= and y=")
 
 
 def _number_users(user: Any, points: Any, number: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
@@ -405,12 +409,13 @@ def _number_users(user: Any, points: Any, number: int) -> tuple[NDArray[np.int64
     if isinstance(user, str):
         user = points[user]
     given, own = (getattr(each, "index", None) for each in (user, points))
-    if isinstance(given, pd.Index) and isinstance(own, pd.Index) and not given.equals(own):
-        raise InputError("user has another index than the points: its entries would go to other points; align it")
+    shuffled = isinstance(given, pd.Index) and isinstance(own, pd.Index) and not given.equals(own)
     masked = isinstance(user, np.ma.MaskedArray)
     ids = pd.Series(user.data if masked else user.to_pandas() if hasattr(user, "to_pandas") else user)
-    if len(ids) != number:
-        raise InputError(f"user has {len(ids):,} entries: there must be one for each of {number:,} points")
+    if shuffled or len(ids) != number:
+        raise InputError(
+            f"user has {len(ids):,} entries or another index than the points: each of the {number:,} points needs one"
+        )
     if masked:
         ids = ids.astype(object).mask(np.ma.getmaskarray(user))
     codes, names = pd.factorize(ids if ids.dtype.kind in "iu" else ids.astype(object))
@@ -506,6 +511,7 @@ def read_owners(path: str | Path | Any, *, user: str, area: Domain | None = None
     Rows are read as by `count_file` (without y as one column of numbers) and projected to the map of an area.
     """
     import pandas as pd
+    import pyarrow as pa
 
     reading = Reading.of(user=user, max_per_user=1, **how)
     with open_source(Path(path), reading) as source:
@@ -514,19 +520,13 @@ def read_owners(path: str | Path | Any, *, user: str, area: Domain | None = None
         owner = f"{given.quote_column(given.find_column(user))} AS owner, "
         statement = sql.write_reading(given, reading, axes, source.geometry).replace("SELECT ", f"SELECT {owner}", 1)
         operation = choose_operation(reading.crs, None if reading.coordinates else source.crs, area, label)
-        rows = source.batches(statement).read_all().combine_chunks().to_batches()
+        rows = source.batches(statement).read_all()
         malformed = source.finish()
-    if not rows:
-        raise InputError(f"input {label!r} is empty: it has no rows")
-    columns, users, _, chosen = _read_batch(rows[0], axes)
+    columns, users, _, chosen = _read_batch(rows, axes)
     columns = columns if operation is None else operation(*columns)
-    usable = users[1] & np.isfinite(columns).all(axis=0)
-    if bad := int((chosen & ~usable).sum()) + malformed:
-        raise InputError(
-            f"{bad:,} of {len(usable):,} rows of {label!r} have no user, or missing, unreadable, NaN or infinite "
-            "numbers: mend them, or take them out"
-        )
-    names = [normalize_name(user=name) for name in rows[0]["owner"].filter(rows[0]["chosen"]).to_pylist()]
+    bad = int((chosen & ~(users[1] & np.isfinite(columns).all(axis=0))).sum()) + malformed
+    refuse_bad_rows(bad, len(chosen) + malformed, f"rows of {label!r}", "numbers or user")
+    names = [normalize_name(user=name) for name in rows["owner"].filter(pa.array(chosen)).to_pylist()]
     return pd.DataFrame(dict(enumerate(c[chosen] for c in columns)), index=pd.Index(names, dtype=object))
 
 
@@ -582,17 +582,12 @@ def _read_batch(rows: Any, axes: int) -> Batch:
         import shapely
 
         points = shapely.from_wkb(rows["g"].to_numpy(zero_copy_only=False))
-        if not np.isin(shapely.get_type_id(points), (0, -1)).all():  # -1: missing, a bad row
-            raise InputError("geometries are not all points: each row must be one point")
-        columns = [shapely.get_x(points), shapely.get_y(points)][:axes]
+        columns = [shapely.get_x(points), shapely.get_y(points)][:axes]  # NaN of other shapes
     else:
         columns = [rows[n].fill_null(np.nan).to_numpy(zero_copy_only=False) for n in "xy"[:axes]]
-    if unread := rows["chosen"].null_count:
-        raise InputError(
-            f"where compares a column with numbers, or with true and false, but {unread:,} of its rows hold other "
-            "text: correct them, or compare with text in single quotes"
-        )
-    return columns, known("u"), known("step"), np.asarray(rows["chosen"])
+    if rows["chosen"].null_count:  # text that a condition cannot compare makes a bad row
+        columns = [np.where(rows["chosen"].is_null(), np.nan, column) for column in columns]
+    return columns, known("u"), known("step"), np.asarray(rows["chosen"].fill_null(True))
 
 
 def choose_operation(stated: str | None, own: Any, domain: Domain | None, name: str) -> Operation | None:
@@ -601,12 +596,11 @@ def choose_operation(stated: str | None, own: Any, domain: Domain | None, name: 
     map_crs = None if domain is None else domain.crs
     if given is None and map_crs is None:
         return None
-    if domain is None or given is None or map_crs is None:
+    named = {"crs=": stated, repr(name): own, "the map": map_crs}
+    same = stated is None or own is None or read_crs(own).equals(read_crs(stated), ignore_axis_order=True)
+    if domain is None or given is None or map_crs is None or not same:
+        names = ", ".join(f"{where} in {crs and read_crs(crs).to_string()[:40]}" for where, crs in named.items())
         raise InputError(
-            f"coordinates of {name!r} are in {given and read_crs(given).to_string()[:40]}, the map is in {map_crs}: "
-            "name both CRS, since degrees are never treated as planar"
+            f"coordinates are {names}: name both CRS, and let crs= agree with the file (degrees are not metres)"
         )
-    source = read_crs(given)
-    if stated is not None and own is not None and not read_crs(own).equals(source, ignore_axis_order=True):
-        raise InputError(f"crs is {stated!r}, but {name!r} states another one: leave it out, or correct the file")
-    return Operation.onto(domain, source)
+    return Operation.onto(domain, read_crs(given))

@@ -19,22 +19,22 @@ from deltahist.space.crs import Operation
 @contextmanager
 def open_table(database: str | Path | Any, table: str) -> Iterator[_PostgreSQL | _Spark]:
     """Open a table of a server; raise InputError if it does not answer, or fails later on."""
-    failed = ""
+    failed: InputError | None = None
     kind: Any = _PostgreSQL if str(database).startswith("postgres") else _Spark
     try:
         with kind.open(database) as engine:
             name = ".".join(map(quote_name, table.split(".")))
             engine.given = Relation(table, name, engine.types(table), engine.dialect)
             yield engine
-    except InputError:
-        raise
     except Exception as problem:
-        failed = type(problem).__name__
-    if failed:  # outside of `except`, or the error would keep the database's own message
-        raise InputError(
-            f"the database failed ({failed}): does it answer, does it have the table {table!r}, and is its package "
-            "installed ('deltahist[postgresql]', 'deltahist[spark]')? Its message may quote records, so it is hidden"
+        hidden = InputError(
+            f"the database failed ({type(problem).__name__}): does it answer, does it have the table {table!r}, and is "
+            "its package installed ('deltahist[postgresql]', 'deltahist[spark]')? Its message may quote records, so it "
+            "is hidden"
         )
+        failed = problem if isinstance(problem, InputError) else hidden
+    if failed is not None:  # outside of `except`, or the error would keep the database's own message
+        raise failed
 
 
 class _Engine:
@@ -123,14 +123,9 @@ class _Spark(_Engine):
                     session.stop()
 
     def types(self, table: str) -> dict[str, str]:
-        from pyspark.errors import AnalysisException
-
         name = ".".join("`" + part.replace("`", "``") + "`" for part in table.split("."))
-        with suppress(AnalysisException):
-            # Otherwise Spark would take parquet.`/a/path` for a table, and read files.
-            if self._connection.catalog.tableExists(name):
-                return {f.name: f.dataType.simpleString() for f in self._connection.table(name).schema}
-        raise InputError(f"table is {table!r}: the database has no such table")
+        self._connection.catalog.getTable(name)  # or Spark would take parquet.`/a/path` for a table, and read files
+        return {f.name: f.dataType.simpleString() for f in self._connection.table(name).schema}
 
     def batches(self, statement: str) -> Any:
         import pyarrow as pa

@@ -6,6 +6,7 @@ A new format of files is a function here, and its endings in `FORMATS`, at the e
 from __future__ import annotations
 
 import csv
+import glob
 import gzip
 import io
 import itertools
@@ -18,6 +19,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from stat import S_ISDIR
 from typing import Any
 from zipfile import BadZipFile
 from zlib import error as Zlib  # noqa: N812
@@ -71,13 +73,12 @@ def open_source(path: Path, reading: Reading) -> Iterator[Source]:
                 "SET autoinstall_known_extensions = false; SET autoload_known_extensions = false; "
                 f"SET temp_directory = {quote_text(spill)}"
             )
-            yield _open(path, reading, connection, stack)
-    except InputError:
-        raise
+            yield _open_path(path, reading, connection, stack)
     except (*damages, ValueError, BadZipFile, Zlib, csv.Error) as why:
         said = next(iter(str(why).splitlines()), "")[:300] or type(why).__name__  # further lines quote rows
-        hint = "a quote that does not close, mixed line ends, or a line cut short?" if "CSV" in said else "cut short?"
-        raise InputError(f"input {path.name!r} cannot be read: {said} ({hint})") from None
+        hint = " (a quote that does not close, mixed line ends, or a line cut short?)" if "CSV" in said else ""
+        unreadable = InputError(f"input {path.name!r} cannot be read: {said}{hint}")
+        raise why if isinstance(why, InputError) else unreadable from None
 
 
 def is_stream(path: Path) -> bool:
@@ -85,7 +86,7 @@ def is_stream(path: Path) -> bool:
     return path == Path("-") or path.is_fifo() or str(path).startswith(("/dev/fd/", "/dev/stdin"))
 
 
-def _open(path: Path, reading: Reading, connection: Any, stack: ExitStack) -> Source:
+def _open_path(path: Path, reading: Reading, connection: Any, stack: ExitStack) -> Source:
     name = path.name
     if reading.table is not None:
         connection.execute(f"ATTACH {quote_text(path)} AS source (READ_ONLY)")
@@ -95,12 +96,8 @@ def _open(path: Path, reading: Reading, connection: Any, stack: ExitStack) -> So
         return _open_lake(name, name, connection)
     if is_stream(path):
         path, name = _copy(path, stack), "standard input" if path == Path("-") else str(path)
-    elif not path.exists():
-        raise InputError(f"input {str(path)!r} does not exist")
-    if path.name.endswith(".metadata.json") or path.is_dir():
+    if path.name.endswith(".metadata.json") or S_ISDIR(path.stat().st_mode):  # fails if there is none
         return _open_lake(str(path), name, connection)
-    if not path.stat().st_size:
-        raise InputError(f"input {name!r} is empty: it has no rows")
     ending = Path(path.name.lower().removesuffix(".gz")).suffix
     if ending not in FORMATS:
         raise InputError(
@@ -130,8 +127,6 @@ def _open(path: Path, reading: Reading, connection: Any, stack: ExitStack) -> So
 
 def _copy(path: Path, stack: ExitStack) -> Path:
     """Copy a stream to a file that only its owner can read; its first bytes tell its format."""
-    if path == Path("-") and sys.stdin.isatty():
-        raise InputError("input is '-', standard input, but that is a terminal: pipe a table into it, or name a file")
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
     stream = sys.stdin.buffer if path == Path("-") else stack.enter_context(path.open("rb"))
     with (folder / "stream").open("wb") as file:
@@ -143,11 +138,9 @@ def _copy(path: Path, stack: ExitStack) -> Path:
     return (folder / "stream").rename(folder / f"stream{ending}")
 
 
-def _file(path: Path) -> str:
-    """Quote a path for DuckDB, which would expand the marks of patterns."""
-    if any(mark in str(path) for mark in "*?["):
-        raise InputError(f"input {path.name!r} has one of *?[ in its path: rename it")
-    return quote_text(path)
+def _quote_path(path: Path) -> str:
+    """Quote a path for DuckDB, which would expand patterns such as *."""
+    return quote_text(glob.escape(str(path)))
 
 
 def _types(connection: Any, relation: str) -> dict[str, str]:
@@ -161,9 +154,7 @@ def _open_csv(path: Path, name: str, reading: Reading, connection: Any, stack: E
     """
     with (gzip.open if path.name.endswith(".gz") else open)(path, "rb") as file:
         text = file.read(1 << 18).decode("utf-8-sig", errors="replace")
-    if not text.strip():
-        raise InputError(f"input {name!r} is empty: it has no rows")
-    lines = [line for line in text.splitlines()[:20] if line.strip()]
+    lines = [line for line in text.splitlines()[:20] if line.strip()] or [""]
     counts = {d: [line.count(d) for line in lines] for d in "\t,;|" if d != reading.decimal}
     # A delimiter is equally frequent in every line; of several, the most frequent.
     usual = {d: sorted(c)[len(c) // 2] for d, c in counts.items()}
@@ -189,15 +180,15 @@ def _open_csv(path: Path, name: str, reading: Reading, connection: Any, stack: E
     header = not (numbers and all(map(str.isdigit, reading.coordinates)))
     names = [f"{f} [{i}]" if not header or first.count(f) > 1 else f for i, f in enumerate(first)]
     _, second = next(rows, (0, []))
-    if len(second) > len(first):
+    if len(second) > len(first):  # DuckDB would skip further fields that are empty
         raise InputError(f"input {name!r} has {len(first)} names and {len(second)} fields: name every column")
     aliases = {each: f"c{i}" for i, each in enumerate(names)}
     columns = ", ".join(f"{alias}: 'VARCHAR'" for alias in aliases.values())
     rejects = ", store_rejects = true, rejects_limit = 0" if reading.drop_bad_rows else ""
     quotes = quote_text('"' if quoted else "")
     relation = (
-        f"read_csv({_file(path)}, auto_detect = false, delim = {quote_text(delimiter)}, quote = {quotes}, escape = "
-        f"{quotes}, header = {header}, skip = {skipped}, strict_mode = true, columns = {{{columns}}}{rejects})"
+        f"read_csv({_quote_path(path)}, auto_detect = false, delim = {quote_text(delimiter)}, quote = {quotes}, "
+        f"escape = {quotes}, header = {header}, skip = {skipped}, strict_mode = true, columns = {{{columns}}}{rejects})"
     )
     given = Relation(name, relation, dict.fromkeys(names, "VARCHAR"), DUCKDB, aliases, reading.decimal)
 
@@ -214,7 +205,7 @@ def _open_csv(path: Path, name: str, reading: Reading, connection: Any, stack: E
 
 
 def _open_jsonl(path: Path, name: str, reading: Reading, connection: Any, stack: ExitStack) -> Source:
-    file = f"read_json({_file(path)}, format = 'newline_delimited', maximum_depth = 1"
+    file = f"read_json({_quote_path(path)}, format = 'newline_delimited', maximum_depth = 1"
     names = list(_types(connection, f"{file})"))
     columns = ", ".join(f"{quote_text(each)}: 'VARCHAR'" for each in names)
     relation = f"{file}, columns = {{{columns}}})"
@@ -244,7 +235,7 @@ def _open_parquet(path: Path, name: str, reading: Reading, connection: Any, stac
         geometry = geo["primary_column"]
         crs = geo["columns"][geometry].get("crs", "OGC:CRS84")  # what GeoParquet means where it says nothing
     crs = json.dumps(crs) if isinstance(crs, dict) else crs
-    return _of_table(connection, name, f"read_parquet({_file(path)})", geometry, crs)
+    return _of_table(connection, name, f"read_parquet({_quote_path(path)})", geometry, crs)
 
 
 def _open_lake(place: str, name: str, connection: Any) -> Source:

@@ -8,6 +8,7 @@ a point outside (in its nearest cell), or one of the negative numbers below for 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -169,33 +170,45 @@ class Relation:
         if asked.isdigit() and int(asked) < len(names):
             return names[int(asked)]
         raise InputError(
-            f"column {asked!r} is not in {self.label!r}: it must be one of {', '.join(names[:20])}, or a number from 0"
+            f"column {asked!r} is not in {self.label!r}: it must be a number from 0, or one of "
+            f"{', '.join(filter(None, names[:20])) or 'none (the input is empty)'}"
         )
 
     def quote_column(self, column: str) -> str:
         """Return a column's name in the relation, quoted."""
         return quote_name(column if self.aliases is None else self.aliases[column])
 
+    @property
+    def _text(self) -> tuple[str, ...]:
+        """The kind of text, if text may hold numbers and times."""
+        return () if self.decimal is None else ("text",)
+
+    def find_kind(self, column: str, *kinds: str) -> str:
+        """Return the kind of a column; raise InputError unless it is one of `kinds`."""
+        kind = classify_type(self.types[column])
+        if kind not in kinds:
+            hint = " (or numbers with time_format='unix')" if "time" in kinds else ""
+            raise InputError(
+                f"column {column!r} is of the type {self.types[column]}: it must hold {' or '.join(kinds)}{hint}"
+            )
+        return kind
+
     def write_floats(self, column: str) -> str:
         """Return a column as floats, NULL where text is not a number; raise InputError if its type holds none."""
-        kind, name = classify_type(self.types[column]), self.quote_column(column)
-        if kind == "number":
+        name = self.quote_column(column)
+        if self.find_kind(column, "number", *self._text) == "number":
             return f"CAST({name} AS DOUBLE)"
-        if kind != "text" or self.decimal is None:
-            raise InputError(f"column {column!r} is of the type {self.types[column]}: it must hold numbers")
         if self.decimal == ",":  # 1.234 could be either
             return f"CASE WHEN NOT contains({name}, '.') THEN TRY_CAST(replace({name}, ',', '.') AS DOUBLE) END"
         return f"TRY_CAST({name} AS DOUBLE)"
 
     def hash_users(self, column: str) -> str:
         """Return a hash of each user's `normalize_name`, NULL where there is none."""
-        name, kind = self.quote_column(column), classify_type(self.types[column])
+        name = self.quote_column(column)
         known = f"{name} IS NOT NULL"
-        if kind == "text":
+        if self.find_kind(column, "text", "number") == "text":
             name = self.dialect.normal.format(f"CAST({name} AS VARCHAR)")
             known = f"{name} NOT IN ({', '.join(map(quote_text, MISSING))})"
-        elif kind != "number":
-            raise InputError(f"user column {column!r} is of the type {self.types[column]}: it must be text or integers")
         elif self.types[column].lower().startswith(_FRACTIONS):  # beyond 2^53 they cannot be told apart
             known = f"{name} = floor({name}) AND abs({name}) <= {write_number(2**53)}"
             name = f"CAST({name} AS BIGINT)"
@@ -219,17 +232,12 @@ class Relation:
         return f"CASE WHEN abs({at}) < {write_number(1e15)} AND {at} = floor({at}) THEN {bounded} END"
 
     def _write_times(self, column: str, format: str | None) -> str:
-        kind, name = classify_type(self.types[column]), self.quote_column(column)
-        if kind == "time":
-            return name
-        if format in SINCE_1970:
+        name = self.quote_column(column)
+        if format in SINCE_1970 and classify_type(self.types[column]) != "time":
             since = f"floor({self.write_floats(column)} / {write_number(1000 if format == 'unix-ms' else 1)})"
             return f"to_timestamp(CASE WHEN abs({since}) < {write_number(1e11)} THEN {since} END)"
-        if kind != "text" or self.decimal is None:
-            raise InputError(
-                f"the time column {column!r} is of the type {self.types[column]}: it must hold dates or date-times, or "
-                "seconds since 1970 with time_format='unix'"
-            )
+        if self.find_kind(column, "time", *self._text) == "time":
+            return name
         text = f"trim({name})"
         if format is not None:
             return f"CAST(try_strptime({text}, {quote_text(format)}) AS TIMESTAMPTZ)"
@@ -282,14 +290,16 @@ class Condition:
         import sqlglot
 
         line = check_line(where=text)
-        try:
+        tree, kinds = None, None
+        with suppress(sqlglot.errors.SqlglotError, ValueError, RecursionError):
             tree = sqlglot.parse_one(line, into=sqlglot.exp.Condition)
-            return cls(line, tree, _classify_columns(tree))
-        except (sqlglot.errors.SqlglotError, ValueError, RecursionError):
+            kinds = _classify_columns(tree)
+        if kinds is None:
             raise InputError(
                 f"where is {line!r}: it must compare columns with constants, such as \"kind = 'bus' and speed > 3\", "
                 "by =, <>, <, <=, >, >=, in, between, like, is null, not, and, or"
-            ) from None
+            )
+        return cls(line, tree, kinds)
 
     def check_columns(self, places: set[str], time: str | None) -> None:
         """Raise InputError if a column holds coordinates or times, or has the usual name of coordinates."""
@@ -316,8 +326,8 @@ class Condition:
         return str(self.tree.transform(written).sql(dialect="duckdb"))
 
 
-def _classify_columns(tree: Any) -> dict[str, str]:
-    """Return each column of a condition with the kind of its constants; raise ValueError if it is not simple."""
+def _classify_columns(tree: Any) -> dict[str, str] | None:
+    """Return each column of a condition with the kind of its constants; None if it compares anything else."""
     from sqlglot import exp
 
     comparisons = (exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.In, exp.Between, exp.Like, exp.Is)
@@ -331,14 +341,14 @@ def _classify_columns(tree: Any) -> dict[str, str]:
             continue
         columns = [part for part in parts if isinstance(part, exp.Column) and part.name and not part.table]
         found = {_kind_of_constant(part) for part in parts if not isinstance(part, exp.Column)}
-        # "is" takes null alone, and nothing else takes it.
-        simple = len(columns) == len(found) == 1 and found != {None} and (found == {""}) == isinstance(node, exp.Is)
-        if not simple or not isinstance(node, comparisons) or node.args.get("symmetric"):
-            raise ValueError(node)
+        if len(columns) != 1 or len(found) != 1 or not isinstance(node, comparisons) or node.args.get("symmetric"):
+            return None
         name, (kind,) = columns[0].name, found
-        if kind and kinds.setdefault(name, "") not in ("", kind):
-            raise ValueError(name)
-        kinds[name] = kind or kinds.get(name, "")
+        before = kinds.get(name, "")
+        # "is" takes null alone, and nothing else takes it. A column is compared with constants of one kind.
+        if kind is None or (kind == "") != isinstance(node, exp.Is) or (kind and before not in ("", kind)):
+            return None
+        kinds[name] = kind or before
     return kinds
 
 
@@ -361,21 +371,20 @@ def write_reading(
 ) -> str:
     """Write the statement that reads a relation: x (and y), or g (a geometry), chosen, and maybe u and step."""
     places = [given.find_column(c) for c in reading.coordinates]
+    texts = ("wkt", "geom", "geometry", "the_geom")  # of text such as "POINT (8.07 52.26)"
+    written = [c for c in given.types if c.lower() in texts and classify_type(given.types[c]) == "text"][:1]
     if len(places) == axes:
         columns = [f"{given.write_floats(c)} AS {n}" for c, n in zip(places, "xy", strict=False)]
-    elif places:
-        raise InputError(f"input {given.label!r} has {axes} axes: name x{' and y' if axes == 2 else ' only'}")
-    elif geometry is not None:
+    elif not places and geometry is not None:
         places = [geometry]
         fields = [f"{geometry}.x", f"{geometry}.y"][:axes]  # GeoArrow's points
         columns = [f"{given.quote_column(geometry)} AS g"]
         if set(fields) <= set(given.types):
             columns = [f"{given.write_floats(c)} AS {n}" for c, n in zip(fields, "xy", strict=False)]
+    elif places or not written or given.dialect is not DUCKDB:
+        raise InputError(f"input {given.label!r} needs x={' and y=' * (axes == 2)}, the columns of its coordinates")
     else:
-        texts = ("wkt", "geom", "geometry", "the_geom")  # of text such as "POINT (8.07 52.26)"
-        places = [c for c in given.types if c.lower() in texts and classify_type(given.types[c]) == "text"][:1]
-        if not places or given.dialect is not DUCKDB:
-            raise InputError(f"input {given.label!r} needs x= (and y=), the columns of its coordinates")
+        places = written
         point = quote_text(r"(?i)^\s*(?:SRID=\d+;)?\s*POINT\s*[ZM]*\s*\(\s*(\S+)\s+([^\s)]+)[^()]*\)\s*$")
         parts = (f"regexp_extract({given.quote_column(places[0])}, {point}, {group})" for group in (1, 2))
         columns = [f"TRY_CAST({part} AS DOUBLE) AS {n}" for part, n in zip(parts, "xy"[:axes], strict=False)]

@@ -82,7 +82,7 @@ def _excel(frame, folder):
 
 SOURCES = {
     "parquet": _parquet, "csv": _csv, "tabs": lambda f, d: _csv(f, d, "p.tsv", sep="\t"), "jsonl": _jsonl,
-    "gzip": lambda f, d: _csv(f, d, "p.csv.gz"), "excel": _excel, "parts": _parts,
+    "gzip": lambda f, d: _csv(f, d, "p[1]*.csv.gz"), "excel": _excel, "parts": _parts,
     "delta": _delta, "iceberg": _iceberg,
     "gpkg": lambda f, d: _geo(f, d, "p.gpkg"),
     "fgb": lambda f, d: _geo(f, d, "p.fgb"), "shp": lambda f, d: _geo(f, d, "p.shp"),
