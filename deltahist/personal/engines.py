@@ -1,7 +1,7 @@
-"""The SQL engines that read people's records: DuckDB in this process, PostgreSQL by its address.
+"""The SQL engines that read people's records: DuckDB in this process, and PostgreSQL servers. Private.
 
-An engine that fails on private rows may quote them. Its message is never shown: each kind of failure has one text.
-To add an engine, subclass `Engine`, define its abstract methods, and choose it in `Engine.open`.
+An error of an engine may quote private rows. So each kind of failure has one message, without the engine's own. To add
+an engine, subclass `Engine`, define its abstract methods, and choose it in `Engine.open`.
 """
 
 from __future__ import annotations
@@ -31,28 +31,28 @@ from deltahist.personal.query import (
     find_kind,
 )
 
-#: Ibis makes its compilers at first use, which is not safe for two threads at once.
+#: Ibis creates its compilers at first use, and two threads must not do so at once.
 _COMPILING = threading.Lock()
 
 
 class Session:
-    """One transaction of an engine, which is rolled back in the end."""
+    """One transaction of an engine. It is rolled back at its end."""
 
     def __init__(self, engine: Engine, connection: Any) -> None:
         self._engine, self._connection = engine, connection
 
     def put_table(self, name: str, rows: Any) -> None:
-        """Put Arrow rows into a temporary table, which is new or has been empty so far."""
+        """Put Arrow rows into a temporary table that is new or empty."""
         with self._engine.hide_failures():
             self._engine.put_table(self._connection, name, rows)
 
     def create_view(self, name: str, expression: Any) -> None:
-        """Create a temporary view for an Ibis table. OFFSET 0 keeps databases from moving conditions into it."""
+        """Create a temporary view of an Ibis table. OFFSET 0 stops databases from moving conditions into it."""
         with self._engine.hide_failures():
             self._connection.execute(f"CREATE TEMPORARY VIEW {name} AS {self._write_sql(expression)} OFFSET 0")
 
     def plan_fetch(self, expression: Any) -> Callable[[], Any]:
-        """Plan an unbound Ibis table, without reading a record, and return a function that fetches it."""
+        """Plan an unbound Ibis table without reading records, and return a function that fetches it."""
         with self._engine.hide_failures():
             statement = self._write_sql(expression)
             self._connection.execute(f"EXPLAIN {statement}")
@@ -65,18 +65,18 @@ class Session:
             return self.plan_fetch(expression)()
 
     def _write_sql(self, expression: Any) -> str:
-        """Return an expression as SQL, and put the public tables that it carries into the database."""
+        """Return an expression as SQL, after putting its public tables into the database."""
         for name, rows in find_public_tables(expression).items():
             self.put_table(name, rows)
         return self._engine.write_sql(self._connection, expression)
 
     @contextmanager
     def stop_at(self, end: float) -> Iterator[None]:
-        """Stop the statements of the block when a time has come (`time.monotonic`)."""
+        """Stop the block's statements at a time (`time.monotonic`)."""
         over = threading.Event()
 
         def watch() -> None:
-            # Again and again: a statement may begin just after it was stopped.
+            # Repeated, since a statement may begin just after the last one was stopped.
             while not over.wait(min(max(end - time.monotonic(), 0.05), threading.TIMEOUT_MAX)):
                 with suppress(Exception):
                     self._engine.stop_statement(self._connection)
@@ -91,7 +91,7 @@ class Session:
 
 
 class Engine(ABC):
-    """A database with records of people, safe to use from several threads. Private: it fetches data.
+    """A database with people's records. Several threads may use it.
 
     >>> import duckdb
     >>> with Engine.open(duckdb.connect()).open_session() as session:
@@ -99,16 +99,14 @@ class Engine(ABC):
     'Session'
     """
 
-    #: The database in messages, and the driver's exceptions that mean a lost connection or too little room.
+    #: Name in messages, and the driver's exceptions for a lost connection or too little memory.
     name: str
     losses: tuple[type[Exception], ...]
 
     @classmethod
     def open(cls, where: Any) -> Engine:
-        """Open a path, an address ("postgresql://user@host/city") or a DuckDB connection; InputError if it fails."""
+        """Open a DuckDB file or connection, or a server ("postgresql://user@host/city"). Raises InputError."""
         is_server = isinstance(where, str) and where.startswith(("postgresql://", "postgres://"))
-        if isinstance(where, str) and "://" in where and not is_server:
-            raise InputError(f"database is {where.split(':')[0]}://…: it must be a DuckDB file or postgresql://…")
         try:
             return PostgreSQLEngine(where) if is_server else DuckDBEngine(where)
         except ImportError as problem:
@@ -117,19 +115,19 @@ class Engine(ABC):
 
     @abstractmethod
     def read_schema(self, table: str) -> Any:
-        """Return the Ibis schema of a table or view; InputError if there is none."""
+        """Return the Ibis schema of a table or view, or None if there is none."""
 
     @abstractmethod
     def open_connection(self) -> AbstractContextManager[Any]:
-        """Open a connection in a transaction, which is rolled back at the end of the block."""
+        """Open a connection in a transaction that is rolled back at the end of the block."""
 
     @abstractmethod
     def compare_as_bytes(self, column: Any) -> Any:
-        """Return a column as text that is compared by its bytes, whatever collation it has."""
+        """Return a column as text that compares by its bytes, whatever its collation."""
 
     @abstractmethod
     def put_table(self, connection: Any, name: str, rows: Any) -> None:
-        """Make a temporary table of Arrow rows, or fill it."""
+        """Fill a temporary table with Arrow rows. Create it if it is missing."""
 
     @abstractmethod
     def write_sql(self, connection: Any, expression: Any) -> str:
@@ -141,43 +139,45 @@ class Engine(ABC):
 
     @abstractmethod
     def stop_statement(self, connection: Any) -> None:
-        """Stop the statement that runs on a connection, from another thread."""
+        """Stop the running statement of a connection, from another thread."""
 
     def narrow_time(self, column: Any) -> Any:
-        """Return a column of times that all fit into microseconds, NULL in place of others."""
+        """Return a column of times with NULL for those that do not fit into 64 bits of microseconds."""
         return column
 
-    def close(self) -> None:  # noqa: B027  few have something to close
-        """Close the connections that were opened here."""
+    def close(self) -> None:  # noqa: B027  only some engines need it
+        """Close what `open` opened."""
 
     @contextmanager
     def open_session(self) -> Iterator[Session]:
-        """Open a session that sees one moment, until the end of the block."""
+        """Open a session that sees one snapshot of the data."""
         with self.open_connection() as connection:
             yield Session(self, connection)
 
     @contextmanager
     def hide_failures(self) -> Iterator[None]:
-        """Turn failures in the block into an InputError without the engine's message, which may quote records."""
+        """Raise an engine's errors in the block as InputError without their messages, which may quote records."""
         try:
             yield
             return
         except InputError:
             raise
         except self.losses:
-            text = "went away, or ran out of room, while records were read: nothing was answered"
+            text = "lost the connection, or ran out of memory"
         except Exception:
-            text = "cannot evaluate this: was a table or a column changed? The database's message is not shown"
+            text = "cannot evaluate this: was a table or a column changed? Its own message may quote records"
         raise_without_context(InputError(f"the database {self.name} {text}"))
 
     def make_query(self, table: str, owner: str) -> Query:
-        """Return a query of all records of a table or view, "visits" or "part.visits".
+        """Return a query of all records of a table or view, "visits" or "schema.visits".
 
-        Owners are texts, whole numbers or UUIDs. Raises InputError if the table or the column is not there.
+        Owners are texts, whole numbers or UUIDs. Raises InputError if the table or the column is missing.
         """
         import ibis
 
         schema = self.read_schema(table)
+        if schema is None:
+            raise InputError(f"the database {self.name} has no table {table!r}")
         check_names(schema.names)
         check_column(owner, schema.names)
         kind = schema[owner]
@@ -191,7 +191,7 @@ class Engine(ABC):
         return Query(made.filter(made[OWNER].notnull()), (table, owner))
 
     def _normalize_column(self, column: Any) -> Any:
-        """Return a column as one of its kind: NaN, too large numbers and times are NULL, tiny numbers are zero."""
+        """Return a column as its kind. NaN, huge numbers and far times become NULL, and tiny numbers zero."""
         import ibis
 
         dtype = column.type()
@@ -200,7 +200,7 @@ class Engine(ABC):
             return self.compare_as_bytes(column).substr(0, LONGEST_TEXT)
         if kind == "number":
             if dtype.is_decimal() and (dtype.precision is None or dtype.precision > 38):
-                # PostgreSQL fails on decimals that are too long for floats.
+                # PostgreSQL fails on decimals beyond the range of floats.
                 column = column.cast("decimal")
                 low, high = (ibis.literal(repr(each)).cast("decimal") for each in (SMALLEST, LARGEST))
                 column = ibis.cases((column.abs().between(low, high), column), (column.abs() < low, low - low))
@@ -222,7 +222,7 @@ class Engine(ABC):
 
 
 def raise_without_context(failed: Exception) -> NoReturn:
-    """Raise an error without the context of the one before, which may quote records."""
+    """Raise an error without its context, which may quote records."""
     try:
         raise failed
     finally:
@@ -230,7 +230,7 @@ def raise_without_context(failed: Exception) -> NoReturn:
 
 
 def write_sql(expression: Any, dialect: str, quote: Callable[[str], str] | None = None, pretty: bool = False) -> str:
-    """Return an expression of unbound tables as SQL; `quote` writes text constants of databases that need it."""
+    """Return an expression of unbound tables as SQL. `quote` writes text constants, if a database needs that."""
     from ibis.backends.sql import compilers
     from sqlglot import exp
 
@@ -248,25 +248,25 @@ def write_sql(expression: Any, dialect: str, quote: Callable[[str], str] | None 
 
 @functools.cache
 def _make_function(name: str, taken: str, given: str) -> Any:
-    """Return a function of the database from one Ibis type to another."""
+    """Return a database's own function from one Ibis type to another."""
     import ibis
 
     return ibis.udf.scalar.builtin(lambda one: ..., name=name, signature=((taken,), given))
 
 
 def find_public_tables(expression: Any) -> dict[str, Any]:
-    """Return the public tables that an expression carries, as Arrow tables by name."""
+    """Return an expression's public tables, as Arrow tables by name."""
     import ibis.expr.operations as ops
 
     return {op.name: op.data.to_pyarrow(op.schema) for op in expression.op().find(ops.InMemoryTable)}
 
 
 class DuckDBEngine(Engine):
-    """A DuckDB file, or an open connection; every session has its own cursor."""
+    """A DuckDB file or an open connection. Each session has its own cursor."""
 
     def __init__(self, where: Any) -> None:
         import duckdb
-        import ibis  # noqa: F401  its absence is reported at once
+        import ibis  # noqa: F401  reports its absence
 
         self.losses = (
             duckdb.ConnectionException, duckdb.IOException, duckdb.OutOfMemoryException, duckdb.InterruptException,
@@ -278,12 +278,14 @@ class DuckDBEngine(Engine):
         path = str(Path(where)) if str(where) else ""
         self.name = repr(path)
         if not path.startswith(":memory:"):
-            # DuckDB would read files of other kinds, and fetch from the network what reads them.
+            # DuckDB would also read other kinds of files, and download extensions for them.
             start = b""
             with suppress(OSError), Path(path).open("rb") as file:
                 start = file.read(16)
-            if not path or (start and start[8:12] != b"DUCK"):
-                raise InputError(f"database is {path!r}: it must be a DuckDB file")
+            if not path or "://" in str(where) or (start and start[8:12] != b"DUCK"):
+                raise InputError(
+                    f"database is {str(where).partition('://')[0]!r}: use a DuckDB file or postgresql://..."
+                )
             path = str(Path(path).resolve())
         try:
             self._connection = duckdb.connect(path)
@@ -291,7 +293,7 @@ class DuckDBEngine(Engine):
             said = str(problem).splitlines()[0][:200]
             raise InputError(f"database {where!r} cannot be opened: {said}") from None
         if Path(path).is_file():
-            # Records that memory does not hold are spilled there. DuckDB would make a folder that others can read.
+            # DuckDB spills records to this folder. It would create one that other users can read.
             self._spill = Path(f"{path}.tmp")
             with suppress(OSError):
                 self._spill.mkdir(mode=0o700)
@@ -301,12 +303,12 @@ class DuckDBEngine(Engine):
 
         part, _, own = table.rpartition(".")
         with self._open_cursor() as cursor, self.hide_failures():
-            # By the catalog: DuckDB takes other names for paths, and reads files there.
+            # Look into the catalog, since DuckDB would read unknown names as paths of files.
             where = "lower(?) IN (lower(table_schema), lower(table_catalog))" if part else "table_schema IN ?"
             schemas = part or cursor.execute("SELECT current_schemas(true)").fetchone()[0]
             found = f"SELECT 1 FROM information_schema.tables WHERE lower(table_name) = lower(?) AND {where}"
             if not cursor.execute(found, [own, schemas]).fetchone():
-                raise InputError(f"the database {self.name} has no table {table!r}")
+                return None
             return ibis.duckdb.from_connection(cursor).get_schema(own, database=part or None)
 
     @contextmanager
@@ -318,17 +320,17 @@ class DuckDBEngine(Engine):
             try:
                 yield cursor
             finally:
-                with suppress(duckdb.Error):  # it failed, and has rolled back
+                with suppress(duckdb.Error):  # a failure has rolled back
                     cursor.rollback()
 
     def close(self) -> None:
         if self._spill is not None:
             self._connection.close()
-            with suppress(OSError):  # others of this process may use it
+            with suppress(OSError):  # another connection of this process may use it
                 self._spill.rmdir()
 
     def narrow_time(self, column: Any) -> Any:
-        # DuckDB's times of seconds and milliseconds reach further than those of microseconds.
+        # DuckDB's times in seconds and milliseconds reach further than those in microseconds.
         return column.try_cast("timestamp(6)") if column.type().scale in (0, 3) else column
 
     def compare_as_bytes(self, column: Any) -> Any:
@@ -359,10 +361,10 @@ class DuckDBEngine(Engine):
 
 
 class PostgreSQLEngine(Engine):
-    """A PostgreSQL database; every session has its own connection. Rows go there as CSV, by COPY."""
+    """A PostgreSQL database. Each session has its own connection. Rows are sent as CSV by COPY."""
 
     def __init__(self, where: str) -> None:
-        import ibis  # noqa: F401  its absence is reported at once
+        import ibis  # noqa: F401  reports its absence
         import psycopg
         from psycopg.conninfo import conninfo_to_dict
 
@@ -372,10 +374,10 @@ class PostgreSQLEngine(Engine):
             parts = conninfo_to_dict(where)
         except psycopg.ProgrammingError:
             parts = {"host": "@"}
-        # The address may hold a password, and messages show the rest. An @ in it would make part of it a host.
+        # The address may hold a password. With an @ in it, part of the password would be taken for the host.
         port = str(parts.get("port") or "0").replace(",", "")
         if any("@" in str(parts.get(name, "")) for name in ("host", "dbname")) or not port.isdigit():
-            raise InputError("database is an unreadable address: it must be postgresql://user@host/name (@ as %40)")
+            raise InputError("database is an unreadable address: use postgresql://user@host/name (@ as %40)")
         self.name = repr(f"{parts.get('dbname', '')} on {parts.get('host', 'localhost')}")
         with self.open_connection():
             pass
@@ -388,10 +390,10 @@ class PostgreSQLEngine(Engine):
             try:
                 return ibis.postgres.from_connection(connection).get_schema(own, database=part or None)
             except ibis.common.exceptions.TableNotFound:
-                raise InputError(f"the database {self.name} has no table {table!r}") from None
+                return None
 
     def compare_as_bytes(self, column: Any) -> Any:
-        # `write_sql` puts the collation "C" in place of this function, which PostgreSQL does not have.
+        # PostgreSQL has no such function. `write_sql` replaces it by the collation "C".
         return _make_function("bytewise", "string", "string")(column.cast("string"))
 
     def put_table(self, connection: Any, name: str, rows: Any) -> None:
@@ -413,13 +415,13 @@ class PostgreSQLEngine(Engine):
     def write_sql(self, connection: Any, expression: Any) -> str:
         from psycopg.sql import Literal
 
-        # Views take no parameters: the driver writes text constants for this connection.
+        # Views take no parameters, so the driver writes text constants for this connection.
         return write_sql(expression, "postgres", lambda text: Literal(text).as_string(connection))
 
     def run_statement(self, connection: Any, statement: str, schema: Any) -> Any:
         import pyarrow as pa
 
-        # In the binary form, in which no setting of the server changes a number or a time.
+        # No setting of the server changes numbers and times in binary form.
         rows = connection.execute(statement, binary=True).fetchall()
         columns = [pa.array([row[place] for row in rows]) for place in range(len(schema))]
         return pa.table(columns, schema.names).cast(schema)
@@ -442,11 +444,11 @@ class PostgreSQLEngine(Engine):
 
         try:
             connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
-            connection.read_only = False  # public tables are made
+            connection.read_only = False  # for temporary tables
             with self.hide_failures():
                 own = {"search_path": read_search_path(run)}
                 apply_settings(run, f"the database {self.name}", own, "repeatable read")
             yield connection
         finally:
-            # What was not committed is rolled back.
+            # The server rolls back.
             connection.close()
