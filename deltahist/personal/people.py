@@ -1,8 +1,8 @@
-"""People with their own budgets, and questions about their records, from the key to the answer.
+"""People with their own budgets, and queries charged to the people whose records they use. Private.
 
-A person takes part if they can pay for all of their derived records, whatever others have. Everybody else's records are
-left out, silently. Charging, noise and the kept answer are one transaction of the ledger, which ends before the answer
-is released. A question that is interrupted once records are read costs everybody the most that it may cost them
+People take part in a query if they can pay for all of their derived records, whatever others have. The records of
+everybody else are left out silently. One transaction of the ledger holds the charge, the noise and the kept answer, and
+it ends before the answer is returned. A query interrupted while reading is charged its maximum cost to everybody
 (docs/privacy/personal.md, section 6).
 """
 
@@ -14,7 +14,6 @@ import math
 import secrets
 import time
 import unicodedata
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -33,20 +32,20 @@ from deltahist.personal.query import NAME, OWNER, Query
 from deltahist.personal.questions import Aggregate, Answer, Answers, Count, Histogram, Mean, Sum
 from deltahist.preprocessing import normalize_name
 
-#: The names of people who can pay for a record, with their places in the purses; and the records of these people.
+#: Temporary tables: the names of people who can pay for a record, with their purses' places, and their records.
 PAYERS, RECORDS = "_deltahist_payers", "_deltahist_records"
 _TABLES = MetaData()
-#: Who has a purse: a secret of the account, and for each person a digest of the name and the limit.
+#: A secret of the account, and the digest of each name with its limit.
 _PEOPLE = Table(
     "purse_people", _TABLES, Column("account", String, primary_key=True),
     *(Column(name, LargeBinary, nullable=False) for name in ("secret", "marks", "limits")),
 )  # fmt: skip
-#: What each has spent, in the same order: the only column that a charge writes.
+#: What each has spent, in the same order. A charge writes no other column.
 _SPENT = Table(
     "purse_spent", _TABLES,
     Column("account", String, primary_key=True), Column("spent", LargeBinary, nullable=False),
 )  # fmt: skip
-#: Requests that were answered under a key.
+#: Answers under keys.
 _ANSWERS = Table(
     "purse_answers", _TABLES,
     *(Column(name, String, primary_key=True) for name in ("account", "key")),
@@ -55,27 +54,26 @@ _ANSWERS = Table(
 
 
 class InterruptedQuestionError(InputError):
-    """A question that memory, time or the database kept from an answer: everybody has paid. It has one message."""
+    """A query interrupted by memory, time or the database. Everybody has paid, and the message is always the same."""
 
     def __init__(self) -> None:
-        super().__init__("the question was interrupted while reading: everybody was charged the most that it may cost")
+        super().__init__("the query was interrupted while reading: everybody was charged its maximum cost")
 
 
 class UnusableError(InputError):
-    """A ledger, or a database of people, that cannot be used now."""
+    """A ledger or database that cannot be used now."""
 
 
 class KeyReuseError(InputError):
-    """A key that was used for another request."""
+    """A key that was used for another query."""
 
 
 class Purses:
-    """The purses of an account of a ledger: the limit of each person, and what each has spent.
+    """The purses of a ledger's account: each person's limit, and what the person has spent.
 
-    People are known by the normal form of their names. The ledger keeps a keyed digest of it (BLAKE2b, 128 bits):
-    people who join again have the same purse as before, whatever database their records are in. A limit never changes,
-    and a spent amount stays spent. Purses are kept as columns, so that a question about a million people is charged in
-    one write. Raises InputError if the account was opened as something else.
+    The ledger keeps a keyed digest (BLAKE2b, 128 bits) of each name in its normal form. So people who join again have
+    the same purse, whatever database holds their records. Limits never change. Purses are stored as columns, so that
+    one write charges a million people. Raises InputError if the account was opened as something else.
     """
 
     def __init__(self, ledger: Ledger, name: str, unit: str = "epsilon") -> None:
@@ -92,36 +90,29 @@ class Purses:
 
     @contextlib.contextmanager
     def open_turn(self) -> Iterator[Turn]:
-        """Hold all purses, alone, and undo changes if the block raises; DamagedFile if columns contradict."""
+        """Lock all purses, and undo changes if the block raises. Raises DamagedFile if columns are inconsistent."""
         with self.ledger.transaction() as connection:
             yield Turn(connection, self.name)
 
 
 class Turn:
-    """Purses within one transaction of their ledger.
-
-    Attributes
-    ----------
-    limits, spent : (m,) billionths, of people in the order in which they joined.
-    """
+    """Purses within one transaction of their ledger: `limits` and `spent`, (m,) billionths in the order of joining."""
 
     def __init__(self, connection: Connection, name: str) -> None:
         self._connection, self._name = connection, name
         both = select(_PEOPLE, _SPENT.c.spent).join(_SPENT, _SPENT.c.account == _PEOPLE.c.account)
         found = connection.execute(both.where(_PEOPLE.c.account == name)).first()
-        if found is None:
-            raise DamagedFile(f"account {name!r} is damaged: its purses are gone")
-        self._secret, self._marks = bytes(found.secret), bytes(found.marks)
-        self.limits = np.frombuffer(found.limits, "<i8").astype(np.int64)
-        self.spent = np.frombuffer(found.spent, "<i8").astype(np.int64)
-        damaged = not len(self.limits) == len(self.spent) == len(self._marks) / 16
-        # Limits are at most 10^9, so that sums of a limit and a charge that it pays stay within 64 bits.
+        _, secret, marks, limits, spent = found or ("", b"", b"", b"", b"")
+        self._secret, self._marks = bytes(secret), bytes(marks)
+        self.limits, self.spent = (np.frombuffer(each, "<i8").astype(np.int64) for each in (limits, spent))
+        damaged = found is None or not len(self.limits) == len(self.spent) == len(self._marks) / 16
+        # With limits of at most 10^9, a limit and a charge that it pays add up within 64 bits.
         damaged = damaged or bool(((self.spent < 0) | (self.spent > self.limits) | (self.limits > 10**9 * NANO)).any())
-        if damaged or get_note(connection, name, "purses") != _digest(found.spent):
-            raise DamagedFile(f"account {name!r} is damaged: purses were changed after a charge (by a trigger?)")
+        if damaged or get_note(connection, name, "purses") != _digest(spent):
+            raise DamagedFile(f"account {name!r} is damaged: purses are missing, or were changed (by a trigger?)")
 
     def find_places(self, names: Sequence[str]) -> NDArray[np.int64]:
-        """Return the places (k,) of people by name, in any form of it; -1 for people who have not joined."""
+        """Return the places (k,) of people by any form of their names, -1 for people who have not joined."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -132,7 +123,7 @@ class Turn:
         return np.asarray(pc.index_in(digests, marks).fill_null(-1), dtype=np.int64)
 
     def find_payers(self, names: Sequence[str], price: int) -> Any:
-        """Return an Arrow table of the names of people who can pay a price, and their places."""
+        """Return an Arrow table of the names and places of those who can pay a price."""
         import pyarrow as pa
 
         places = self.find_places(names)
@@ -140,19 +131,18 @@ class Turn:
         return pa.table({NAME: pa.array(names, pa.string()).filter(pa.array(able)), OWNER: places[able]})
 
     def charge_people(self, times: NDArray[np.int64], price: int) -> NDArray[np.bool_]:
-        """Charge the people who can pay, and return who could, (m,): the others are not charged.
+        """Charge `times` (m,) a price in billionths to the people who can pay it, and return who can, (m,).
 
-        Each pays `times` (m,), not negative, times a price in billionths, above zero. Charges add up (ProPer,
-        sequential composition).
+        Charges add up (ProPer, sequential composition).
         """
-        # By division, since a product might overflow.
+        # A product might overflow.
         pays = np.asarray((times > 0) & (times <= (self.limits - self.spent) // price))
         self.spent = self.spent + np.where(pays, times, 0) * price
         self._write_spent()
         return pays
 
     def join_people(self, names: Sequence[str], limits: ArrayLike) -> None:
-        """Open purses with limits (k,) of 0 to 10^18 billionths. People who have a purse keep it."""
+        """Open purses with limits (k,) of at most 10^18 billionths. People who have a purse keep it."""
         different: dict[str, int] = {}
         for name, limit in zip(map(_normalize_text, names), np.asarray(limits).tolist(), strict=True):
             different.setdefault(name, limit)
@@ -165,22 +155,21 @@ class Turn:
         self._write_spent()
 
     def find_answer(self, key: str, request: dict[str, Any]) -> Any:
-        """Return the answer under a key, None if the key is new; KeyReuseError if it was used for another request."""
+        """Return the answer under a key, or None if the key is new. Raises KeyReuseError if the request differs."""
         at = _ANSWERS.c.account == self._name, _ANSWERS.c.key == key
         found = self._connection.execute(select(_ANSWERS).where(*at)).first()
         if found is None:
             return None
         if found.request != request:
-            raise KeyReuseError(f"key {key!r} was used for another question: take a new key")
+            raise KeyReuseError(f"key {key!r} was used for another query: take a new key")
         return found.answer
 
     def keep_answer(self, key: str, request: dict[str, Any], answer: Any) -> None:
-        """Keep the answer to a request under a new key."""
         row = {"account": self._name, "key": key, "request": request, "answer": answer}
         self._connection.execute(insert(_ANSWERS), row)
 
     def _digest_names(self, names: Sequence[str]) -> bytes:
-        """Return the keyed digests of names, one after another."""
+        """Return the concatenated keyed digests of names."""
         texts, key = (_normalize_text(name).encode() for name in names), self._secret
         return b"".join(hashlib.blake2b(text, key=key, digest_size=16).digest() for text in texts)
 
@@ -194,7 +183,7 @@ class Turn:
 
 
 def _normalize_text(name: str) -> str:
-    """Return a text in the form that is compared (`normalize_name`), or "" if it is blank."""
+    """Return a text in the form of `normalize_name`, or "" if it is blank."""
     return unicodedata.normalize("NFC", name).strip()
 
 
@@ -203,18 +192,18 @@ def _digest(spent: bytes) -> str:
 
 
 class People:
-    """People with their own budgets: a question charges the owners of the records that it uses.
+    """People with their own budgets: a query charges the owners of the records that it uses.
 
-    Records of people who cannot pay are left out of a question, silently. All answers together are ε-private for each
-    person, where ε is their own limit: with and without the records o, Pr(A(D) ∈ S) ≤ e^(E(o)) Pr(A(D') ∈ S).
+    Records of people who cannot pay are left out silently. All answers together are ε-private for all records of each
+    person, where ε is the person's limit: Pr(A(D) ∈ S) ≤ e^ε Pr(A(D') ∈ S), and the reverse, with D' lacking them.
     Proof: docs/privacy/personal.md. Source: ProPer, Definition 1, Proposition 1 (Ebadi, Sands, Schneider 2015).
 
     Parameters
     ----------
     database : a DuckDB file or connection, the URL of a PostgreSQL database, or an `Engine`.
-    table : of it. owner : the column that names the person whose record it is.
-    ledger : a Ledger, or the path or URL of one, which is made if it does not exist. name : of the account in it.
-    epsilon, rho : the budget of people who join without one; at most one of both.
+    table : the records. owner : the column of their owners.
+    ledger : a Ledger, or the path or URL of one, which is created if it is missing. name : the account in it.
+    epsilon, rho : the default budget of people who join. At most one of both.
 
     >>> import duckdb, tempfile
     >>> folder = tempfile.TemporaryDirectory()
@@ -254,7 +243,7 @@ class People:
 
     @property
     def records(self) -> Records:
-        """All records, to ask questions of."""
+        """All records, to be queried."""
         import ibis
 
         schema = {**self._query.table.schema(), OWNER: "int64"}
@@ -262,12 +251,12 @@ class People:
 
     @property
     def names(self) -> Any:
-        """The names of all owners as the database writes them, an Ibis table."""
+        """An Ibis table of all owners' names, as the database writes them."""
         return self._query.table.select(**{NAME: self._query.table[OWNER]}).distinct()
 
     @property
     def payers_records(self) -> Any:
-        """The records of people who can pay, an Ibis table."""
+        """An Ibis table of the records of people who can pay."""
         import ibis
 
         payers = ibis.table({NAME: "string", OWNER: "int64"}, name=PAYERS)
@@ -281,27 +270,24 @@ class People:
         epsilon: ArrayLike | Fraction | None = None,
         rho: ArrayLike | Fraction | None = None,
     ) -> None:
-        """Let people join with whole budgets, which never change (ProPer, live data). Known people stay.
+        """Let people join with budgets that never change (ProPer, live data). People who have joined stay.
 
         Parameters
         ----------
-        names : (m,) texts or whole numbers, all different, as the owner's column has them. Spaces at the ends, and the
-            two forms in which Unicode writes é, make no difference.
-        epsilon, rho : budget of each, or (m,) budgets, in the unit of these people; their default when None.
+        names : (m,) texts or whole numbers, as in the owner's column. Spaces at the ends and the Unicode form of
+            accents make no difference.
+        epsilon, rho : one budget, or (m,) budgets, in the account's unit. None means the default.
         """
         listed = _list_names(names)
-        if len(set(listed)) < len(listed):
-            raise InputError(f"{Counter(listed).most_common(1)[0][0]!r} is named twice: each person joins once")
         limits = self._read_limits(len(listed), epsilon, rho)
         with self.purses.open_turn() as turn:
-            places = turn.find_places(listed)
-            other = (places >= 0) & (turn.limits[places] != limits) if len(turn.limits) else np.zeros(0, bool)
-            if other.any():
-                raise InputError(f"{listed[int(np.argmax(other))]!r} joined with another budget, which never changes")
             turn.join_people(listed, limits)
+            differs = turn.limits[turn.find_places(listed)] != limits
+            if differs.any():
+                raise InputError(f"{listed[int(np.argmax(differs))]!r} joined with another budget, which never changes")
 
     def enrol(self) -> int:
-        """Let all other owners join with the default budget; their number is private."""
+        """Let all other owners join with the default budget, and return their number, which is private."""
         with self.database.open_session() as session:
             owners = session.fetch_table(self.names)[NAME].to_pylist()
         limit = self._read_limits(1, None, None)
@@ -311,15 +297,15 @@ class People:
             return len(turn.limits) - before
 
     def spent(self, names: Sequence[str]) -> list[Fraction]:
-        """Return what people have spent, which is private."""
+        """Return what people have spent. Private."""
         return [spent for spent, _ in self._read_purses(names)]
 
     def left(self, names: Sequence[str]) -> list[Fraction]:
-        """Return what people may still spend, which is private."""
+        """Return what people may still spend. Private."""
         return [limit - spent for spent, limit in self._read_purses(names)]
 
     def _read_purses(self, names: Sequence[str]) -> list[tuple[Fraction, Fraction]]:
-        """Return what each has spent, and the limit."""
+        """Return what people have spent, with their limits."""
         listed = _list_names(names)
         with self.purses.open_turn() as turn:
             places = turn.find_places(listed)
@@ -329,30 +315,31 @@ class People:
         return [(Fraction(spent, NANO), Fraction(limit, NANO)) for spent, limit in purses]
 
     def _read_limits(self, number: int, epsilon: Any, rho: Any) -> NDArray[np.int64]:
-        """Return the billionths (m,) that each may spend."""
+        """Return limits (m,) in billionths."""
         if epsilon is None and rho is None:
             epsilon, rho = self.epsilon, self.rho
         unit = self.purses.unit
         given, other = (epsilon, rho) if unit == "epsilon" else (rho, epsilon)
         if other is not None or given is None:
-            raise InputError(f"epsilon is {epsilon!r} and rho {rho!r}: each person needs a budget in {unit}")
+            raise InputError(f"epsilon is {epsilon!r} and rho {rho!r}: people of this account need a budget in {unit}")
         nanos = [floor_nano(**{unit: amount}) for amount in np.asarray(given, dtype=object).ravel().tolist()]
         if min(nanos, default=1) < 1:
-            raise InputError(f"{unit} is below a billionth: a budget must be at least that")
+            raise InputError(f"{unit} is below a billionth, the least budget")
         return np.broadcast_to(np.array(nanos, dtype=np.int64).reshape(np.shape(given)), number)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Records(Query):
-    """Records of people, or records derived from them, to ask questions of.
+    """Records of people, or records derived from them, to be queried.
 
-    A question costs a person its ε times the number of their records that it uses (its ρ times the square of that).
-    The same question under the same key has the same answer, and is paid for once.
+    A query costs people its ε times the number of their derived records, or its ρ times the square of that number.
+    The same query under the same key has the same answer, and is charged once.
 
     Parameters
     ----------
-    seconds : for reading records. A question may take a random half to all of them and idles for the rest, so that
-        the ledger is held equally long whatever the records are. until : when all must have ended (`time.monotonic`).
+    seconds : time for reading records. A query is stopped at a random time in the second half, and sleeps for the rest,
+        so that it locks the ledger equally long whatever the records are.
+    until : end of all queries (`time.monotonic`).
     """
 
     people: People
@@ -360,15 +347,14 @@ class Records(Query):
     until: float = math.inf
 
     def ask(self, aggregate: Aggregate, key: str | None = None) -> Any:
-        """Ask a question (`deltahist.personal.questions`). Source: ProPer, Corollary 1, provenance.
+        """Answer a query (`deltahist.personal.questions`). Source: ProPer, Corollary 1, provenance.
 
-        Raises InterruptedQuestionError if it ends while records are read: everybody is charged the most. Raises
-        InputError if the unit is another, the key was used for another request, or the database or the ledger fails:
-        nothing is charged.
+        Raises InterruptedQuestionError if it is interrupted while reading, which charges its maximum cost to everybody.
+        Raises InputError, and charges nothing, if its unit is not the account's, if the key was used for another query,
+        or if the database or the ledger fails before.
         """
         people, price = self.people, aggregate.price
-        if aggregate.unit != people.purses.unit:
-            raise InputError(f"the question costs {aggregate.unit}: budgets are in {people.purses.unit}")
+        check_choice((people.purses.unit,), unit=aggregate.unit)
         expression = aggregate.add_up(self)
         request = {} if key is None else _describe_request(self, expression, aggregate)
         key = None if key is None else check_text(key=key)
@@ -377,14 +363,14 @@ class Records(Query):
             kept = None if key is None else turn.find_answer(key, request)
             if kept is not None:
                 return aggregate.decode(np.array(kept))
-            # All that is public comes first, and takes no time from what follows.
+            # Public work comes first, and takes no time from reading.
             session.put_table(PAYERS, turn.find_payers([], price))
             fetch_names = session.plan_fetch(people.names)
             session.create_view(RECORDS, people.payers_records)
             fetch_sums = session.plan_fetch(expression)
             begun, before = time.monotonic(), turn.spent
             if begun + self.seconds > self.until:
-                raise UnusableError("the question took too long to plan, or others did: nothing was charged")
+                raise UnusableError("queries took too long to plan: nothing was charged")
             end = begun + self.seconds * (1 - secrets.randbelow(1 << 20) / (1 << 21))
             try:
                 with session.stop_at(end):
@@ -398,7 +384,7 @@ class Records(Query):
                 answer = aggregate.decode(released)
                 if time.monotonic() > end:
                     ended = InterruptedQuestionError()
-            except Exception:  # its message, and its being one, may be about records
+            except Exception:  # its message and its type may reveal records
                 ended = InterruptedQuestionError()
             except BaseException as stopped:
                 ended = stopped.with_traceback(None)
@@ -418,21 +404,21 @@ class Records(Query):
         return self.ask(Count(**price), key)  # type: ignore[no-any-return]
 
     def sum(self, column: str, clip: tuple[float, float], *, key: str | None = None, **more: Any) -> Answer:
-        """Sum a value, clipped to a public range (`Sum`). Records without the value are not used."""
+        """Sum a value clipped to a public range (`Sum`), over the records that have it."""
         return self.ask(Sum(column, clip, **more), key)  # type: ignore[no-any-return]
 
     def mean(self, column: str, clip: tuple[float, float], *, key: str | None = None, **more: Any) -> Answer:
-        """Average a value, clipped to a public range (`Mean`). Records without the value are not used."""
+        """Average a value clipped to a public range (`Mean`), over the records that have it."""
         return self.ask(Mean(column, clip, **more), key)  # type: ignore[no-any-return]
 
     def histogram(self, column: str, values: Sequence[Any], *, key: str | None = None, **price: Any) -> Answers:
-        """Count the records with each of some public values (`Histogram`). Records with others are not used."""
+        """Count the records with each of some public values (`Histogram`)."""
         return self.ask(Histogram(column, values, **price), key)  # type: ignore[no-any-return]
 
 
 @contextlib.contextmanager
 def as_unusable() -> Iterator[None]:
-    """Raise the library's own errors about a ledger or a database as UnusableError."""
+    """Raise InputErrors of a ledger or a database as UnusableError."""
     try:
         yield
         return
@@ -444,7 +430,7 @@ def as_unusable() -> Iterator[None]:
 
 
 def _count_most_prices(turn: Turn, query: Query, aggregate: Aggregate) -> NDArray[np.int64]:
-    """Return how often each person pays at most, (m,): for as many records as there may be, as long as money lasts."""
+    """Return how often each person pays the price at most, (m,): for the most records, or until the limit."""
     affordable = (turn.limits - turn.spent) // aggregate.price
     if query.most is None:
         return affordable
@@ -452,16 +438,16 @@ def _count_most_prices(turn: Turn, query: Query, aggregate: Aggregate) -> NDArra
 
 
 def _count_prices(number: NDArray[np.int64], aggregate: Aggregate) -> NDArray[np.int64]:
-    """Return how often the owner of some numbers of derived records pays the price of one."""
+    """Return how often owners of these numbers of derived records pay the price of one."""
     times = number if aggregate.unit == "epsilon" else number**2
-    # No limit pays for more records than that, and their square may overflow.
+    # No limit pays for so many records, whose square may overflow.
     return np.asarray(np.where(number > 1 << 31, 1 << 62, times))
 
 
 def _describe_request(query: Query, expression: Any, aggregate: Aggregate) -> dict[str, Any]:
-    """Describe a question as JSON, alike in every process."""
+    """Describe a query as JSON, in the same way in every process."""
     text = write_sql(expression, "duckdb", pretty=True)
-    # Names of public tables differ from run to run: their rows replace them.
+    # The names of public tables differ between runs, so hashes of their rows replace them.
     for name, rows in find_public_tables(expression).items():
         text = text.replace(name, hashlib.sha256(repr(rows.to_pydict()).encode()).hexdigest())
     records = hashlib.sha256(text.encode()).hexdigest()
@@ -469,5 +455,4 @@ def _describe_request(query: Query, expression: Any, aggregate: Aggregate) -> di
 
 
 def _list_names(names: Sequence[Any]) -> list[str]:
-    """Return names in the form that is compared."""
     return [normalize_name(owner=name) for name in ([names] if isinstance(names, str) else names)]

@@ -1,12 +1,12 @@
-"""Queries on records of people: each derived record has one owner, and is made of the owner's records alone.
+"""Queries of people's records: each derived record has one owner, and is made of the owner's records alone. Public.
 
-F(D) is the union of F(D_o) over the owners o, where D_o are the records of o. So each person pays for their own records
-only: size(F(D_o)) · ε for an ε-private question. Source: ProPer, Lemma 1, Corollary 1.
+F(D) is the union of F(D_o) over the owners o, where D_o are the records of o. So an ε-private aggregate costs o only
+size(F(D_o)) · ε. Source: ProPer, Lemma 1, Corollary 1.
 
-Queries take SQL expressions that no record can make fail, and that mean the same in DuckDB and PostgreSQL. An error
-that depends on a record would reveal it: an overflow, a division by zero. So sqlglot reads an expression, and Ibis
-builds each operation anew. What could fail gives NULL. What cannot be guarded, or differs between the databases, is
-refused. No guard relies on the order in which a database evaluates an expression.
+An error that depends on a record would reveal it, such as an overflow or a division by zero. So queries take only SQL
+expressions that no record can make fail, and that mean the same in DuckDB and PostgreSQL. sqlglot parses an expression,
+and Ibis builds each operation anew, with a guard that gives NULL where the operation could fail. What cannot be guarded
+is refused. No guard relies on the order in which a database evaluates an expression.
 
 Values are of six kinds: "truth", "whole" (64 bits), "number" (a float), "text", "time" (UTC) and "date". Numbers are
 zero, or of a size of 1e-100 to 1e100 in columns and results, and of 1e-300 to 1e300 in between.
@@ -16,37 +16,41 @@ from __future__ import annotations
 
 import datetime
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Self
 
 from deltahist.errors import InputError, check_choice, check_whole
 
-#: Hidden columns: the person whose record it is (by name, or by the place of their purse), and the person's name.
+#: Hidden columns: a record's owner (a name, or the place of a purse), and the owner's name.
 OWNER, NAME = "_person", "_person_name"
 #: Ibis types of the kinds.
 DTYPES = {
     "truth": "boolean", "whole": "int64", "number": "float64", "text": "string", "time": "timestamp(6)", "date": "date",
 }  # fmt: skip
-#: Sizes of numbers that are not zero; and of factors, so that no product leaves the range of floats.
+#: Sizes of numbers other than zero, and of factors, whose products then stay within the range of floats.
 SMALLEST, LARGEST, _FACTOR = 1e-100, 1e100, (1e-150, 1e150)
-#: Parts of an expression, guards included, and how deeply they may be nested.
+#: Most parts of an expression with its guards, and how deeply they may be nested.
 _MOST_NODES, _MOST_DEEP = 4000, 60
-#: Characters of a text: in records the rest is cut off, so that no record takes long.
+#: Most characters of a text. Longer ones in records are cut off, so that no record takes long.
 LONGEST_TEXT = 1000
 _CAPITALS, _SMALL = "ABCDEFGHIJKLMNOPQRSTUVWXYZ", "abcdefghijklmnopqrstuvwxyz"
 _COMPARISONS = {"EQ": "eq", "NEQ": "ne", "LT": "lt", "LTE": "le", "GT": "gt", "GTE": "ge"}
+#: Databases order these kinds in different ways.
+_UNORDERED = ("truth", "text")
 _DATE_PARTS = {"YEAR": "year", "QUARTER": "quarter", "MONTH": "month", "DAY": "day", "DOY": "day_of_year"}
 _CLOCK_PARTS = {"HOUR": "hour", "MINUTE": "minute", "SECOND": "second"}
 _RULE = (
-    "there are columns, constants, =, <>, <, <=, >, >=, in, between, like, is null, not, and, or, + - * / %, case, "
-    "coalesce, nullif, floor, ceil, abs, sqrt, lower, upper, length, substr, extract, date_trunc and cast(time as date)"
+    "use columns, constants, =, <>, in, like with % at the ends, is null, not, and, or, + - * /, % by a constant, "
+    "case, coalesce, nullif, floor, ceil, abs, sqrt, lower, upper, length, substr with constants, extract, date_trunc, "
+    "cast(time as date), and <, <=, >, >= and between for numbers and times"
 )
 
 
 def find_kind(dtype: Any) -> str | None:
-    """Return the kind that an Ibis type is read as; None if queries cannot take it."""
+    """Return the kind of an Ibis type, or None if queries cannot use it."""
     tests = {
         "truth": dtype.is_boolean(),
         "whole": dtype.is_integer() and not dtype.is_uint64(),
@@ -71,7 +75,7 @@ def write_float(value: float) -> Any:
 
 
 def bound_number(value: Any, least: float, most: float) -> Any:
-    """Return a number: zero where its size is below `least`, NULL where it is above `most`, infinite or NaN."""
+    """Return a number with zero for sizes below `least`, and NULL for sizes above `most` and NaN."""
     import ibis
 
     low, high, zero = (write_float(each) for each in (least, most, 0.0))
@@ -79,9 +83,9 @@ def bound_number(value: Any, least: float, most: float) -> Any:
 
 
 def read_expression(text: str, records: Any, columns: Mapping[str, str], sizes: Mapping[str, int]) -> SafeExpression:
-    """Read an expression in SQL, on columns of an Ibis table and of some kinds, as one that cannot fail.
+    """Read an SQL expression on columns of an Ibis table, with their kinds, as one that cannot fail.
 
-    `sizes` are the parts of the expressions behind columns (1 by default), which a database may write out.
+    `sizes` are the numbers of parts behind columns (1 by default), which a database may write out at each use.
 
     >>> import ibis
     >>> visits = ibis.table({"kind": "string", "time": "timestamp"}, name="visits")
@@ -91,30 +95,31 @@ def read_expression(text: str, records: Any, columns: Mapping[str, str], sizes: 
     >>> read_expression("random() < 0.5", visits, kinds, {})
     Traceback (most recent call last):
     ...
-    deltahist.errors.InputError: expression is 'random() < 0.5', which asks for 'RAND()': there are columns, ...
+    deltahist.errors.InputError: expression is 'random() < 0.5', which asks for 'RAND()': use columns, ...
     """
     import sqlglot
     from sqlglot import exp
 
-    if not isinstance(text, str) or len(text) > 1 << 16:
-        raise InputError(f"expression is {str(text)[:60]!r}: it must be text of at most {1 << 16:,} characters")
-    try:
-        made = _Reader(text, records, columns, sizes).read(sqlglot.parse_one(text, into=exp.Condition))
-    except (sqlglot.errors.ParseError, sqlglot.errors.TokenError, RecursionError):
-        raise InputError(f"expression is {text[:60]!r}: it must be SQL, and not nested too deeply; {_RULE}") from None
-    return _clip_size(made, SMALLEST, LARGEST) if made.kind == "number" else made
+    if isinstance(text, str) and len(text) <= 1 << 16:
+        with suppress(sqlglot.errors.ParseError, sqlglot.errors.TokenError, RecursionError):
+            made = _Reader(text, records, columns, sizes).read(sqlglot.parse_one(text, into=exp.Condition))
+            made = _clip_size(made, SMALLEST, LARGEST) if made.kind == "number" else made
+            if made.nodes <= _MOST_NODES and made.deep <= _MOST_DEEP:
+                return made
+    most = f"at most {_MOST_NODES:,} parts, {_MOST_DEEP} deep"
+    raise InputError(f"expression is {str(text)[:60]!r}: it must be SQL with {most}; {_RULE}")
 
 
 @dataclass(frozen=True)
 class SafeExpression:
-    """An expression that gives a value for every record.
+    """An expression that has a value for every record.
 
     Parameters
     ----------
     value : Ibis expression. kind : one of the six, or "null" for NULL itself.
-    least, most : a number is zero, or its size is between them.
-    nodes, deep : its length when written out, and how deeply it is nested.
-    constant : its value if it does not depend on the record.
+    least, most : bounds of a number's size, unless it is zero.
+    nodes, deep : its number of parts when written out, and how deeply they are nested.
+    constant : its value, if it is a constant.
     """
 
     value: Any
@@ -127,7 +132,7 @@ class SafeExpression:
 
 
 def convert_kind(made: SafeExpression, kind: str) -> SafeExpression:
-    """Convert whole numbers to numbers, dates to times, NULL to any kind; InputError otherwise."""
+    """Convert whole numbers to numbers, dates and texts to times, and NULL to any kind. Refuse other conversions."""
     import ibis
 
     if made.kind == kind:
@@ -141,22 +146,24 @@ def convert_kind(made: SafeExpression, kind: str) -> SafeExpression:
     if (made.kind, kind) == ("date", "time"):
         return _combine_parts(made.value.cast(DTYPES["time"]), kind, [made])
     if made.kind == "text" and made.constant is not None and kind in ("time", "date"):
-        return make_constant(_read_time(made.constant, kind))
-    raise InputError(f"the query takes a {made.kind} for a {kind}: values must be of one kind")
+        with suppress(ValueError, OverflowError):
+            return make_constant(_read_time(made.constant, kind))
+    rule = "values must be of one kind, with times such as '2026-05-01 22:30:00'"
+    raise InputError(f"the query uses a {made.kind} as a {kind}: {rule}")
 
 
 def unify_kinds(parts: Sequence[SafeExpression]) -> list[SafeExpression]:
-    """Convert expressions to the one kind that suits all; raise InputError if there is none."""
+    """Convert expressions to one kind: text if all are NULL. Refuse expressions without a common kind."""
     kinds = {part.kind for part in parts if part.kind != "null"}
-    # A constant text may mean a time.
+    # A constant text may be a time.
     steady = {part.kind for part in parts if part.constant is None or part.kind != "text"} - {"null"} or kinds
     wide = next((to for one, to in (("whole", "number"), ("date", "time")) if steady == {one, to}), None)
-    common = wide or min(steady, default="null")
+    common = wide or min(steady, default="text")
     return [convert_kind(part, common) for part in parts]
 
 
 def make_constant(value: Any) -> SafeExpression:
-    """Return a constant, written so that every database reads the same value; InputError if none can."""
+    """Return a constant, written so that every database reads the same value."""
     import ibis
 
     value = value.item() if hasattr(value, "item") else value
@@ -180,29 +187,23 @@ def make_constant(value: Any) -> SafeExpression:
 
 
 def _read_time(value: str, kind: str) -> datetime.datetime | datetime.date:
-    """Return a text as a time (in UTC, if it has a zone) or a date; InputError if it is neither."""
-    try:
-        time = datetime.datetime.fromisoformat(value)
-        if time.tzinfo is not None:
-            time = time.astimezone(datetime.UTC).replace(tzinfo=None)
-        return time if kind == "time" else datetime.date.fromisoformat(value)
-    except (ValueError, OverflowError):
-        raise InputError(f"{kind} is {value!r}: write 2026-05-01, and a time 2026-05-01 22:30:00") from None
+    """Return a text as a date, or as a time in UTC."""
+    time = datetime.datetime.fromisoformat(value)
+    if time.tzinfo is not None:
+        time = time.astimezone(datetime.UTC).replace(tzinfo=None)
+    return time if kind == "time" else datetime.date.fromisoformat(value)
 
 
 def _combine_parts(
     value: Any, kind: str, parts: list[SafeExpression], least: float = SMALLEST, most: float = LARGEST, more: int = 1
 ) -> SafeExpression:
-    """Return the expression that `value` makes of parts; raise InputError if it is too long or too deep."""
-    nodes = more + sum(part.nodes for part in parts)
+    """Return the expression that `value` makes of parts."""
     deep = 1 + max((part.deep for part in parts), default=0)
-    if nodes > _MOST_NODES or deep > _MOST_DEEP:
-        raise InputError(f"expression is too long: it must have at most {_MOST_NODES:,} parts, {_MOST_DEEP} deep")
-    return SafeExpression(value, kind, least, most, nodes, deep)
+    return SafeExpression(value, kind, least, most, more + sum(part.nodes for part in parts), deep)
 
 
 def _clip_size(part: SafeExpression, least: float, most: float) -> SafeExpression:
-    """Return a number with zero in place of sizes below `least`, and NULL in place of sizes above `most`."""
+    """Return a number with zero for sizes below `least`, and NULL for sizes above `most`."""
     if part.least >= least and part.most <= most:
         return part
     return _combine_parts(bound_number(part.value, least, most), "number", [part] * 4, least, most, more=6)
@@ -215,25 +216,19 @@ def _choose_part(value: Any, results: list[SafeExpression], others: list[SafeExp
 
 
 class _Reader:
-    """Builds a safe expression from sqlglot's tree.
-
-    For each type of node there is a method `_read_…`, which returns None if the language has no such expression.
-    """
+    """Builds safe expressions from sqlglot's nodes. The method `_read_…` of a type returns None to refuse a node."""
 
     def __init__(self, text: str, records: Any, columns: Mapping[str, str], sizes: Mapping[str, int]) -> None:
-        self.shown, self.records = f"expression is {text[:60]!r}", records
-        self.columns, self.sizes = columns, sizes
+        self.text, self.records, self.columns, self.sizes = text, records, columns, sizes
 
     def read(self, node: Any) -> SafeExpression:
-        """Return the safe expression of a node; InputError if the language has no such node."""
+        """Return the safe expression of a node."""
         node = node.unnest()
         name = type(node).__name__
-        if name in _COMPARISONS:
-            return self._compare(node, name)
-        method: Callable[[Any], SafeExpression | None] | None = getattr(self, f"_read_{name.lower()}", None)
-        made = None if method is None else method(node)
+        method: Any = self._compare if name in _COMPARISONS else getattr(self, f"_read_{name.lower()}", None)
+        made: SafeExpression | None = None if method is None else method(node)
         if made is None:
-            raise InputError(f"{self.shown}, which asks for {node.sql()[:40]!r}: {_RULE}")
+            raise InputError(f"expression is {self.text[:60]!r}, which asks for {node.sql()[:40]!r}: {_RULE}")
         return made
 
     def _read_as(self, kind: str, node: Any) -> SafeExpression:
@@ -259,27 +254,22 @@ class _Reader:
         text = str(node.this)
         if node.is_string:
             return make_constant(text)
-        # Long numbers take long to read: their first 20 digits are too many already.
+        # 20 digits are too many already, and Python would take long to read thousands.
         return make_constant(int(text.lstrip("0")[:20] or "0") if text.isdigit() else float(text))
 
-    def _compare(self, node: Any, name: str) -> SafeExpression:
-        parts = unify_kinds([self.read(node.this), self.read(node.expression)])
-        if name not in ("EQ", "NEQ"):
-            self._check_order(parts[0].kind, node)
+    def _compare(self, node: Any) -> SafeExpression | None:
+        name, parts = type(node).__name__, unify_kinds([self.read(node.this), self.read(node.expression)])
+        if name not in ("EQ", "NEQ") and parts[0].kind in _UNORDERED:
+            return None
         return _combine_parts(getattr(parts[0].value, f"__{_COMPARISONS[name]}__")(parts[1].value), "truth", parts)
-
-    def _check_order(self, kind: str, node: Any) -> None:
-        # Databases order text in different ways.
-        if kind in ("truth", "text"):
-            raise InputError(f"{self.shown}: {node.sql()[:40]!r} compares a {kind}; use =, <>, in or like")
 
     def _read_between(self, node: Any) -> SafeExpression | None:
         if node.args.get("symmetric"):
             return None
         given = (node.this, node.args["low"], node.args["high"])
         value, low, high = parts = unify_kinds([self.read(each) for each in given])
-        self._check_order(value.kind, node)
-        return _combine_parts(value.value.between(low.value, high.value), "truth", parts)
+        made = _combine_parts(value.value.between(low.value, high.value), "truth", parts)
+        return None if value.kind in _UNORDERED else made
 
     def _read_in(self, node: Any) -> SafeExpression | None:
         if not node.expressions or node.args.get("query"):
@@ -306,12 +296,11 @@ class _Reader:
         part = self._read_as("truth", node.this)
         return _combine_parts(~part.value, "truth", [part])
 
-    def _read_like(self, node: Any) -> SafeExpression:
+    def _read_like(self, node: Any) -> SafeExpression | None:
         part, pattern = self._read_as("text", node.this), self.read(node.expression).constant
-        # Databases take other patterns in different ways, and may need very long for some texts.
+        # Databases read other patterns in different ways, and may take very long for some texts.
         if not isinstance(pattern, str) or not re.fullmatch(r"%?[^%_\\]*%?", pattern, re.DOTALL):
-            rule = "it must be a constant such as 'bus%' or '%bus%', without _ and \\"
-            raise InputError(f"pattern is {str(pattern)[:60]!r}: {rule}")
+            return None
         # PostgreSQL compares the whole pattern at every place of a text.
         return _combine_parts(part.value.like(pattern), "truth", [part], more=2 + len(pattern) // 4)
 
@@ -319,7 +308,7 @@ class _Reader:
         numbers = [self._read_as("number", each) for each in (node.this, node.expression)]
         one, other = parts = [_clip_size(each, _FACTOR[0], 1e299) for each in numbers]
         value = one.value + other.value if type(node).__name__ == "Add" else one.value - other.value
-        # When numbers cancel, the rest is no smaller than the last digit of the smaller one.
+        # Where numbers cancel, the rest is at least the last digit of the smaller one.
         return _combine_parts(value, "number", parts, min(one.least, other.least) * 2.0**-53, one.most + other.most)
 
     _read_sub = _read_add
@@ -338,10 +327,10 @@ class _Reader:
     def _read_factors(self, node: Any) -> list[SafeExpression]:
         return [_clip_size(self._read_as("number", each), *_FACTOR) for each in (node.this, node.expression)]
 
-    def _read_mod(self, node: Any) -> SafeExpression:
+    def _read_mod(self, node: Any) -> SafeExpression | None:
         left, right = parts = [self.read(node.this), self.read(node.expression)]
         if left.kind != "whole" or not isinstance(right.constant, int) or not 0 < right.constant < 1 << 31:
-            raise InputError(f"{self.shown}: % requires a whole number (from floor) and a constant from 1 to 2^31")
+            return None
         return _combine_parts(left.value % right.value, "whole", parts, 1.0, right.most)
 
     def _read_neg(self, node: Any) -> SafeExpression:
@@ -442,29 +431,29 @@ class _Reader:
         part = self._read_as("text", node.this)
         return _combine_parts(part.value.length().cast("int64"), "whole", [part], 1.0, 2.0**31)
 
-    def _read_substring(self, node: Any) -> SafeExpression:
+    def _read_substring(self, node: Any) -> SafeExpression | None:
         part = self._read_as("text", node.this)
         given = [node.args.get("start"), node.args.get("length")]
         start, length = (None if each is None else self.read(each).constant for each in given)
         ends = [start] if given[1] is None else [start, length]
         if any(type(each) is not int or not 0 <= each < 1 << 30 for each in ends) or not start:
-            raise InputError(f"{self.shown}: substr takes a constant start, from 1 on, and a constant length")
+            return None
         return _combine_parts(part.value.substr(start - 1, length), "text", [part])
 
 
 @dataclass(frozen=True, eq=False)
 class Query:
-    """Records derived from a table's records, person by person. Public: it knows no data.
+    """Records derived from a table's records, owner by owner. Public: it knows no data.
 
-    Expressions are SQL on one record: "hour >= 22 and kind in ('bus', 'tram')".
+    Expressions are SQL on one record, such as "hour >= 22 and kind in ('bus', 'tram')".
 
     Parameters
     ----------
     table : the derived records, an unbound Ibis table with OWNER.
-    source : the table and the owner's column that the records come from.
-    copies : records that one record of the table may become.
-    most : records that one person may have; None if nothing bounds their number.
-    parts : of expressions that are evaluated for one record of the table. sizes : parts behind each column.
+    source : the table, and its column of owners.
+    copies : most records that one record of the table becomes.
+    most : most records of one owner, or None if nothing bounds them.
+    parts : of expressions evaluated for one record of the table. sizes : parts behind each column.
 
     >>> import ibis
     >>> table = ibis.table({OWNER: "string", "kind": "string", "stay": "float64"}, name="visits")
@@ -481,19 +470,19 @@ class Query:
 
     @cached_property
     def columns(self) -> dict[str, str]:
-        """Names and kinds of the columns: "truth", "whole", "number", "text", "time" or "date"."""
+        """Names and kinds of the columns."""
         return {name: str(find_kind(dtype)) for name, dtype in self.table.schema().items() if name != OWNER}
 
     def where(self, condition: str) -> Self:
-        """Choose the records that meet a condition; other records cost nothing (ProPer, selection principle)."""
+        """Choose the records that meet a condition. Others cost nothing (ProPer, selection principle)."""
         made = convert_kind(self._read(condition), "truth")
         return self._derive_query(self.table.filter(made.value), made.nodes)
 
     def select(self, *names: str, **columns: str) -> Self:
-        """Return records with the columns named, and columns made by expressions."""
+        """Return the records with named columns, and with columns made by expressions."""
         for name in names:
             check_column(name, self.columns)
-        made = {name: _check_value(self._read(each)) for name, each in columns.items()}
+        made = {name: unify_kinds([self._read(each)])[0] for name, each in columns.items()}
         check_names([*names, *made])
         values = {name: self.table[name] for name in (OWNER, *names)}
         table = self.table.select(**values, **{name: each.value for name, each in made.items()})
@@ -501,15 +490,15 @@ class Query:
         return self._derive_query(table, sum(each.nodes for each in made.values()), sizes=sizes)
 
     def flat_map(self, *rows: Mapping[str, str]) -> Self:
-        """Make several records of each one; each costs its owner ε (ProPer, Lemma 1, Corollary 1).
+        """Make several records of each one. Each costs its owner ε (ProPer, Lemma 1, Corollary 1).
 
-        Each row gives the columns of one new record, and under "where" a condition on the old one.
+        A row has the columns of one new record, and under "where" a condition on the old one.
         """
         import ibis
 
         columns = [set(row) - {"where"} for row in rows]
         if not rows or not columns[0] or any(each != columns[0] for each in columns):
-            raise InputError(f"flat_map has rows of the columns {columns}: all rows must have the same")
+            raise InputError(f"flat_map has rows of the columns {columns}: all rows need the same")
         copies = self.copies * len(rows)
         self._derive_query(self.table, 0, copies=copies)  # refuses too many before they are written
         names = [name for name in rows[0] if name != "where"]
@@ -520,14 +509,14 @@ class Query:
             condition = convert_kind(self._read(row.get("where", "true")), "truth")
             parts += condition.nodes
             table = self.table.filter(condition.value) if "where" in row else self.table
-            values = {name: _check_value(made[name][number]).value for name in names}
+            values = {name: made[name][number].value for name in names}
             tables.append(table.select(**{OWNER: table[OWNER]}, **values))
         most = None if self.most is None else self.most * len(rows)
         sizes = {name: max(each.nodes for each in column) for name, column in made.items()}
         return self._derive_query(ibis.union(*tables), parts, copies=copies, most=most, sizes=sizes)
 
     def union(self, other: Query) -> Self:
-        """Return the records of both; a record that is in both comes twice, and is paid for twice."""
+        """Return the records of both. A record in both comes twice, and costs twice."""
         if (other.source, other.columns) != (self.source, self.columns):
             said = f"{self.source} {self.columns} and {other.source} {other.columns}"
             raise InputError(f"union of {said}: both must have one table, owner and columns")
@@ -539,10 +528,7 @@ class Query:
         return made._derive_query(table, copies, copies=copies, most=most, sizes=sizes)
 
     def partition(self, column: str, values: Sequence[Any]) -> dict[Any, Self]:
-        """Return a query for each value of a column; records with other values are in none of them.
-
-        A record pays in one query at most (ProPer, parallel queries).
-        """
+        """Return a query for each value of a column. A record is in at most one (ProPer, parallel queries)."""
         check_column(column, self.columns)
         own = SafeExpression(self.table[column], self.columns[column])
         out = {}
@@ -552,15 +538,14 @@ class Query:
         return out
 
     def distinct(self, *columns: str) -> Self:
-        """Return each person's different records, with the columns named (all by default)."""
+        """Return each owner's different records, with named columns (all by default)."""
         kept = self.select(*(columns or self.columns))
         return kept._derive_query(kept.table.distinct(), len(kept.columns))
 
     def at_most(self, number: int, by: str | Sequence[str] = ()) -> Self:
-        """Choose at most a number of records of each person: the first ones by some columns.
+        """Choose at most some number of records of each owner: the first ones in the order of some columns.
 
-        Columns (all by default) order a person's records, smallest first. Records that are alike in them stay or go
-        together.
+        By default all columns count. Records that are equal in them stay or go together.
         """
         import ibis
 
@@ -568,7 +553,7 @@ class Query:
         names = [by] if isinstance(by, str) else list(by)
         for name in names:
             check_column(name, self.columns)
-        # Which of two records that are alike in all columns stays makes no difference.
+        # It makes no difference which of two equal records stays.
         alike = not names or set(names) == set(self.columns)
         names = names or list(self.columns)
         table, stays = self.table, f"{OWNER}_stays"
@@ -582,10 +567,9 @@ class Query:
         return self._derive_query(chosen, len(names), most=most)
 
     def join(self, public: Any, on: str | Sequence[str]) -> Self:
-        """Add the columns of a public table to the records; records without a partner in it are left out.
+        """Add the columns of a public pandas frame, and leave out the records without a row in it.
 
-        The public pandas frame becomes part of the query; its rows differ in the columns `on`, so that no record comes
-        twice.
+        The frame becomes part of the query. Its rows must differ in the columns `on`, so that no record comes twice.
         """
         keys = [on] if isinstance(on, str) else list(on)
         for name in keys:
@@ -597,13 +581,13 @@ class Query:
         return self._derive_query(table, len(keys))
 
     def add_up(self, *by: str, **values: Any) -> Any:
-        """Return an Ibis table with a row for each person (and values of columns): the number of records, and sums."""
+        """Return an Ibis table with the number of records and sums, for each owner (and values of columns)."""
         # Sums stay within 64 bits.
         sums = {name: value.sum().clip(-(1 << 62), 1 << 62) for name, value in values.items()}
         return self.table.group_by([OWNER, *by]).aggregate(number=self.table.count(), **sums)
 
     def _derive_query(self, table: Any, parts: int, **changes: Any) -> Self:
-        """Return the records of another table; refuse what might run out of memory or time, which would reveal it."""
+        """Return the records of another table. Refuse what may exhaust memory or time, which would reveal records."""
         made = replace(self, table=table, parts=self.parts + self.copies * parts, **changes)
         for number, most, what in ((made.copies, 1000, "records"), (made.parts, 10_000, "parts of expressions")):
             if number > most:
@@ -614,16 +598,10 @@ class Query:
         return read_expression(expression, self.table, self.columns, self.sizes)
 
 
-def _check_value(made: SafeExpression) -> SafeExpression:
-    if made.kind == "null":
-        raise InputError("the query makes a column of NULL alone, which has no kind")
-    return made
-
-
 def check_names(names: Sequence[str]) -> None:
-    """Raise InputError unless these can be the names of columns next to OWNER, in any database.
+    """Raise InputError unless columns next to OWNER can have these names in any database.
 
-    They are texts of 1 to 63 bytes, since PostgreSQL cuts off longer ones, and differ by more than case.
+    PostgreSQL cuts off names of more than 63 bytes, and DuckDB ignores case.
     """
     seen = set()
     for name in names:
@@ -635,7 +613,7 @@ def check_names(names: Sequence[str]) -> None:
 
 
 def list_values(values: Sequence[Any]) -> list[Any]:
-    """Return values of a column as a list; InputError unless there are some, all different and none missing."""
+    """Return values of a column as a list. Raises InputError if there are none, or if one repeats or is missing."""
     plain = [] if isinstance(values, str) else values
     listed = [value.item() if hasattr(value, "item") else value for value in plain]
     unify_kinds([make_constant(value) for value in listed])
@@ -645,31 +623,34 @@ def list_values(values: Sequence[Any]) -> list[Any]:
 
 
 def _read_public(frame: Any, keys: Mapping[str, str]) -> Any:
-    """Return a public pandas frame as an Ibis table whose keys, of the kinds given, tell its rows apart."""
+    """Return a public pandas frame as an Ibis table with unique keys of these kinds."""
     import ibis
     import numpy as np
     import pyarrow as pa
     import pyarrow.compute as pc
 
     table = pa.Table.from_pandas(frame, preserve_index=False)
+    # Ibis has no kind for a column of NULL alone.
+    kinds = {own.name: None if pa.types.is_null(own.type) else find_kind(ibis.dtype(own.type)) for own in table.schema}
+    wrong = {name for name, kind in kinds.items() if kind is None}
+    wrong |= {
+        name for name, kind in keys.items() if kind == "number" or kind != kinds.get(name) or table[name].null_count
+    }
     columns = {}
-    for name in table.column_names:
-        column = table[name]
-        kind = None if pa.types.is_null(column.type) else find_kind(ibis.dtype(column.type))
-        is_key = kind != "number" and kind == keys.get(name) and not column.null_count
-        if kind is None or (name in keys and not is_key):
-            rule = f"keys must be {keys[name]} and not floats or missing" if name in keys else "this is not taken"
-            raise InputError(f"the public table has {name!r} of type {column.type}: {rule}")
-        column = column.cast(ibis.dtype(DTYPES[kind]).to_pyarrow())
-        # As values of records: texts are cut off, and numbers have bounds.
+    for name, kind in kinds.items():
+        if name in wrong:
+            continue
+        column = table[name].cast(ibis.dtype(DTYPES[str(kind)]).to_pyarrow())
+        # Apply the bounds of values in records.
         if kind == "text":
             column = pc.utf8_slice_codeunits(column, 0, LONGEST_TEXT)
         if kind == "number":
             size = np.abs(column.drop_null().to_numpy())
             if ((size != 0) & ~((size >= SMALLEST) & (size <= LARGEST))).any():
-                raise InputError(f"the public table has numbers {name!r} beyond a size of 1e-100 to 1e100")
+                wrong.add(name)
         columns[name] = column.combine_chunks()
-    keyed = pa.table({name: columns[name] for name in keys})
-    if not keys or keyed.group_by(list(keys)).aggregate([]).num_rows < keyed.num_rows:
-        raise InputError(f"the public table has keys {list(keys)} that repeat: each must come once")
+    keyed = pa.table({name: columns[name] for name in keys if name not in wrong})
+    if wrong or not keys or keyed.group_by(list(keys)).aggregate([]).num_rows < keyed.num_rows:
+        rule = "keys must be unique, never missing or floats, and numbers 0 or 1e-100 to 1e100 in size"
+        raise InputError(f"the public table has unusable columns {sorted(wrong)} or keys {list(keys)}: {rule}")
     return ibis.memtable(pa.table(columns))

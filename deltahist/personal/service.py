@@ -193,9 +193,9 @@ def create_app(settings: PrivateSettings, people: Mapping[str, People]) -> FastA
         if at_work >= settings.max_waiting:
             return _refuse(503, "body", "too many queries wait: ask again later", **{"retry-after": "1"})
         due = time.monotonic() + settings.step
-        given = (people[account], settings, account, body, f"{client}: {key}", due - _LAST * settings.step)
+        task = (people[account], settings, account, body, f"{client}: {key}", due - _LAST * settings.step)
         at_work += 1
-        thread = asyncio.get_running_loop().run_in_executor(pool, _ask_people, *given)
+        thread = asyncio.get_running_loop().run_in_executor(pool, _ask_people, *task)
         try:
             await _pass_step(thread, due)
         finally:

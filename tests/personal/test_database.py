@@ -46,6 +46,9 @@ def test_records_are_read_alike(address):
     at = pd.Timestamp("2026-05-01 22:30:00.123456").to_pydatetime(warn=False)
     assert rows == [("ann", 'it\'s "x",\n', 1.5, 1, at, at.date(), True), ("bob", *[None] * 6)]
     assert _rows(database, query.where("place = ''")) == []
+    none = query.where("n = 1").select(one="1", none="null")
+    assert none.columns == {"one": "whole", "none": "text"}
+    assert _rows(database, none, none="none") == [("ann", None)]
 
 
 def test_tables_and_columns_that_are_not_there_are_refused(address):

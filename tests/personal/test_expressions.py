@@ -252,9 +252,3 @@ def test_long_expressions_are_refused_in_a_short_message(asked):
     with pytest.raises(InputError) as caught:
         QUERY.where(asked)
     assert len(str(caught.value)) < 700
-
-
-def test_a_column_of_null_alone_is_refused():
-    assert QUERY.select(one="1").columns == {"one": "whole"}
-    with pytest.raises(InputError):
-        QUERY.select(none="null")

@@ -30,7 +30,8 @@ def test_joining_again_changes_nothing(people):
 def test_bad_names_and_budgets_let_nobody_join(people):
     for names, policy in (
         (["Cyd", "Ada"], {"epsilon": 2}),
-        (["Cyd", "Cyd"], {}),
+        (["Cyd", "Cyd"], {"epsilon": [1, 2]}),
+        (["Cyd"], {"epsilon": 1e-10}),
         (["Cyd"], {"rho": 1}),
         (["Cyd"], {"epsilon": 10**10}),
         *((["Dan", name], {}) for name in ("", " ", 1.5, None, True)),
