@@ -1,8 +1,8 @@
-"""Questions about derived records, in Python or in writing (TOML, JSON), and their answers.
+"""Queries of derived records, in Python or in TOML and JSON, and their answers.
 
-An aggregate is private for adding or removing one derived record: a person with k of them pays k times its ε, or k²
-times its ρ (`deltahist.personal.people`). Every public parameter is checked when an aggregate is made, since a failure
-once records are read is charged to everybody.
+An aggregate is private for adding or removing one derived record. The owner of k records pays k times its ε, or k²
+times its ρ (`deltahist.personal.people`). Constructors check all public parameters, since a failure while reading is
+charged to everybody.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from deltahist.budget import Budget, ceil_nano, read_amount
 from deltahist.decode import Moments, interval
-from deltahist.errors import InputError, as_printed_fraction, check_finite, check_positive
+from deltahist.errors import InputError, as_printed_fraction, check_choice, check_finite
 from deltahist.laws import Law
 from deltahist.mechanisms.base import scale_noise
 from deltahist.personal.query import LARGEST, SMALLEST, Query, list_values, write_float
@@ -31,24 +31,24 @@ from deltahist.publishers.publication import sample_law
 
 #: Probability of the intervals.
 LEVEL = 0.95
-#: The column that says which value of a histogram a record has.
+#: The column with the place of a record's value in a histogram.
 _CELL = "_cell"
 _Model = TypeVar("_Model", bound=BaseModel)
 _Query = TypeVar("_Query", bound=Query)
 
-#: Whole numbers (n,) by name, a row for each person (and value): "number" of records, "total" of steps, _CELL.
+#: Whole numbers (n,) by name, for each owner (and value): "number" of records, "total" in steps, _CELL.
 Sums: TypeAlias = Mapping[str, NDArray[np.int64]]
 
 
 @dataclass(frozen=True)
 class Answer:
-    """One number with the error of the noise that protects it, about the records of people who could pay.
+    """One number about the records of people who could pay, with the error of its noise.
 
     Parameters
     ----------
-    what : it counts, sums or averages. estimate : of the number. std_error : of the noise.
-    low, high : an interval that holds the number in 95 of 100 cases.
-    unit : "epsilon" or "rho". amount : of it, that one record costs.
+    what : the number's meaning. estimate, std_error : the number, and the standard deviation of its noise.
+    low, high : an interval that contains the true number in 95 of 100 cases.
+    unit : "epsilon" or "rho". amount : price of one record in that unit.
 
     >>> print(Answer("number of records", 120.0, 14.1, 90.0, 150.0, "epsilon", Fraction(1, 10)))
     number of records: 120 ± 14, from 90 to 150 with probability 95%
@@ -77,7 +77,7 @@ class Answer:
         """What the answer is about, and who paid, without revealing anybody."""
         letter, times = ("ε", "number") if self.unit == "epsilon" else ("ρ", "square of the number")
         price = f"{letter} = {float(self.amount):.10g} times the {times} of their records that were used"
-        return f"the answer is about {self.about}; each person paid {price}"
+        return f"the answer is about {self.about}; each owner paid {price}"
 
     def to_json(self) -> dict[str, Any]:
         """Describe the answer as JSON."""
@@ -102,10 +102,9 @@ class Answers(dict[Any, Answer]):
 
 @dataclass(frozen=True, kw_only=True)
 class Aggregate(ABC):
-    """A question about derived records whose answer follows from whole numbers with noise of one law.
+    """A query of derived records, answered from whole numbers with noise of one law.
 
-    A record costs ε or ρ; a float means the decimal that it prints as. Raises InputError unless one of both is given,
-    above zero and at most 10^9.
+    A record costs ε or ρ, above zero and at most 10^9. A float means the decimal that it prints as.
     """
 
     epsilon: float | Fraction | None = None
@@ -113,7 +112,7 @@ class Aggregate(ABC):
 
     def __post_init__(self) -> None:
         Budget(self.epsilon, self.rho)
-        # A budget that is too small, or a range too wide, is refused before anything is fetched.
+        # Refuse budgets that are too small and ranges that are too wide before anything is read.
         nothing = np.zeros(0, np.int64)
         self.decode(self.measure({"number": nothing, "total": nothing, _CELL: nothing}))
 
@@ -125,20 +124,17 @@ class Aggregate(ABC):
     @functools.cached_property
     def amount(self) -> Fraction:
         """ε or ρ of one derived record."""
-        amount = {self.unit: getattr(self, self.unit)}
-        check_positive(**amount)
-        return read_amount(**amount)
+        return read_amount(**{self.unit: getattr(self, self.unit)})
 
     @property
     def price(self) -> int:
-        """Billionths that one derived record costs."""
+        """The price of one derived record in billionths."""
         return ceil_nano(**{self.unit: self.amount})
 
     @property
     def law(self) -> Law:
-        """The law of the noise that each measured number gets."""
-        budget: dict[str, Any] = {self.unit: self.amount}
-        return scale_noise(Budget(**budget), Fraction(self.sensitivity))
+        """The law of the noise of each measured number."""
+        return scale_noise(Budget(**{self.unit: self.amount}), Fraction(self.sensitivity))
 
     @property
     def sensitivity(self) -> int:
@@ -146,7 +142,7 @@ class Aggregate(ABC):
         return 1
 
     def describe(self) -> dict[str, str]:
-        """Describe the question as JSON."""
+        """Describe the query as JSON."""
         given = {field.name: str(getattr(self, field.name)) for field in fields(self)}
         return {"question": type(self).__name__, **given, self.unit: str(self.amount)}
 
@@ -157,7 +153,7 @@ class Aggregate(ABC):
 
     @abstractmethod
     def add_up(self, query: Query) -> Any:
-        """Return an Ibis table of the sums of each person's derived records that are used (`Query.add_up`)."""
+        """Return an Ibis table of the sums of each owner's derived records (`Query.add_up`)."""
 
     @abstractmethod
     def measure(self, sums: Sums) -> NDArray[np.int64]:
@@ -168,7 +164,7 @@ class Aggregate(ABC):
         """Return the answer that follows from the numbers with noise."""
 
     def _decode_one(self, what: str, noisy: int, step: Fraction = Fraction(1)) -> Answer:
-        """Return the answer of one number of steps with one draw of noise."""
+        """Return the answer of one noisy number of steps."""
         error, down, up = _measure_law(self.law)
         estimate, low, high = (float(place * step) for place in (noisy, noisy - down, noisy + up))
         what = f"{what} whose owners could pay"
@@ -177,7 +173,7 @@ class Aggregate(ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class Count(Aggregate):
-    """The number of records, with noise of scale 1/ε: one of PINQ's primitives (ProPer, PINQ).
+    """The number of records, one of PINQ's primitives (ProPer, PINQ).
 
     >>> Count(epsilon=0.1).law
     Laplace(parameter=Fraction(10, 1))
@@ -195,7 +191,7 @@ class Count(Aggregate):
 
 @dataclass(frozen=True)
 class Histogram(Aggregate):
-    """The number of records with each of some public values of a column; others are not used, nor paid for."""
+    """The number of records with each of some public values of a column. Other records cost nothing."""
 
     column: str
     values: Sequence[Any]
@@ -226,12 +222,12 @@ class Histogram(Aggregate):
 
 @dataclass(frozen=True)
 class ValueAggregate(Aggregate):
-    """An aggregate of a clipped value of each record; records without it (NULL) are not used, nor paid for.
+    """An aggregate of a clipped value of each record. Records without the value (NULL) cost nothing.
 
     Parameters
     ----------
     column : the value, an expression.
-    clip : the least and the greatest value, public. Values are rounded to about a millionth of what one can change.
+    clip : the least and the greatest value, public. Values are rounded to about a millionth of the `change`.
     """
 
     column: str
@@ -248,7 +244,7 @@ class ValueAggregate(Aggregate):
 
     @functools.cached_property
     def step(self) -> Fraction:
-        """The power of ten, up to a millionth of what a record changes, to whose multiples values are rounded."""
+        """The largest power of ten up to a millionth of the `change`. Values are rounded to its multiples."""
         return Fraction(10) ** math.floor(math.log10(self.change / 10**6))
 
     @property
@@ -271,20 +267,19 @@ class ValueAggregate(Aggregate):
 
     def add_up(self, query: Query) -> Any:
         made = query.select(value=self.column)
-        if made.columns["value"] not in ("number", "whole"):
-            raise InputError(f"column is {self.column!r}, a {made.columns['value']}: it must hold numbers")
+        check_choice(("number", "whole"), kind=made.columns["value"])
         made = made.where("value is not null")
         return made.add_up(total=self.round_values(made.table["value"]))
 
     def round_values(self, values: Any) -> Any:
-        """Return an Ibis column of values as whole steps from the origin, clipped, the same in every database."""
+        """Return an Ibis column of clipped values in whole steps from the origin, equal in every database."""
         import ibis
 
         given = (*self.bounds, self.origin, self.step, 0.5)
         low, high, origin, step, half = (write_float(float(each)) for each in given)
         clipped = ibis.greatest(ibis.least(values.cast("float64"), high), low)
         steps = ((clipped - origin) / step + half).floor().cast("int64")
-        # Rounding may put a value a step beyond its bound.
+        # Rounding may move a value one step beyond its bound.
         least, most = (ibis.literal(round((each - self.origin) / self.step), "int64") for each in self.bounds)
         return ibis.greatest(ibis.least(steps, most), least)
 
@@ -314,10 +309,9 @@ class Sum(ValueAggregate):
 
 @dataclass(frozen=True)
 class Mean(ValueAggregate):
-    """The mean of a value.
+    """The mean of a value, from the sums of the distances to the lower and to the upper bound.
 
-    It measures the sums of the distances to the lower and to the upper bound. One record changes both together by the
-    range, and by no more in Euclidean length, so both get the whole budget. Their total is the range times the count.
+    One record changes both together by the range, and by no more in Euclidean length, so both get the whole budget.
 
     >>> Mean("fare", clip=(0, 50), epsilon=0.5).sensitivity
     5000000
@@ -336,13 +330,13 @@ class Mean(ValueAggregate):
 
 
 def _format_number(value: float, digits: int = 6) -> str:
-    """Print a number to some digits, but write whole ones out up to 10^15."""
+    """Print a number to some digits, but write out large ones up to 10^15."""
     return f"{value:,.0f}" if 10.0**digits <= abs(value) < 1e15 else f"{value:,.{digits}g}"
 
 
 @functools.lru_cache(maxsize=64)
 def _measure_law(law: Law) -> tuple[float, Fraction, Fraction]:
-    """Return the standard deviation of one draw, and how far below and above it the interval goes."""
+    """Return the standard deviation of one draw, and how far the interval reaches below and above it."""
     variance = law.variance()
     moments = Moments(np.array([variance]), np.array([law.kurtosis()]), draws=np.ones(1))
     down, up = (Fraction(reach[0]) for reach in interval(moments, law, LEVEL))
@@ -350,10 +344,10 @@ def _measure_law(law: Law) -> tuple[float, Fraction, Fraction]:
 
 
 def _estimate_ratio(above: float, below: float, law: Law) -> tuple[float, float, float, float]:
-    """Estimate the ratio a / (a + b) from noisy a and b, with its standard error and interval.
+    """Estimate the share a / (a + b) from noisy a and b, with its standard error and interval.
 
-    Fieller's interval holds all shares s for which (1 − s) a − s b is no larger than its noise may be, and all between
-    them. Sums of Laplace noise have no heavier tails than a single draw.
+    Fieller's interval spans all shares s for which noise can explain (1 − s) a − s b. Sums of Laplace noise have no
+    heavier tails than a single draw.
     """
     total, variance = above + below, law.variance()
     share = min(max(above / total, 0.0), 1.0) if total > 0 else 0.5
@@ -372,13 +366,13 @@ def _estimate_ratio(above: float, below: float, law: Law) -> tuple[float, float,
 
 
 class Strict(BaseModel):
-    """A model that takes no unknown names, and no text for a number."""
+    """A model that refuses unknown names, and texts for numbers."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
 class Step(Strict):
-    """One step of a query (`Query`): one of its methods with its argument; at_most may have `by`."""
+    """One step of a query: a method of `Query` with its argument, at_most also with `by`."""
 
     where: str | None = None
     select: list[str] | dict[str, str] | None = None
@@ -396,7 +390,7 @@ class Step(Strict):
         return self
 
     def derive_records(self, records: _Query) -> _Query:
-        """Derive records from records."""
+        """Return the records that the step derives."""
         (name,) = self.model_fields_set - {"by"}
         given: Any = getattr(self, name)
         if name == "union":
@@ -411,7 +405,7 @@ class Step(Strict):
 
 
 class Question(Strict):
-    """A question in writing: steps lead to the records that its answer is about.
+    """A query in writing: steps that derive records, and an aggregate of them.
 
     >>> asked = {"steps": [{"where": "kind = 'bus'"}], "answer": {"kind": "count", "epsilon": 0.1}}
     >>> Question.from_mapping(asked).aggregate
@@ -425,19 +419,19 @@ class Question(Strict):
 
     @classmethod
     def read(cls, path: str | Path) -> Question:
-        """Read the question in a TOML file; InputError if there is none."""
+        """Read a query from a TOML file."""
         return cls.from_mapping(read_toml(Path(path), "question"))
 
     @classmethod
     def from_mapping(cls, given: Mapping[str, Any]) -> Question:
-        """Return the question that a mapping describes; InputError if it describes none."""
+        """Return the query that a mapping describes."""
         made = check_model(cls, given, "question")
         _ = made.aggregate
         return made
 
     @functools.cached_property
     def aggregate(self) -> Aggregate:
-        """What is asked of the records, with its price."""
+        """The aggregate with its price."""
         kinds: dict[str, Any] = {"count": Count, "sum": Sum, "mean": Mean, "histogram": Histogram}
         named = {**self.answer}
         try:
@@ -445,17 +439,17 @@ class Question(Strict):
         except InputError:
             raise
         except (KeyError, TypeError, ValueError) as problem:
-            said = f"its kind must be one of {', '.join(kinds)}, with its parameters"
-            raise InputError(f"answer is {str(self.answer)[:80]}: {said} ({problem})") from None
+            rule = f"it needs a kind, one of {', '.join(kinds)}, and its parameters"
+            raise InputError(f"answer is {str(self.answer)[:80]}: {rule} ({problem})") from None
         return made
 
     def ask(self, records: Any, key: str | None = None) -> Any:
-        """Answer the question about the records of a table, by an `Answer` or `Answers` (`Records.ask`)."""
+        """Return the `Answer` or `Answers` about the records of a table (`Records.ask`)."""
         return _take_steps(records, self.steps).ask(self.aggregate, key)
 
 
 def read_toml(path: Path, what: str) -> dict[str, Any]:
-    """Read a TOML file; InputError if it is missing or damaged."""
+    """Read a TOML file. Raises InputError if it is missing or damaged."""
     try:
         return tomllib.loads(path.read_text("utf-8-sig"))
     except (OSError, ValueError, RecursionError) as problem:
@@ -463,7 +457,7 @@ def read_toml(path: Path, what: str) -> dict[str, Any]:
 
 
 def check_model(model: type[_Model], given: Any, what: str) -> _Model:
-    """Return a model of what was given; InputError, naming the first field at fault, if it does not fit."""
+    """Return a model of what was given. Raises InputError with the first field at fault."""
     try:
         return model.model_validate(given)
     except (ValidationError, RecursionError) as problem:
