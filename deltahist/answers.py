@@ -51,7 +51,7 @@ def answer(
     Parameters
     ----------
     release : a release, a `Series` (sums over its steps, or means per step), the change between two
-        (`Series.change_from`, `ReleaseDifference`), or a release behind a service (`dh.connect`).
+        (`PeriodDifference`, `ReleaseDifference`), or a release behind a service (`dh.connect`).
     workload : boxes, all ranges or regions. Also corners (m, 4), or (m, 2) on a line; shapely geometries in the
         release's coordinates; a GeoSeries or GeoDataFrame in any CRS. Geometries are clipped to the map, and crossing
         rings are repaired. Boxes that can only be degrees are projected. A workload must lie on the map.
@@ -115,7 +115,7 @@ def answer_each(
     Returns
     -------
     DataFrame with a row per step and query: `step`, the name of the step, and the columns of `answer`. Missing steps
-    have rows of NaN, or no rows after `Series.present`.
+    have rows of NaN, or no rows after `Series.skip_missing`.
 
     >>> import deltahist as dh, numpy as np
     >>> near = dh.Neighbourhood(dh.Domain((0, 4), (4,)), 1)
@@ -131,7 +131,7 @@ def answer_each(
     asked, framed = _asked(workload, series.domain)
     found = {step: each.answers(asked, level=level, nonnegative=nonnegative) for step, each in series if each}
     empty = {name: np.full(len(each), np.nan) for name, each in next(iter(found.values())).items()}
-    steps = list(found) if series.skipping else series.labels
+    steps = list(found) if series.skipping else series.step_labels
     out = pd.concat([framed(found.get(step, empty)).assign(step=step) for step in steps])
     out.insert(0, "step", out.pop("step"))
     return out.reset_index(drop=True)

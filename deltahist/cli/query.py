@@ -153,26 +153,29 @@ def _choose_steps(
     skip_missing: bool,
 ) -> Series | PeriodDifference:
     """Return the selected steps, or the change between two periods."""
+    from deltahist.releases.series import PeriodDifference
 
     def choose_period(limits: tuple[str, str] | None) -> Series:
         found = series if limits is None else series.between(*limits, overlapping=overlapping)
-        print_note(f"note: steps {found.labels[0]} to {found.labels[-1]}")
-        if found.missing and (each or skip_missing):
-            print_note(f"note: steps without a release, {len(found.missing):,}: {', '.join(found.describe_missing())}")
-        found = found.present() if skip_missing else found
+        print_note(f"note: steps {found.step_labels[0]} to {found.step_labels[-1]}")
+        if found.missing_steps and (each or skip_missing):
+            missing = found.describe_missing()
+            print_note(f"note: steps without a release, {len(missing):,}: {', '.join(missing)}")
+        found = found.skip_missing() if skip_missing else found
         found = found.per_step() if mean else found
-        if found.missing and not (each or skip_missing):
+        if found.missing_steps and not (each or skip_missing):
             print_note("note: some steps have no release: --skip-missing leaves them out")
         if not each:
-            found.summed  # noqa: B018 - refuses a step without a release
+            found.summed_releases  # noqa: B018 - refuses a step without a release
         return found
 
     if compare is None:
         return choose_period(between)
-    change = choose_period(between).change_from(choose_period(compare))
-    before, after = len(change.before.releases), len(change.after.releases)
-    if before != after and not mean:
-        print_note(f"note: sums of {before:,} and {after:,} steps are compared: --mean compares means per step")
+    after, before = choose_period(between), choose_period(compare)
+    change = PeriodDifference(before, after)
+    one, other = len(before.releases), len(after.releases)
+    if one != other and not mean:
+        print_note(f"note: sums of {one:,} and {other:,} steps are compared: --mean compares means per step")
     return change
 
 

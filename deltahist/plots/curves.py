@@ -157,7 +157,7 @@ def _divide(series: Series) -> tuple[list[tuple[int, Series | None]], str]:
     periods = []
     for first, last in zip(steps[begins].tolist(), [*(steps[begins[1:]] - 1).tolist(), series.last], strict=True):
         there = any(step in series.releases for step in range(first, last + 1))
-        part = series.cut(first, last).present() if there else None
+        part = series.select_steps(first, last).skip_missing() if there else None
         periods.append((first, part))
     return periods, kind
 
@@ -204,15 +204,15 @@ def draw_lines(
     notes[0] += f"{domain.size_of_cells}{f'; map in {domain.crs}' if domain.crs else ''}."
     if kind != "step":
         notes.append(f"Each value is the mean of the steps of a {kind}.")
-    notes.append(f"Estimates: {', '.join(sorted(estimators)) or series.example.estimator(False)}.")
+    notes.append(f"Estimates: {', '.join(sorted(estimators)) or series.first_release.estimator(False)}.")
     notes.append("Each panel has its own scale.")
     if len(shown) < len(names):
         notes.append(f"{len(shown)} of {len(names):,} regions are drawn: those with the largest means.")
-    if missing := len(series.missing):
-        notes.append(f"{missing:,} of {len(series.labels):,} steps have no release.")
+    if missing := len(series.missing_steps):
+        notes.append(f"{missing:,} of {len(series.step_labels):,} steps have no release.")
     if title is None:
         title = f"Points per {each_step} in regions{'' if kind == 'step' else f' by {kind}'}, "
-        title += f"{series.labels[0]} to {series.labels[-1]}"
+        title += f"{series.step_labels[0]} to {series.step_labels[-1]}"
     columns = min(_COLUMNS, len(shown))
     rows = -(-len(shown) // columns)
     with rc_context({"font.size": 8}):

@@ -61,12 +61,13 @@ class Answerer:
     >>> import deltahist as dh, numpy as np
     >>> near = dh.Neighbourhood(dh.Domain((0, 4), (4,)), delta=1)
     >>> release = dh.publish(np.array([5, 0, 3, 2]), near, epsilon=1.0)
-    >>> release.answerer().answer(dh.workloads.boxes([[0, 4]]), level=0.95)["estimate"].tolist()
+    >>> release.answerer.answer(dh.workloads.boxes([[0, 4]]), level=0.95)["estimate"].tolist()
     [10.0]
     """
 
     def __init__(self, release: CountEstimates) -> None:
-        self.release, self._asked = release, 0.0
+        self.release: Any = release
+        self._asked = 0.0
 
     def prepare(self) -> None:
         """Precompute prefix sums, so that answers do not depend on query order."""
@@ -154,7 +155,7 @@ class _Estimates:
     asked : cost of all queries so far, in cells of the map's sums.
     """
 
-    release: CountEstimates
+    release: Any
     cells: Field
     placed: bool
     asked: float = 0.0

@@ -231,7 +231,7 @@ class BaseRelease(OfMechanism, abc.ABC):
         """The verdict: "yes", or "no: ..." or "only if ..." with the reason."""
         if self.withdrawn is not None:
             return f"no: withdrawn {self.withdrawn}"
-        return judge(self.publishable, self.mechanism.weakness)
+        return judge_publication(self.publishable, self.mechanism.weakness)
 
     def readme(self) -> str:
         """Return the lines that a file carries for people who open it with another program."""
@@ -248,7 +248,7 @@ class BaseRelease(OfMechanism, abc.ABC):
         )
 
 
-def judge(publishable: bool, weakness: str | None) -> str:
+def judge_publication(publishable: bool, weakness: str | None) -> str:
     """Return whether a release may be published: "yes", "no: ..." or "only if ..." with the reason."""
     if not publishable:
         return "no: noise from a seeded generator, or numbers that no publisher of this toolkit drew"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import abc
 import functools
 import math
 from dataclasses import dataclass, replace
@@ -12,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deltahist.budget import Payment
-from deltahist.decode import Decoder, Metric, Placement, ProjectedCells, learn_placement, project_nonnegative
+from deltahist.decode import Decoder, Placement, ProjectedCells, learn_placement, project_nonnegative
 from deltahist.decode.base import Moments
 from deltahist.decode.placement import block_variance
 from deltahist.errors import check_whole
@@ -28,52 +27,30 @@ from deltahist.strategies.base import Strategy
 _CELLS_TOGETHER = 1_000_000
 
 
-class CountEstimates(abc.ABC):
-    """Estimates of counts from a release, or from a sum of releases."""
+class CountEstimates:
+    """Estimates of counts from a release, or from a sum of releases.
 
-    @property
-    @abc.abstractmethod
-    def total(self) -> int | None: ...
-    @property
-    @abc.abstractmethod
-    def decoder(self) -> Any: ...
-    @property
-    @abc.abstractmethod
-    def placement(self) -> Any: ...
-    @property
-    @abc.abstractmethod
-    def _unbiased(self) -> NDArray[np.float64]: ...
-    @property
-    @abc.abstractmethod
-    def _field(self) -> NDArray[np.float64]: ...
-    @property
-    @abc.abstractmethod
-    def _metric(self) -> Metric: ...
+    A subclass has `total`, `decoder` and `placement` as `Release` does, `_unbiased_cells` (domain.shape) by least
+    squares, and `projection`, the nearest non-negative cells with their certificate.
+    """
 
-    @functools.cached_property
-    def projection(self) -> ProjectedCells:
-        """The nearest non-negative cells with their certificate."""
-        return project_nonnegative(self._field, self._metric, self.total)
-
-    def cells(self, *, nonnegative: bool = False) -> NDArray[np.float64]:
+    def cells(self: Any, *, nonnegative: bool = False) -> NDArray[np.float64]:
         """Return estimates of all cells (domain.shape).
 
         The default is least squares, which is unbiased, so some estimates are negative. With `nonnegative` they are the
         nearest non-negative cells in the noise's own metric (`projection`), and add up to the total if that is public.
         They are biased, but usually much closer to the truth if many cells are empty.
         """
-        return self.projection.cells if nonnegative else self._unbiased
+        found: NDArray[np.float64] = self.projection.cells if nonnegative else self._unbiased_cells
+        return found
 
     def estimator(self, nonnegative: bool) -> str:
         """Return the name of the estimates for files and pictures."""
         return NONNEGATIVE if nonnegative else UNBIASED
 
-    def answerer(self) -> Answerer:
-        """Return the release's `Answerer`, made once."""
-        return self._answerer
-
     @functools.cached_property
-    def _answerer(self) -> Answerer:
+    def answerer(self) -> Answerer:
+        """The release's `Answerer`."""
         return Answerer(self)
 
 
@@ -114,18 +91,15 @@ class Release(CountEstimates, BaseRelease):
         return self.mechanism.decoder
 
     @functools.cached_property
-    def _unbiased(self) -> NDArray[np.float64]:
+    def _unbiased_cells(self) -> NDArray[np.float64]:
         cells = self.decoder.estimate_cells(self.values, self.total)
         cells.flags.writeable = False
         return cells
 
-    @property
-    def _field(self) -> NDArray[np.float64]:
-        return self.decoder.estimate_on_grid(self.values, self.total)
-
     @functools.cached_property
-    def _metric(self) -> Metric:
-        return self.decoder.noise_metric()
+    def projection(self) -> ProjectedCells:
+        field, metric = self.decoder.estimate_on_grid(self.values, self.total), self.decoder.noise_metric()
+        return project_nonnegative(field, metric, self.total)
 
     def estimates(self, *, nonnegative: bool = False) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return estimates of all cells and the standard errors of the unbiased ones."""
@@ -150,10 +124,10 @@ class Release(CountEstimates, BaseRelease):
     @functools.cached_property
     def placement(self) -> Placement:
         """The positions of points inside cells, learnt from the estimates."""
-        return learn_placement(self._unbiased, block_variance(self.decoder))
+        return learn_placement(self._unbiased_cells, block_variance(self.decoder))
 
     def answers(self, work: Workload, *, level: float, nonnegative: bool) -> dict[str, NDArray[Any]]:
-        return self.answerer().answer(work, level=level, nonnegative=nonnegative)
+        return self.answerer.answer(work, level=level, nonnegative=nonnegative)
 
     def describe(self) -> dict[str, Any]:
         return super().describe() | {"total": self.total}

@@ -1,4 +1,4 @@
-"""Series: releases of consecutive steps of time, the sums over periods, and the change between two periods.
+"""Series: releases of consecutive steps of time, sums over periods, and the change between two periods.
 
 Every release has fresh noise, so variances add up. For positions inside cells the errors themselves add up, because
 people return to the same places (docs/streams.md).
@@ -7,7 +7,6 @@ people return to the same places (docs/streams.md).
 from __future__ import annotations
 
 import functools
-import itertools
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,7 +23,7 @@ from deltahist.errors import InputError, check_memory
 from deltahist.mechanisms import Mechanism
 from deltahist.mechanisms.base import weakness_of
 from deltahist.preprocessing import Clock, seconds
-from deltahist.releases.base import heed_notice, judge, read_content
+from deltahist.releases.base import heed_notice, judge_publication, read_content
 from deltahist.releases.histogram import Release
 from deltahist.releases.sums import Difference, Summed, check_apart
 from deltahist.space.domain import Domain
@@ -46,9 +45,9 @@ class Series:
     clock : the definition of steps.
     first, last : numbers of the first and the last step on the clock.
     releases : step -> its release. A step without one is missing, which is not the same as empty. Queries fail until
-        `present` leaves missing steps out.
+        `skip_missing` leaves missing steps out.
     mean : whether answers are divided by the number of steps that have a release.
-    skipping : whether `present` left missing steps out.
+    skipping : whether `skip_missing` left missing steps out.
     withdrawn : step -> its withdrawn release. The step is missing, but its cost remains spent.
 
     Raises InputError if there is no release between first and last, or if releases differ in more than their amounts.
@@ -80,55 +79,45 @@ class Series:
                 f"no release lies between {self.clock.label(self.first)} and {self.clock.label(self.last)}: there must "
                 f"be at least one{withdrawn}"
             )
-        steps = iter(self.releases.items())
-        start, one = next(steps)
-        for step, other in steps:
-            differing = _list_differences(one, other)
-            if differing:
+        for step, other in self.releases.items():
+            if differing := _list_differences(self.first_release, other):
                 raise InputError(
-                    f"the releases of {self.clock.label(start)} and {self.clock.label(step)} differ in "
-                    f"{' and '.join(differing)}: the releases of a series may differ only in their amounts "
-                    "(two streams in one folder?)"
+                    f"the release of {self.clock.label(step)} differs from another one in {' and '.join(differing)}: "
+                    "the releases of a series may differ only in their amounts (two streams in one folder?)"
                 )
 
     @classmethod
     def load(cls, folder: str | Path) -> Series:
         """Read all releases of a folder. `Stream.publish` names their files after their steps.
 
-        A withdrawn release counts as missing. Raises InputError if the folder has no release, one of another kind, two
-        that differ in more than their amounts, or a wrong name; DamagedFile as `dh.load`.
+        A withdrawn release counts as missing. Raises InputError if the folder has no release, two that differ in more
+        than their amounts, or a wrong name; DamagedFile as `dh.load`, and if a release is not of counts.
         """
         folder = Path(folder)
         files = sorted(f for f in folder.glob("*.parquet") if not f.name.startswith("."))
         if not files:
-            raise InputError(
-                f"folder {str(folder)!r} holds no release (*.parquet): it must be written by `deltahist stream`"
-            )
-        _read_times([file.stem for file in files], f" in {str(folder)!r}")  # before any is read
+            raise InputError(f"folder {str(folder)!r} holds no release (*.parquet)")
         # All are kept in memory, and the sizes of compressed files do not predict how much they need.
         first = _open_step(files[0])
         check_memory(
             24 * len(files) * (first.domain.size + len(first.values)), f"{len(files):,} releases in {str(folder)!r}"
         )
-        read = [first, *map(_open_step, files[1:])]
-        return cls.of_named({file.stem: release for file, release in zip(files, read, strict=True)})
+        releases = [first, *map(_open_step, files[1:])]
+        return cls.from_names({file.stem: release for file, release in zip(files, releases, strict=True)})
 
     @classmethod
-    def of_named(cls, releases: Mapping[str, Release]) -> Series:
+    def from_names(cls, releases: Mapping[str, Release]) -> Series:
         """Return the series of releases by the names of their steps; raises as `load`."""
-        digests = {name: release.digest for name, release in releases.items()}
-        for one, other in itertools.pairwise(sorted(digests, key=lambda name: digests[name])):
-            if digests[one] == digests[other]:
-                raise InputError(f"releases {one!r} and {other!r} are the same (copied?): every step must have its own")
-        numbered, times = _read_times(list(releases))
-        stated = [release.mechanism.step for release in releases.values()]
+        stated = (release.mechanism.step for release in releases.values())
         clock = next((step.clock for step in stated if step is not None), None)
         if clock is None:  # the longest period that all names fit
+            numbered = all(re.fullmatch(r"[-+]?\d{1,15}", name) for name in releases)
+            times = [int(each) if numbered else seconds(_read_time(each), f"the name {each!r}") for each in releases]
             start = min(times)
             clock = Clock(start, 0 if numbered else math.gcd(*(time - start for time in times)) or _DAY)
         steps = {}
-        for (name, release), own in zip(releases.items(), stated, strict=True):
-            step = clock.step(_read_time(name), "the name of a release")
+        for name, release in releases.items():
+            step, own = clock.step(_read_time(name), f"the name {name!r}"), release.mechanism.step
             label = clock.label(step) if own is None else own.label
             if label != name:
                 raise InputError(f"release {name!r} is of step {label}: its name must be that (renamed?)")
@@ -138,14 +127,14 @@ class Series:
         return cls(clock, min(steps), max(steps), in_force, withdrawn=withdrawn)
 
     @property
-    def example(self) -> Release:
-        """A release. The others differ from it only in their amounts."""
+    def first_release(self) -> Release:
+        """The first release. The others differ from it only in their amounts."""
         return next(iter(self.releases.values()))
 
     @property
     def domain(self) -> Domain:
         """The public space."""
-        return self.example.domain
+        return self.first_release.domain
 
     @property
     def publishable(self) -> bool:
@@ -160,19 +149,19 @@ class Series:
         return next((w for each in self.releases.values() if (w := each.mechanism.weakness) is not None), None)
 
     @property
-    def labels(self) -> list[str]:
+    def step_labels(self) -> list[str]:
         """Names of all steps in order, missing ones included."""
         return [label for label, _ in self]
 
     @property
-    def missing(self) -> list[str]:
+    def missing_steps(self) -> list[str]:
         """Names of the steps without a release, for example lost or withdrawn ones."""
         return [label for label, release in self if release is None]
 
     def describe_missing(self) -> list[str]:
         """Return the names of the missing steps, withdrawn ones with their date and reason."""
         known = {self.clock.label(step): each.withdrawn for step, each in self.withdrawn.items()}
-        said = ((label, known.get(label)) for label in self.missing)
+        said = ((label, known.get(label)) for label in self.missing_steps)
         return [label if notice is None else f"{label} (withdrawn {notice})" for label, notice in said]
 
     def explain_missing(self) -> str:
@@ -189,24 +178,24 @@ class Series:
         return {step: each.epsilon if each.rho is None else each.rho for step, each in guarantees.items()}  # type: ignore[misc]
 
     @property
-    def costliest(self) -> Release:
+    def costliest_release(self) -> Release:
         """The release that spends most, the first of several."""
         return self.releases[max(sorted(self.releases), key=self.spent.__getitem__)]
 
     @functools.cached_property
     def mechanism(self) -> Mechanism:
         """A mechanism that costs as much as all releases together, withdrawn ones included."""
-        return _paying(self.costliest, self.spent)
+        return _join_costs(self.costliest_release, self.spent)
 
     @property
     def promise(self) -> str:
         """The guarantee of all releases together in a line."""
-        return _promise(self.mechanism, self.spent)
+        return _promise_together(self.mechanism, self.spent)
 
     @property
     def may_be_published(self) -> str:
         """The verdict on all releases: "yes", "no: ..." or "only if ..." with the reason."""
-        return judge(self.publishable, self.weakness)
+        return judge_publication(self.publishable, self.weakness)
 
     def __iter__(self) -> Iterator[tuple[str, Release | None]]:
         """Return each step's name and its release; None for a missing one."""
@@ -216,8 +205,8 @@ class Series:
         """Return the steps from `first` to `last`, both included.
 
         A date without a time of day means the whole day. The name of a step means that step. Raises InputError if the
-        period is reversed or has no release, or if it cuts a step (some days of a week, say), unless `overlapping`
-        includes whole steps.
+        period has no release, or contains only part of a step (some days of a week, say). With `overlapping` it then
+        includes the whole step.
         """
         clock = self.clock
         one, other = clock.step(first, "the first step"), clock.step(last, "the last step")
@@ -230,22 +219,20 @@ class Series:
             while not named and clock.begin(other + 1) < end:
                 other += 1
             cut = [first] * (clock.begin(one) != begin) + [last] * (not named and clock.begin(other + 1) != end)
-        if one > other:
-            raise InputError(f"the first step is {first!r} and the last one {last!r}: they are reversed")
         if cut and not overlapping:
             raise InputError(
                 f"{cut[0]!r} cuts a step: the steps that overlap are {clock.label(one)} to {clock.label(other)}, of "
                 f"{clock.period} each; name whole steps, or include overlapping ones"
             )
-        return self.cut(one, other)
+        return self.select_steps(one, other)
 
-    def cut(self, first: int, last: int) -> Series:
+    def select_steps(self, first: int, last: int) -> Series:
         """Return the steps between two step numbers, both included."""
         own = {step: release for step, release in self.releases.items() if first <= step <= last}
         gone = {step: release for step, release in self.withdrawn.items() if first <= step <= last}
         return replace(self, first=first, last=last, releases=own, withdrawn=gone)
 
-    def present(self) -> Series:
+    def skip_missing(self) -> Series:
         """Return the series without its missing steps."""
         return replace(self, skipping=True)
 
@@ -253,14 +240,10 @@ class Series:
         """Return the series with means per step as answers instead of sums."""
         return replace(self, mean=True)
 
-    def change_from(self, before: Series) -> PeriodDifference:
-        """Return this period minus another one, for `answer`."""
-        return PeriodDifference(before, self)
-
     @functools.cached_property
-    def summed(self) -> Summed:
+    def summed_releases(self) -> Summed:
         """The sum of all steps; InputError if some are missing and were not left out."""
-        if self.missing and not self.skipping:
+        if self.missing_steps and not self.skipping:
             raise InputError(
                 f"{self.explain_missing()}; choose another period, or leave them out to answer from the other "
                 f"{len(self.releases):,}"
@@ -269,7 +252,7 @@ class Series:
 
     def answers(self, work: Workload, *, level: float, nonnegative: bool) -> dict[str, NDArray[Any]]:
         """Return the columns of `dh.answer` for a workload, arrays (m,)."""
-        found = self.summed.answerer().answer(work, level=level, nonnegative=nonnegative)
+        found = self.summed_releases.answerer.answer(work, level=level, nonnegative=nonnegative)
         number = len(self.releases)
         if self.mean:
             shares = ("cut", "unresolved", "estimator")
@@ -278,13 +261,13 @@ class Series:
 
     def estimator(self, nonnegative: bool) -> str:
         """Return the name of the estimates for files and pictures."""
-        return self.summed.estimator(nonnegative)
+        return self.summed_releases.estimator(nonnegative)
 
     def __repr__(self) -> str:
         steps = self.last - self.first + 1
         each = f" of {self.clock.period}" if self.clock.every else ""
-        missing = f", {len(self.missing):,} missing" if self.missing else ""
-        first, last = self.clock.label(self.first), self.clock.label(self.last)
+        missing = f", {len(self.missing_steps):,} missing" if self.missing_steps else ""
+        first, *_, last = self.step_labels * 2
         return f"Series: {steps:,} step{'s' if steps > 1 else ''}{each} from {first} to {last}{missing}"
 
 
@@ -292,7 +275,7 @@ class Series:
 class PeriodDifference(Difference):
     """One period of a series minus another. Errors of noise and of positions in cells add up.
 
-    Raises InputError if the periods share steps, belong to different series, or if only one of them is a mean.
+    Raises InputError if the periods share releases, belong to different series, or if only one of them is a mean.
     """
 
     before: Series
@@ -300,37 +283,30 @@ class PeriodDifference(Difference):
 
     def __post_init__(self) -> None:
         before, after = self.before, self.after
-        if before.clock != after.clock or _list_differences(before.example, after.example):
-            raise InputError("the two periods belong to different series: they must belong to the same one")
-        if before.mean != after.mean:
-            raise InputError("one period is a mean over its steps and the other a sum: both must be means or sums")
-        common = sorted(before.releases.keys() & after.releases.keys())
-        if common:
-            raise InputError(
-                f"the two periods share {len(common):,} step{'s' if len(common) > 1 else ''}, "
-                f"starting with {before.clock.label(common[0])}: they must share none"
-            )
+        other = before.clock != after.clock or _list_differences(before.first_release, after.first_release)
+        if other or before.mean != after.mean:
+            raise InputError("the periods differ: they must be of one series, and both sums or both means")
         check_apart([*before.releases.values(), *after.releases.values()])
 
     @property
     def promise(self) -> str:
         """The guarantee of all releases of both periods together in a line."""
         spent = self.before.spent | self.after.spent
-        return _promise(_paying(self.after.example, spent), spent)
+        return _promise_together(_join_costs(self.after.first_release, spent), spent)
 
     @property
-    def _sources(self) -> Sequence[tuple[Any, float]]:
+    def _decoders(self) -> Sequence[tuple[Any, float]]:
         periods = (self.before, self.after)
-        return [(each.summed.decoder, 1 / len(each.releases) if each.mean else 1.0) for each in periods]
+        return [(each.summed_releases.decoder, 1 / len(each.releases) if each.mean else 1.0) for each in periods]
 
 
-def _paying(release: Release, spent: Mapping[int, Fraction]) -> Mechanism:
+def _join_costs(release: Release, spent: Mapping[int, Fraction]) -> Mechanism:
     """Return a release's mechanism at the cost of several steps together."""
     one = replace(release.mechanism, step=None)
     return one.with_budget(one.budget.of(sum(spent.values(), Fraction(0))))
 
 
-def _promise(mechanism: Mechanism, spent: Mapping[int, Fraction]) -> str:
+def _promise_together(mechanism: Mechanism, spent: Mapping[int, Fraction]) -> str:
     return f"{len(spent):,} release{'s'[: len(spent) != 1]}, together {mechanism.promise}"
 
 
@@ -350,15 +326,6 @@ def _list_differences(one: Release, other: Release) -> list[str]:
     if all(steps) and replace(steps[0], number=0) != replace(steps[1], number=0):  # type: ignore[type-var]
         fields.append("window")
     return sorted(fields)
-
-
-def _read_times(names: list[str], place: str = "") -> tuple[bool, list[int]]:
-    """Return whether names are step numbers, and the numbers, or else the times in seconds."""
-    numbered = all(re.fullmatch(r"[-+]?\d{1,15}", name) for name in names)
-    try:
-        return numbered, [int(name) if numbered else seconds(_read_time(name), "a name") for name in names]
-    except InputError as problem:
-        raise InputError(f"releases{place} are not named after dates, times or step numbers: {problem}") from None
 
 
 def _read_time(name: str) -> str:

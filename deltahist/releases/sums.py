@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from deltahist.decode import Metric, Placement, interval, learn_placement
+from deltahist.decode import Decoder, Metric, Placement, ProjectedCells, interval, learn_placement, project_nonnegative
 from deltahist.decode.base import Asked, Moments
 from deltahist.decode.placement import Chosen, block_variance
 from deltahist.errors import InputError
@@ -47,31 +47,41 @@ class Summed(CountEstimates):
         return sum(known) if len(known) == len(self.releases) else None
 
     @functools.cached_property
+    def alike(self) -> dict[Release, int]:
+        """One release for each set of noise laws, with the number of releases that have it."""
+        number = Counter(each.laws for each in self.releases)
+        first = {each.laws: each for each in reversed(self.releases)}
+        return {first[laws]: number[laws] for laws in number}
+
+    @functools.cached_property
     def decoder(self) -> JointNoise:
         """The error of sums of answers."""
-        return JointNoise(self.releases)
+        one = self.releases[0]
+        parts = [(each.decoder, number) for each, number in self.alike.items()]
+        return JointNoise(one.domain, one.strategy, one.laws, parts)
 
     @functools.cached_property
     def placement(self) -> JointPlacement:
         """The positions of points inside cells."""
-        blocks = {each.laws: block_variance(each.decoder) for each in self.decoder.alike}
+        blocks = {each.laws: block_variance(each.decoder) for each in self.alike}
         parts = [learn_placement(each.cells(), blocks[each.laws]) for each in self.releases]
         return JointPlacement(parts, learn_placement(self.cells(), block_variance(self.decoder)))
 
     @functools.cached_property
-    def _unbiased(self) -> Field:
+    def _unbiased_cells(self) -> Field:
         cells: Field = np.sum([each.cells() for each in self.releases], axis=0)
         cells.flags.writeable = False
         return cells
 
-    # Only the sum is made non-negative. Non-negative parts would each add a bias.
-    @property
-    def _field(self) -> Field:
-        return np.sum([each.decoder.estimate_on_grid(each.values, each.total) for each in self.releases], axis=0)
+    @functools.cached_property
+    def projection(self) -> ProjectedCells:
+        # Only the sum is made non-negative. Non-negative parts would each add a bias.
+        parts = [each.decoder.estimate_on_grid(each.values, each.total) for each in self.releases]
+        return project_nonnegative(np.sum(parts, axis=0), self._noise_metric, self.total)
 
     @functools.cached_property
-    def _metric(self) -> Metric:
-        parts = [(each.decoder.noise_metric(), number) for each, number in self.decoder.alike.items()]
+    def _noise_metric(self) -> Metric:
+        parts = [(each.decoder.noise_metric(), number) for each, number in self.alike.items()]
         return replace(parts[0][0], variance=np.sum([own.variance * number for own, number in parts], axis=0))
 
 
@@ -81,46 +91,31 @@ def check_apart(releases: Sequence[Release]) -> None:
     if number > 1:
         raise InputError(
             f"{number} of the releases are copies or refinements of one ({origin}), or that one itself: they share "
-            "data and noise, so use one of them"
+            "data and noise, so use the finest one"
         )
 
 
 @dataclass(frozen=True, eq=False)
 class JointNoise:
-    """The noise of sums of answers from releases with independent noise."""
+    """The noise of sums of answers from releases with independent noise.
 
-    releases: tuple[Release, ...]
+    Parameters
+    ----------
+    domain, strategy, laws : of the first release.
+    parts : decoders of releases, each with the number of releases that have the same noise laws.
+    """
 
-    @property
-    def domain(self) -> Domain:
-        """The public space."""
-        return self.releases[0].domain
-
-    @property
-    def strategy(self) -> Strategy:
-        """The strategy that was measured."""
-        return self.releases[0].strategy
-
-    @property
-    def laws(self) -> tuple[Law, ...]:
-        """Noise laws of the first release."""
-        return self.releases[0].laws
-
-    @functools.cached_property
-    def alike(self) -> dict[Release, int]:
-        """One release for each set of noise laws, with the number of releases that have it."""
-        found: dict[tuple[Law, ...], Release] = {}
-        number = Counter(each.laws for each in self.releases)
-        for each in self.releases:
-            found.setdefault(each.laws, each)
-        return {each: number[laws] for laws, each in found.items()}
+    domain: Domain
+    strategy: Strategy
+    laws: tuple[Law, ...]
+    parts: Sequence[tuple[Decoder, int]]
 
     def moments(self, work: Asked) -> Moments:
         """Return the moments of the sum of all releases' noise."""
-        return together([(each.decoder.moments(work), number) for each, number in self.alike.items()])
+        return add_moments([(decoder.moments(work), number) for decoder, number in self.parts])
 
 
-def together(parts: Sequence[tuple[Moments, int]]) -> Moments:
+def add_moments(parts: Sequence[tuple[Moments, int]]) -> Moments:
     """Return the moments of a sum of independent errors, from each error's moments and how often it occurs."""
     variance = np.sum([m.variance * n for m, n in parts], axis=0)
     fourth = np.sum([m.kurtosis * m.variance**2 * n for m, n in parts], axis=0)
@@ -170,7 +165,7 @@ class Difference(abc.ABC):
 
     @property
     @abc.abstractmethod
-    def _sources(self) -> Sequence[tuple[Any, float]]:
+    def _decoders(self) -> Sequence[tuple[Any, float]]:
         """Both decoders, each with the factor on its noise."""
 
     @property
@@ -182,10 +177,10 @@ class Difference(abc.ABC):
     @property
     def decoder(self) -> DifferenceNoise:
         """The error of differences of answers."""
-        return DifferenceNoise(self.domain, self._sources)
+        return DifferenceNoise(self.domain, self._decoders)
 
     def estimator(self, nonnegative: bool) -> str:
-        """Return the name of the estimates; InputError if `nonnegative` is set."""
+        """Return the name of the estimates; InputError if `nonnegative` is set, as a difference can be negative."""
         if nonnegative:
             raise InputError("nonnegative is set: a difference can be negative")
         return UNBIASED
@@ -203,7 +198,7 @@ class Difference(abc.ABC):
         none = np.zeros(len(joint.variance))
         placement = before.get("placement_error", none) + after.get("placement_error", none)
         error = joint.and_normal(placement**2)
-        down, up = interval(error, self._sources[1][0].laws[0], level)
+        down, up = interval(error, self._decoders[1][0].laws[0], level)
         estimate = after["estimate"] - before["estimate"]
         table = {
             "before": before["estimate"],
@@ -231,7 +226,7 @@ class DifferenceNoise:
     def moments(self, work: Asked) -> Moments:
         """Return the moments of the differences."""
         found = [(decoder.moments(work), share) for decoder, share in self.sources]
-        return together([(replace(own, variance=own.variance * share**2, draws=None), 1) for own, share in found])
+        return add_moments([(replace(own, variance=own.variance * share**2, draws=None), 1) for own, share in found])
 
 
 @dataclass(frozen=True)
@@ -252,26 +247,20 @@ class ReleaseDifference(Difference):
 
     def __post_init__(self) -> None:
         before, after = self.before, self.after
-        for each in (before, after):
-            if not isinstance(each, Release):
-                raise InputError(f"a {type(each).__name__} cannot be compared: both releases must be counts")
-        if before.domain != after.domain:
-            one, other = (f"{d.shape} of {d.bounds} in {d.crs}" for d in (before.domain, after.domain))
-            raise InputError(f"the cells are {one} and {other}: both releases must have the same cells")
-        if before.contributions != after.contributions:
+        if not (
+            (isinstance(before, Release) and isinstance(after, Release))
+            and (before.domain, before.contributions) == (after.domain, after.contributions)
+        ):
             raise InputError(
-                f"a user has at most {before.contributions} and {after.contributions} points: both must have the "
-                "same bound"
+                "the releases cannot be compared: both must be of counts, on the same cells, and with the same bound "
+                "on the points of a user"
             )
-        if before.origin == after.origin:
-            raise InputError(
-                f"both releases are of one origin ({before.origin}): they share data and noise, so use the finer one"
-            )
+        check_apart([before, after])
 
     def cells(self) -> Field:
         """Return unbiased estimates of all cells (domain.shape)."""
         return self.after.cells() - self.before.cells()
 
     @property
-    def _sources(self) -> Sequence[tuple[Any, float]]:
+    def _decoders(self) -> Sequence[tuple[Any, float]]:
         return [(each.decoder, 1.0) for each in (self.before, self.after) if isinstance(each, Release)]

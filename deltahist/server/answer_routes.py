@@ -130,8 +130,8 @@ def _about_periods(periods: Sequence[Series]) -> dict[str, Any]:
     spans = [[period.clock.label(period.first), period.clock.label(period.last)] for period in periods]
     content: dict[str, Any] = {"between": spans[0], "per": "step" if periods[0].mean else "period"}
     content["steps"] = [len(period.releases) for period in periods]
-    if any(period.missing for period in periods):
-        content["missing"] = [label for period in periods for label in period.missing]
+    if any(period.missing_steps for period in periods):
+        content["missing"] = [label for period in periods for label in period.missing_steps]
     if len(periods) == 1:
         return content | {"steps": content["steps"][0]}
     first, second = (" to ".join(span) for span in spans)

@@ -181,7 +181,7 @@ def _series_of(served: Sequence[Served]) -> Series | None:
 @functools.lru_cache(maxsize=16)
 def _make_series(named: tuple[tuple[str, Release], ...]) -> Series | None:
     try:
-        return Series.of_named(dict(named)) if named else None
+        return Series.from_names(dict(named)) if named else None
     except InputError:  # the names are not those of steps, or there are several streams
         return None
 
@@ -192,10 +192,10 @@ async def sum_periods(service: Service, stream: str, asked: OfSeries) -> tuple[S
     spans = [asked.between] if asked.compare is None else [asked.between, asked.compare]
     periods = tuple(_choose_period(series, span, asked.mean, asked.missing == "skip") for span in spans)
     for period in periods:
-        if period.missing and not period.skipping:
+        if period.missing_steps and not period.skipping:
             raise InputError(f"{period.explain_missing()}; use missing=skip to leave them out")
-        if "summed" not in vars(period):
-            await service.run(getattr, period, "summed")
+        if "summed_releases" not in vars(period):
+            await service.run(getattr, period, "summed_releases")
     return periods[0] if len(periods) == 1 else PeriodDifference(*periods), periods
 
 
@@ -205,17 +205,17 @@ def _choose_period(series: Series, span: str | None, mean: bool, skip: bool) -> 
     number, most = period.last - period.first + 1, 100_000
     if number > most:
         raise InputError(f"{span} has {number:,} steps: at most {most:,} can be summed")
-    period = period.present() if skip else period
+    period = period.skip_missing() if skip else period
     return period.per_step() if mean else period
 
 
 def _summarize_series(name: str, series: Series) -> dict[str, Any]:
-    step, base = series.example.mechanism.step, f"/series/{quote(name, safe='')}"
+    step, base = series.first_release.mechanism.step, f"/series/{quote(name, safe='')}"
     return {
         "id": name,
-        "first": series.labels[0],
-        "last": series.labels[-1],
-        "missing": series.missing,
+        "first": series.step_labels[0],
+        "last": series.step_labels[-1],
+        "missing": series.missing_steps,
         "together": list_together(series),
         "published": [label for label, release in series if release is not None],
         "promise": None if step is None else explain_window(step),

@@ -54,7 +54,7 @@ def list_facts(published: Published | Any) -> Facts:
     elif isinstance(published, Series):
         together = list_together(published)
         facts |= {name: together[name] for name in ("promise", "weak_protection", "may_be_published")}
-        facts |= {"publishable": published.publishable, "noise": published.costliest.mechanism.noise_rows()}
+        facts |= {"publishable": published.publishable, "noise": published.costliest_release.mechanism.noise_rows()}
         facts["series"] = {"together": together, **_list_steps(published)}
     return facts
 
@@ -133,14 +133,14 @@ def list_together(series: Series) -> Facts:
 
 
 def _list_steps(series: Series) -> Facts:
-    step, label = series.costliest.mechanism.step, series.clock.label
+    step, label = series.costliest_release.mechanism.step, series.clock.label
     return {
         "first": label(series.first),
         "last": label(series.last),
         "period": series.clock.period or None,
         "steps": series.last - series.first + 1,
         "published": len(series.releases),
-        "missing": series.missing,
+        "missing": series.missing_steps,
         "withdrawn": [label(each) for each in sorted(series.withdrawn)],
         "window": None if step is None else {k: v for k, v in step.describe().items() if k != "number"},
         "spent": {label(each): float(amount) for each, amount in series.spent.items()},
@@ -215,10 +215,10 @@ def list_rows(published: Published) -> list[Row]:
 
 
 def _list_series_rows(series: Series) -> list[Row]:
-    step, letter = series.example.mechanism.step, series.mechanism.letter
+    step, letter = series.first_release.mechanism.step, series.mechanism.letter
     each = f" of {series.clock.period}" if series.clock.period else ""
-    steps = [f"{series.last - series.first + 1:,}{each}, from {series.labels[0]} to {series.labels[-1]}"]
-    if series.missing:
+    steps = [f"{series.last - series.first + 1:,}{each}, from {series.step_labels[0]} to {series.step_labels[-1]}"]
+    if series.missing_steps:
         steps.append(f"{series.explain_missing()}.")
     least, most = (float(end(series.spent.values())) for end in (min, max))
     amount = f"{letter} = {most:.6g}" if least == most else f"{letter} = {least:.6g} to {most:.6g}"

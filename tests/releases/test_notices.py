@@ -89,13 +89,13 @@ def test_withdrawn_steps_are_missing(tmp_path):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         series = dh.Series.load(tmp_path)
-    assert series.missing == ["0", "2"]
+    assert series.missing_steps == ["0", "2"]
     assert [label.split(" on ")[0] for label in series.describe_missing()] == ["0 (withdrawn", "2 (withdrawn"]
     with pytest.raises(dh.InputError, match="2 of 4 steps"):
         dh.answer(series, [[0, 4]])
-    assert dh.answer(series.present(), [[0, 4]])["steps"].tolist() == [2]
+    assert dh.answer(series.skip_missing(), [[0, 4]])["steps"].tolist() == [2]
     period = series.between("1", "2")
-    assert period.missing == ["2"]
+    assert period.missing_steps == ["2"]
 
 
 @pytest.fixture(scope="module")

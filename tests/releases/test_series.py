@@ -9,6 +9,7 @@ import scipy.stats
 import deltahist as dh
 from deltahist.mechanisms.base import Step
 from deltahist.preprocessing import Clock
+from deltahist.releases.series import PeriodDifference
 from deltahist.releases.sums import Summed
 
 DAYS = Clock.of("2010-05-01", "1d")
@@ -55,7 +56,7 @@ def sum_of_days(days, counts):
 
 def change_of_means(days, counts):
     before, after = days.between("2010-05-01", "2010-05-02"), days.between("2010-05-03", "2010-05-06")
-    return after.per_step().change_from(before.per_step()), counts[2:].mean(axis=0) - counts[:2].mean(axis=0)
+    return PeriodDifference(before.per_step(), after.per_step()), counts[2:].mean(axis=0) - counts[:2].mean(axis=0)
 
 
 @pytest.mark.parametrize("asked", [sum_of_days, change_of_means])
@@ -130,7 +131,7 @@ def test_the_noise_of_a_sum_is_that_of_all_its_releases(near, strategy):
     releases = made(4, near=near, strategy=strategy, amounts=[1.0, 0.25, 1.0, 2.0])
     summed = Summed(tuple(releases.values()))
     parts = [release.decoder.noise_metric().variance for release in releases.values()]
-    assert np.allclose(summed._metric.variance, np.sum(parts, axis=0))
+    assert np.allclose(summed._noise_metric.variance, np.sum(parts, axis=0))
     rng = np.random.default_rng(11)
     decoders = [each.decoder for each in releases.values()]
     drawn = np.array([sum(each.simulate_noise(rng) for each in decoders) for _ in range(1000)]).reshape(1000, -1)
@@ -144,14 +145,14 @@ def test_the_noise_of_a_sum_is_that_of_all_its_releases(near, strategy):
 def test_a_change_is_the_later_period_less_the_earlier_one():
     whole = series(made(7))
     before, after = whole.between("2010-05-01", "2010-05-03"), whole.between("2010-05-04", "2010-05-07")
-    found = dh.answer(after.change_from(before), ASKED)
+    found = dh.answer(PeriodDifference(before, after), ASKED)
     parts = [dh.answer(period, ASKED) for period in (before, after)]
     assert found["before"].tolist() == parts[0]["estimate"].tolist()
     assert found["after"].tolist() == parts[1]["estimate"].tolist()
     assert np.allclose(found["estimate"], parts[1]["estimate"] - parts[0]["estimate"])
     assert np.allclose(found["noise_error"] ** 2, sum(p["noise_error"] ** 2 for p in parts))
     assert np.allclose(found["placement_error"], sum(p["placement_error"] for p in parts))
-    means = dh.answer(after.per_step().change_from(before.per_step()), ASKED)
+    means = dh.answer(PeriodDifference(before.per_step(), after.per_step()), ASKED)
     assert np.allclose(means["estimate"], parts[1]["estimate"] / 4 - parts[0]["estimate"] / 3)
     expected = parts[1]["noise_error"] ** 2 / 16 + parts[0]["noise_error"] ** 2 / 9
     assert np.allclose(means["noise_error"] ** 2, expected)
@@ -188,7 +189,7 @@ def test_a_folder_is_read_by_what_its_files_say(tmp_path):
     found = dh.Series.load(tmp_path)
     assert found.clock == DAYS
     assert sorted(found.releases) == [0, 2, 3]
-    assert found.missing == ["2010-05-02"]
+    assert found.missing_steps == ["2010-05-02"]
     (tmp_path / "2010-05-03.parquet").rename(tmp_path / "2010-05-02.parquet")
     with pytest.raises(dh.InputError, match=r"2010-05-02.* is of step 2010-05-03: its name must be that"):
         dh.Series.load(tmp_path)
@@ -205,7 +206,7 @@ def test_a_folder_is_read_by_what_its_files_say(tmp_path):
 def test_files_that_say_nothing_of_steps_are_read_by_their_names(tmp_path, names, labels):
     for name, release in zip(names, made(len(names)).values(), strict=True):
         release.save(tmp_path / f"{name}.parquet")
-    assert dh.Series.load(tmp_path).labels == labels
+    assert dh.Series.load(tmp_path).step_labels == labels
 
 
 @pytest.mark.parametrize(
@@ -242,6 +243,6 @@ def test_a_series_costs_what_all_its_steps_cost(steps, guess):
     facts, together = dh.list_facts(city), dh.list_facts(city)["series"]["together"]
     assert facts["epsilon"] == facts["series"]["in_all"] == together["epsilon"] == 2 * steps / 13
     assert together["guess"] == facts["protection"][0]["guess"] == pytest.approx(guess, abs=1e-5)
-    assert (facts["noise"], facts["weak_protection"]) == (city.example.mechanism.noise_rows(), city.weakness)
+    assert (facts["noise"], facts["weak_protection"]) == (city.first_release.mechanism.noise_rows(), city.weakness)
     assert (city.weakness is None) == (together["may_be_published"] == "yes") == (steps == 26)
     assert dh.write_statement(city).startswith("WEAK PROTECTION") == (steps == 52)
