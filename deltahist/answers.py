@@ -95,7 +95,7 @@ def answer(
     """
     check_level(level)
     asked, framed = _asked(workload, release.domain)
-    return framed(release.answers(asked, level=level, nonnegative=nonnegative))
+    return framed(release.answer_workload(asked, level=level, nonnegative=nonnegative))
 
 
 def asker(
@@ -104,7 +104,7 @@ def asker(
     """Return a function that answers a workload from any release on a domain; parameters as for `answer`."""
     check_level(level)
     asked, framed = _asked(workload, domain)
-    return lambda release: framed(release.answers(asked, level=level, nonnegative=nonnegative))
+    return lambda release: framed(release.answer_workload(asked, level=level, nonnegative=nonnegative))
 
 
 def answer_each(
@@ -129,7 +129,7 @@ def answer_each(
 
     check_level(level)
     asked, framed = _asked(workload, series.domain)
-    found = {step: each.answers(asked, level=level, nonnegative=nonnegative) for step, each in series if each}
+    found = {step: each.answer_workload(asked, level=level, nonnegative=nonnegative) for step, each in series if each}
     empty = {name: np.full(len(each), np.nan) for name, each in next(iter(found.values())).items()}
     steps = list(found) if series.skipping else series.step_labels
     out = pd.concat([framed(found.get(step, empty)).assign(step=step) for step in steps])
@@ -154,7 +154,7 @@ def rank(release: Release, workload: Workload | Any, *, level: float = 0.95) -> 
     if not isinstance(release, Release) or release.strategy.determines_cells is not True:
         raise InputError("ranks require one release of counts whose strategy determines every cell")
     asked, framed = _asked(workload, release.domain)
-    found, rows = release.answers(asked, level=level, nonnegative=False), asked.matrix(release.domain)
+    found, rows = release.answer_workload(asked, level=level, nonnegative=False), asked.matrix(release.domain)
     estimate = found["estimate"]
     # Placement errors of two answers add up, not their variances.
     placed, number = found.get("placement_error", np.zeros(len(estimate))), len(estimate)

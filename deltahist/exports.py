@@ -214,7 +214,7 @@ def encode_table(frame: pd.DataFrame, form: str, domain: Domain, about: dict[str
 
 def describe_cells(release: BaseRelease, nonnegative: bool, names: Iterable[str]) -> dict[str, Any]:
     """Return the description of a file of cells as JSON: promise, statement, and columns with their units."""
-    estimator = release.estimator(nonnegative)
+    estimator = release.name_estimator(nonnegative)
     return {
         "title": f"Estimates of points per cell, {estimator}, with standard errors",
         "how_to_read": f"estimate ± two std_error. {_NOT_ADDED}.",
@@ -345,7 +345,7 @@ def _write_geotiff(release: BaseRelease, path: Path, nonnegative: bool) -> None:
     profile = {"driver": "GTiff", "dtype": "float64", "compress": "deflate", "crs": domain.crs, "transform": transform}
     width, height = domain.shape
     with rasterio.open(content, "w", width=width, height=height, count=2, **profile) as file:
-        bands = zip(("estimate", "std_error"), release.estimates(nonnegative=nonnegative), strict=True)
+        bands = zip(("estimate", "std_error"), release.estimate_cells(nonnegative=nonnegative), strict=True)
         for number, (name, cells) in enumerate(bands, start=1):
             file.write(cells.T[::-1], number)  # rows of a raster run from north to south
             file.set_band_description(number, name)

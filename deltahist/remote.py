@@ -61,10 +61,10 @@ class RemoteRelease:
         self.url, self.stated_facts = url, facts
         self.domain, self.digest = Domain(**facts["domain"]), str(facts["digest"])
 
-    def answers(self, work: Workload, *, level: float, nonnegative: bool) -> dict[str, NDArray[Any]]:
+    def answer_workload(self, work: Workload, *, level: float, nonnegative: bool) -> dict[str, NDArray[Any]]:
         """Return the columns of `dh.answer` for a workload, an array (m,) each."""
         if not len(work):  # a service answers at least one
-            return self.load().answers(work, level=level, nonnegative=nonnegative)
+            return self.load().answer_workload(work, level=level, nonnegative=nonnegative)
         how: dict[str, Any] = {"level": float(level), "nonnegative": bool(nonnegative)}
         how |= {} if self.domain.crs is None else {"crs": self.domain.crs}
         return join_answers([self._ask(*each, how) for each in self._requests(work)])

@@ -121,7 +121,7 @@ def query(
         if each:
             return answer_each(published, asked, **how)
         if isinstance(asked, Workload):
-            return published.answers(asked, **how)
+            return published.answer_workload(asked, **how)
         return answer(published, asked, **how)
 
     if quantiles is not None:

@@ -339,7 +339,7 @@ class Quantile(BaseRelease):
     def describe(self) -> dict[str, Any]:
         return super().describe() | {"value": self.value, "step": self.step}
 
-    def columns(self) -> dict[str, NDArray[Any]]:
+    def file_columns(self) -> dict[str, NDArray[Any]]:
         return {}  # the description has the value
 
     def save(self, path: str | Path) -> None:
@@ -357,8 +357,8 @@ class Quantile(BaseRelease):
         step = min(check_whole(least=0, step=description["step"]), mechanism.lattice_steps - 1)
         return {"mechanism": mechanism, "values": np.array([step], dtype=np.int64)}
 
-    def estimates(self, *, nonnegative: bool = False) -> NoReturn:
+    def estimate_cells(self, *, nonnegative: bool = False) -> NoReturn:
         raise InputError("a quantile has no cells and answers no counts")
 
-    def answers(self, work: Workload, *, level: float, nonnegative: bool) -> NoReturn:
-        self.estimates()
+    def answer_workload(self, work: Workload, *, level: float, nonnegative: bool) -> NoReturn:
+        self.estimate_cells()

@@ -310,7 +310,7 @@ class SortedRelease(BaseRelease):
         least, most = np.maximum(b_least - a_most, 0.0), b_most - a_least
         return estimate, np.sqrt(variance), np.minimum(least, estimate), np.maximum(most, estimate)
 
-    def answers(self, work: Workload, *, level: float, nonnegative: bool) -> dict[str, NDArray[Any]]:
+    def answer_workload(self, work: Workload, *, level: float, nonnegative: bool) -> dict[str, NDArray[Any]]:
         cover = work.cover(self.domain)
         assert isinstance(cover, BoxCover)  # regions need two dimensions
         ((low, high),) = cover.spans
@@ -319,7 +319,7 @@ class SortedRelease(BaseRelease):
         found = self.count_between(low * steps - 0.5, high * steps - 0.5, level=level)
         return dict(zip(("estimate", "std_error", "low", "high"), found, strict=True))
 
-    def estimates(self, *, nonnegative: bool = False) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def estimate_cells(self, *, nonnegative: bool = False) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         edges = self._cell_edges
         cells, error, *_ = self.count_between(edges[:-1], edges[1:])
         return cells, error
@@ -328,7 +328,7 @@ class SortedRelease(BaseRelease):
         # They are never negative, and add up to the number of points.
         return np.diff(count_below(self.decoder.knots, np.clip(self._cell_edges, *self._present_range)))
 
-    def estimator(self, nonnegative: bool) -> str:
+    def name_estimator(self, nonnegative: bool) -> str:
         return "non-negative (isotonic regression)"
 
     def quantiles(self, q: float | Sequence[float], *, level: float = 0.95) -> pd.DataFrame:
@@ -378,7 +378,7 @@ class SortedRelease(BaseRelease):
         places = {"estimate": estimate, "low": np.minimum(low, estimate), "high": np.maximum(high, estimate)}
         return pd.DataFrame({"q": wanted} | {name: end + np.clip(v, 0, most) * step for name, v in places.items()})
 
-    def columns(self) -> dict[str, NDArray[Any]]:
+    def file_columns(self) -> dict[str, NDArray[Any]]:
         return {"value": self.values}
 
 

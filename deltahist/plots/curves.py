@@ -204,7 +204,7 @@ def draw_lines(
     notes[0] += f"{domain.size_of_cells}{f'; map in {domain.crs}' if domain.crs else ''}."
     if kind != "step":
         notes.append(f"Each value is the mean of the steps of a {kind}.")
-    notes.append(f"Estimates: {', '.join(sorted(estimators)) or series.first_release.estimator(False)}.")
+    notes.append(f"Estimates: {', '.join(sorted(estimators)) or series.first_release.name_estimator(False)}.")
     notes.append("Each panel has its own scale.")
     if len(shown) < len(names):
         notes.append(f"{len(shown)} of {len(names):,} regions are drawn: those with the largest means.")

@@ -91,9 +91,8 @@ def draw_map(
         notes = [f"Nothing stands out from the noise. {even} points per {unit} everywhere would fit."]
     else:
         shown, point = (release.cells(nonnegative=True) if nonnegative else merged) / areas, 1 / float(np.median(areas))
-        notes = [
-            f"Estimates: {release.estimator(nonnegative)}{'' if nonnegative else ', means of blocks that may be even'}."
-        ]
+        merging = "" if nonnegative else ", means of blocks that may be even"
+        notes = [f"Estimates: {release.name_estimator(nonnegative)}{merging}."]
         # Proportional up to about three standard errors, so that specks of noise are pale.
         linear = 3 * error * point if nonnegative and error else None
         scale = ground.smooth_scale(shown, linear=linear, least=point)
@@ -115,14 +114,14 @@ def draw_map(
 
 def _draw_histogram(release: Any, ax: Axes, positive: bool) -> str:
     domain, edges = release.domain, release.domain.edges(0)
-    cells, error = release.estimates(nonnegative=positive)
+    cells, error = release.estimate_cells(nonnegative=positive)
     low = np.maximum(cells - error, 0.0) if positive else cells - error
     ax.stairs(cells + error, edges, baseline=low, fill=True, color="tab:blue", alpha=0.3, label="± one standard error")
     ax.stairs(cells, edges, baseline=None, color="tab:blue", linewidth=1.2, label="estimate")
     ax.axhline(0, color="0.5", linewidth=0.8)
     ax.set(xlabel=f"x ({domain.unit})", ylabel=f"points per cell of {domain.size_of_cells}", xlim=edges[[0, -1]])
     ax.legend(frameon=False, fontsize=8)
-    notes = [f"Estimates: {release.estimator(positive)}."]
+    notes = [f"Estimates: {release.name_estimator(positive)}."]
     if ground.holds_points_from_outside(release):
         notes.append("The first and the last cell also hold points from outside.")
     return " ".join(notes)
@@ -250,7 +249,7 @@ def values_of(release: Any, answers: gpd.GeoDataFrame, per: str = "area") -> Val
     noise = release.decoder.moments(regions(shapes[known]).cover(domain))
     share = np.divide(noise.variance, error[known] ** 2, out=np.zeros_like(noise.variance), where=error[known] > 0)
     standing[known] = stands_out(estimate[known], error[known], noise.kurtosis * np.minimum(share, 1) ** 2)
-    estimator = release.estimator(False)
+    estimator = release.name_estimator(False)
     if "estimator" in answers.columns:  # unbiased answers have no such column
         estimator = ", ".join(map(str, answers["estimator"].dropna().unique()))
     # The part of the map that the regions fill, with a margin, and not too flat.

@@ -1,6 +1,6 @@
 """Answers of a release as arrays, from cached sums over its map.
 
-A few queries sum cell by cell. Many use prefix sums over the map (`_Estimates`). Where boxes cut cells, they also use
+A few queries sum cell by cell. Many use prefix sums over the map (`_CellSums`). Where boxes cut cells, they also use
 sums of blocks along each axis and a few single cells (`Rims`).
 """
 
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from deltahist.decode import interval, sums_between
 from deltahist.decode.placement import Chosen, placement_variance
-from deltahist.releases.base import join_answers
+from deltahist.releases.base import NONNEGATIVE, join_answers
 from deltahist.space.workloads import (
     BoxCover,
     Cover,
@@ -61,7 +61,7 @@ class Answerer:
     >>> import deltahist as dh, numpy as np
     >>> near = dh.Neighbourhood(dh.Domain((0, 4), (4,)), delta=1)
     >>> release = dh.publish(np.array([5, 0, 3, 2]), near, epsilon=1.0)
-    >>> release.answerer.answer(dh.workloads.boxes([[0, 4]]), level=0.95)["estimate"].tolist()
+    >>> release.answerer.answer_workload(dh.workloads.boxes([[0, 4]]), level=0.95)["estimate"].tolist()
     [10.0]
     """
 
@@ -69,38 +69,38 @@ class Answerer:
         self.release: Any = release
         self._asked = 0.0
 
-    def prepare(self) -> None:
+    def precompute_sums(self) -> None:
         """Precompute prefix sums, so that answers do not depend on query order."""
         self._asked = math.inf
-        for name in ("_unbiased", "_nonnegative"):
+        for name in ("_unbiased_sums", "_nonnegative_sums"):
             vars(self).pop(name, None)
-        _ = self._unbiased.whole, self._unbiased.rims
+        _ = self._unbiased_sums.prefix_sums, self._unbiased_sums.rim_sums
 
     @functools.cached_property
-    def _unbiased(self) -> _Estimates:
-        return _Estimates(self.release, self.release.cells(), True, self._asked)
+    def _unbiased_sums(self) -> _CellSums:
+        return _CellSums(self.release, self.release.cells(), True, self._asked)
 
     @functools.cached_property
-    def _nonnegative(self) -> _Estimates:
-        return _Estimates(self.release, self.release.cells(nonnegative=True), False, self._asked)
+    def _nonnegative_sums(self) -> _CellSums:
+        return _CellSums(self.release, self.release.cells(nonnegative=True), False, self._asked)
 
-    def answer(self, work: Workload, *, level: float, nonnegative: bool = False) -> dict[str, NDArray[Any]]:
+    def answer_workload(self, work: Workload, *, level: float, nonnegative: bool = False) -> dict[str, NDArray[Any]]:
         """Return the columns of `dh.answer` for a workload, arrays (m,).
 
         Raises InputError if a query is reversed, empty or outside the domain.
         """
         domain = self.release.decoder.domain
-        return answer_in_parts(work, domain, lambda part: self._answer(part, level, nonnegative))
+        return answer_in_parts(work, domain, lambda part: self._answer_part(part, level, nonnegative))
 
-    def _answer(self, work: Workload, level: float, nonnegative: bool) -> dict[str, NDArray[Any]]:
+    def _answer_part(self, work: Workload, level: float, nonnegative: bool) -> dict[str, NDArray[Any]]:
         release, decoder = self.release, self.release.decoder
         cover = work.cover(decoder.domain)
         cut = cover.cut.any()
         noise = decoder.moments(cover if isinstance(cover, RegionCover) else work)
-        unbiased, whole, touched, misplaced = self._unbiased.over(cover)
+        unbiased, whole, touched, misplaced = self._unbiased_sums.sum_over(cover)
         estimate, inner, outer = unbiased, whole, touched
         if nonnegative:
-            found, inner, outer, _ = self._nonnegative.over(cover)
+            found, inner, outer, _ = self._nonnegative_sums.sum_over(cover)
             estimate = np.maximum(found, 0.0)  # without rounding errors below zero
         error = np.sqrt(noise.variance)
         reach = [interval(each, decoder.laws[0], level) for each in (noise, noise.and_normal(misplaced))]
@@ -140,12 +140,12 @@ class Answerer:
             unresolved = noise.unresolved
             table["unresolved"] = np.full(len(estimate), np.nan) if unresolved is None else unresolved
         if nonnegative:
-            table["estimator"] = np.full(len(estimate), release.estimator(nonnegative), dtype=object)
+            table["estimator"] = np.full(len(estimate), NONNEGATIVE, dtype=object)
         return table
 
 
 @dataclass(eq=False)
-class _Estimates:
+class _CellSums:
     """Estimates of a release's cells, to be summed over queries.
 
     Parameters
@@ -161,29 +161,29 @@ class _Estimates:
     asked: float = 0.0
 
     @functools.cached_property
-    def whole(self) -> Field:
+    def prefix_sums(self) -> Field:
         """Sums of the cells up to every edge."""
         return prefix_sums(self.cells)
 
     @functools.cached_property
-    def rims(self) -> Rims:
+    def rim_sums(self) -> Rims:
         """Sums over the cells that boxes cut."""
-        return Rims(self._fields, self.cells.shape)
+        return Rims(self._find_fields, self.cells.shape)
 
-    def _fields(self, chosen: Chosen) -> tuple[Field, ...]:
+    def _find_fields(self, chosen: Chosen) -> tuple[Field, ...]:
         """Return slopes times cells along each axis, and `spreads` if `placed` (`Placement`)."""
         placement = self.release.placement
         leaning = placement.slope_terms(self.cells[chosen], chosen)
         return (*leaning, *(placement.spreads(chosen) if self.placed else ()))
 
-    def over(self, cover: Cover) -> tuple[Field, Field, Field, Field]:
+    def sum_over(self, cover: Cover) -> tuple[Field, Field, Field, Field]:
         """Return estimates of queries (m,), those without and with all points of cut cells, and placement variances."""
         if isinstance(cover, BoxCover):
             if not len(cover.cut):
                 return (np.zeros(0),) * 4
             sizes = [high - low for low, high in cover.spans]
             rims = 4 * float(sum(sizes) @ cover.cut)  # cells at both ends, each as costly as two
-            pays = self._pays(len(cover.cut), float(np.prod(sizes, axis=0).sum()), rims)
+            pays = self._sums_pay_off(len(cover.cut), float(np.prod(sizes, axis=0).sum()), rims)
             if len(sizes) == 1 or pays:
                 parts = in_parts(np.ones(len(cover.cut)), _BOXES_AT_A_TIME)
                 found = [self._by_sums(cover[some]) for some in parts]
@@ -195,45 +195,45 @@ class _Estimates:
         assert isinstance(cover, RegionCover)
         return self._by_cells(cover)
 
-    def _pays(self, number: int, area: float, rims: float = 0.0) -> bool:
+    def _sums_pay_off(self, number: int, area: float, rims: float = 0.0) -> bool:
         """Return whether sums over the map pay off after one more call for `number` boxes."""
         self.asked += _BOX * number + area / _PLAIN + rims
         return self.asked > self.cells.size
 
     def _by_sums(self, cover: BoxCover) -> tuple[Field, Field, Field, Field]:
         if not cover.cut.any():
-            return (sums_between(self.whole, cover.spans),) * 3 + (np.zeros(len(cover.cut)),)
-        touched = sums_between(self.whole, [(np.floor(low), np.ceil(high)) for low, high in cover.spans])
+            return (sums_between(self.prefix_sums, cover.spans),) * 3 + (np.zeros(len(cover.cut)),)
+        touched = sums_between(self.prefix_sums, [(np.floor(low), np.ceil(high)) for low, high in cover.spans])
         inner = [(np.ceil(low), np.floor(high)) for low, high in cover.spans]
-        whole = sums_between(self.whole, [(low, np.maximum(low, high)) for low, high in inner])
-        lean, *apart = self.rims.over(cover)
-        found = sums_between(self.whole, cover.spans) + lean
-        misplaced = self._joined([np.maximum(each, 0.0) for each in apart], len(found))
+        whole = sums_between(self.prefix_sums, [(low, np.maximum(low, high)) for low, high in inner])
+        lean, *apart = self.rim_sums.sum_over(cover)
+        found = sums_between(self.prefix_sums, cover.spans) + lean
+        misplaced = self._join_variances([np.maximum(each, 0.0) for each in apart], len(found))
         return found, whole, touched, np.where(cover.cut, misplaced, 0.0)
 
     def _by_cells(self, cover: RegionCover) -> tuple[Field, Field, Field, Field]:
-        inside, cut = self._inside(cover), (cover.x, cover.y)
+        inside, cut = self._sum_inside(cover), (cover.x, cover.y)
         if not len(cover.owner):
             return inside, inside, inside, np.zeros(len(inside))
-        own, others = self.cells[cut], self._fields(cut)
+        own, others = self.cells[cut], self._find_fields(cut)
 
-        def total(part: Field) -> Field:
+        def sum_by_query(part: Field) -> Field:
             return np.asarray(np.bincount(cover.owner, part, cover.number))
 
         lean = sum(along * part for along, part in zip(cover.places, others, strict=False))
         spreads, share = others[self.cells.ndim :], cover.share
-        apart = [placement_variance(total(share * u), total(share**2 * u)) for u in spreads]
-        found, touched = inside + total(cover.share * own + lean), inside + total(own)
-        return found, inside, touched, self._joined(apart, len(found))
+        apart = [placement_variance(sum_by_query(share * u), sum_by_query(share**2 * u)) for u in spreads]
+        found, touched = inside + sum_by_query(cover.share * own + lean), inside + sum_by_query(own)
+        return found, inside, touched, self._join_variances(apart, len(found))
 
-    def _joined(self, apart: list[Field], number: int) -> Field:
+    def _join_variances(self, apart: list[Field], number: int) -> Field:
         return self.release.placement.joined_variance(apart) if apart else np.zeros(number)
 
-    def _inside(self, cover: RegionCover) -> Field:
+    def _sum_inside(self, cover: RegionCover) -> Field:
         """Return sums over the cells that lie wholly inside queries (m,)."""
         (west, south), (east, north) = cover.low.T, cover.high.T
-        if self._pays(len(west), float(((east - west) * (north - south)).sum())):
-            sums = self.whole
+        if self._sums_pay_off(len(west), float(((east - west) * (north - south)).sum())):
+            sums = self.prefix_sums
             each = sums[east, north] - sums[west, north] - sums[east, south] + sums[west, south]
         else:
             boxes = zip(west, east, south, north, strict=True)
@@ -267,7 +267,7 @@ class _Sides(NamedTuple):
     lean: Field
 
     @classmethod
-    def of(cls, pieces: Pieces) -> Self:
+    def from_pieces(cls, pieces: Pieces) -> Self:
         head, tail = pieces.head, pieces.tail * pieces.two_cells
         # The part inside is at the end of the first cell, and at the start of the last one.
         lean = np.array([head * (2 * pieces.before + head - 1), tail * (tail - 1)])
@@ -310,23 +310,23 @@ class Rims:
                     np.add(along_x[block, :, place], each, out=along_x[block + 1, :, place])
         return along_x, along_y
 
-    def over(self, cover: BoxCover) -> Field:
+    def sum_over(self, cover: BoxCover) -> Field:
         """Return sums over cells (1 + spreads, m): f ξ times slopes, and f (1 − f) u for each spread u."""
         pieces = [Pieces.of(*span) for span in cover.spans]
-        x, *others = sides = [_Sides.of(each) for each in pieces]
+        x, *others = sides = [_Sides.from_pieces(each) for each in pieces]
         if not others:
             lean, *spreads = self._fields((x.cell,))
-            return _weigh(x.lean * lean, x.share, spreads).sum(axis=1)
+            return _weigh_fields(x.lean * lean, x.share, spreads).sum(axis=1)
         (y,) = others
         cell, share, lean = x.cell[:, None], x.share[:, None], x.lean[:, None]
         lean_x, lean_y, *spreads = self._fields((cell, y.cell))
-        corners = _weigh(lean * y.share * lean_x + share * y.lean * lean_y, share * y.share, spreads)
+        corners = _weigh_fields(lean * y.share * lean_x + share * y.lean * lean_y, share * y.share, spreads)
         out: Field = corners.sum(axis=1).sum(axis=1)
         for axis in (0, 1):
-            out += self._along(axis, pieces[axis], sides[1 - axis])
+            out += self._sum_sides(axis, pieces[axis], sides[1 - axis])
         return out
 
-    def _along(self, axis: int, pieces: Pieces, sides: _Sides) -> Field:
+    def _sum_sides(self, axis: int, pieces: Pieces, sides: _Sides) -> Field:
         """Return sums over both sides of boxes along an axis, without corners (1 + spreads, m).
 
         A side ends at the nearest edges of blocks. Single cells are added or subtracted up to its own ends.
@@ -337,7 +337,7 @@ class Rims:
         row = nearest * blocks.shape[1] + sides.cell if axis == 0 else sides.cell * blocks.shape[1] + nearest
         far, near = np.take(blocks.reshape(-1, blocks.shape[2]), row, axis=0)
         lean, *spreads = np.moveaxis(far - near, 2, 0)
-        found: Field = _weigh(sides.lean * lean, sides.share, spreads).sum(axis=1)
+        found: Field = _weigh_fields(sides.lean * lean, sides.share, spreads).sum(axis=1)
         if width > 1:
             edge = nearest * width
             begin: Index = np.broadcast_to(np.minimum(edge, ends), row.shape).ravel()
@@ -348,12 +348,12 @@ class Rims:
             side = which % sides.cell.size
             cell, share, lean = sides.cell.ravel()[side], sides.share.ravel()[side], sides.lean.ravel()[side]
             lean_x, lean_y, *singles = self._fields((place, cell) if axis == 0 else (cell, place))
-            parts = sign * _weigh(lean * (lean_y if axis == 0 else lean_x), share, singles)
+            parts = sign * _weigh_fields(lean * (lean_y if axis == 0 else lean_x), share, singles)
             found += [np.bincount(which % len(low), part, len(low)) for part in parts]
         return found
 
 
-def _weigh(lean: Field, share: Field, spreads: Sequence[Field]) -> Field:
+def _weigh_fields(lean: Field, share: Field, spreads: Sequence[Field]) -> Field:
     """Return `lean` and f (1 − f) u of each spread u (1 + spreads, …)."""
     uneven = share * (1 - share)
     return np.array([lean, *(uneven * each for each in spreads)])

@@ -129,30 +129,30 @@ class BaseRelease(OfMechanism, abc.ABC):
     @functools.cached_property
     def digest(self) -> str:
         """The SHA-256 of the description and the values, in 64 hexadecimal digits, as in the file (docs/limits.md)."""
-        return digest_of(json.loads(json.dumps(self.describe())), self.columns())
+        return digest_of(json.loads(json.dumps(self.describe())), self.file_columns())
 
     @property
-    def origin(self) -> str:
+    def noise_origin(self) -> str:
         """The common name of releases that share noise: that of their chain, or the digest of the first one."""
         chain = self.mechanism.chain
         return self.digest if chain is None else chain.name or chain.origin
 
     @abc.abstractmethod
-    def columns(self) -> dict[str, NDArray[Any]]:
+    def file_columns(self) -> dict[str, NDArray[Any]]:
         """Return the columns of a file, without the description."""
 
     def save(self, path: str | Path) -> None:
         """Write one Parquet file of the columns, with description, digest and readme as metadata."""
-        write_whole(Path(path), self.write)
+        write_whole(Path(path), self.write_file)
 
-    def write(self, target: Path | BinaryIO) -> None:
+    def write_file(self, target: Path | BinaryIO) -> None:
         """Write the file of `save` to a path, or into a buffer."""
-        write_parquet(target, self.columns(), self.describe(), self.digest, self.readme())
+        write_parquet(target, self.file_columns(), self.describe(), self.digest, self.write_readme())
 
     def to_bytes(self) -> bytes:
         """Return the bytes of the file that `save` writes."""
         buffer = io.BytesIO()
-        self.write(buffer)
+        self.write_file(buffer)
         return buffer.getvalue()
 
     @classmethod
@@ -162,19 +162,19 @@ class BaseRelease(OfMechanism, abc.ABC):
 
     def cells(self, *, nonnegative: bool = False) -> NDArray[np.float64]:
         """Return estimates of all cells (domain.shape); InputError if there are none."""
-        return self.estimates(nonnegative=nonnegative)[0]
+        return self.estimate_cells(nonnegative=nonnegative)[0]
 
     @abc.abstractmethod
-    def estimates(self, *, nonnegative: bool = False) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def estimate_cells(self, *, nonnegative: bool = False) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return estimates of all cells and their standard errors (domain.shape each); InputError if there are none."""
 
     @abc.abstractmethod
-    def answers(self, work: Workload, *, level: float, nonnegative: bool) -> dict[str, NDArray[Any]]:
+    def answer_workload(self, work: Workload, *, level: float, nonnegative: bool) -> dict[str, NDArray[Any]]:
         """Return the columns of `dh.answer` for a workload, arrays (m,); InputError if there are none."""
 
-    def estimator(self, nonnegative: bool) -> str:
+    def name_estimator(self, nonnegative: bool) -> str:
         """Return the name of the estimates for files and pictures."""
-        return "non-negative" if nonnegative else UNBIASED
+        return NONNEGATIVE if nonnegative else UNBIASED
 
     def to_pandas(self, *, nonnegative: bool = False) -> pd.DataFrame:
         """Return a row per cell: index, edges, centre, estimate and standard error; x varies slowest."""
@@ -192,7 +192,10 @@ class BaseRelease(OfMechanism, abc.ABC):
         crs, dims = self.domain.crs, ["y", "x"][-self.domain.ndim :]
         # Maps run along y first, so that pictures of them are right side up.
         found = cells_frame(self, nonnegative=nonnegative).set_index(dims)[["estimate", "std_error"]].to_xarray()
-        found["estimate"].attrs = {"units": "points", "long_name": f"points per cell, {self.estimator(nonnegative)}"}
+        found["estimate"].attrs = {
+            "units": "points",
+            "long_name": f"points per cell, {self.name_estimator(nonnegative)}",
+        }
         found["std_error"].attrs = {"units": "points", "long_name": "standard error; do not add it or its square"}
         for axis in dims:
             found[axis].attrs = {"units": "1" if crs is None else "map units"}
@@ -233,7 +236,7 @@ class BaseRelease(OfMechanism, abc.ABC):
             return f"no: withdrawn {self.withdrawn}"
         return judge_publication(self.publishable, self.mechanism.weakness)
 
-    def readme(self) -> str:
+    def write_readme(self) -> str:
         """Return the lines that a file carries for people who open it with another program."""
         return "\n".join(
             [
@@ -333,11 +336,11 @@ def cells_frame(release: BaseRelease, *, nonnegative: bool = False, width: int =
         names = ["column", "low", "high", "x"]
     table: dict[str, NDArray[Any]] = dict(zip(names, [*index, *low, *high, *(low + high) / 2], strict=True))
     if width == 1:
-        cells, errors = release.estimates(nonnegative=nonnegative)
+        cells, errors = release.estimate_cells(nonnegative=nonnegative)
         table["estimate"], table["std_error"] = cells.ravel(), errors.ravel()
     else:
         # Estimates and errors do not depend on the level.
-        found = release.answers(Boxes(np.concatenate([low, high]).T), level=0.95, nonnegative=nonnegative)
+        found = release.answer_workload(Boxes(np.concatenate([low, high]).T), level=0.95, nonnegative=nonnegative)
         table |= {"cells": (after - index).prod(axis=0), "estimate": found["estimate"], "std_error": found["std_error"]}
     return pd.DataFrame(table)
 

@@ -17,7 +17,7 @@ from deltahist.decode.placement import block_variance
 from deltahist.errors import check_whole
 from deltahist.mechanisms import Mechanism
 from deltahist.releases.answerer import Answerer
-from deltahist.releases.base import NONNEGATIVE, UNBIASED, BaseRelease
+from deltahist.releases.base import BaseRelease
 from deltahist.releases.notices import Notice
 from deltahist.space.domain import Domain
 from deltahist.space.workloads import Boxes, Workload
@@ -43,10 +43,6 @@ class CountEstimates:
         """
         found: NDArray[np.float64] = self.projection.cells if nonnegative else self._unbiased_cells
         return found
-
-    def estimator(self, nonnegative: bool) -> str:
-        """Return the name of the estimates for files and pictures."""
-        return NONNEGATIVE if nonnegative else UNBIASED
 
     @functools.cached_property
     def answerer(self) -> Answerer:
@@ -101,12 +97,12 @@ class Release(CountEstimates, BaseRelease):
         field, metric = self.decoder.estimate_on_grid(self.values, self.total), self.decoder.noise_metric()
         return project_nonnegative(field, metric, self.total)
 
-    def estimates(self, *, nonnegative: bool = False) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def estimate_cells(self, *, nonnegative: bool = False) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return estimates of all cells and the standard errors of the unbiased ones."""
-        return self.cells(nonnegative=nonnegative), self._errors
+        return self.cells(nonnegative=nonnegative), self._cell_errors
 
     @functools.cached_property
-    def _errors(self) -> NDArray[np.float64]:
+    def _cell_errors(self) -> NDArray[np.float64]:
         return np.sqrt(self.block_moments(1).variance).reshape(self.domain.shape)
 
     def block_moments(self, width: int) -> Moments:
@@ -126,13 +122,13 @@ class Release(CountEstimates, BaseRelease):
         """The positions of points inside cells, learnt from the estimates."""
         return learn_placement(self._unbiased_cells, block_variance(self.decoder))
 
-    def answers(self, work: Workload, *, level: float, nonnegative: bool) -> dict[str, NDArray[Any]]:
-        return self.answerer.answer(work, level=level, nonnegative=nonnegative)
+    def answer_workload(self, work: Workload, *, level: float, nonnegative: bool) -> dict[str, NDArray[Any]]:
+        return self.answerer.answer_workload(work, level=level, nonnegative=nonnegative)
 
     def describe(self) -> dict[str, Any]:
         return super().describe() | {"total": self.total}
 
-    def columns(self) -> dict[str, NDArray[Any]]:
+    def file_columns(self) -> dict[str, NDArray[Any]]:
         """Return the index of each value's group in the description (int16), and the values (int64)."""
         group = np.empty(self.strategy.shape[0], dtype=np.int16)
         for i, part in enumerate(self.strategy.parts):

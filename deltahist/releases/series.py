@@ -250,18 +250,18 @@ class Series:
             )
         return Summed(tuple(self.releases.values()))
 
-    def answers(self, work: Workload, *, level: float, nonnegative: bool) -> dict[str, NDArray[Any]]:
+    def answer_workload(self, work: Workload, *, level: float, nonnegative: bool) -> dict[str, NDArray[Any]]:
         """Return the columns of `dh.answer` for a workload, arrays (m,)."""
-        found = self.summed_releases.answerer.answer(work, level=level, nonnegative=nonnegative)
+        found = self.summed_releases.answerer.answer_workload(work, level=level, nonnegative=nonnegative)
         number = len(self.releases)
         if self.mean:
             shares = ("cut", "unresolved", "estimator")
             found = {name: each if name in shares else each / number for name, each in found.items()}
         return {**found, "steps": np.full(len(found["estimate"]), number)}
 
-    def estimator(self, nonnegative: bool) -> str:
+    def name_estimator(self, nonnegative: bool) -> str:
         """Return the name of the estimates for files and pictures."""
-        return self.summed_releases.estimator(nonnegative)
+        return self.first_release.name_estimator(nonnegative)
 
     def __repr__(self) -> str:
         steps = self.last - self.first + 1

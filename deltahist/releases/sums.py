@@ -87,7 +87,7 @@ class Summed(CountEstimates):
 
 def check_apart(releases: Sequence[Release]) -> None:
     """Raise InputError if two releases share noise, because sums assume that noise is independent."""
-    origin, number = Counter(each.origin for each in releases).most_common(1)[0]
+    origin, number = Counter(each.noise_origin for each in releases).most_common(1)[0]
     if number > 1:
         raise InputError(
             f"{number} of the releases are copies or refinements of one ({origin}), or that one itself: they share "
@@ -179,19 +179,21 @@ class Difference(abc.ABC):
         """The error of differences of answers."""
         return DifferenceNoise(self.domain, self._decoders)
 
-    def estimator(self, nonnegative: bool) -> str:
+    def name_estimator(self, nonnegative: bool) -> str:
         """Return the name of the estimates; InputError if `nonnegative` is set, as a difference can be negative."""
         if nonnegative:
             raise InputError("nonnegative is set: a difference can be negative")
         return UNBIASED
 
-    def answers(self, work: Workload, *, level: float, nonnegative: bool) -> dict[str, NDArray[Any]]:
+    def answer_workload(self, work: Workload, *, level: float, nonnegative: bool) -> dict[str, NDArray[Any]]:
         """Return the columns of `dh.answer` for a workload, arrays (m,)."""
-        self.estimator(nonnegative)
-        return answer_in_parts(work, self.domain, lambda part: self._answer(part, level))
+        self.name_estimator(nonnegative)
+        return answer_in_parts(work, self.domain, lambda part: self._answer_part(part, level))
 
-    def _answer(self, work: Workload, level: float) -> dict[str, NDArray[Any]]:
-        before, after = (each.answers(work, level=level, nonnegative=False) for each in (self.before, self.after))
+    def _answer_part(self, work: Workload, level: float) -> dict[str, NDArray[Any]]:
+        before, after = (
+            each.answer_workload(work, level=level, nonnegative=False) for each in (self.before, self.after)
+        )
         cover = work.cover(self.domain)
         joint = self.decoder.moments(cover if isinstance(cover, RegionCover) else work)
         # Placement errors add up, not their variances.

@@ -113,7 +113,7 @@ async def _answer_box(service: Service, asked: Options, bbox: str, source: Sourc
 
 def _explain_columns(query: BoxQuery, columns: Container[str]) -> dict[str, Any]:
     """Return the unit, level and estimator of answers with these columns."""
-    estimates = query.release.estimator(query.nonnegative)
+    estimates = query.release.name_estimator(query.nonnegative)
     estimates = PLACED if "cut" in columns and estimates == UNBIASED else estimates
     return {"unit": "points", "level": query.level, "estimates": estimates}
 

@@ -140,7 +140,7 @@ class Catalogue:
         if not release.publishable:
             raise InputError(f"{path} is not for publication: publish the data without a seed")
         if isinstance(release, CountEstimates) and release.withdrawn is None:
-            release.answerer.prepare()
+            release.answerer.precompute_sums()
         self._served[path.stem] = Served(path.stem, path, self._stamps[path], release)
 
 

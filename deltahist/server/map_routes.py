@@ -95,7 +95,7 @@ def _test_blocks(source: Source, ends: list[Index]) -> tuple[NDArray[np.float64]
     places = [source.domain.edges(axis)[each] for axis, each in enumerate(ends)]
     first, last = (np.meshgrid(*(each[part] for each in places), indexing="ij") for part in (slice(-1), slice(1, None)))
     work = boxes(np.column_stack([each.ravel() for each in (*first, *last)]))
-    found, either = source.answers(work, level=LEVEL, nonnegative=False), isinstance(source, Difference)
+    found, either = source.answer_workload(work, level=LEVEL, nonnegative=False), isinstance(source, Difference)
     counted = either or isinstance(source, CountEstimates)  # not sorted points
     kurtosis = source.decoder.moments(work).kurtosis if counted else np.nan  # type: ignore[union-attr]
     level = (1 - LEVEL) / (1 + _DOUBLINGS)
@@ -313,7 +313,7 @@ def _encode_features(release: Release, cells: NDArray[np.int64]) -> list[dict[st
     column, row = np.divmod(cells, domain.shape[1])
     x, y = domain.edges(0), domain.edges(1)
     west, south, east, north = x[column], y[row], x[column + 1], y[row + 1]
-    found = release.answers(boxes(np.column_stack([west, south, east, north])), level=LEVEL, nonnegative=False)
+    found = release.answer_workload(boxes(np.column_stack([west, south, east, north])), level=LEVEL, nonnegative=False)
     cell = to_degrees(shapely.box(west, south, east, north), domain)
     shapes = shapely.to_geojson(shapely.transform(cell, lambda places: places.round(DIGITS)))
     figures = {"column": column, "row": row, "estimate": found["estimate"], "standard_error": found["std_error"]}

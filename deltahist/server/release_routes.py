@@ -70,7 +70,7 @@ async def describe(request: Request, name: str) -> Any:
     if "text/html" in request.headers.get("accept", ""):
         return await _show_statement(served.release, served.name)
     about = _summarize(service, served) | {"statement": list_facts(served.release)}
-    shared = [each for each in service.catalogue.in_force() if each.release.origin == served.release.origin]
+    shared = [each for each in service.catalogue.in_force() if each.release.noise_origin == served.release.noise_origin]
     if len(shared) > 1:  # releases that share noise, from coarse to fine
         names = [each.name for each in sorted(shared, key=lambda each: each.release.mechanism.budget.amount)]
         about["chain"] = {"finest": names[-1], "releases": names}

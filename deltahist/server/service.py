@@ -67,7 +67,7 @@ class BoxQuery:
                 raise InputError(f"bbox is {wrong}: it must be west, south, east, north, in degrees")
             clipped = fit(bend_boxes(corners, domain), domain, LONGITUDE_LATITUDE)
             work = regions(clipped.shapes[clipped.held])
-        found = self.release.answers(work, level=self.level, nonnegative=self.nonnegative)
+        found = self.release.answer_workload(work, level=self.level, nonnegative=self.nonnegative)
         return found if clipped is None else clipped.spread_over_regions(found)
 
     def answer_one(self, corners: NDArray[np.float64]) -> Columns:

@@ -44,7 +44,7 @@ def list_facts(published: Published | Any) -> Facts:
     facts = _list_promises(mechanism_of(published))
     if isinstance(published, BaseRelease):
         names = ("total", "publishable", "may_be_published")
-        facts |= {"estimator": published.estimator(False), **{name: getattr(published, name) for name in names}}
+        facts |= {"estimator": published.name_estimator(False), **{name: getattr(published, name) for name in names}}
         with contextlib.suppress(TypeError):  # a file cannot describe a user's own strategy
             facts["digest"] = published.digest
         if published.payment is not None:

@@ -146,7 +146,7 @@ def download(page):
 def load_prepared(path):
     """Sums are then added in one order, whatever is asked, as the service does."""
     release = dh.load(path)
-    release.answerer.prepare()
+    release.answerer.precompute_sums()
     return release
 
 

@@ -361,13 +361,13 @@ def test_copies_of_one_release_say_so(tmp_path):
     release = dh.publish(COUNTS, SQUARE, "identity", epsilon=0.1)
     copies = [dh.tighten(release, epsilon=0.01) for _ in range(3)]
     copies.append(dh.tighten(copies[0], epsilon=0.005))  # of a copy: of the release as well
-    assert {each.origin for each in (release, *copies)} == {release.digest}
+    assert {each.noise_origin for each in (release, *copies)} == {release.digest}
     for number, copy in enumerate(copies):
         copy.save(tmp_path / f"{number}.parquet")
         text = dh.write_statement(dh.load(tmp_path / f"{number}.parquet"))
         assert release.digest in text
     other = dh.publish(COUNTS, SQUARE, "identity", epsilon=0.1)
-    assert dh.tighten(other, epsilon=0.01).origin == other.digest != release.digest
+    assert dh.tighten(other, epsilon=0.01).noise_origin == other.digest != release.digest
     assert len(Summed((copies[0], dh.tighten(other, epsilon=0.01))).releases) == 2
     again = dh.load(release.save(tmp_path / "again.parquet") or tmp_path / "again.parquet")
     for together in (copies[:2], [release, copies[1]], [release, release], [release, again]):

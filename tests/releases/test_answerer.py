@@ -20,7 +20,7 @@ def test_sums_over_cut_cells_are_those_of_all_cells(shape, most, monkeypatch):
     low[150:180, 0], high[150:180, 0] = 0, shape[0]
     cover = BoxCover(tuple(zip(low.T, high.T, strict=True)))
     rims = Rims(lambda chosen: [field[chosen] for field in fields], shape)
-    found = rims.over(cover)
+    found = rims.sum_over(cover)
     for number in range(len(low)):
         inside = [
             [np.clip(end[number, a], np.arange(n), np.arange(n) + 1) for end in (low, high)]
@@ -34,5 +34,5 @@ def test_sums_over_cut_cells_are_those_of_all_cells(shape, most, monkeypatch):
             lean = share * (centroid[axis] if ndim == 1 else np.expand_dims(centroid[axis], 1 - axis))
             expected[0] = expected[0] + (lean * fields[axis]).sum()
         assert found[:, number] == pytest.approx(np.hstack(expected), abs=1e-9)
-        (alone,) = rims.over(cover[number : number + 1]).T
+        (alone,) = rims.sum_over(cover[number : number + 1]).T
         assert np.array_equal(found[:, number], alone)

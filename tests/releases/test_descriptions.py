@@ -88,7 +88,7 @@ def only_the_numbers(release, path, columns):
     release.save(path)
     meta, schema = pq.read_metadata(path), pq.read_schema(path)
     assert set(schema.metadata) == {b"deltahist", b"sha256", b"deltahist:readme"}
-    assert schema.metadata[b"deltahist:readme"].decode() == release.readme()
+    assert schema.metadata[b"deltahist:readme"].decode() == release.write_readme()
     assert schema.metadata[b"sha256"].decode() == release.digest
     assert set(meta.metadata) == {b"deltahist", b"sha256", b"deltahist:readme", b"ARROW:schema"}
     assert all(field.metadata is None for field in schema)
@@ -105,7 +105,7 @@ def only_the_numbers(release, path, columns):
             # Least and largest are those of the released numbers, which everybody can see.
             values = np.asarray(pq.read_table(path)[chunk.path_in_schema])
             assert (stats.min, stats.max) == (values.min(), values.max())
-    return layout, json.dumps(release.describe(), sort_keys=True), release.readme()
+    return layout, json.dumps(release.describe(), sort_keys=True), release.write_readme()
 
 
 def test_sorted_points_and_quantiles_say_nothing_else(tmp_path):

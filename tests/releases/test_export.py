@@ -46,7 +46,7 @@ def test_errors_of_cells_are_those_of_the_answers(monkeypatch, strategy, paramet
     frame = release.to_pandas()
     boxes = dh.workloads.boxes(frame[["west", "south", "east", "north"]].to_numpy())
     expected = dh.answer(release, boxes)
-    assert np.allclose(release.estimates()[1].ravel(), expected["std_error"])
+    assert np.allclose(release.estimate_cells()[1].ravel(), expected["std_error"])
     assert np.allclose(frame["estimate"], expected["estimate"])
 
 
@@ -63,7 +63,7 @@ def test_geotiff_has_north_up_two_named_bands_and_tags(release, tmp_path):
         assert file.units == ("points", "points")
         assert file.tags()["statement"] == dh.write_statement(release)
         sampled = np.array(list(file.sample(release.to_pandas()[["x", "y"]].to_numpy())))
-    expected = release.estimates()
+    expected = release.estimate_cells()
     assert sampled.T.tolist() == [cells.ravel().tolist() for cells in expected]
 
 
@@ -85,7 +85,7 @@ def test_a_file_says_what_it_holds(tmp_path, form, asked):
     release = make()
     export(release, path := tmp_path / f"cells.{form}", nonnegative=asked)
     about = described(path)
-    assert about["estimator"] == release.estimator(asked)
+    assert about["estimator"] == release.name_estimator(asked)
     assert about["statement"] == dh.write_statement(release)
     assert about["promise"] == release.mechanism.promise
     assert about["may_be_published"] == "yes"

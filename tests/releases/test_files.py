@@ -165,7 +165,7 @@ def test_the_digest_is_of_the_description_and_the_values(saved, tmp_path):
     size = len(release.values)
     for name, kind in (("group", "<i2"), ("value", "<i8")):
         stated.update(f'["{name}","{kind}",{size}]'.encode())
-        stated.update(np.asarray(release.columns()[name], dtype=kind).tobytes())
+        stated.update(np.asarray(release.file_columns()[name], dtype=kind).tobytes())
     assert release.digest == stated.hexdigest()
     release.save(tmp_path / "again.parquet")
     assert pq.read_schema(tmp_path / "again.parquet").metadata[b"sha256"].decode() == release.digest

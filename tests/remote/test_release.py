@@ -26,7 +26,7 @@ def pairs(published, service):
     found = {path.stem: (dh.load(path), dh.connect(f"{service}/releases/{path.stem}")) for path in published.iterdir()}
     for local, _ in found.values():
         if hasattr(local, "answerer"):
-            local.answerer.prepare()  # sums are added in the same order, whatever was asked before
+            local.answerer.precompute_sums()  # sums are added in the same order, whatever was asked before
     return found
 
 
