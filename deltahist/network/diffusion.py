@@ -11,9 +11,10 @@ import os
 from collections.abc import Iterable, Mapping
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from deltahist._files import check_secret, write_whole
@@ -26,9 +27,6 @@ from deltahist.noise.exact import open_words
 from deltahist.noise.paths import BitPaths, VectorPaths
 from deltahist.preprocessing import normalize_name
 from deltahist.publishers.publication import refuse_weak
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 #: Memory to answer one pair.
 _BYTES_PER_PAIR = 160
@@ -165,8 +163,6 @@ class Diffusion:
     def _answer_pairs(
         self, owners: NDArray[np.int64], requesters: NDArray[np.int64], distances: NDArray[np.float64]
     ) -> pd.DataFrame:
-        import pandas as pd
-
         mechanism = self.mechanism
         rows, levels = self._rows[owners], mechanism.privacy_levels.round_down(distances)
         self._refuse_weak(int(levels.max(initial=1)))
@@ -187,8 +183,6 @@ class Diffusion:
 
 def _read_data(data: Any, mechanism: DiffusionMechanism) -> tuple[list[str], NDArray[np.int64]]:
     """Return names (m,) in order, since noise must ignore the order of rows, and data (m, n) in whole lattice steps."""
-    import pandas as pd
-
     columns, area, most = list(mechanism.columns), mechanism.area, (1 << 40) * float(mechanism.lattice)
     names, values = [], np.zeros((0, len(columns)))
     with contextlib.suppress(KeyError, TypeError, ValueError, OverflowError):  # messages may quote data

@@ -13,9 +13,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 import scipy
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csgraph
@@ -27,9 +28,6 @@ from deltahist.mechanisms.base import make_readonly
 from deltahist.preprocessing import normalize_name
 from deltahist.space.crs import extent_on, read_crs, unit_of
 from deltahist.space.domain import Domain
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 _NUMBER = r"\d+(?:\.\d*)?(?:e[-+]?\d+)?|\.\d+(?:e[-+]?\d+)?"
 _EXPONENTIAL = re.compile(
@@ -76,8 +74,6 @@ class Network:
         >>> Network.from_edges([(1, 2), (2, 2)], nodes=[3]).nodes
         ('1', '2', '3')
         """
-        import pandas as pd
-
         ends = take_columns(edges, 2)
         given = [*ends.iloc[:, 0], *ends.iloc[:, 1], *nodes]
         codes, users = pd.factorize(np.array([normalize_name(user=name) for name in given], dtype=object))
@@ -96,8 +92,6 @@ class Network:
 
     @functools.cached_property
     def _places(self) -> pd.Index:
-        import pandas as pd
-
         return pd.Index(self.nodes, dtype=object)
 
     def find_places(self, users: Any, what: str = "user") -> NDArray[np.int64]:
@@ -106,8 +100,6 @@ class Network:
         >>> Network.from_edges([("ann", "bob")]).find_places(["bob", "ann"])
         array([1, 0])
         """
-        import pandas as pd
-
         codes, distinct = pd.factorize(pd.Series(users, dtype=object), use_na_sentinel=False)
         names = pd.Index([normalize_name(**{what: user}) for user in distinct], dtype=object)
         places = np.asarray(self._places.get_indexer(names), dtype=np.int64)
@@ -132,8 +124,6 @@ class Network:
 
 def take_columns(table: Any, number: int) -> pd.DataFrame:
     """Return the first columns of a table, which may be empty."""
-    import pandas as pd
-
     frame = pd.DataFrame(table)
     return pd.DataFrame(columns=range(number), dtype=object) if frame.empty else frame.iloc[:, :number]
 
@@ -148,8 +138,6 @@ def read_pairs(path: str | Path, columns: int = 2) -> pd.DataFrame:
 
     Lines that begin with # are skipped, and so is a heading such as "source,target".
     """
-    import pandas as pd
-
     text = Path(path).read_text(encoding="utf-8-sig", errors="replace")
     lines = [line for line in text.splitlines() if line.split("#")[0].strip()]
     mark = next((mark for mark in ",;\t" if mark in "".join(lines[:1])), None)
@@ -249,8 +237,6 @@ def _compute_resistances(network: Network) -> Distances:
 
 def _take_distances(network: Network, given: Any) -> Distances:
     """Return distances given as an (N, N) array, or as a frame with owner, requester and distance."""
-    import pandas as pd
-
     number = len(network)
     if isinstance(given, pd.DataFrame):
         table = take_columns(given, 3)

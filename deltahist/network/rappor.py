@@ -12,18 +12,16 @@ import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 import scipy
 from numpy.typing import ArrayLike, NDArray
 
 from deltahist.errors import InputError, check_positive, check_whole
 from deltahist.laws import Guarantee
 from deltahist.mechanisms.base import make_readonly
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 @dataclass(frozen=True)
@@ -302,9 +300,6 @@ def decode_counts(
     A non-negative LASSO selects candidates, and least squares estimates them. `positions` (candidates, cohorts, k) are
     the bits that each candidate sets. Source: Erlingsson, Pihur and Korolova 2014, section 4.
     """
-    import pandas as pd
-    import scipy.stats
-
     number = len(names)
     estimate, error, p_value = np.zeros(number), np.full(number, np.nan), np.ones(number)
     if users.sum() and number:
@@ -353,9 +348,6 @@ def _build_design(positions: NDArray[np.int64], seen: _Seen) -> scipy.sparse.csc
 
 def _select_candidates(design: scipy.sparse.csc_array, seen: _Seen) -> NDArray[np.int64]:
     """Select candidates by a non-negative LASSO, with penalties that noise alone seldom exceeds."""
-    from scipy.linalg import cholesky, solve_triangular
-    from scipy.optimize import nnls
-
     number = design.shape[1]
     norms = np.sqrt(np.asarray(design.multiply(design).sum(axis=0)).ravel())
     penalty = math.sqrt(2 * math.log(max(number, 2))) * norms
@@ -367,8 +359,9 @@ def _select_candidates(design: scipy.sparse.csc_array, seen: _Seen) -> NDArray[n
     # The factorisation would fail on candidates that are sums of others.
     gram[np.diag_indices_from(gram)] *= 1 + 1e-9
     # With G = LLᵀ, ½ xᵀGx − hᵀx is ½ ‖Lᵀx − L⁻¹h‖² and a constant.
-    lower = cholesky(gram, lower=True)
-    found, _ = nnls(lower.T, solve_triangular(lower, aim, lower=True), maxiter=30 * len(aim))
+    lower = scipy.linalg.cholesky(gram, lower=True)
+    whitened = scipy.linalg.solve_triangular(lower, aim, lower=True)
+    found, _ = scipy.optimize.nnls(lower.T, whitened, maxiter=30 * len(aim))
     return left[found[:-1] > 0]
 
 

@@ -16,6 +16,15 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
+import duckdb
+import ibis
+import ibis.expr.operations as ops
+import pyarrow as pa
+from ibis.backends.sql import compilers
+from ibis.backends.sql.datatypes import PostgresType
+from pyarrow import csv
+from sqlglot import exp
+
 from deltahist._postgres import apply_settings, read_search_path
 from deltahist.errors import InputError
 from deltahist.personal.query import (
@@ -173,8 +182,6 @@ class Engine(ABC):
 
         Owners are texts, whole numbers or UUIDs. Raises InputError if the table or the column is missing.
         """
-        import ibis
-
         schema = self.read_schema(table)
         if schema is None:
             raise InputError(f"the database {self.name} has no table {table!r}")
@@ -192,8 +199,6 @@ class Engine(ABC):
 
     def _normalize_column(self, column: Any) -> Any:
         """Return a column as its kind. NaN, huge numbers and far times become NULL, and tiny numbers zero."""
-        import ibis
-
         dtype = column.type()
         kind = str(find_kind(dtype))
         if kind == "text":
@@ -231,8 +236,6 @@ def raise_without_context(failed: Exception) -> NoReturn:
 
 def write_sql(expression: Any, dialect: str, quote: Callable[[str], str] | None = None, pretty: bool = False) -> str:
     """Return an expression of unbound tables as SQL. `quote` writes text constants, if a database needs that."""
-    from ibis.backends.sql import compilers
-    from sqlglot import exp
 
     def rewrite(node: Any) -> Any:
         if quote is not None and isinstance(node, exp.Anonymous) and node.name == "bytewise":
@@ -249,15 +252,11 @@ def write_sql(expression: Any, dialect: str, quote: Callable[[str], str] | None 
 @functools.cache
 def _make_function(name: str, taken: str, given: str) -> Any:
     """Return a database's own function from one Ibis type to another."""
-    import ibis
-
     return ibis.udf.scalar.builtin(lambda one: ..., name=name, signature=((taken,), given))
 
 
 def find_public_tables(expression: Any) -> dict[str, Any]:
     """Return an expression's public tables, as Arrow tables by name."""
-    import ibis.expr.operations as ops
-
     return {op.name: op.data.to_pyarrow(op.schema) for op in expression.op().find(ops.InMemoryTable)}
 
 
@@ -265,9 +264,6 @@ class DuckDBEngine(Engine):
     """A DuckDB file or an open connection. Each session has its own cursor."""
 
     def __init__(self, where: Any) -> None:
-        import duckdb
-        import ibis  # noqa: F401  reports its absence
-
         self.losses = (
             duckdb.ConnectionException, duckdb.IOException, duckdb.OutOfMemoryException, duckdb.InterruptException,
         )  # fmt: skip
@@ -299,8 +295,6 @@ class DuckDBEngine(Engine):
                 self._spill.mkdir(mode=0o700)
 
     def read_schema(self, table: str) -> Any:
-        import ibis
-
         part, _, own = table.rpartition(".")
         with self._open_cursor() as cursor, self.hide_failures():
             # Look into the catalog, since DuckDB would read unknown names as paths of files.
@@ -313,8 +307,6 @@ class DuckDBEngine(Engine):
 
     @contextmanager
     def open_connection(self) -> Iterator[Any]:
-        import duckdb
-
         with self._open_cursor() as cursor:
             cursor.begin()
             try:
@@ -364,7 +356,6 @@ class PostgreSQLEngine(Engine):
     """A PostgreSQL database. Each session has its own connection. Rows are sent as CSV by COPY."""
 
     def __init__(self, where: str) -> None:
-        import ibis  # noqa: F401  reports its absence
         import psycopg
         from psycopg.conninfo import conninfo_to_dict
 
@@ -383,8 +374,6 @@ class PostgreSQLEngine(Engine):
             pass
 
     def read_schema(self, table: str) -> Any:
-        import ibis
-
         part, _, own = table.rpartition(".")
         with self.open_connection() as connection, self.hide_failures():
             try:
@@ -397,10 +386,7 @@ class PostgreSQLEngine(Engine):
         return _make_function("bytewise", "string", "string")(column.cast("string"))
 
     def put_table(self, connection: Any, name: str, rows: Any) -> None:
-        import ibis
-        from ibis.backends.sql.datatypes import PostgresType
         from psycopg.sql import SQL, Identifier
-        from pyarrow import csv
 
         table = Identifier(name)
         kinds = [SQL(PostgresType.to_string(ibis.dtype(kind))) for kind in rows.schema.types]
@@ -419,8 +405,6 @@ class PostgreSQLEngine(Engine):
         return write_sql(expression, "postgres", lambda text: Literal(text).as_string(connection))
 
     def run_statement(self, connection: Any, statement: str, schema: Any) -> Any:
-        import pyarrow as pa
-
         # No setting of the server changes numbers and times in binary form.
         rows = connection.execute(statement, binary=True).fetchall()
         columns = [pa.array([row[place] for row in rows]) for place in range(len(schema))]

@@ -20,7 +20,10 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+import ibis
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import ArrayLike, NDArray
 from sqlalchemy import JSON, Column, Connection, LargeBinary, MetaData, String, Table, insert, select, update
 
@@ -113,9 +116,6 @@ class Turn:
 
     def find_places(self, names: Sequence[str]) -> NDArray[np.int64]:
         """Return the places (k,) of people by any form of their names, -1 for people who have not joined."""
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
         digests, marks = (
             pa.FixedSizeBinaryArray.from_buffers(pa.binary(16), len(each) // 16, [None, pa.py_buffer(each)])
             for each in (self._digest_names(names), self._marks)
@@ -124,8 +124,6 @@ class Turn:
 
     def find_payers(self, names: Sequence[str], price: int) -> Any:
         """Return an Arrow table of the names and places of those who can pay a price."""
-        import pyarrow as pa
-
         places = self.find_places(names)
         able = np.append(self.limits - self.spent, 0)[places] >= price
         return pa.table({NAME: pa.array(names, pa.string()).filter(pa.array(able)), OWNER: places[able]})
@@ -244,8 +242,6 @@ class People:
     @property
     def records(self) -> Records:
         """All records, to be queried."""
-        import ibis
-
         schema = {**self._query.table.schema(), OWNER: "int64"}
         return Records(ibis.table(schema, name=RECORDS), self._query.source, people=self)
 
@@ -257,8 +253,6 @@ class People:
     @property
     def payers_records(self) -> Any:
         """An Ibis table of the records of people who can pay."""
-        import ibis
-
         payers = ibis.table({NAME: "string", OWNER: "int64"}, name=PAYERS)
         named = self._query.table.rename({NAME: OWNER}).inner_join(payers, NAME)
         return named.select(OWNER, *self._query.columns)

@@ -22,6 +22,13 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Self
 
+import ibis
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import sqlglot
+from sqlglot import exp
+
 from deltahist.errors import InputError, check_choice, check_whole
 
 #: Hidden columns: a record's owner (a name, or the place of a purse), and the owner's name.
@@ -69,15 +76,11 @@ def check_column(name: Any, known: Any) -> None:
 
 def write_float(value: float) -> Any:
     """Return a constant that every database reads as the same float."""
-    import ibis
-
     return ibis.literal(repr(value)).cast("float64")
 
 
 def bound_number(value: Any, least: float, most: float) -> Any:
     """Return a number with zero for sizes below `least`, and NULL for sizes above `most` and NaN."""
-    import ibis
-
     low, high, zero = (write_float(each) for each in (least, most, 0.0))
     return ibis.cases((value.abs().between(low, high), value), (value.abs() < low, zero))
 
@@ -97,9 +100,6 @@ def read_expression(text: str, records: Any, columns: Mapping[str, str], sizes: 
     ...
     deltahist.errors.InputError: expression is 'random() < 0.5', which asks for 'RAND()': use columns, ...
     """
-    import sqlglot
-    from sqlglot import exp
-
     if isinstance(text, str) and len(text) <= 1 << 16:
         with suppress(sqlglot.errors.ParseError, sqlglot.errors.TokenError, RecursionError):
             made = _Reader(text, records, columns, sizes).read(sqlglot.parse_one(text, into=exp.Condition))
@@ -133,8 +133,6 @@ class SafeExpression:
 
 def convert_kind(made: SafeExpression, kind: str) -> SafeExpression:
     """Convert whole numbers to numbers, dates and texts to times, and NULL to any kind. Refuse other conversions."""
-    import ibis
-
     if made.kind == kind:
         return made
     if made.kind == "null":
@@ -164,8 +162,6 @@ def unify_kinds(parts: Sequence[SafeExpression]) -> list[SafeExpression]:
 
 def make_constant(value: Any) -> SafeExpression:
     """Return a constant, written so that every database reads the same value."""
-    import ibis
-
     value = value.item() if hasattr(value, "item") else value
     if isinstance(value, bool):
         return SafeExpression(ibis.literal(value), "truth", constant=value)
@@ -246,8 +242,6 @@ class _Reader:
         return make_constant(bool(node.this))
 
     def _read_null(self, node: Any) -> SafeExpression:
-        import ibis
-
         return SafeExpression(ibis.null(), "null")
 
     def _read_literal(self, node: Any) -> SafeExpression:
@@ -278,8 +272,6 @@ class _Reader:
         return _combine_parts(parts[0].value.isin([part.value for part in parts[1:]]), "truth", parts)
 
     def _read_is(self, node: Any) -> SafeExpression | None:
-        from sqlglot import exp
-
         if not isinstance(node.expression, exp.Null):
             return None
         part = self.read(node.this)
@@ -345,8 +337,6 @@ class _Reader:
         return _combine_parts(part.value.abs(), "number", [part], part.least, part.most)
 
     def _read_sqrt(self, node: Any) -> SafeExpression:
-        import ibis
-
         part = self._read_as("number", node.this)
         value = ibis.cases((part.value >= 0, part.value)).sqrt()
         return _combine_parts(value, "number", [part] * 2, min(part.least, 1.0), max(part.most, 1.0), more=4)
@@ -365,8 +355,6 @@ class _Reader:
     _read_ceil = _read_floor
 
     def _read_coalesce(self, node: Any) -> SafeExpression:
-        import ibis
-
         parts = unify_kinds([self.read(each) for each in (node.this, *node.expressions)])
         return _choose_part(ibis.coalesce(*(part.value for part in parts)), parts, [])
 
@@ -375,8 +363,6 @@ class _Reader:
         return _choose_part(parts[0].value.nullif(parts[1].value), parts[:1], parts[1:])
 
     def _read_case(self, node: Any) -> SafeExpression:
-        import ibis
-
         conditions = []
         for each in node.args["ifs"]:
             if node.this is None:
@@ -494,8 +480,6 @@ class Query:
 
         A row has the columns of one new record, and under "where" a condition on the old one.
         """
-        import ibis
-
         columns = [set(row) - {"where"} for row in rows]
         if not rows or not columns[0] or any(each != columns[0] for each in columns):
             raise InputError(f"flat_map has rows of the columns {columns}: all rows need the same")
@@ -547,8 +531,6 @@ class Query:
 
         By default all columns count. Records that are equal in them stay or go together.
         """
-        import ibis
-
         most = check_whole(number=number)
         names = [by] if isinstance(by, str) else list(by)
         for name in names:
@@ -624,11 +606,6 @@ def list_values(values: Sequence[Any]) -> list[Any]:
 
 def _read_public(frame: Any, keys: Mapping[str, str]) -> Any:
     """Return a public pandas frame as an Ibis table with unique keys of these kinds."""
-    import ibis
-    import numpy as np
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     table = pa.Table.from_pandas(frame, preserve_index=False)
     # Ibis has no kind for a column of NULL alone.
     kinds = {own.name: None if pa.types.is_null(own.type) else find_kind(ibis.dtype(own.type)) for own in table.schema}

@@ -17,7 +17,9 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias, TypeVar
 
+import ibis
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
@@ -205,8 +207,6 @@ class Histogram(Aggregate):
         return {**super().describe(), "values": str(self.listed)}
 
     def add_up(self, query: Query) -> Any:
-        import pandas as pd
-
         public = pd.DataFrame({self.column: list(self.listed), _CELL: np.arange(len(self.listed))})
         return query.select(self.column).join(public, self.column).add_up(_CELL)
 
@@ -273,8 +273,6 @@ class ValueAggregate(Aggregate):
 
     def round_values(self, values: Any) -> Any:
         """Return an Ibis column of clipped values in whole steps from the origin, equal in every database."""
-        import ibis
-
         given = (*self.bounds, self.origin, self.step, 0.5)
         low, high, origin, step, half = (write_float(float(each)) for each in given)
         clipped = ibis.greatest(ibis.least(values.cast("float64"), high), low)
