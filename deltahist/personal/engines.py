@@ -48,25 +48,25 @@ class Session:
     """One transaction of an engine. It is rolled back at its end."""
 
     def __init__(self, engine: Engine, connection: Any) -> None:
-        self._engine, self._connection = engine, connection
+        self._engine, self.connection = engine, connection
 
     def put_table(self, name: str, rows: Any) -> None:
         """Put Arrow rows into a temporary table that is new or empty."""
         with self._engine.hide_failures():
-            self._engine.put_table(self._connection, name, rows)
+            self._engine.put_table(self.connection, name, rows)
 
     def create_view(self, name: str, expression: Any) -> None:
         """Create a temporary view of an Ibis table. OFFSET 0 stops databases from moving conditions into it."""
         with self._engine.hide_failures():
-            self._connection.execute(f"CREATE TEMPORARY VIEW {name} AS {self._write_sql(expression)} OFFSET 0")
+            self.connection.execute(f"CREATE TEMPORARY VIEW {name} AS {self._write_sql(expression)} OFFSET 0")
 
     def plan_fetch(self, expression: Any) -> Callable[[], Any]:
         """Plan an unbound Ibis table without reading records, and return a function that fetches it."""
         with self._engine.hide_failures():
             statement = self._write_sql(expression)
-            self._connection.execute(f"EXPLAIN {statement}")
+            self.connection.execute(f"EXPLAIN {statement}")
         schema = expression.schema().to_pyarrow()
-        return lambda: self._engine.run_statement(self._connection, statement, schema)
+        return lambda: self._engine.run_statement(self.connection, statement, schema)
 
     def fetch_table(self, expression: Any) -> Any:
         """Return an unbound Ibis table as an Arrow table."""
@@ -77,7 +77,7 @@ class Session:
         """Return an expression as SQL, after putting its public tables into the database."""
         for name, rows in find_public_tables(expression).items():
             self.put_table(name, rows)
-        return self._engine.write_sql(self._connection, expression)
+        return self._engine.write_sql(self.connection, expression)
 
     @contextmanager
     def stop_at(self, end: float) -> Iterator[None]:
@@ -88,7 +88,7 @@ class Session:
             # Repeated, since a statement may begin just after the last one was stopped.
             while not over.wait(min(max(end - time.monotonic(), 0.05), threading.TIMEOUT_MAX)):
                 with suppress(Exception):
-                    self._engine.stop_statement(self._connection)
+                    self._engine.stop_statement(self.connection)
 
         watcher = threading.Thread(target=watch, daemon=True)
         watcher.start()
@@ -118,17 +118,16 @@ class Engine(ABC):
         is_server = isinstance(where, str) and where.startswith(("postgresql://", "postgres://"))
         try:
             return PostgreSQLEngine(where) if is_server else DuckDBEngine(where)
-        except ImportError as problem:
-            extra = "postgresql" if is_server else "personal"
-            raise InputError(f"{problem}: install it with pip install 'deltahist[{extra}]'") from None
+        except ImportError:
+            raise InputError("PostgreSQL needs a driver: pip install 'deltahist[postgresql]'") from None
 
     @abstractmethod
     def read_schema(self, table: str) -> Any:
         """Return the Ibis schema of a table or view, or None if there is none."""
 
     @abstractmethod
-    def open_connection(self) -> AbstractContextManager[Any]:
-        """Open a connection in a transaction that is rolled back at the end of the block."""
+    def open_session(self) -> AbstractContextManager[Session]:
+        """Open a transaction that sees one snapshot of the data, and roll it back at the end of the block."""
 
     @abstractmethod
     def compare_as_bytes(self, column: Any) -> Any:
@@ -156,12 +155,6 @@ class Engine(ABC):
 
     def close(self) -> None:  # noqa: B027  only some engines need it
         """Close what `open` opened."""
-
-    @contextmanager
-    def open_session(self) -> Iterator[Session]:
-        """Open a session that sees one snapshot of the data."""
-        with self.open_connection() as connection:
-            yield Session(self, connection)
 
     @contextmanager
     def hide_failures(self) -> Iterator[None]:
@@ -306,11 +299,11 @@ class DuckDBEngine(Engine):
             return ibis.duckdb.from_connection(cursor).get_schema(own, database=part or None)
 
     @contextmanager
-    def open_connection(self) -> Iterator[Any]:
+    def open_session(self) -> Iterator[Session]:
         with self._open_cursor() as cursor:
             cursor.begin()
             try:
-                yield cursor
+                yield Session(self, cursor)
             finally:
                 with suppress(duckdb.Error):  # a failure has rolled back
                     cursor.rollback()
@@ -370,14 +363,14 @@ class PostgreSQLEngine(Engine):
         if any("@" in str(parts.get(name, "")) for name in ("host", "dbname")) or not port.isdigit():
             raise InputError("database is an unreadable address: use postgresql://user@host/name (@ as %40)")
         self.name = repr(f"{parts.get('dbname', '')} on {parts.get('host', 'localhost')}")
-        with self.open_connection():
+        with self.open_session():
             pass
 
     def read_schema(self, table: str) -> Any:
         part, _, own = table.rpartition(".")
-        with self.open_connection() as connection, self.hide_failures():
+        with self.open_session() as session, self.hide_failures():
             try:
-                return ibis.postgres.from_connection(connection).get_schema(own, database=part or None)
+                return ibis.postgres.from_connection(session.connection).get_schema(own, database=part or None)
             except ibis.common.exceptions.TableNotFound:
                 return None
 
@@ -414,7 +407,7 @@ class PostgreSQLEngine(Engine):
         connection.cancel_safe(timeout=1)
 
     @contextmanager
-    def open_connection(self) -> Iterator[Any]:
+    def open_session(self) -> Iterator[Session]:
         import psycopg
 
         try:
@@ -432,7 +425,7 @@ class PostgreSQLEngine(Engine):
             with self.hide_failures():
                 own = {"search_path": read_search_path(run)}
                 apply_settings(run, f"the database {self.name}", own, "repeatable read")
-            yield connection
+            yield Session(self, connection)
         finally:
             # The server rolls back.
             connection.close()

@@ -314,11 +314,11 @@ class People:
             epsilon, rho = self.epsilon, self.rho
         unit = self.purses.unit
         given, other = (epsilon, rho) if unit == "epsilon" else (rho, epsilon)
-        if other is not None or given is None:
-            raise InputError(f"epsilon is {epsilon!r} and rho {rho!r}: people of this account need a budget in {unit}")
-        nanos = [floor_nano(**{unit: amount}) for amount in np.asarray(given, dtype=object).ravel().tolist()]
-        if min(nanos, default=1) < 1:
-            raise InputError(f"{unit} is below a billionth, the least budget")
+        amounts = np.asarray(() if given is None else given, dtype=object).ravel().tolist()
+        nanos = [floor_nano(**{unit: amount}) for amount in amounts]
+        if other is not None or given is None or min(nanos, default=1) < 1:
+            rule = f"people of this account need a budget in {unit}, at least a billionth"
+            raise InputError(f"epsilon is {epsilon!r} and rho {rho!r}: {rule}")
         return np.broadcast_to(np.array(nanos, dtype=np.int64).reshape(np.shape(given)), number)
 
 

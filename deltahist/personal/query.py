@@ -15,7 +15,9 @@ zero, or of a size of 1e-100 to 1e100 in columns and results, and of 1e-300 to 1
 from __future__ import annotations
 
 import datetime
+import operator
 import re
+import string
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -43,7 +45,14 @@ SMALLEST, LARGEST, _FACTOR = 1e-100, 1e100, (1e-150, 1e150)
 _MOST_NODES, _MOST_DEEP = 4000, 60
 #: Most characters of a text. Longer ones in records are cut off, so that no record takes long.
 LONGEST_TEXT = 1000
-_CAPITALS, _SMALL = "ABCDEFGHIJKLMNOPQRSTUVWXYZ", "abcdefghijklmnopqrstuvwxyz"
+#: Operations that keep the kind of their operands: that kind, and parts. Databases agree on the letters A to Z only.
+_OPERATIONS: dict[str, tuple[str, int, Any]] = {
+    "And": ("truth", 1, operator.and_),
+    "Or": ("truth", 1, operator.or_),
+    "Not": ("truth", 1, operator.invert),
+    "Lower": ("text", 3, lambda text: text.translate(string.ascii_uppercase, string.ascii_lowercase)),
+    "Upper": ("text", 3, lambda text: text.translate(string.ascii_lowercase, string.ascii_uppercase)),
+}
 _COMPARISONS = {"EQ": "eq", "NEQ": "ne", "LT": "lt", "LTE": "le", "GT": "gt", "GTE": "ge"}
 #: Databases order these kinds in different ways.
 _UNORDERED = ("truth", "text")
@@ -278,15 +287,11 @@ class _Reader:
         return _combine_parts(part.value.isnull(), "truth", [part])
 
     def _read_and(self, node: Any) -> SafeExpression:
-        parts = [self._read_as("truth", each) for each in (node.this, node.expression)]
-        one, other = (part.value for part in parts)
-        return _combine_parts(one & other if type(node).__name__ == "And" else one | other, "truth", parts)
+        kind, more, operate = _OPERATIONS[type(node).__name__]
+        parts = [self._read_as(kind, each) for each in node.iter_expressions()]
+        return _combine_parts(operate(*(part.value for part in parts)), kind, parts, more=more)
 
-    _read_or = _read_and
-
-    def _read_not(self, node: Any) -> SafeExpression:
-        part = self._read_as("truth", node.this)
-        return _combine_parts(~part.value, "truth", [part])
+    _read_or = _read_not = _read_lower = _read_upper = _read_and
 
     def _read_like(self, node: Any) -> SafeExpression | None:
         part, pattern = self._read_as("text", node.this), self.read(node.expression).constant
@@ -404,14 +409,6 @@ class _Reader:
         return _combine_parts(part.value.truncate(unit), "time", [part])
 
     _read_datetrunc = _read_timestamptrunc
-
-    def _read_lower(self, node: Any) -> SafeExpression:
-        part = self._read_as("text", node.this)
-        # Databases agree on the letters A to Z only.
-        letters = (_CAPITALS, _SMALL) if type(node).__name__ == "Lower" else (_SMALL, _CAPITALS)
-        return _combine_parts(part.value.translate(*letters), "text", [part], more=3)
-
-    _read_upper = _read_lower
 
     def _read_length(self, node: Any) -> SafeExpression:
         part = self._read_as("text", node.this)

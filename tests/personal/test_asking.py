@@ -290,7 +290,7 @@ def test_postgresql_takes_no_condition_past_the_choice_of_people(tmp_path, postg
         look.put_table(asking.PAYERS, turn.find_payers(["Ada"], 1))
         look.create_view(asking.RECORDS, people.payers_records)
         assert look.plan_fetch(asked)().to_pydict() == {"_person": [0], "number": [3]}
-        plan = str(look._connection.execute(f"EXPLAIN {look._write_sql(asked)}").fetchall())
+        plan = str(look.connection.execute(f"EXPLAIN {look._write_sql(asked)}").fetchall())
     assert plan.index("length") < plan.index("Join")
 
 

@@ -100,7 +100,7 @@ def test_a_statement_that_takes_too_long_is_stopped_in_the_database(request, ser
         look.stop_at(time.monotonic() + 0.1),
         database.hide_failures(),
     ):
-        look._connection.execute(endless)
+        look.connection.execute(endless)
 
 
 def test_a_server_that_goes_away_is_refused(postgres_url):
