@@ -1,6 +1,6 @@
-"""Counting: one loop reads the rows of every source, locates them, bounds users and counts. All numbers are private.
+"""Counting: one loop reads the rows of every source, finds their cells, bounds users and counts. Numbers are private.
 
-Counts know how they were made, so a publisher cannot forget it.
+Counts record how they were made, so a publisher cannot forget it.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Integers = NDArray[np.int64]
-#: Cells and numbers that wait, at least, before they are merged with the others.
+#: Least number of entries that wait before they are merged.
 _WAITING = 1 << 21
 
 
 class Unshown:
-    """Base of objects with private numbers, which printing never shows: notebooks are handed on."""
+    """Base of private results. Printing never shows their numbers, because people share notebooks."""
 
-    #: NumPy arithmetic is refused, since its result would not know how many points of a user it holds.
+    #: Refuse NumPy arithmetic: its result would not record how it was made.
     __array_ufunc__ = None
 
     def __repr__(self) -> str:
@@ -46,7 +46,7 @@ class Unshown:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Counts(Unshown):
-    """Numbers of points by cell, and how they were made. Private; printing never shows the numbers.
+    """Numbers of points by cell, and how they were made. Private.
 
     Parameters
     ----------
@@ -66,7 +66,7 @@ class Counts(Unshown):
 
     @property
     def array(self) -> Integers:
-        """The counts of all cells (domain.shape), axis 0 is x; a new array each time if only full cells are kept."""
+        """The counts of all cells (domain.shape), axis 0 is x."""
         if self.cells is None:
             return self.numbers
         found = np.zeros(self.domain.size, dtype=np.int64)
@@ -77,14 +77,10 @@ class Counts(Unshown):
         """Return the number of points."""
         return int(self.numbers.sum())
 
-    def tolist(self) -> Any:
-        """Return the counts of all cells as lists."""
-        return self.array.tolist()
-
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Points(Unshown):
-    """Points on a line, float64 (m,) on the domain's lattice, and how they were made. Private; never shown."""
+    """Points on a line, float64 (m,) on the domain's lattice, and how they were made. Private."""
 
     array: NDArray[np.float64]
     domain: Domain
@@ -95,24 +91,24 @@ class Points(Unshown):
 
 
 class Tally:
-    """Numbers of rows by place, 0 ≤ place < size, collected in batches: of all places, or of full ones alone."""
+    """Numbers of rows by place, 0 ≤ place < size. Few places have an array; of many, only the full ones are kept."""
 
     def __init__(self, size: int) -> None:
         self._all = np.zeros(size, dtype=np.int64) if size <= 1 << 22 else None
         self._parts = [(np.zeros(0, dtype=np.int64),) * 2]
         self._limit = _WAITING
 
-    def add(self, places: Integers, numbers: Integers | int = 1) -> None:
-        """Count rows, or numbers of them, by their places."""
+    def add_rows(self, places: Integers, numbers: Integers | int = 1) -> None:
+        """Add a number of rows to each of some places, which may repeat."""
         if self._all is not None:
             np.add.at(self._all, places, numbers)
             return
         self._parts.append(np.unique(places, return_counts=True) if isinstance(numbers, int) else (places, numbers))
         if sum(len(part[0]) for part in self._parts) > self._limit:
             # Doubling the limit keeps the total time of merging linear in the number of rows.
-            self._limit = 2 * len(self.pairs()[0]) + _WAITING
+            self._limit = 2 * len(self.list_full()[0]) + _WAITING
 
-    def pairs(self) -> tuple[Integers, Integers]:
+    def list_full(self) -> tuple[Integers, Integers]:
         """Return the places that are not empty, rising, and the number of rows in each (m,)."""
         if self._all is not None:
             places = np.flatnonzero(self._all)
@@ -122,7 +118,7 @@ class Tally:
 
 
 def merge_pairs(places: Integers, numbers: Integers) -> tuple[Integers, Integers]:
-    """Return distinct places, rising, and the sums of their numbers; places without rows are left out."""
+    """Return distinct places, rising, and the sums of their numbers. Leave out places without rows."""
     places, inverse = np.unique(places, return_inverse=True)
     sums = np.zeros(len(places), dtype=np.int64)
     np.add.at(sums, inverse, numbers)
@@ -132,13 +128,13 @@ def merge_pairs(places: Integers, numbers: Integers) -> tuple[Integers, Integers
 class UserBound:
     """Keep at most `most` points of each user: the rows with the smallest random numbers.
 
-    The numbers come from the system's entropy alone, so moving points changes no choice, and K points of one user cost
-    K times one point (docs/privacy/histogram.md). Rows must be added before any are left out for their places. Of
+    The numbers come from the system's entropy alone. Moving points therefore changes no choice, and K points of one
+    user cost K times one point (docs/privacy/histogram.md). Add all rows before leaving any out for their places. Of
     equal numbers the first row stays.
 
     >>> bound = UserBound(2)
-    >>> bound.add(np.array([7, 8, 7, 7]), np.array([10, 20, 11, 12]))
-    >>> users, places = bound.kept()
+    >>> bound.add_rows(np.array([7, 8, 7, 7]), np.array([10, 20, 11, 12]))
+    >>> users, places = bound.list_kept()
     >>> users, len(places), 20 in places
     (2, 3, True)
     """
@@ -150,22 +146,22 @@ class UserBound:
         self._parts: list[tuple[NDArray[Any], ...]] = []
         self._limit = _WAITING
 
-    def add(self, users: NDArray[Any], places: Integers) -> None:
-        """Add a batch: the rows' users, as whole numbers, and their places."""
+    def add_rows(self, users: NDArray[Any], places: Integers) -> None:
+        """Add a batch of rows: their users, as whole numbers, and their places."""
         self._parts.append((users, self._draw(len(users)), places))
         if sum(len(part[0]) for part in self._parts) > self._limit:
-            self._thin()
+            self._remove_surplus()
             self._limit = 2 * len(self._parts[0][0]) + _WAITING
 
-    def kept(self) -> tuple[int, Integers]:
+    def list_kept(self) -> tuple[int, Integers]:
         """Return the number of users, and the places of the rows that stay."""
         if not self._parts:
             return 0, np.zeros(0, dtype=np.int64)
-        self._thin()
+        self._remove_surplus()
         users, _, places = self._parts[0]
         return len(np.unique(users)), places
 
-    def _thin(self) -> None:
+    def _remove_surplus(self) -> None:
         users, drawn, places = (np.concatenate(parts) for parts in zip(*self._parts, strict=True))
         order = np.lexsort((drawn, users))
         ranked = users[order]
@@ -213,8 +209,7 @@ class Counted(Unshown):
 
     @property
     def points(self) -> Points:
-        """The points of a line, of `points_file`, whose cells are the lattice's steps."""
-        # `Domain.lattice` gives back the steps of these coordinates.
+        """The points of a line, as `points_file` reads them: there, keys are lattice steps."""
         line = self.domain.low[0] + np.repeat(self.keys, self.numbers) * self.domain.step[0]
         return Points(np.asarray(line, dtype=np.float64), self.domain, self.preprocessing)
 
@@ -225,13 +220,16 @@ class Counted(Unshown):
         return Counts(self.numbers[first:last], self.domain, self.preprocessing, self.keys[first:last] - step * size)
 
 
-#: Some rows: coordinates as floats (NaN where missing), hashes of users with a mask of the rows that have one, the same
-#: of steps, and whether the condition is met. All but the coordinates may be None.
+#: Rows: coordinates as floats (NaN where missing), hashes of users with a mask of rows that have one, the same of
+#: steps, and whether the condition is met. All but the coordinates may be None.
 Batch = tuple[list[NDArray[np.float64]], Any, Any, NDArray[np.bool_] | None]
 
 
 class RowCounter:
-    """Numbers of rows by place, of all rows and of those that stay, while they are read."""
+    """Counts the rows of one table by place, batch by batch, and bounds users.
+
+    With `fine`, cells are the lattice steps of a line.
+    """
 
     def __init__(self, domain: Domain, reading: Reading, *, fine: bool = False, steps: int = 0) -> None:
         self.domain, self.reading, self.fine, self.steps = domain, reading, fine, steps
@@ -239,65 +237,68 @@ class RowCounter:
             check_memory_for(domain)
         #: Places from here on are outside.
         self.edge = max(steps, 1) * (domain.lattice_shape[0] if fine else domain.size)
-        self.all, self.kept = Tally(2 * self.edge), Tally(2 * self.edge)
+        self.kept = Tally(2 * self.edge)
+        #: Rows without a point, by their negative places.
         self.unplaced = np.zeros(5, dtype=np.int64)
-        self.zeros = 0
+        self.placed = self.outside = self.zeros = 0
         self.users: int | None = None
 
-    def read(self, batches: Iterator[Batch], operation: Operation | None) -> None:
-        """Read rows in batches: project, locate and count them, and keep K of each user's in each step."""
+    def read_batches(self, batches: Iterator[Batch], operation: Operation | None) -> None:
+        """Project and count rows, and keep K of each user's rows in each step."""
         most = self.reading.max_per_user
         bound = None if most is None else UserBound(most)
         for raw, users, steps, chosen in batches:
             columns = raw if operation is None else operation(*raw)
             named = None if users is None else users[1]
             places = sql.locate_rows(columns, self.domain, chosen, named, steps, self.steps, self.fine)
-            self.add(places)
+            self.add_figures(places)
             if (out := places >= self.edge).any() and len(raw) == 2:
                 self.zeros += int((out & (raw[0] == 0) & (raw[1] == 0)).sum())
-            if bound is not None:
-                names, usable = users[0], places >= 0
-                if steps is not None:  # users are bounded within each step, so their hashes must differ by step
-                    names = names ^ (steps[0].astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)).view(names.dtype)
-                bound.add(names[usable], places[usable])
+            usable = places >= 0
+            if bound is None:
+                self.kept.add_rows(places[usable])
+                continue
+            names = users[0]
+            if steps is not None:  # users are bounded within each step, so their hashes must differ by step
+                names = names ^ (steps[0].astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)).view(names.dtype)
+            bound.add_rows(names[usable], places[usable])
         if bound is not None:
-            users_of_all, kept = bound.kept()
+            users_of_all, kept = bound.list_kept()
             self.users = None if self.steps else users_of_all
-            self.kept.add(kept)
+            self.kept.add_rows(kept)
 
-    def add(self, places: Integers, numbers: Integers | int = 1) -> None:
-        point = places >= 0
-        if not point.all():
-            np.add.at(self.unplaced, -places[~point], numbers if isinstance(numbers, int) else numbers[~point])
-            places = places[point]
-            numbers = numbers if isinstance(numbers, int) else numbers[point]
-        self.all.add(places, numbers)
+    def add_figures(self, places: Integers, numbers: Integers | int = 1) -> None:
+        """Add up how many rows have no point, a point, and a point outside."""
+        numbers = np.broadcast_to(numbers, places.shape)
+        np.add.at(self.unplaced, -places[places < 0], numbers[places < 0])
+        self.placed += int(numbers[places >= 0].sum())
+        self.outside += int(numbers[places >= self.edge].sum())
 
-    def finish(self, rows_of: str, operation: Operation | None, malformed: int = 0) -> Counted:
+    def make_counts(self, rows_of: str, operation: Operation | None, malformed: int = 0) -> Counted:
         """Return the counts; raise InputError on bad rows and no rows, OutsideBounds on many points outside.
 
         Messages call rows `rows_of`; `malformed` more rows could not even be cut into columns.
         """
         reading = self.reading
-        places, numbers = self.all.pairs()
-        kept, kept_numbers = (places, numbers) if reading.max_per_user is None else self.kept.pairs()
-        outside = int(numbers[np.searchsorted(places, self.edge) :].sum())
         bad = int(self.unplaced[-sql.BAD]) + malformed
-        rows = int(numbers.sum() + self.unplaced.sum()) + malformed
+        rows = int(self.placed + self.unplaced.sum()) + malformed
         if reading.outside is None:
-            refuse_outside(outside, int(numbers.sum()), self.zeros, self.domain)
+            refuse_outside(self.outside, self.placed, self.zeros, self.domain)
         what = "coordinates" + " or time" * bool(self.steps) + " or value in where" * (reading.where is not None)
         what += " or user (floats must be whole, up to 2^53)" * (reading.user is not None)
         refuse_bad_rows(0 if reading.drop_bad_rows and bad < rows else bad, rows, rows_of, what)
         if not rows and rows_of != "points" and reading.outside is None:
             raise InputError(f"there are no {rows_of}; if that is meant, set outside to clamp or drop")
-        inner = np.searchsorted(kept, self.edge)
-        keys, points = kept[:inner], kept_numbers[:inner]
-        if reading.outside != "drop" and inner < len(kept):
-            keys, points = merge_pairs(np.concatenate([keys, kept[inner:] - self.edge]), kept_numbers)
+        keys, numbers = self.kept.list_full()
+        inner = np.searchsorted(keys, self.edge)
+        if reading.outside == "drop":
+            keys, numbers = keys[:inner], numbers[:inner]
+        elif inner < len(keys):
+            keys, numbers = merge_pairs(np.where(keys < self.edge, keys, keys - self.edge), numbers)
         return Counted(
-            rows, bad, int(self.unplaced[-sql.UNMATCHED]), outside, self.zeros, self.users, keys, points, self.domain,
-            reading.preprocessing(operation), int(self.unplaced[-sql.BEFORE]), int(self.unplaced[-sql.AFTER]),
+            rows, bad, int(self.unplaced[-sql.UNMATCHED]), self.outside, self.zeros, self.users, keys, numbers,
+            self.domain, reading.preprocessing(operation), int(self.unplaced[-sql.BEFORE]),
+            int(self.unplaced[-sql.AFTER]),
         )  # fmt: skip
 
 
@@ -339,21 +340,20 @@ def count(
     points : (m, 2) x and y, or (m,) in 1-D, in the domain's coordinates; a table of pandas, polars or Arrow; or a
         GeoSeries or GeoDataFrame of points, which are projected if they state another CRS. Masked values and NA are
         missing. Private.
-    domain : Domain
-    x, y : columns of a table; its first ones when None.
-    crs : of the coordinates of an array or a table; the domain's own when None.
-    outside : "clamp" counts points outside in the nearest cell, which never lengthens a move; "drop" leaves
-        them out, which is right only if the boundary is declared as a source. None clamps, but refuses more than one
-        point in a hundred outside: that is mostly a slip in the coordinates or in the bounds.
-    user, max_per_user : (m,) whose each point is, or a column's name, and how many points each user may keep; both or
-        neither. Which are kept is random, and does not depend on places. Users are text or whole numbers, compared as
-        `normalize_name` writes them; "", "None" and the like are missing.
-    drop_bad_rows : leave out points without a place or a user, such as masked ones. The release says so.
+    x, y : columns of a table; its only columns when None.
+    crs : of an array or a table; the domain's own when None.
+    outside : "clamp" counts points outside in the nearest cell, which never lengthens a move. "drop" leaves them out,
+        which is right only if the boundary is a source. None clamps, but refuses more than one point in a hundred
+        outside, because that is mostly a mistake in the coordinates or the bounds.
+    user, max_per_user : the user of each point (m,), or a column's name, and the points that each user keeps, drawn at
+        random whatever their places; both or neither. Users are text or whole numbers, compared in the form of
+        `normalize_name`; "", "None" and the like are missing.
+    drop_bad_rows : leave out points without a place or a user. The release says so.
 
     Returns
     -------
-    Counts : `array` has the numbers, int64 of domain.shape, axis 0 is x. They know how they were made
-        (`preprocessing`): `publish` takes from it whose points they are and what was left out.
+    Counts : `array` has the numbers, int64 of domain.shape, axis 0 is x. `publish` takes the unit of privacy and the
+        rows that were left out from their record.
 
     Raises InputError on missing or infinite coordinates, missing users, or a CRS that contradicts the domain's;
     OutsideBounds if many points lie outside and `outside` is None.
@@ -371,8 +371,8 @@ def count(
         ([c[part] for c in columns], None if users is None else [each[part] for each in users], None, None)
         for part in (slice(at, at + ROWS) for at in range(0, len(columns[0]), ROWS))
     )
-    rows.read(batches, operation)
-    return rows.finish("points", operation).counts
+    rows.read_batches(batches, operation)
+    return rows.make_counts("points", operation).counts
 
 
 def _read_columns(points: Any, domain: Domain, reading: Reading) -> tuple[list[NDArray[np.float64]], Operation | None]:
@@ -455,20 +455,20 @@ def count_file(
         or in object storage ("s3://bucket/visits", "gs://…", "az://…"); an Iceberg table by its newest
         ".metadata.json". With `table` a database: a DuckDB file, "postgresql://user@host/city", "sc://host:15002" of
         Spark, or an open Spark session.
-    domain : Domain, with the projected CRS if there is one.
-    x, y : columns by name, or by number from 0 (for text without a header); none for files with geometry, or with a
+    x, y : columns by name, or by number from 0 (for text without a header). None for files with geometry, or with a
         column `wkt` or `geom` of text such as "POINT (8 52)".
-    crs : of the coordinates, needed if the domain has one; files with geometry state it, and columns of a database are
+    crs : of the coordinates, needed if the domain has one. Files with geometry state it, and columns of a database are
         in the domain's by default.
     user, max_per_user, outside : as in `count`, with a column of users. Points are chosen before any are dropped.
-    drop_bad_rows : leave out rows with missing, unreadable, NaN or infinite coordinates or a missing user.
+    drop_bad_rows : leave out rows with missing, unreadable, NaN or infinite coordinates, no user, no time, or a value
+        that `where` cannot compare.
     layer : of a GeoPackage; the sheet of a workbook.
-    where : a condition on columns besides the place, such as "kind = 'bus' and speed > 3": only rows that meet it are
-        counted, before users are bounded. Releases state it. Text compared with a number must be one, or empty.
-    decimal : "." or ",": of numbers in text.
+    where : count only rows that meet this condition on columns other than the place, such as "kind = 'bus' and
+        speed > 3". Users are bounded afterwards. Releases state it.
+    decimal : mark of numbers in text, "." or ",".
     table : of a database, "visits" or "part.visits".
-    time, clock, steps : column of times, and the first steps of a clock: each is counted, and its users are bounded, by
-        itself (`Counted.counts_of`). Other rows are left out; a row without a time is bad.
+    time, clock, steps : a column of times, and the first steps of a clock. Each step is counted, and its users are
+        bounded, on its own (`Counted.counts_of`). Other rows are left out.
 
     Raises InputError if the table cannot be read, is cut short, lacks a column or has no rows, on rows that cannot be
     used (with how many), a CRS that contradicts the domain's, and a condition on coordinates; OutsideBounds as `count`.
@@ -477,7 +477,7 @@ def count_file(
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     _ = pathlib.Path(folder, "p.csv").write_text("x,y\\n0.5,0.5\\n1.5,0.2\\n")
     ...     counted = dh.count_file(f"{folder}/p.csv", dh.Domain((0, 0, 2, 2), (2, 2)), x="x", y="y")
-    >>> counted.rows, counted.counts.tolist()
+    >>> counted.rows, counted.counts.array.tolist()
     (2, [[1, 0], [1, 0]])
     """
     how = Reading.of(
@@ -493,10 +493,7 @@ def points_file(path: str | Path | Any, domain: Domain, **how: Any) -> Counted:
 
 
 def check_file(path: str | Path | Any, axes: int, *, clock: Clock | None = None, **how: Any) -> None:
-    """Raise InputError if a table is missing, cannot be read, or lacks a column, before anything takes long.
-
-    Standard input and pipes are not checked, since they can be read only once.
-    """
+    """Raise InputError if a table cannot be read or lacks a column. Skip standard input and pipes, read only once."""
     reading = Reading.of(**how)
     if _is_server(path) or not is_stream(Path(path)):
         with _open(path, reading) as source:
@@ -506,9 +503,9 @@ def check_file(path: str | Path | Any, axes: int, *, clock: Clock | None = None,
 
 
 def read_owners(path: str | Path | Any, *, user: str, area: Domain | None = None, **how: Any) -> pd.DataFrame:
-    """Read one row for each user of a table: a frame with the users as index, and columns for x and y. Private.
+    """Read one row for each user of a table: a frame with users as index, and columns for x and y. Private.
 
-    Rows are read as by `count_file` (without y as one column of numbers) and projected to the map of an area.
+    Takes the parameters of `count_file`. Without y, x is a column of numbers. Projects places to the map of `area`.
     """
     import pandas as pd
     import pyarrow as pa
@@ -525,13 +522,13 @@ def read_owners(path: str | Path | Any, *, user: str, area: Domain | None = None
     columns, users, _, chosen = _read_batch(rows, axes)
     columns = columns if operation is None else operation(*columns)
     bad = int((chosen & ~(users[1] & np.isfinite(columns).all(axis=0))).sum()) + malformed
-    refuse_bad_rows(bad, len(chosen) + malformed, f"rows of {label!r}", "numbers or user")
+    refuse_bad_rows(bad, len(columns[0]) + malformed, f"rows of {label!r}", "numbers or user")
     names = [normalize_name(user=name) for name in rows["owner"].filter(pa.array(chosen)).to_pylist()]
     return pd.DataFrame(dict(enumerate(c[chosen] for c in columns)), index=pd.Index(names, dtype=object))
 
 
 def _is_server(path: Any) -> bool:
-    """Return whether a table is on a server: an open session, or its address."""
+    """Return whether an input is a server: an open session, or its address."""
     return not isinstance(path, str | Path) or str(path).startswith(("postgresql://", "postgres://", "sc://"))
 
 
@@ -540,7 +537,7 @@ def _open(path: Any, reading: Reading) -> Any:
 
 
 def _count_rows(path: Any, rows: RowCounter, clock: Clock | None) -> Counted:
-    """Count the rows of a table: in batches here, or on a server that can do everything."""
+    """Count the rows of a table: in batches here, or on the server if that can also project them."""
     domain, reading = rows.domain, rows.reading
     if reading.table is not None and reading.crs is None:
         reading = rows.reading = replace(reading, crs=domain.crs)
@@ -551,9 +548,9 @@ def _count_rows(path: Any, rows: RowCounter, clock: Clock | None) -> Counted:
         if _is_server(path) and not rows.fine and (operation is None or source.projects):
             _count_on_server(source, statement, rows, operation)
         else:
-            rows.read((_read_batch(each, axes) for each in source.batches(statement)), operation)
+            rows.read_batches((_read_batch(each, axes) for each in source.batches(statement)), operation)
         malformed = source.finish()
-    return rows.finish(f"rows of {label!r}", operation, malformed)
+    return rows.make_counts(f"rows of {label!r}", operation, malformed)
 
 
 def _count_on_server(engine: Any, statement: str, rows: RowCounter, operation: Operation | None) -> None:
@@ -564,11 +561,11 @@ def _count_on_server(engine: Any, statement: str, rows: RowCounter, operation: O
     asked = sql.write_counting(placed, rows.domain, engine.dialect.random, steps=rows.steps, most=most)
     found = pa.Table.from_batches(engine.batches(asked))
     places, numbers = (found[name].to_numpy() for name in ("place", "number"))
-    rows.add(places, numbers)
-    if most is not None:
-        kept, users = (found[name].to_numpy()[places >= 0] for name in ("kept", "users"))
-        rows.kept.add(places[places >= 0], kept)
-        rows.users = None if rows.steps else int(users.sum())
+    rows.add_figures(places, numbers)
+    usable = places >= 0
+    rows.kept.add_rows(places[usable], found["number" if most is None else "kept"].to_numpy()[usable])
+    if most is not None and not rows.steps:
+        rows.users = int(found["users"].to_numpy()[usable].sum())
 
 
 def _read_batch(rows: Any, axes: int) -> Batch:

@@ -56,38 +56,26 @@ def publish_mechanism(
     dropped: Iterable[str] = (),
     weak_protection_accepted: bool = False,
 ) -> Any:
-    """Publish private data with a mechanism of any kind, which defines the measurements and their noise.
-
-    All checks come first. Then the function charges the account. Only after that does it draw noise and add it to the
-    measurements.
+    """Publish private data with a mechanism of any kind: check everything, charge the account, then draw noise.
 
     Parameters
     ----------
     mechanism : a `Mechanism` for counts, a `SortedMechanism` or a `QuantileMechanism` for points on a line.
     data : counts (domain.shape) or points (n,); private. Results of `count` and `count_file` record how they were made.
         For a plain array, pass `contributions` and `dropped`.
-    account : the `dh.Account` that pays for the release, durably, before noise is drawn. It stays charged if a later
-        step fails. The release states what the account has spent.
+    account : the `dh.Account` that pays for the release, durably. It stays charged if a later step fails.
     state : a new file, for a release that `dh.refine` can refine. It starts a chain, which costs as much as its last
         release. The file holds the noise, so keep it as secret as the data.
     out : the release file to write, as `save` does.
     rng : a seeded generator, for experiments only: the release is stamped not for publication.
-    contributions : points of one user that may move at once; None: what the data know, or 1.
+    contributions : points of one user that may move at once; None: what the data record, or 1.
     dropped : what was left out before counting, in addition to what the data record: "bad rows", "points outside".
     weak_protection_accepted : publish although the guarantee protects hardly anything (docs/privacy/weak.md). The first
         line of the statement says so.
 
-    Returns
-    -------
-    Release, SortedRelease or Quantile, depending on the mechanism.
-
-    Raises
-    ------
-    BudgetExceeded
-        If the account has less left than the release spends.
-    InputError
-        If the data do not fit the mechanism or exceed its limits, the budget is so large that it protects hardly
-        anything, the state exists already, or a file cannot be written.
+    Returns a Release, SortedRelease or Quantile. Raises BudgetExceeded if the account has less left than the release
+    spends; InputError if the data do not fit the mechanism or exceed its limits, the budget protects hardly anything,
+    the state exists already, or a file cannot be written.
 
     >>> import deltahist as dh
     >>> near = dh.Neighbourhood(dh.Domain((0, 8), (8,)), delta=1)
@@ -137,9 +125,8 @@ def publish(
     out: str | Path | None = None,
     rng: np.random.Generator | None = None,
 ) -> Release:
-    """Publish counts under δ-neighbourhood: measure the strategy's rows and add exact integer noise.
+    """Publish counts under δ-neighbourhood: A c + Lap(Δ_A/ε), where Δ_A is the strategy's sensitivity.
 
-    The release is A c + Lap(Δ_A/ε), where Δ_A is the strategy's sensitivity.
     Source: 2014, section 5.2, with integer noise (Canonne, Kamath, Steinke 2020). Proof of the guarantee:
     docs/privacy/histogram.md.
 
@@ -150,8 +137,7 @@ def publish(
     near : the neighbourhood that defines the guarantee.
     strategy : the strategy to measure, its name ("flow", "hierarchical:8"), or "auto" for the best one for the
         workload. The choice uses public data alone.
-    epsilon : pure ε with Laplace noise; or
-    rho : ρ-zCDP with Gaussian noise.
+    epsilon, rho : pure ε with Laplace noise, or ρ-zCDP with Gaussian noise.
     workload : the queries that "auto" plans for; all ranges when None.
     contributions : points of one user that may move at once. The unit of privacy is then the user. None takes the
         number that the counts record, or 1. It may be larger than the recorded number, not smaller.
@@ -159,18 +145,8 @@ def publish(
         (the latter needs the boundary as a source). The release then hides the number of points.
     weak_protection_accepted, account, state, out, rng : as for `publish_mechanism`.
 
-    Returns
-    -------
-    Release
-
-    Raises
-    ------
-    BudgetExceeded
-        If the account has less left than the release spends.
-    InputError
-        As `publish_mechanism`, or if the counts have another shape or type, the budget is not finite and positive, the
-        groups of the strategy do not hold every draw once, the projection separates points by more than a hundredth of
-        δ, or the grid is too large for memory.
+    Raises as `publish_mechanism`; also InputError if the counts have another shape or type, the projection separates
+    points by more than a hundredth of δ, or the grid is too large for memory.
 
     >>> import deltahist as dh, numpy as np
     >>> near = dh.Neighbourhood(dh.Domain((0, 0, 1, 1), (8, 8)), delta=1 / 8)
@@ -208,9 +184,8 @@ def publish_sorted(
 ) -> SortedRelease:
     """Publish the sorted coordinates of points on a line under δ-neighbourhood.
 
-    When one point moves by at most δ, the sorted vector and the sums of its consecutive entries move by at most δ in
-    the L1 norm. Integer Laplace noise of scale δ/ε (in lattice steps) on each sum is therefore ε-private.
-    Source: 2014, section 5.5.1. Proof: docs/privacy/sorted.md.
+    When one point moves by at most δ, the sums of consecutive sorted points move by at most δ in the L1 norm, so
+    integer Laplace noise of scale δ/ε on each is ε-private. Source: 2014, section 5.5.1. Proof: docs/privacy/sorted.md.
 
     Parameters
     ----------
@@ -260,8 +235,7 @@ def publish_quantile(
 ) -> Quantile:
     """Publish a quantile of points on a line under δ-neighbourhood.
 
-    Source: 2014, section 5.5.2. "inverse" is described in docs/internals/quantiles.md. Proofs:
-    docs/privacy/quantiles.md.
+    Source: 2014, section 5.5.2; docs/internals/quantiles.md. Proofs: docs/privacy/quantiles.md.
 
     Parameters
     ----------
@@ -315,18 +289,14 @@ def charge_and_draw(
     Parameters
     ----------
     make : makes the release from `mechanism`, `values` and `payment`.
-    measure : returns exact numbers (size,); private. It is called once the noise is in the sum and the draws are out of
-        memory.
+    measure : returns exact numbers (size,); private. Called late, when the draws are out of memory.
     private_noise : noise of the mechanism (`BaseMechanism.private_noise`).
-    account : charged, durably, before noise is drawn.
-    rng : a seeded generator, for experiments only: the release is stamped not for publication.
     state : the state of the release's chain. It is written before the release is returned.
     before : the state of the chain's previous release, which this one refines.
     """
-    chain, source_token = mechanism.chain, None if before is None else before.token
+    chain = mechanism.chain
     facts: dict[str, Any] = {}
-    if state is not None:
-        assert chain is not None
+    if state is not None and chain is not None:
         facts = {"chain": chain.name} | ({} if before is None else {"token": before.token, "source": before.source})
     payment = None if account is None else account.pay(mechanism.guarantee, **facts)
     draws = None
@@ -342,7 +312,7 @@ def charge_and_draw(
     publishable = rng is None and (before is None or before.release.publishable)
     release = mark_publishable(make(mechanism=mechanism, values=values, payment=payment), publishable)
     if state is not None and draws is not None:
-        written = State(release, draws, source=source_token)
+        written = State(release, draws, source=None if before is None else before.token)
         written.write(state, new=before is None)
         if account is not None and chain is not None:
             account.settle_chain(chain.name, written.token, written.source)
@@ -350,11 +320,10 @@ def charge_and_draw(
 
 
 def check_publication(mechanism: BaseMechanism, accepted: bool, rng: np.random.Generator | None = None) -> None:
-    """Raise InputError if a mechanism cannot publish any data, or protects hardly anything.
+    """Raise InputError if a mechanism cannot publish any data, cannot draw its noise, or protects hardly anything.
 
-    The caller may accept weak protection (docs/privacy/weak.md). A seeded generator always accepts it, because its
-    releases are not for publication. The function also refuses noise that cannot be drawn, and a generator of another
-    kind.
+    The caller may accept weak protection (docs/privacy/weak.md). With a seeded generator nothing is for publication, so
+    nobody is asked.
     """
     if isinstance(mechanism, Mechanism):
         strategy = mechanism.strategy
@@ -462,10 +431,9 @@ def amounts_for(account: Account | None, **amounts: Any) -> dict[str, Any]:
 
 
 def draw_noise(mechanism: BaseMechanism, rng: np.random.Generator | None) -> list[NDArray[Any]]:
-    """Draw the noise of each group in parts, to save memory.
+    """Draw the noise of each group in parts, which draw from their own streams of entropy in parallel.
 
-    Each part has its own stream of the operating system's entropy, so that parts can be drawn in parallel. A seeded
-    generator draws them one after another. Small noise is kept in 32 bits, unless a number does not fit.
+    A seeded generator draws them one after another. Small noise is kept in 32 bits, unless a number does not fit.
     """
     found = []
     with ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as pool:

@@ -143,10 +143,10 @@ def test_tallies_are_sums(size, monkeypatch):
     rng, tally, want = np.random.default_rng(0), Tally(size), np.zeros(100, dtype=np.int64)
     for _ in range(20):
         places, numbers = rng.integers(0, 100, 30), rng.integers(0, 3, 30)
-        tally.add(places)
-        tally.add(places, numbers)
+        tally.add_rows(places)
+        tally.add_rows(places, numbers)
         np.add.at(want, places, numbers + 1)
-    places, numbers = tally.pairs()
+    places, numbers = tally.list_full()
     assert (places == np.flatnonzero(want)).all()
     assert (numbers == want[places]).all()
     counts = Counts(numbers, dh.Domain((0, 100), (100,)), Preprocessing(), places)

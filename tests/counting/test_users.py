@@ -117,8 +117,8 @@ def test_no_user_changes_the_choice_of_another(monkeypatch):
     def kept(chosen):
         bound = UserBound(3)
         bound._draw = lambda number: numbers[chosen]
-        bound.add(users[chosen], np.flatnonzero(chosen))
-        return set(bound.kept()[1].tolist())
+        bound.add_rows(users[chosen], np.flatnonzero(chosen))
+        return set(bound.list_kept()[1].tolist())
 
     every = kept(np.ones(60, dtype=bool))
     for user in range(6):
@@ -131,9 +131,9 @@ def test_k_rows_stay_over_all_batches_whatever_is_thinned_out(monkeypatch):
     rng, bound, rows = np.random.default_rng(2), UserBound(4), []
     for _ in range(50):
         users = rng.integers(0, 9, 13)
-        bound.add(users, np.arange(len(rows), len(rows) + 13))
+        bound.add_rows(users, np.arange(len(rows), len(rows) + 13))
         rows += users.tolist()
-    number, kept = bound.kept()
+    number, kept = bound.list_kept()
     assert number == 9
     assert Counter(np.array(rows)[kept].tolist()) == dict.fromkeys(range(9), 4)
     assert len(set(kept.tolist())) == 36
