@@ -16,7 +16,7 @@ import numpy as np
 from deltahist._files import form_of, write_whole
 from deltahist.decode import stands_out
 from deltahist.errors import InputError, check_memory, check_whole
-from deltahist.releases.base import NONNEGATIVE, PLACED, UNBIASED, cells_frame, geo_frame
+from deltahist.releases.base import NONNEGATIVE, PLACED, UNBIASED
 from deltahist.releases.series import PeriodDifference, Series
 from deltahist.space.crs import LONGITUDE_LATITUDE
 from deltahist.space.domain import Domain
@@ -123,8 +123,8 @@ def export(release: Release, path: str | Path, *, nonnegative: bool = False, blo
     if form == "geotiff":
         _write_geotiff(release, path, nonnegative)
         return
-    make: Any = cells_frame if form == "csv" else geo_frame
-    frames = {width: make(release, nonnegative=nonnegative, width=width) for width in (1, *widths)}
+    make: Any = release.to_pandas if form == "csv" else release.to_geopandas
+    frames = {width: make(nonnegative=nonnegative, width=width) for width in (1, *widths)}
     # Test all rows of all frames together.
     cells = release.cells()
     moments = [release.block_moments(width) for width in frames]

@@ -8,14 +8,16 @@ accounts.
 from __future__ import annotations
 
 import functools
+import warnings
 from pathlib import Path
 from typing import BinaryIO
 
 from deltahist._files import read_described, read_parquet
+from deltahist.errors import DeltaHistWarning
 from deltahist.kinds.quantile import Quantile, QuantileMechanism
 from deltahist.kinds.sorted import SortedMechanism, SortedRelease
 from deltahist.releases import BaseRelease, Release
-from deltahist.releases.base import heed_notice, read_content, warn_if_withdrawn
+from deltahist.releases.base import heed_notice, read_content
 
 __all__ = [
     "RELEASES", "Quantile", "QuantileMechanism", "SortedMechanism", "SortedRelease", "load", "parse_release",
@@ -52,7 +54,10 @@ def load(path: str | Path) -> BaseRelease:
     ...     type(load(f"{folder}/r.parquet")).__name__
     'Release'
     """
-    return warn_if_withdrawn(read_release(path), path)
+    release = read_release(path)
+    if release.withdrawn is not None:
+        warnings.warn(f"{path} was withdrawn {release.withdrawn}", DeltaHistWarning, stacklevel=2)
+    return release
 
 
 def read_release(path: str | Path) -> BaseRelease:

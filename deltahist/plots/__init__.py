@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from deltahist._files import form_of
-from deltahist.errors import InputError, check_choice
+from deltahist.errors import check_choice
 from deltahist.plots import maps
 from deltahist.plots.curves import draw_lines, plot_protection, protection_curve
 from deltahist.plots.ground import FORMS, PICTURES, WIDTH, height_of, new_figure, write_around, write_figure
@@ -76,8 +76,6 @@ def save_picture(
         On another suffix, an unknown part, or an error of `plot_map`, `plot_regions` or `plot_protection`.
     """
     check_picture(path, only)
-    if answers is not None and only == "curve":
-        raise InputError("only is 'curve' with answers: the curve has no regions")
     write_figure(_make_figure(release, only, answers, level, title, **look), path)
 
 
@@ -109,7 +107,7 @@ def _make_figure(
     from matplotlib import rc_context
 
     domain, notes, heights = release.domain, "", []
-    values = None if answers is None else maps.values_of(release, answers, per)
+    values = None if answers is None or only == "curve" else maps.values_of(release, answers, per)
     heading = "Published map" if domain.ndim == 2 else "Published histogram"
     if values is not None:
         heading = f"Published {values.unit}, {len(values.names)} region{'s'[: len(values.names) != 1]}"

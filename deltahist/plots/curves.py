@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from deltahist.errors import InputError
 from deltahist.mechanisms import BaseMechanism
 from deltahist.plots import ground
 from deltahist.space.neighbourhood import list_limits
@@ -176,8 +175,6 @@ def draw_lines(
     ask : a function that answers regions from a part of the series, with a column `name`, such as `lambda part:
         dh.answer(part, districts)`. level : of its intervals, for the axis label.
     title : of the picture.
-
-    Raises InputError if none of the regions is on the map.
     """
     from matplotlib import rc_context
     from matplotlib.dates import AutoDateLocator, ConciseDateFormatter, date2num
@@ -192,8 +189,6 @@ def draw_lines(
         table[:, place] = answers[["estimate", "low", "high"]].to_numpy(np.float64).T
     mean = table[0][list(found)].mean(axis=0)
     order = np.argsort(-mean, kind="stable")[: np.isfinite(mean).sum()]
-    if not len(order):
-        raise InputError("no region has an answer on the map (are they in another CRS?)")
     shown, clock = order[:_PANELS], series.clock
     edges: Any = np.array([clock.begin(start) for start, _ in periods] + [clock.begin(series.last + 1)])
     edges = date2num(edges.astype("datetime64[s]")) if clock.every else edges - 0.5

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from deltahist.decode import stands_out
 from deltahist.decode.base import MOST_DENSE
 from deltahist.decode.placement import block_error
-from deltahist.errors import InputError, check_choice
+from deltahist.errors import check_choice
 from deltahist.plots import ground
 from deltahist.space.geometries import add_names
 from deltahist.space.workloads import regions
@@ -222,28 +222,20 @@ class Values:
 def values_of(release: Any, answers: gpd.GeoDataFrame, per: str = "area") -> Values:
     """Return the values to draw from `dh.answer(release, frame)` for a frame of regions.
 
-    Values are points per "area" (km², or the square of a plane's unit) or per "region". Raises InputError if the
-    answers are not of that form, or no region is on the map.
+    Values are points per "area" (km², or the square of a plane's unit) or per "region".
     """
     import shapely
 
     check_choice(("area", "region"), per=per)
-    wanted = ("estimate", "std_error", "low", "high")
-    if not hasattr(answers, "geometry") or not set(wanted) <= set(answers.columns):
-        raise InputError(
-            f"answers are a {type(answers).__name__}: they must be the result of dh.answer(release, frame) "
-            "for a GeoDataFrame of regions"
-        )
     domain = release.domain
-    estimate, error, low, high = (np.asarray(answers[name], dtype=np.float64) for name in wanted)
+    columns = (answers[name] for name in ("estimate", "std_error", "low", "high"))
+    estimate, error, low, high = (np.asarray(column, dtype=np.float64) for column in columns)
     # Columns of answers follow those of the regions.
     names = add_names(answers.loc[:, :"estimate"].drop(columns="estimate"))["name"]
     shapes = shapely.make_valid(ground.geometries_of(answers, domain, "answers"))
     shapes = np.asarray(shapely.intersection(shapes, shapely.box(*domain.bounds)))
     area = ground.region_areas(domain, shapes)
     known = np.isfinite(estimate) & (area > 0)
-    if not known.any():
-        raise InputError("no region has an answer on the map (are they in another CRS?)")
     size = np.where(known, area if per == "area" else 1.0, np.nan)
     standing = np.zeros(len(names), dtype=bool)
     noise = release.decoder.moments(regions(shapes[known]).cover(domain))

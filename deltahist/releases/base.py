@@ -9,7 +9,6 @@ import html
 import io
 import json
 import math
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +19,7 @@ from numpy.typing import NDArray
 
 from deltahist._files import check_format, digest_of, read_values, write_parquet, write_whole
 from deltahist.budget import Payment
-from deltahist.errors import DamagedFile, DeltaHistWarning, InputError, check_choice, check_memory
+from deltahist.errors import DamagedFile, InputError, check_choice, check_memory
 from deltahist.laws import Guarantee, Law
 from deltahist.mechanisms import BaseMechanism
 from deltahist.mechanisms.base import OfMechanism, make_readonly
@@ -112,10 +111,6 @@ class BaseRelease(OfMechanism, abc.ABC):
         """The number of points if it is public, else None."""
         return None
 
-    def approximate(self, probability: float) -> float:
-        """Return ε of the (ε, δ_prob) guarantee at a failure probability δ_prob; for pure ε, that ε."""
-        return self.mechanism.approximate(probability)
-
     def describe(self) -> dict[str, Any]:
         """Describe the release as JSON. The description and `values` restore it."""
         return {
@@ -176,13 +171,41 @@ class BaseRelease(OfMechanism, abc.ABC):
         """Return the name of the estimates for files and pictures."""
         return NONNEGATIVE if nonnegative else UNBIASED
 
-    def to_pandas(self, *, nonnegative: bool = False) -> pd.DataFrame:
-        """Return a row per cell: index, edges, centre, estimate and standard error; x varies slowest."""
-        return cells_frame(self, nonnegative=nonnegative)
+    def to_pandas(self, *, nonnegative: bool = False, width: int = 1) -> pd.DataFrame:
+        """Return a row per cell: index, edges, centre, estimate and standard error; x varies slowest.
 
-    def to_geopandas(self, *, nonnegative: bool = False) -> gpd.GeoDataFrame:
-        """Return a row per cell with its box as geometry, in the release's CRS; InputError in one dimension."""
-        return geo_frame(self, nonnegative=nonnegative)
+        With a `width` there is a row per block of that many cells a side. Blocks start in the south-west and are
+        narrower at the other edges. They have the index of their first cell, the number of their cells, and the error
+        of their sum.
+        """
+        import pandas as pd
+
+        domain = self.domain
+        starts = [np.arange(0, n, width) for n in domain.shape]
+        index = np.stack(np.meshgrid(*starts, indexing="ij")).reshape(domain.ndim, -1)
+        after = np.minimum(index + width, np.array(domain.shape)[:, None])
+        low, high = (np.stack([domain.edges(axis)[at] for axis, at in enumerate(ends)]) for ends in (index, after))
+        names = ["column", "row", "west", "south", "east", "north", "x", "y"]
+        if domain.ndim == 1:
+            names = ["column", "low", "high", "x"]
+        table: dict[str, NDArray[Any]] = dict(zip(names, [*index, *low, *high, *(low + high) / 2], strict=True))
+        if width == 1:
+            cells, errors = self.estimate_cells(nonnegative=nonnegative)
+            return pd.DataFrame({**table, "estimate": cells.ravel(), "std_error": errors.ravel()})
+        # Estimates and errors do not depend on the level.
+        found = self.answer_workload(Boxes(np.concatenate([low, high]).T), level=0.95, nonnegative=nonnegative)
+        table["cells"] = (after - index).prod(axis=0)
+        return pd.DataFrame({**table, "estimate": found["estimate"], "std_error": found["std_error"]})
+
+    def to_geopandas(self, *, nonnegative: bool = False, width: int = 1) -> gpd.GeoDataFrame:
+        """Return `to_pandas` with the boxes as geometry in place of their edges; InputError in one dimension."""
+        import geopandas as gpd
+        import shapely
+
+        check_choice((2,), dimensions=self.domain.ndim)
+        frame = self.to_pandas(nonnegative=nonnegative, width=width)
+        shapes = shapely.box(*(frame.pop(side).to_numpy() for side in ("west", "south", "east", "north")))
+        return gpd.GeoDataFrame(frame, geometry=shapes, crs=self.domain.crs)
 
     def to_xarray(self, *, nonnegative: bool = False) -> xr.Dataset:
         """Return `estimate` and `std_error` over the cells' centres, with dimensions y and x (x in 1-D).
@@ -191,11 +214,9 @@ class BaseRelease(OfMechanism, abc.ABC):
         """
         crs, dims = self.domain.crs, ["y", "x"][-self.domain.ndim :]
         # Maps run along y first, so that pictures of them are right side up.
-        found = cells_frame(self, nonnegative=nonnegative).set_index(dims)[["estimate", "std_error"]].to_xarray()
-        found["estimate"].attrs = {
-            "units": "points",
-            "long_name": f"points per cell, {self.name_estimator(nonnegative)}",
-        }
+        found = self.to_pandas(nonnegative=nonnegative).set_index(dims)[["estimate", "std_error"]].to_xarray()
+        what = f"points per cell, {self.name_estimator(nonnegative)}"
+        found["estimate"].attrs = {"units": "points", "long_name": what}
         found["std_error"].attrs = {"units": "points", "long_name": "standard error; do not add it or its square"}
         for axis in dims:
             found[axis].attrs = {"units": "1" if crs is None else "map units"}
@@ -210,13 +231,11 @@ class BaseRelease(OfMechanism, abc.ABC):
         warning = "" if mechanism.weakness is None else " (WEAK PROTECTION)"
         if self.withdrawn is not None or not self.publishable:
             warning = " (NOT for publication)" if self.withdrawn is None else " (WITHDRAWN)"
-        return "\n".join(
-            [
-                f"{type(self).__name__}: {mechanism.words}",
-                f"promise: {mechanism.promise}{warning}",
-                f"domain: {' × '.join(map(str, domain.shape))} cells of {domain.size_of_cells}, {where}",
-                f"points: {total}",
-            ]
+        return (
+            f"{type(self).__name__}: {mechanism.words}\n"
+            f"promise: {mechanism.promise}{warning}\n"
+            f"domain: {' × '.join(map(str, domain.shape))} cells of {domain.size_of_cells}, {where}\n"
+            f"points: {total}"
         )
 
     def _repr_html_(self) -> str:
@@ -238,16 +257,14 @@ class BaseRelease(OfMechanism, abc.ABC):
 
     def write_readme(self) -> str:
         """Return the lines that a file carries for people who open it with another program."""
-        return "\n".join(
-            [
-                "This file is a release of deltahist: figures about places, with random noise that hides people.",
-                f"Promise: {self.mechanism.promise}.",
-                f"May be published: {self.may_be_published}.",
-                f"Column value: {self.mechanism.size:,} noisy whole numbers ({self.mechanism.words}).",
-                "They are measurements, not cells: one may count many cells and share noise with others.",
-                "Open the file with deltahist for cells and sums with their standard errors, and for the privacy",
-                "statement. This also verifies the file. Nothing verifies these lines.",
-            ]
+        return (
+            "This file is a release of deltahist: figures about places, with random noise that hides people.\n"
+            f"Promise: {self.mechanism.promise}.\n"
+            f"May be published: {self.may_be_published}.\n"
+            f"Column value: {self.mechanism.size:,} noisy whole numbers ({self.mechanism.words}).\n"
+            "They are measurements, not cells: one may count many cells and share noise with others.\n"
+            "deltahist reads cells and sums with their standard errors from it, and prints the privacy statement.\n"
+            "That also verifies the file. Nothing verifies these lines."
         )
 
 
@@ -298,16 +315,6 @@ def heed_notice(release: _Release, path: str | Path) -> _Release:
     return mark_publishable(replace(release, withdrawn=notice), release.publishable)  # type: ignore[type-var]
 
 
-def warn_if_withdrawn(release: _Release, path: str | Path) -> _Release:
-    """Return a file's release. Warn if it is withdrawn."""
-    if release.withdrawn is not None:
-        warnings.warn(f"{path} was withdrawn {release.withdrawn}", DeltaHistWarning, stacklevel=3)
-    return release
-
-
-# --- tables of cells and of answers -------------------------------------------------------------------------
-
-
 def join_answers(found: Sequence[dict[str, NDArray[Any]]]) -> dict[str, NDArray[Any]]:
     """Concatenate columns of answers that were computed in parts."""
     columns: dict[str, list[NDArray[Any]]] = {name: [] for name in max(found, key=len)}
@@ -316,41 +323,3 @@ def join_answers(found: Sequence[dict[str, NDArray[Any]]]) -> dict[str, NDArray[
             source = name if name in each else UNCUT[name]
             parts.append(np.zeros(len(each["estimate"])) if source is None else each[source])
     return {name: np.concatenate(parts) for name, parts in columns.items()}
-
-
-def cells_frame(release: BaseRelease, *, nonnegative: bool = False, width: int = 1) -> pd.DataFrame:
-    """Return a row per cell, or per block of `width` cells a side: index, edges, centre, estimate and standard error.
-
-    x varies slowest. Blocks start in the south-west and are narrower at the other edges. They have the index of their
-    first cell, the number of their cells, and the error of their sum.
-    """
-    import pandas as pd
-
-    domain = release.domain
-    starts = [np.arange(0, n, width) for n in domain.shape]
-    index = np.stack(np.meshgrid(*starts, indexing="ij")).reshape(domain.ndim, -1)
-    after = np.minimum(index + width, np.array(domain.shape)[:, None])
-    low, high = (np.stack([domain.edges(axis)[at] for axis, at in enumerate(ends)]) for ends in (index, after))
-    names = ["column", "row", "west", "south", "east", "north", "x", "y"]
-    if domain.ndim == 1:
-        names = ["column", "low", "high", "x"]
-    table: dict[str, NDArray[Any]] = dict(zip(names, [*index, *low, *high, *(low + high) / 2], strict=True))
-    if width == 1:
-        cells, errors = release.estimate_cells(nonnegative=nonnegative)
-        table["estimate"], table["std_error"] = cells.ravel(), errors.ravel()
-    else:
-        # Estimates and errors do not depend on the level.
-        found = release.answer_workload(Boxes(np.concatenate([low, high]).T), level=0.95, nonnegative=nonnegative)
-        table |= {"cells": (after - index).prod(axis=0), "estimate": found["estimate"], "std_error": found["std_error"]}
-    return pd.DataFrame(table)
-
-
-def geo_frame(release: BaseRelease, *, nonnegative: bool = False, width: int = 1) -> gpd.GeoDataFrame:
-    """Return `cells_frame` with the cells' boxes as geometry, in the release's CRS, in place of their edges."""
-    import geopandas as gpd
-    import shapely
-
-    check_choice((2,), dimensions=release.domain.ndim)
-    frame = cells_frame(release, nonnegative=nonnegative, width=width)
-    shapes = shapely.box(*(frame.pop(side).to_numpy() for side in ("west", "south", "east", "north")))
-    return gpd.GeoDataFrame(frame, geometry=shapes, crs=release.domain.crs)

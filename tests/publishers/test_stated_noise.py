@@ -23,7 +23,6 @@ import deltahist as dh
 from deltahist.preprocessing import Clock, Preprocessing
 from deltahist.publishers import publication
 from deltahist.publishers.stream import Stream
-from deltahist.releases.base import cells_frame
 from deltahist.releases.sums import ReleaseDifference, Summed
 from deltahist.strategies import CutAugmented, Flow, Hierarchical, ShiftedGrids, strategies
 
@@ -113,7 +112,7 @@ def check_errors(truth, releases):
     first, domain = releases[0], releases[0].domain
     side = range(domain.shape[0] + 1)
     corners = [[a, b] if domain.ndim == 1 else [a, 1, b, 4] for a in side for b in side if a < b]
-    tables = [cells_frame(first), cells_frame(first, width=2), dh.answer(first, corners)]
+    tables = [first.to_pandas(), first.to_pandas(width=2), dh.answer(first, corners)]
     stated = np.concatenate([table["std_error"] for table in tables])
     found, right = [], np.concatenate([sums_of(truth, domain, corners)])
     for release in releases:
