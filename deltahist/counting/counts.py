@@ -14,8 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from deltahist.counting import sql
-from deltahist.counting.databases import open_table
-from deltahist.counting.formats import ROWS, is_stream, open_source
+from deltahist.counting.sources import ROWS, is_server, is_stream, open_input
 from deltahist.counting.sql import Reading
 from deltahist.errors import InputError, OutsideBounds
 from deltahist.noise.exact import open_words
@@ -495,10 +494,11 @@ def points_file(path: str | Path | Any, domain: Domain, **how: Any) -> Counted:
 def check_file(path: str | Path | Any, axes: int, *, clock: Clock | None = None, **how: Any) -> None:
     """Raise InputError if a table cannot be read or lacks a column. Skip standard input and pipes, read only once."""
     reading = Reading.of(**how)
-    if _is_server(path) or not is_stream(Path(path)):
-        with _open(path, reading) as source:
+    server = is_server(path)
+    if server or not is_stream(Path(path)):
+        with open_input(path, reading) as source:
             statement = sql.write_reading(source.given, reading, axes, source.geometry, clock)
-            if not _is_server(path):
+            if not server:
                 source.batches(f"EXPLAIN {statement}")  # the engine checks types
 
 
@@ -511,7 +511,7 @@ def read_owners(path: str | Path | Any, *, user: str, area: Domain | None = None
     import pyarrow as pa
 
     reading = Reading.of(user=user, max_per_user=1, **how)
-    with open_source(Path(path), reading) as source:
+    with open_input(Path(path), reading) as source:
         axes = 1 if len(reading.coordinates) == 1 else 2  # points of a geometry need no columns
         given, label = source.given, source.given.label
         owner = f"{given.quote_column(given.find_column(user))} AS owner, "
@@ -527,25 +527,16 @@ def read_owners(path: str | Path | Any, *, user: str, area: Domain | None = None
     return pd.DataFrame(dict(enumerate(c[chosen] for c in columns)), index=pd.Index(names, dtype=object))
 
 
-def _is_server(path: Any) -> bool:
-    """Return whether an input is a server: an open session, or its address."""
-    return not isinstance(path, str | Path) or str(path).startswith(("postgresql://", "postgres://", "sc://"))
-
-
-def _open(path: Any, reading: Reading) -> Any:
-    return open_table(path, str(reading.table)) if _is_server(path) else open_source(Path(path), reading)
-
-
 def _count_rows(path: Any, rows: RowCounter, clock: Clock | None) -> Counted:
     """Count the rows of a table: in batches here, or on the server if that can also project them."""
     domain, reading = rows.domain, rows.reading
     if reading.table is not None and reading.crs is None:
         reading = rows.reading = replace(reading, crs=domain.crs)
-    with _open(path, reading) as source:
+    with open_input(path, reading) as source:
         label, axes = source.given.label, domain.ndim
         statement = sql.write_reading(source.given, reading, axes, source.geometry, clock, rows.steps)
         operation = choose_operation(reading.crs, None if reading.coordinates else source.crs, domain, label)
-        if _is_server(path) and not rows.fine and (operation is None or source.projects):
+        if is_server(path) and not rows.fine and (operation is None or source.projects):
             _count_on_server(source, statement, rows, operation)
         else:
             rows.read_batches((_read_batch(each, axes) for each in source.batches(statement)), operation)

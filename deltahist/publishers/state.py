@@ -141,11 +141,11 @@ class State:
         """Read a state; raises as `read_state`."""
 
         def parse(description: dict[str, Any], arrays: dict[str, NDArray[Any]], token: str) -> State:
-            release, draws = parse_release(arrays["release"].tobytes(), path), arrays["draws"]
-            chain, expected = release.mechanism.chain, (release.mechanism.draws,)
-            if chain is None or chain.copied is not None or draws.shape != expected or draws.dtype != np.int64:
-                raise ValueError(f"its release is in no chain, or its draws are not {expected} int64")
-            return cls(release, draws, token, description.get("source"))
+            release = parse_release(arrays["release"].tobytes(), path)
+            draws = arrays["draws"].astype(np.int64, casting="equiv").reshape(release.mechanism.draws)
+            found = cls(release, draws, token, description.get("source"))
+            _ = found.chain  # fails if the release is in none
+            return found
 
         found: State = read_state(Path(path), _FORMAT, parse)
         return found

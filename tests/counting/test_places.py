@@ -13,7 +13,7 @@ from visits import DOMAIN, counts_of
 import deltahist as dh
 from deltahist.counting import Counts
 from deltahist.counting.counts import Tally
-from deltahist.counting.databases import _PostgreSQL
+from deltahist.counting.sources import PostgreSQL
 from deltahist.counting.sql import BAD, UNMATCHED, locate_rows, write_placing
 from deltahist.preprocessing import Clock, Preprocessing
 
@@ -49,7 +49,7 @@ def test_places_of_postgresql_are_those_of_numpy(request, domain):
         with connection.cursor() as cursor, cursor.copy("COPY rows FROM STDIN") as copy:
             for row in zip(range(len(chosen)), chosen.tolist(), *(c.tolist() for c in columns), strict=True):
                 copy.write_row(row)
-    with _PostgreSQL.open(url) as engine:
+    with PostgreSQL.open(url) as engine:
         statement = write_placing("SELECT * FROM rows ORDER BY n", domain)
         found = pa.Table.from_batches(engine.batches(statement))["place"].to_numpy()
     _compare(found, columns, chosen, domain)

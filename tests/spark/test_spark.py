@@ -9,7 +9,7 @@ from points import DOMAINS, nasty_coordinates
 from visits import DOMAIN, counts_of
 
 import deltahist as dh
-from deltahist.counting.databases import _Spark
+from deltahist.counting.sources import Spark
 from deltahist.counting.sql import locate_rows, write_placing
 from deltahist.preprocessing import Clock
 
@@ -51,7 +51,7 @@ def test_places_are_those_of_numpy(spark, fill, domain):
     columns = [nasty_coordinates(domain, axis, 20_000, rng) for axis in range(domain.ndim)]
     chosen = rng.random(20_000) < 0.9
     fill("points", {"n": np.arange(20_000), "chosen": chosen, **dict(zip("xy", columns, strict=False))})
-    with _Spark.open(spark) as engine:
+    with Spark.open(spark) as engine:
         statement = write_placing("SELECT *, n AS u FROM points", domain, users=True)
         found = pa.Table.from_batches(engine.batches(statement)).sort_by("u")["place"].to_numpy()
     assert (found == locate_rows(columns, domain, chosen, None, None)).all()

@@ -1,6 +1,7 @@
-"""Formats of input: each file, folder or table becomes one relation of DuckDB.
+"""Sources of rows: files, folders and object storage through DuckDB; tables of PostgreSQL and Spark on the server.
 
-A new format of files is a function here, and its endings in `FORMATS`, at the end.
+A new file format is a function here, with its endings in `FORMATS`. Servers count where the rows are, by the same SQL.
+A database that fails on private rows may quote them, so its own messages are never shown.
 """
 
 from __future__ import annotations
@@ -15,8 +16,9 @@ import re
 import shutil
 import sys
 import tempfile
+import uuid
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from stat import S_ISDIR
@@ -25,8 +27,9 @@ from zipfile import BadZipFile
 from zlib import error as Zlib  # noqa: N812
 
 from deltahist._files import is_address, read_address
-from deltahist.counting.sql import DUCKDB, Condition, Reading, Relation, quote_name, quote_text
+from deltahist.counting.sql import DUCKDB, POSTGRESQL, SPARK, Condition, Reading, Relation, quote_name, quote_text
 from deltahist.errors import InputError
+from deltahist.space.crs import Operation
 from deltahist.space.geometries import DRIVERS, open_layer
 
 #: Rows of a batch.
@@ -58,32 +61,59 @@ class Source:
 
 
 @contextmanager
-def open_source(path: Path, reading: Reading) -> Iterator[Source]:
-    """Open a file, a folder, or an address in object storage."""
+def open_input(path: str | Path | Any, reading: Reading) -> Iterator[Any]:
+    """Open a table; raise InputError if it cannot be read, now or within the block."""
     import duckdb
     import pyarrow as pa
 
-    damages = (duckdb.Error, pa.ArrowException, OSError, EOFError, RuntimeError, LookupError, ImportError)
+    server = is_server(path)
+    damages: tuple[type[Exception], ...] = (
+        duckdb.Error, pa.ArrowException, OSError, EOFError, RuntimeError, LookupError, ImportError, ValueError,
+        BadZipFile, Zlib, csv.Error,
+    )  # fmt: skip
+    damages = (Exception,) if server else damages
+    failed: Exception | None = None
     try:
-        with ExitStack() as stack:
-            connection = stack.enter_context(duckdb.connect())
-            spill = stack.enter_context(tempfile.TemporaryDirectory())  # only its owner can read it
-            connection.execute(
-                "SET TimeZone = 'UTC'; SET preserve_insertion_order = false; SET enable_progress_bar = false; "
-                "SET autoinstall_known_extensions = false; SET autoload_known_extensions = false; "
-                f"SET temp_directory = {quote_text(spill)}"
-            )
-            yield _open_path(path, reading, connection, stack)
-    except (*damages, ValueError, BadZipFile, Zlib, csv.Error) as why:
-        said = next(iter(str(why).splitlines()), "")[:300] or type(why).__name__  # further lines quote rows
+        with _open_table(path, str(reading.table)) if server else _open_files(Path(path), reading) as source:
+            yield source
+    except damages as problem:
+        said = next(iter(str(problem).splitlines()), "")[:300] or type(problem).__name__  # further lines quote rows
         hint = " (a quote that does not close, mixed line ends, or a line cut short?)" if "CSV" in said else ""
-        unreadable = InputError(f"input {path.name!r} cannot be read: {said}{hint}")
-        raise why if isinstance(why, InputError) else unreadable from None
+        message = f"input {Path(str(path)).name!r} cannot be read: {said}{hint}"
+        if server:
+            message = (
+                f"the database failed ({type(problem).__name__}): does it answer, does it have the table "
+                f"{reading.table!r}, and is its package installed ('deltahist[postgresql]', 'deltahist[spark]')? Its "
+                "message may quote records, so it is hidden"
+            )
+        failed = problem if isinstance(problem, InputError) else InputError(message)
+    if failed is not None:  # outside of `except`, or the error would keep the database's own message
+        raise failed
+
+
+def is_server(path: Any) -> bool:
+    """Return whether an input is a server: an open session, or its address."""
+    return not isinstance(path, str | Path) or str(path).startswith(("postgresql://", "postgres://", "sc://"))
 
 
 def is_stream(path: Path) -> bool:
     """Return whether an input can be read only once: standard input ("-"), or a pipe such as /dev/fd/63."""
     return path == Path("-") or path.is_fifo() or str(path).startswith(("/dev/fd/", "/dev/stdin"))
+
+
+@contextmanager
+def _open_files(path: Path, reading: Reading) -> Iterator[Source]:
+    import duckdb
+
+    with ExitStack() as stack:
+        connection = stack.enter_context(duckdb.connect())
+        spill = stack.enter_context(tempfile.TemporaryDirectory())  # only its owner can read it
+        connection.execute(
+            "SET TimeZone = 'UTC'; SET preserve_insertion_order = false; SET enable_progress_bar = false; "
+            "SET autoinstall_known_extensions = false; SET autoload_known_extensions = false; "
+            f"SET temp_directory = {quote_text(spill)}"
+        )
+        yield _open_path(path, reading, connection, stack)
 
 
 def _open_path(path: Path, reading: Reading, connection: Any, stack: ExitStack) -> Source:
@@ -292,3 +322,128 @@ FORMATS: dict[str, Callable[[Path, str, Reading, Any, ExitStack], Source]] = {
     **dict.fromkeys((".xlsx", ".xlsm"), _open_excel),
     **dict.fromkeys(DRIVERS, _open_geometries),
 }
+
+
+# --- servers ------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _open_table(database: str | Any, table: str) -> Iterator[Server]:
+    kind: Any = PostgreSQL if str(database).startswith("postgres") else Spark
+    with kind.open(database) as engine:
+        name = ".".join(map(quote_name, table.split(".")))
+        engine.given = Relation(table, name, engine.list_types(table), engine.dialect)
+        yield engine
+
+
+class Server:
+    """A server that counts where the rows are. It states no geometry and no CRS."""
+
+    given: Relation
+    geometry = crs = None
+
+    def __init__(self, connection: Any) -> None:
+        self._connection = connection
+        self.views: list[str] = []  # temporary ones, dropped at the end
+
+    def finish(self) -> int:
+        return 0
+
+
+class PostgreSQL(Server):
+    dialect = POSTGRESQL
+    projects = False
+
+    @classmethod
+    @contextmanager
+    def open(cls, address: str) -> Iterator[PostgreSQL]:
+        import psycopg
+
+        with psycopg.connect(address, autocommit=True) as connection:
+            connection.execute(
+                "SET standard_conforming_strings = on; SET client_encoding = 'UTF8'; SET DateStyle = 'ISO, YMD'; "
+                "SET TimeZone = 'UTC'; SET extra_float_digits = 1"
+            )
+            connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+            yield cls(connection)
+
+    def list_types(self, table: str) -> dict[str, str]:
+        found = self._connection.execute(f"SELECT * FROM {'.'.join(map(quote_name, table.split('.')))} LIMIT 0")
+        return {column.name: column.type_display for column in found.description}
+
+    def batches(self, statement: str) -> Iterator[Any]:
+        import pyarrow as pa
+
+        kinds = {"x": pa.float64(), "y": pa.float64(), "chosen": pa.bool_()}  # all others are whole numbers
+        with self._connection.cursor("deltahist", binary=True) as cursor:
+            cursor.execute(self.dialect.write(statement))
+            names = [column.name for column in cursor.description]
+            schema = pa.schema([(name, kinds.get(name, pa.int64())) for name in names])
+            yield pa.RecordBatch.from_pylist([], schema)
+            while rows := cursor.fetchmany(1 << 16):
+                columns = zip(*rows, strict=True)
+                arrays = [pa.array(column, kind) for column, kind in zip(columns, schema.types, strict=True)]
+                yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+class Spark(Server):
+    dialect = SPARK
+    projects = True
+
+    @classmethod
+    @contextmanager
+    def open(cls, where: Any) -> Iterator[Spark]:
+        session = where
+        if isinstance(where, str):
+            from pyspark.sql.connect.client.retries import DefaultPolicy
+            from pyspark.sql.connect.session import SparkSession as Remote
+
+            session = Remote.builder.remote(where).create()
+            session.client.set_retry_policies([DefaultPolicy(max_retries=3)])  # by default it tries for ten minutes
+        wanted = {
+            "spark.sql.ansi.enabled": "true", "spark.sql.session.timeZone": "UTC",
+            "spark.sql.parser.escapedStringLiterals": "false",
+            # Missing or damaged files must be errors.
+            "spark.sql.files.ignoreCorruptFiles": "false", "spark.sql.files.ignoreMissingFiles": "false",
+        }  # fmt: skip
+        before = {name: session.conf.get(name) for name in wanted}
+        engine = cls(session)
+        try:
+            for name, value in wanted.items():
+                session.conf.set(name, value)
+            yield engine
+        finally:
+            with suppress(Exception):  # Spark may be gone
+                for view in engine.views:
+                    session.catalog.dropTempView(view)
+                for name, value in before.items():
+                    session.conf.set(name, value)
+                if session is not where:
+                    session.stop()
+
+    def list_types(self, table: str) -> dict[str, str]:
+        name = ".".join("`" + part.replace("`", "``") + "`" for part in table.split("."))
+        self._connection.catalog.getTable(name)  # or Spark would take parquet.`/a/path` for a table, and read files
+        return {f.name: f.dataType.simpleString() for f in self._connection.table(name).schema}
+
+    def batches(self, statement: str) -> Any:
+        import pyarrow as pa
+
+        found = self._connection.sql(self.dialect.write(statement)).toArrow()
+        return [pa.RecordBatch.from_pylist([], found.schema), *found.to_batches()]
+
+    def project(self, statement: str, operation: Operation) -> str:
+        transformer, view = operation.transformer, f"deltahist_{uuid.uuid4().hex}"
+
+        # Workers need no more than PySpark and pyproj.
+        def bring(batches: Iterator[Any]) -> Iterator[Any]:
+            import pyarrow as pa
+
+            for batch in batches:
+                x, y = transformer.transform(*(batch[axis].to_numpy(zero_copy_only=False) for axis in "xy"))
+                yield batch.set_column(0, "x", pa.array(x)).set_column(1, "y", pa.array(y))
+
+        rows = self._connection.sql(self.dialect.write(statement))
+        rows.mapInArrow(bring, rows.schema).createOrReplaceTempView(view)
+        self.views.append(view)
+        return f"SELECT * FROM {view}"
