@@ -100,7 +100,7 @@ def test_a_key_is_made_once_and_kept_from_others(key):
     pd.testing.assert_frame_equal(dh.Diffusion(PLACES, PROMISE, state=key).to("dia"), first)
     assert key.read_bytes() == content
     assert list(key.parent.iterdir()) == [key]
-    # Without a file every object draws a key of its own; a copy, or a forked process, has that of the first.
+    # Without a file every object draws a key of its own. A copy, or a forked process, has that of the first.
     one = dh.Diffusion(PLACES, PROMISE)
     assert copy.copy(one).to("dia").equals(one.to("dia"))
     assert not one.to("dia").equals(dh.Diffusion(PLACES, PROMISE).to("dia"))
@@ -196,22 +196,13 @@ def test_the_nearest_lattice_step_is_exact():
 BOUND = b"parameters and data"
 
 
-def test_a_key_is_drawn_once(key):
-    drawn = open_key(key, BOUND)
-    assert len(drawn) == 32
-    assert open_key(key, BOUND) == drawn
-    assert key.stat().st_mode & 0o777 == 0o600
-    assert open_key(key.with_name("other.key"), BOUND) != drawn
-    with pytest.raises(dh.InputError, match="is for other data"):
-        open_key(key, BOUND + b"!")
-
-
 def test_the_key_is_on_the_disk_before_it_is_used(key, monkeypatch):
     synced = []
     fsync = os.fsync
     monkeypatch.setattr(os, "fsync", lambda handle: synced.append(os.fstat(handle).st_mode) or fsync(handle))
-    open_key(key, BOUND)
+    drawn = open_key(key, BOUND)
     assert len(synced) == 2  # the file, then its name in the folder
+    assert drawn == open_key(key, BOUND) != open_key(key.with_name("other.key"), BOUND)
 
 
 def test_truncations_and_changes_are_found(key):
@@ -256,19 +247,12 @@ def test_a_signal_is_constant_between_its_jumps():
     assert not np.shares_memory(trimmed.starts, SIGNAL.starts)
 
 
-@pytest.mark.parametrize(("epsilon", "less"), [(0.5, 1e-9), (1, 0.2), (2, 0.5)])
-def test_trimming_twice_is_trimming_once(epsilon, less):
-    once = SIGNAL.trim(min(epsilon, less))
-    assert parts(SIGNAL.trim(epsilon).trim(min(epsilon, less))) == parts(once)
-    assert parts(once.trim(min(epsilon, less))) == parts(once)
-    for level in (1e-9, less / 2 + 5e-10, min(epsilon, less)):
-        if level <= once.epsilon:
-            assert once.at(level) == SIGNAL.at(level)
-
-
-def test_the_next_one_gets_what_they_may_know():
+def test_a_signal_is_trimmed_for_the_next_user():
     assert SIGNAL.to("cem").epsilon == 1
-    with pytest.raises(dh.InputError):
-        SIGNAL.to("eve")
-    with pytest.raises(dh.InputError, match="epsilon is 2"):
-        SIGNAL.to("cem").to("bob")
+    for epsilon, less in ((0.5, 1e-9), (1, 0.2), (1, 0.5), (2, 0.5)):
+        once = SIGNAL.trim(less)
+        assert parts(SIGNAL.trim(epsilon).trim(less)) == parts(once.trim(less)) == parts(once)
+        assert [once.at(level) for level in (1e-9, less)] == [SIGNAL.at(level) for level in (1e-9, less)]
+    for signal, requester in ((SIGNAL, "eve"), (SIGNAL.to("cem"), "bob")):
+        with pytest.raises(dh.InputError):
+            signal.to(requester)

@@ -55,8 +55,7 @@ def _queries(draw, depth=3):
     for _ in range(draw(st.integers(0, depth))):
         step = draw(st.integers(0, 8))
         if step == 0:
-            condition = draw(st.sampled_from(["a > 1", "kind = 'u' or x > 1", "x < 2", "not (kind in ('v'))"]))
-            query = query.where(condition)
+            query = query.where(draw(st.sampled_from(["a > 1", "kind = 'u' or x > 1", "x < 2", "not (kind in ('v'))"])))
         elif step == 1:
             query = query.select("kind", **draw(st.sampled_from([
                 {"a": "floor(x)", "x": "x + 1"}, {"a": "a % 2", "x": "0.5"},
@@ -64,18 +63,16 @@ def _queries(draw, depth=3):
             ])))  # fmt: skip
         elif step == 2:
             copy = {"a": "a", "kind": "kind", "x": "x"}
-            other = draw(st.sampled_from([
+            query = query.flat_map(copy, draw(st.sampled_from([
                 {**copy, "x": "x - 1"}, {**copy, "where": "x > 0.5"}, {"a": "floor(x)", "kind": "'w'", "x": "a / 4"},
-            ]))  # fmt: skip
-            query = query.flat_map(copy, other)
+            ])))  # fmt: skip
         elif step == 3:
             query = query.union(query.where("kind = 'v'"))
         elif step == 4:
             query = query.distinct()
-        elif step == 5:
-            query = query.at_most(draw(st.integers(1, 3)))
-        elif step == 6:
-            query = query.at_most(draw(st.integers(1, 3)), by=draw(st.sampled_from(["a", "x", ("kind", "a")])))
+        elif step <= 6:
+            by = draw(st.sampled_from(["a", "x", ("kind", "a")])) if step == 5 else ()
+            query = query.at_most(draw(st.integers(1, 3)), by=by)
         elif step == 7:
             query = query.join(SEATS, "kind").select("kind", "x", a="a + seats").select("kind", "x", a="floor(a)")
         else:
@@ -92,12 +89,8 @@ def test_records_derived_from_all_are_those_derived_from_each_owner_alone(derive
 
 
 _OWN = [
-    (0, 1, "u", 0.0, 0.5),
-    (0, 1, "v", 1.0, 0.5),
-    (0, 2, "u", 2.0, 0.5),
-    (1, 1, "u", 0.0, 0.5),
-    (0, 1, "v", 1.0, 0.5),
-]
+    (0, 1, "u", 0.0, 0.5), (0, 1, "v", 1.0, 0.5), (0, 2, "u", 2.0, 0.5), (1, 1, "u", 0.0, 0.5), (0, 1, "v", 1.0, 0.5),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(

