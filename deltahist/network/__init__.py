@@ -1,4 +1,4 @@
-"""Diffusion of private data over a network, and RAPPOR reports; the core never imports this package.
+"""Diffusion of private data over a network, and RAPPOR reports.
 
-Public: `graph`, `mechanism`, `rappor`. Private, since they see data or draw noise: `diffusion`, `clients`.
+`mechanism` and `rappor` are public. `diffusion` and `clients` see private data and draw noise.
 """

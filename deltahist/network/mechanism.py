@@ -69,7 +69,7 @@ class Network:
 
     @classmethod
     def from_edges(cls, edges: Any, nodes: Iterable[Any] = (), *, directed: bool = False) -> Network:
-        """Make a network from (m, 2) names, or a frame's first two columns; `nodes` are users without an edge.
+        """Make a network from (m, 2) names, or a frame's first two columns. `nodes` may add users without edges.
 
         >>> Network.from_edges([(1, 2), (2, 2)], nodes=[3]).nodes
         ('1', '2', '3')
@@ -287,8 +287,12 @@ class PrivacyLevels:
 
     @functools.cached_property
     def _function(self) -> Function:
-        function = _read_levels(self.epsilon) if isinstance(self.epsilon, str) else self.epsilon
-        return _make_table(function) if isinstance(function, Mapping) else function
+        given = _read_levels(self.epsilon) if isinstance(self.epsilon, str) else self.epsilon
+        if not isinstance(given, Mapping):
+            return given
+        ends, values = np.array(sorted((float(d), float(e)) for d, e in given.items())).T
+        _check_levels(ends, values)
+        return lambda distances: values[np.minimum(np.searchsorted(ends, distances), len(ends) - 1)]
 
     def at(self, distances: ArrayLike) -> NDArray[np.float64]:
         """Return ε at each distance, before rounding."""
@@ -342,13 +346,6 @@ def _read_levels(text: str) -> Function | dict[float, float]:
             return lambda distances: np.maximum(np.exp(highest - slope * distances), 1 / NANO)
     rule = "it must decrease from at most 10^6, such as exp(4-3.3d), or 1:15,2:8,4:0.5 (distance:ε)"
     raise InputError(f"epsilon is {text!r}: {rule}")
-
-
-def _make_table(levels: Mapping[float, float]) -> Function:
-    """Return the step function of a table."""
-    ends, values = np.array(sorted((float(d), float(e)) for d, e in levels.items())).T
-    _check_levels(ends, values)
-    return lambda distances: values[np.minimum(np.searchsorted(ends, distances), len(ends) - 1)]
 
 
 def snap_to_lattice(values: ArrayLike, step: Fraction) -> NDArray[np.int64]:

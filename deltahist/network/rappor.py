@@ -63,7 +63,7 @@ class Channel:
     def find_remainder(self, finer: Channel) -> Channel:
         """Return the channel that turns a finer one into this one: `finer.then(...)` is this channel.
 
-        Raises InputError if a reported 1 or 0 has a larger likelihood ratio here, since there is no such channel then.
+        Raises InputError if a reported 1 or 0 has a larger likelihood ratio here: then there is no such channel.
         """
         if finer.zero == finer.one and self.zero == self.one:
             return self if self != finer else Channel(Fraction(0), Fraction(1))
@@ -78,7 +78,7 @@ class Channel:
         )
 
     def find_refinement(self, coarse: Channel) -> tuple[Fraction, ...]:
-        """Return P(this bit is 1 | true bit x, coarser channel's bit y) at 2x + y, by Bayes; 2015, section 4.1.
+        """Return P(this bit is 1 | true bit x, coarser bit y) at 2x + y, by Bayes (2015, section 4.1).
 
         Where x never leads to y, it is P(1 | x).
 

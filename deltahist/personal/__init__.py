@@ -1,4 +1,4 @@
-"""People's own budgets: each person pays for the questions that use their records (ProPer). Private."""
+"""People's own budgets: queries are charged to the people whose records they use (ProPer). Private."""
 
 from deltahist.personal.engines import Engine
 from deltahist.personal.people import People

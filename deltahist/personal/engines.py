@@ -167,7 +167,7 @@ class Engine(ABC):
         except self.losses:
             text = "lost the connection, or ran out of memory"
         except Exception:
-            text = "cannot evaluate this: was a table or a column changed? Its own message may quote records"
+            text = "cannot evaluate this: did a table or column change? Its own message may quote records: it is hidden"
         raise_without_context(InputError(f"the database {self.name} {text}"))
 
     def make_query(self, table: str, owner: str) -> Query:
@@ -272,9 +272,8 @@ class DuckDBEngine(Engine):
             with suppress(OSError), Path(path).open("rb") as file:
                 start = file.read(16)
             if not path or "://" in str(where) or (start and start[8:12] != b"DUCK"):
-                raise InputError(
-                    f"database is {str(where).partition('://')[0]!r}: use a DuckDB file or postgresql://..."
-                )
+                name = str(where).partition("://")[0]
+                raise InputError(f"database is {name!r}: it must be a DuckDB file or postgresql://...")
             path = str(Path(path).resolve())
         try:
             self._connection = duckdb.connect(path)

@@ -72,11 +72,11 @@ class KeyReuseError(InputError):
 
 
 class Purses:
-    """The purses of a ledger's account: each person's limit, and what the person has spent.
+    """The purses of a ledger's account: the limit of each user, and the amount spent.
 
-    The ledger keeps a keyed digest (BLAKE2b, 128 bits) of each name in its normal form. So people who join again have
+    The ledger keeps a keyed digest (BLAKE2b, 128 bits) of each name in its normal form. So users who join again have
     the same purse, whatever database holds their records. Limits never change. Purses are stored as columns, so that
-    one write charges a million people. Raises InputError if the account was opened as something else.
+    one write charges a million users. Raises InputError if the account was opened as something else.
     """
 
     def __init__(self, ledger: Ledger, name: str, unit: str = "epsilon") -> None:
@@ -156,20 +156,17 @@ class Turn:
         """Return the answer under a key, or None if the key is new. Raises KeyReuseError if the request differs."""
         at = _ANSWERS.c.account == self._name, _ANSWERS.c.key == key
         found = self._connection.execute(select(_ANSWERS).where(*at)).first()
-        if found is None:
-            return None
-        if found.request != request:
+        if found is not None and found.request != request:
             raise KeyReuseError(f"key {key!r} was used for another query: take a new key")
-        return found.answer
+        return None if found is None else found.answer
 
     def keep_answer(self, key: str, request: dict[str, Any], answer: Any) -> None:
-        row = {"account": self._name, "key": key, "request": request, "answer": answer}
-        self._connection.execute(insert(_ANSWERS), row)
+        self._connection.execute(insert(_ANSWERS).values(account=self._name, key=key, request=request, answer=answer))
 
     def _digest_names(self, names: Sequence[str]) -> bytes:
         """Return the concatenated keyed digests of names."""
-        texts, key = (_normalize_text(name).encode() for name in names), self._secret
-        return b"".join(hashlib.blake2b(text, key=key, digest_size=16).digest() for text in texts)
+        texts = (_normalize_text(name).encode() for name in names)
+        return b"".join(hashlib.blake2b(text, key=self._secret, digest_size=16).digest() for text in texts)
 
     def _write_spent(self) -> None:
         spent = self.spent.astype("<i8").tobytes()
@@ -192,8 +189,8 @@ def _digest(spent: bytes) -> str:
 class People:
     """People with their own budgets: a query charges the owners of the records that it uses.
 
-    Records of people who cannot pay are left out silently. All answers together are ε-private for all records of each
-    person, where ε is the person's limit: Pr(A(D) ∈ S) ≤ e^ε Pr(A(D') ∈ S), and the reverse, with D' lacking them.
+    Records of people who cannot pay are left out silently. All answers together are ε-private for all records of one
+    user, where ε is the user's limit: Pr(A(D) ∈ S) ≤ e^ε Pr(A(D') ∈ S), and the reverse, if D' lacks these records.
     Proof: docs/privacy/personal.md. Source: ProPer, Definition 1, Proposition 1 (Ebadi, Sands, Schneider 2015).
 
     Parameters
@@ -424,7 +421,7 @@ def as_unusable() -> Iterator[None]:
 
 
 def _count_most_prices(turn: Turn, query: Query, aggregate: Aggregate) -> NDArray[np.int64]:
-    """Return how often each person pays the price at most, (m,): for the most records, or until the limit."""
+    """Return how often each user pays the price at most, (m,): for the most records, or until the limit."""
     affordable = (turn.limits - turn.spent) // aggregate.price
     if query.most is None:
         return affordable

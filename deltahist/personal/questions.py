@@ -98,7 +98,7 @@ class Answers(dict[Any, Answer]):
         return next(iter(self.values())).explanation
 
     def to_json(self) -> dict[str, Any]:
-        """Describe the answers as JSON; values are texts."""
+        """Describe the answers as JSON, with values as texts."""
         return {"values": list(map(str, self)), "answers": [answer.to_json() for answer in self.values()]}
 
 
@@ -267,7 +267,7 @@ class ValueAggregate(Aggregate):
 
     def add_up(self, query: Query) -> Any:
         made = query.select(value=self.column)
-        check_choice(("number", "whole"), kind=made.columns["value"])
+        check_choice(("number", "whole"), column_kind=made.columns["value"])
         made = made.where("value is not null")
         return made.add_up(total=self.round_values(made.table["value"]))
 

@@ -230,7 +230,7 @@ def _ask_people(people: People, settings: PrivateSettings, name: str, body: byte
         for field, own in (("table", people.table), ("owner", people.owner)):
             asked = getattr(question, field)
             if asked not in (None, own):
-                return _refuse(400, field, f"{field} is {asked!r}: account {name!r} has {own!r}; leave it out")
+                return _refuse(400, field, f"{field} is {asked!r}: account {name!r} has {own!r}, so leave it out")
         records = replace(people.records, seconds=settings.share, until=until)
         return JSONResponse(question.ask(records, key).to_json())
     except KeyReuseError:
