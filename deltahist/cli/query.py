@@ -337,11 +337,12 @@ def plot(
       deltahist plot city.parquet --regions districts.gpkg --context roads.gpkg --out districts.png
       deltahist plot city/ --regions districts.gpkg --between 2010-05-01 2010-08-31 --out summer.png
     """
+    from deltahist._files import form_of
     from deltahist.answers import answer, asker
-    from deltahist.plots import check_picture, draw_lines, ground, save_picture
+    from deltahist.plots import draw_lines, ground, save_picture
     from deltahist.space.geometries import read_geometries
 
-    check_picture(out)
+    form_of(out, ground.FORMS)
     check_target(out, release, regions, *(context or ()))
     if options.is_folder(release):
         require(

@@ -18,10 +18,9 @@ from typing import TYPE_CHECKING, Any
 
 from deltahist._files import form_of
 from deltahist.errors import check_choice
-from deltahist.plots import maps
+from deltahist.plots import ground, maps
 from deltahist.plots.curves import draw_lines, plot_protection, protection_curve
-from deltahist.plots.ground import FORMS, PICTURES, WIDTH, height_of, new_figure, write_around, write_figure
-from deltahist.plots.maps import draw_map, plot_map, plot_regions
+from deltahist.plots.maps import plot_map, plot_regions
 
 if TYPE_CHECKING:
     import geopandas as gpd
@@ -29,21 +28,7 @@ if TYPE_CHECKING:
 
     from deltahist.releases.base import BaseRelease
 
-__all__ = [
-    "PARTS",
-    "PICTURES",
-    "check_picture",
-    "draw_lines",
-    "picture",
-    "plot_map",
-    "plot_protection",
-    "plot_regions",
-    "protection_curve",
-    "save_picture",
-]
-
-#: Parts of a picture that `only` can select.
-PARTS = ("map", "curve")
+__all__ = ["draw_lines", "draw_png", "plot_map", "plot_protection", "plot_regions", "protection_curve", "save_picture"]
 
 
 def save_picture(
@@ -70,23 +55,14 @@ def save_picture(
     title : of the picture; by default the kind of map.
     look : the other options of `plot_map`, or with answers of `plot_regions`.
 
-    Raises
-    ------
-    InputError
-        On another suffix, an unknown part, or an error of `plot_map`, `plot_regions` or `plot_protection`.
+    Raises InputError on another suffix or an unknown part, or if no part of a context lies on the map.
     """
-    check_picture(path, only)
-    write_figure(_make_figure(release, only, answers, level, title, **look), path)
+    check_choice((None, "map", "curve"), only=only)
+    form_of(path, ground.FORMS)
+    ground.write_figure(_make_figure(release, only, answers, level, title, **look), path)
 
 
-def check_picture(path: str | Path, only: str | None = None) -> None:
-    """Raise InputError unless the suffix is that of a picture, and `only` is None or one of `PARTS`."""
-    form_of(path, FORMS)
-    if only is not None:
-        check_choice(PARTS, only=only)
-
-
-def picture(release: BaseRelease) -> bytes:
+def draw_png(release: BaseRelease) -> bytes:
     """Return the map as a PNG picture, as notebooks show it."""
     file = io.BytesIO()
     _make_figure(release, "map").savefig(file, format="png", dpi=90)
@@ -116,24 +92,26 @@ def _make_figure(
     elif release.mechanism.step is not None:
         heading += f", step {release.mechanism.step.label}"
     if only != "curve":
-        heights.append(3.0 if domain.ndim == 1 else height_of(domain.bounds if values is None else values.bounds))
+        bounds = domain.bounds if values is None else values.bounds
+        heights.append(3.0 if domain.ndim == 1 else ground.height_of(bounds))
     if only != "map":
         heights.append(3.3 if values is None else 0.17 * min(len(values.order), maps.ROWS) + 0.8)
     with rc_context({"font.size": 9}):
-        figure = new_figure(figsize=(WIDTH, sum(heights)))
+        figure = ground.new_figure(figsize=(ground.WIDTH, sum(heights)))
         figure.set_layout_engine("constrained", w_pad=0.06, h_pad=0.06)
         panels = figure.subplots(len(heights), squeeze=False, height_ratios=heights)[:, 0]
-        if only != "curve" and values is None:
-            notes = draw_map(release, panels[0], per=per, context=context, **look) + " "
-        elif values is not None:
+        if values is not None:
             notes = maps.draw_regions(domain, values, panels[0], context) + " "
             if only is None:
                 maps.draw_intervals(values, panels[-1], level)
-        if only != "map" and values is None:
-            plot_protection(release, panels[-1])
+        else:
+            if only != "curve":
+                notes = maps.draw_map(release, panels[0], per=per, context=context, **look) + " "
+            if only != "map":
+                plot_protection(release, panels[-1])
         notes += f"Published with noise for privacy: {release.mechanism.promise}; cells of {domain.size_of_cells}"
         notes += f"; map in {domain.crs}." if domain.crs else "."
-        write_around(figure, title or heading, notes, sum(heights), publishable=release.publishable)
+        ground.write_around(figure, title or heading, notes, sum(heights), publishable=release.publishable)
         if values is not None:  # last, once everything else has its place
             maps.label_regions(panels[0], values, listed=only is None)
     return figure

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
 #: Form of a picture by the suffix of its file.
 FORMS = {".png": "png", ".svg": "svg", ".pdf": "pdf"}
-#: Suffixes of pictures.
-PICTURES = tuple(FORMS)
 #: Width of every picture in inches. It is legible on a phone.
 WIDTH = 5.0
 

@@ -245,7 +245,7 @@ class BaseRelease(OfMechanism, abc.ABC):
             return text
         from deltahist import plots
 
-        picture = base64.b64encode(plots.picture(self)).decode()
+        picture = base64.b64encode(plots.draw_png(self)).decode()
         return f'<img alt="published map" src="data:image/png;base64,{picture}">{text}'
 
     @property
