@@ -13,16 +13,18 @@ LINE = dh.Domain((0, 8), (16,))
 
 SPACE = {"domain": {"bounds", "shape", "crs", "scale"}, "neighbourhood": {"delta", "sources"}}
 COMMON = {
-    "format",
-    "version",
-    "epsilon",
-    "rho",
-    "contributions",
-    "unit",
-    "dropped",
-    "projection",
-    "publishable",
-    "account",
+    *(
+        "format",
+        "version",
+        "epsilon",
+        "rho",
+        "contributions",
+        "unit",
+        "dropped",
+        "projection",
+        "publishable",
+        "account",
+    ),
     *SPACE,
 }
 #: Kind of result -> every key of its description; no other may appear.
@@ -46,21 +48,12 @@ STRATEGIES = {
 }
 
 
-def strategies(near):
-    s, domain = dh.strategies, near.domain
-    return [
-        s.Identity(domain), s.Cumulative(domain), s.Hierarchical(domain), s.Wavelet(domain),
-        s.ShiftedGrids(domain, width=2, shift=1), s.CutAugmented(domain, ((0, 1), (2,))), s.Flow(domain),
-        s.Tents(domain),
-    ]  # fmt: skip
-
-
 def histograms():
-    near = dh.Neighbourhood(PLANE, 1)
-    for strategy in strategies(near):
-        yield near, strategy, {"epsilon": 1}
-    for strategy in (dh.strategies.Spectral(near), dh.strategies.Optimal(near)):
-        yield near, strategy, {"rho": 1}
+    near, s = dh.Neighbourhood(PLANE, 1), dh.strategies
+    pure = (s.Identity, s.Cumulative, s.Hierarchical, s.Wavelet, s.Flow, s.Tents)
+    more = s.ShiftedGrids(PLANE, width=2, shift=1), s.CutAugmented(PLANE, ((0, 1), (2,)))
+    yield from ((near, strategy, {"epsilon": 1}) for strategy in (*(make(PLANE) for make in pure), *more))
+    yield from ((near, make(near), {"rho": 1}) for make in (s.Spectral, s.Optimal))
 
 
 def data(seed):
