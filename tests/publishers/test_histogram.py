@@ -55,14 +55,6 @@ def test_noise_drawn_in_parts_is_the_noise_drawn_at_once(monkeypatch, shares):
     assert len(np.unique(fresh, axis=0)) == 4
 
 
-def test_the_total_is_public_only_with_fixed_membership_and_no_drops():
-    inside = dh.Neighbourhood(DOMAIN, 1.0, "boundary")
-    assert dh.publish(COUNTS, NEAR, epsilon=1.0).total == COUNTS.sum()
-    assert dh.publish(COUNTS, NEAR, epsilon=1.0, dropped=["bad rows"]).total is None
-    assert dh.publish(COUNTS, inside, epsilon=1.0).total is None
-    assert dh.publish(COUNTS, inside, epsilon=1.0, dropped=["points outside"]).counting.dropped == ("points outside",)
-
-
 def test_one_cell_with_dropped_rows_is_refused_before_an_account_pays():
     """Its number is exact, and would tell whether one person's row was dropped."""
     near, account = dh.Neighbourhood(dh.Domain((0, 1), (1,)), 0.5), dh.Account.total(epsilon=1)
@@ -72,7 +64,6 @@ def test_one_cell_with_dropped_rows_is_refused_before_an_account_pays():
 
 
 def test_too_large_grids_are_refused_before_anything_is_drawn(monkeypatch):
-
     monkeypatch.setattr("deltahist.errors.available_memory", lambda: 2**20)
     domain = dh.Domain((0, 0, 256, 256), (256, 256))
     with pytest.raises(dh.InputError, match="GiB"):
@@ -104,9 +95,6 @@ def test_counts_that_are_no_counts_are_refused(counts, words):
         dh.publish(counts, NEAR, epsilon=1.0)
 
 
-# ---------------------------------------------------------------------------- numbers of any library
-
-
 @pytest.mark.parametrize(
     "rows", [[slice(0, 7)], [slice(0, 8), slice(7, 8)], [np.array([0, 1, 2, 3, 4, 5, 6, 6])], []], ids=str
 )
@@ -126,8 +114,6 @@ def test_groups_that_leave_out_or_repeat_draws_are_refused(rows):
 
 def test_noise_that_32_bits_do_not_hold_is_kept_whole(monkeypatch):
     """It comes once in e^2000 draws; here it comes in every part."""
-    from deltahist.publishers import publication
-
     near = dh.Neighbourhood(dh.Domain((0, 0, 8, 8), (8, 8)), 1)
     mechanism = dh.Mechanism(near, dh.strategies.Identity(near.domain), dh.Budget(1))
     right = publication.sample_law

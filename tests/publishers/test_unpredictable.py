@@ -9,6 +9,7 @@ import importlib
 import inspect
 import os
 import pkgutil
+import shutil
 import types
 from fractions import Fraction
 
@@ -41,37 +42,30 @@ def in_chain(**amount):
     return mechanism.with_chain(dh.mechanisms.base.Chain("0" * 32, (mechanism.budget.amount,)))
 
 
-def finer(mechanism, times):
-    amount = mechanism.budget.amount * times
-    if times > 1:
-        return mechanism.with_chain(mechanism.chain.finer(amount))
-    return mechanism.with_chain(dh.mechanisms.base.Chain("0" * 32, mechanism.chain.amounts, amount, "0" * 64))
-
-
 def draw_chain(mechanism, times):
     """Draw a first release, or one with a number of times the budget of the mechanism's."""
     if times is None:
         return states.draw_chain(mechanism, None, None)
+    amount, chain = mechanism.budget.amount * times, mechanism.chain
+    other = chain.finer(amount) if times > 1 else dh.mechanisms.base.Chain("0" * 32, chain.amounts, amount, "0" * 64)
     before = types.SimpleNamespace(mechanism=mechanism, draws=np.full(64, 10**6))
-    return states.draw_chain(finer(mechanism, times), before, None)
+    return states.draw_chain(mechanism.with_chain(other), before, None)
 
 
-def refined(publish, folder, **amount):
+def refined(folder, **amount):
     """The second release of a chain, whose first one always is the same."""
-    first = folder / "first.state"
+    first, copy = folder / "first.state", folder / "copy.state"
     if not first.exists():
-        publish(**amount, state=first)
-    copy = folder / "copy.state"
-    copy.write_bytes(first.read_bytes())
-    copy.chmod(0o600)
+        dh.publish(COUNTS, SQUARE, "identity", **amount, state=first)
+    shutil.copy(first, copy)
     return dh.refine(None, copy, **{unit: 4 * value for unit, value in amount.items()}).values
 
 
-def copied(publish, folder, with_state, **amount):
+def copied(folder, with_state, **amount):
     """A more private copy of one release."""
     state = folder / "release.state"
     if not state.exists():
-        publish(**amount, state=state).save(folder / "release.parquet")
+        dh.publish(COUNTS, SQUARE, "identity", **amount, state=state).save(folder / "release.parquet")
     coarser = {unit: value / 4 for unit, value in amount.items()}
     release = dh.load(folder / "release.parquet")
     return dh.tighten(release, **coarser, state=state if with_state else None).values
@@ -91,10 +85,7 @@ def kept(folder, told=False, relaxed=False):
         if relaxed:
             made = made.relax(f=0.4, p=0.2, q=0.8, **WEAK)
         made.save(file)
-    copy = folder / "clients.state"
-    copy.write_bytes(file.read_bytes())
-    copy.chmod(0o600)
-    return Clients.load(copy)
+    return Clients.load(shutil.copy(file, folder / "clients.state"))
 
 
 def of_people(folder):
@@ -180,15 +171,10 @@ CALLS = {
         for amount in (None, 4, Fraction(1, 4))
     },
     "publishers.revisions.refine": {
-        name: lambda folder, how=how: refined(
-            lambda **rest: dh.publish(COUNTS, SQUARE, "identity", **rest), folder, **how
-        )
-        for name, how in UNITS.items()
+        name: lambda folder, how=how: refined(folder, **how) for name, how in UNITS.items()
     },
     "publishers.revisions.tighten": {
-        f"{name}, state {state}": lambda folder, how=how, state=state: copied(
-            lambda **rest: dh.publish(COUNTS, SQUARE, "identity", **rest), folder, state, **how
-        )
+        f"{name}, state {state}": lambda folder, how=how, state=state: copied(folder, state, **how)
         for name, how in UNITS.items()
         for state in (False, True)
     },
