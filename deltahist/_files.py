@@ -309,10 +309,12 @@ def read_address(path: str | Path, what: str, schemes: tuple[str, ...] = STORES)
     assert match is not None
     scheme, rest = match[1].lower(), match[2]
     bucket, _, key = rest.partition("/")
-    if scheme not in schemes or not bucket or ".." in key.split("/"):
-        raise InputError(f"{what} is an address {scheme}://: it must be a file, or a place in {', '.join(schemes)}")
-    if "@" in bucket or "?" in rest or "#" in rest or (scheme in STORES and ":" in bucket):
-        raise InputError(f"{what} is an address with a user, a port or options: keys are taken from the environment")
+    secret = "@" in bucket or "?" in rest or "#" in rest or (scheme in STORES and ":" in bucket)
+    if scheme not in schemes or not bucket or ".." in key.split("/") or secret:
+        raise InputError(
+            f"{what} is an address {scheme}://: it must be a file, or a place in {', '.join(schemes)} without a user, "
+            "a port or options (keys are taken from the environment)"
+        )
     return f"{scheme}://{bucket}", key.strip("/")
 
 

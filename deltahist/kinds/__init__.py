@@ -1,8 +1,7 @@
 """Kinds of releases: the table of all kinds, and the reader of their files.
 
-Releases of counts live in `mechanisms` and `releases`. Every other kind is one file here. Its mechanism states the
-promise and measures data with NumPy alone. Its release reads files and estimates. Publishers draw noise and charge
-accounts.
+Releases of counts live in `mechanisms` and `releases`. Every other kind is one file here: its mechanism, which states
+the promise and measures data, and its release, which estimates. Publishers draw noise and charge accounts.
 """
 
 from __future__ import annotations
@@ -32,20 +31,10 @@ _read = functools.partial(read_content, RELEASES)
 
 
 def load(path: str | Path) -> BaseRelease:
-    """Open a release file of any kind (counts, sorted points or a quantile), as untrusted input.
+    """Open a release file of any kind as untrusted input: a Release, SortedRelease or Quantile.
 
-    Warns if the release is withdrawn (docs/streams.md).
-
-    Returns
-    -------
-    Release, SortedRelease or Quantile
-
-    Raises
-    ------
-    DamagedFile
-        If the file is truncated, foreign, altered or of a newer version, or contradicts itself, or its notice does.
-    InputError
-        If it is missing, or larger than memory allows.
+    Warns if the release is withdrawn (docs/streams.md). Raises DamagedFile if the file is truncated, foreign, altered,
+    or of a newer version, or if its notice of withdrawal is; InputError if it is missing or larger than memory allows.
 
     >>> import tempfile, deltahist as dh, numpy as np
     >>> near = dh.Neighbourhood(dh.Domain((0, 1), (4,)), delta=0.25)

@@ -32,8 +32,8 @@ from deltahist.space.workloads import Workload
 
 #: Largest relative error of a smooth sensitivity in floats. β covers it.
 SLACK = 1e-12
-#: Least rate of `InverseNoise`. Anything near it is useless, and far below it the sampler's floats would fail.
-LEAST_RATE = Fraction(1, 10**15)
+#: Least ε or ρ for each point of a user. Far below it the floats of noise and sampler would fail.
+LEAST = Fraction(1, 10**11)
 #: Least smooth sensitivity in lattice steps; public, and far below the accuracy of any release.
 FLOOR = 1
 
@@ -131,15 +131,12 @@ class InverseNoise:
 
     @classmethod
     def for_budget(cls, budget: Budget, contributions: int) -> InverseNoise:
-        """Return the noise that spends a budget; InputError if it is too small."""
+        """Return the noise that spends a budget."""
         epsilon = budget.amount
         if budget.unit == "rho":
             # Rounded down to twelve digits, so that it is less than √(8 ρ).
             epsilon = Fraction(math.isqrt(int(8 * epsilon * 10**24)), 10**12)
-        rate = epsilon / (2 * contributions)
-        if rate < LEAST_RATE:
-            raise InputError(f"{budget.unit} is {float(budget.amount):g}: a quantile needs more")
-        return cls(rate)
+        return cls(epsilon / (2 * contributions))
 
     def sampler_parameters(self, points: PointsAround, reach: int, contributions: int) -> dict[str, Any]:
         """Return the parameters of its sampler for these points, for moves of K points by at most D; private."""
@@ -162,10 +159,8 @@ class SmoothNoise:
 
     @classmethod
     def for_budget(cls, budget: Budget, contributions: int) -> SmoothNoise:
-        """Return the noise that spends a budget in ε; InputError if it is too small."""
+        """Return the noise that spends a budget in ε."""
         epsilon, slope = float(budget.amount), 3 / (2 * math.sqrt(2))  # the steepest slope of Student's log-density
-        if epsilon / 4 <= 2 * SLACK:
-            raise InputError(f"epsilon is {epsilon:g}: the method 'smooth' needs more than {8 * SLACK:g}")
         return cls(epsilon / 4 - SLACK, 1 / Fraction(epsilon / 2 / slope * (1 - SLACK)))
 
     def sampler_parameters(self, points: PointsAround, reach: int, contributions: int) -> dict[str, Any]:
@@ -219,7 +214,9 @@ class QuantileMechanism(BaseMechanism):
         check_line(self.neighbourhood, (None,), self.counting)
         check_whole(number=self.number)
         check_choice(tuple(METHODS) if self.budget.unit == "epsilon" else ("inverse",), method=self.method)
-        _ = self.place_noise  # raises if the budget is too small
+        if self.budget.amount < LEAST * self.counting.contributions:
+            amount = float(self.budget.amount)
+            raise InputError(f"{self.budget.unit} is {amount:g}: it must be at least 10^-11 for each point of a user")
         near, letter = self.neighbourhood, self.letter
         for limit, (factor, relation) in zip(near.profile, near.relations[1:], strict=True):
             cost, allowed = self.cost_under(relation), self.budget.amount * factor**self.norm

@@ -339,9 +339,7 @@ class SortedRelease(BaseRelease):
         q : one or several from 0 to 1; the q-quantile of n points is the ⌈q n⌉-th smallest.
         level : least probability that an interval holds its quantile.
 
-        Returns
-        -------
-        DataFrame: q, estimate, low, high, in the domain's units.
+        Returns a DataFrame of q, estimate, low and high, in the domain's units.
 
         >>> import deltahist as dh, numpy as np
         >>> near = dh.Neighbourhood(dh.Domain((0, 100), (100,)), delta=1)

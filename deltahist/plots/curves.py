@@ -35,9 +35,7 @@ def protection_curve(release: Any, points: int = 60) -> dict[str, NDArray[np.flo
     points : number of distances at equal ratios. Multiples of δ and of the cells' sides, and limits, are added,
         because costs rise just beyond them.
 
-    Returns
-    -------
-    dict of arrays of one length: `distance` in ground units, `exact` and `bound` in units of the budget.
+    Returns arrays of one length: `distance` in ground units, `exact` and `bound` in units of the budget.
 
     >>> import deltahist as dh
     >>> near = dh.Neighbourhood(dh.Domain((0, 4), (4,)), delta=1)
@@ -81,14 +79,8 @@ def _evaluate_rising(value: Callable[[int], float], number: int) -> NDArray[np.f
 def plot_protection(release: Any, ax: Axes | None = None) -> Axes:
     """Draw the exact and the guaranteed cost of a move against its distance, with marks at δ and at limits.
 
-    Parameters
-    ----------
-    release : a release, a mechanism, or a `Series`, whose costs are those of all its steps together.
-    ax : where to draw; a new figure when None.
-
-    Returns
-    -------
-    The axes.
+    `release` may also be a mechanism, or a `Series`, whose costs are those of all its steps together. Without `ax`,
+    the figure is new. Returns the axes.
     """
     from matplotlib.ticker import LogLocator, NullFormatter
 
@@ -169,12 +161,8 @@ def draw_lines(
     More than 60 steps are drawn as longer periods (days, weeks, months and so on), as means per step with their joint
     error. At most 24 regions are drawn, those with the largest means.
 
-    Parameters
-    ----------
-    series : the series to draw.
-    ask : a function that answers regions from a part of the series, with a column `name`, such as `lambda part:
-        dh.answer(part, districts)`. level : of its intervals, for the axis label.
-    title : of the picture.
+    `ask` answers regions from a part of the series, with a column `name`, such as `lambda part: dh.answer(part,
+    districts)`. `level` is that of its intervals, for the axis label.
     """
     from matplotlib import rc_context
     from matplotlib.dates import AutoDateLocator, ConciseDateFormatter, date2num

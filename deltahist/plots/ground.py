@@ -226,12 +226,9 @@ class ColourScale:
 
 
 def smooth_scale(values: NDArray[np.float64], *, linear: float | None, least: float) -> ColourScale:
-    """Return a scale that is proportional for small values and logarithmic for large ones.
+    """Return a scale that is proportional up to about `linear` (a fiftieth of the top), and logarithmic above.
 
-    Parameters
-    ----------
-    linear : colours are proportional up to about this value, by default a fiftieth of the top.
-    least : least value of the top, so that specks do not look like peaks.
+    `least` is the least value of the top, so that specks do not look like peaks.
     """
     from matplotlib.colors import AsinhNorm
 

@@ -48,15 +48,12 @@ def plot_map(
 
     Parameters
     ----------
-    release : Release
-    ax : where to draw; a new figure when None.
+    release : of counts. ax : where to draw; a new figure when None.
     nonnegative : draw non-negative estimates of every cell instead of unbiased ones, merged.
     per : colours are points per "area" (km², or the square of a plane's unit) or per "cell".
     context : GeoDataFrames or GeoSeries in any CRS, such as roads, drawn thin and grey.
 
-    Returns
-    -------
-    The axes, whose title names the estimates. Raises InputError if no part of a context lies on the map.
+    Returns the axes, whose title names the estimates. Raises InputError if no part of a context lies on the map.
 
     >>> import deltahist as dh, numpy as np
     >>> domain = dh.Domain((583000, 4505000, 587000, 4509000), (16, 16), "EPSG:32618")
@@ -283,16 +280,14 @@ def plot_regions(
 
     Parameters
     ----------
-    release : Release
+    release : of counts.
     answers : `dh.answer(release, frame)` for a GeoDataFrame of regions, in any CRS. Names are in the column `name` or
         `id`.
     ax, context : as in `plot_map`.
     per : values are points per "area" (km², or the square of a plane's unit), so that regions do not stand out by their
         size; or points per "region".
 
-    Returns
-    -------
-    The axes, whose title names the estimates.
+    Returns the axes, whose title names the estimates.
 
     >>> import deltahist as dh, geopandas as gpd, numpy as np, shapely
     >>> domain = dh.Domain((583000, 4505000, 587000, 4509000), (16, 16), "EPSG:32618")

@@ -50,13 +50,9 @@ _CELLS = 1 << 15
 
 
 class Answerer:
-    """Answers queries from a release, with tables that the first use computes.
+    """Answers queries from a release of counts, or a sum of them, with tables that the first use computes.
 
     It is thread-safe and can be pickled.
-
-    Parameters
-    ----------
-    release : of counts, or a sum of such releases.
 
     >>> import deltahist as dh, numpy as np
     >>> near = dh.Neighbourhood(dh.Domain((0, 4), (4,)), delta=1)
@@ -146,13 +142,10 @@ class Answerer:
 
 @dataclass(eq=False)
 class _CellSums:
-    """Estimates of a release's cells, to be summed over queries.
+    """Estimates of a release's cells (domain.shape), to be summed over queries.
 
-    Parameters
-    ----------
-    cells : the estimates (domain.shape).
-    placed : whether to compute the variance from positions inside cells.
-    asked : cost of all queries so far, in cells of the map's sums.
+    `placed` asks for the variance from positions inside cells. `asked` is the cost of all queries so far, in cells of
+    the map's sums.
     """
 
     release: Any
@@ -275,12 +268,9 @@ class _Sides(NamedTuple):
 
 
 class Rims:
-    """Sums over the cells that boxes cut.
+    """Sums over the cells that boxes cut, on a map of some shape.
 
-    Parameters
-    ----------
-    fields : returns slopes times chosen cells along each axis, and spreads u (`Placement`).
-    shape : of the map.
+    `fields` returns slopes times chosen cells along each axis, and spreads u (`Placement`).
     """
 
     def __init__(self, fields: Callable[[Chosen], Sequence[Field]], shape: tuple[int, ...]) -> None:

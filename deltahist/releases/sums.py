@@ -97,12 +97,9 @@ def check_apart(releases: Sequence[Release]) -> None:
 
 @dataclass(frozen=True, eq=False)
 class JointNoise:
-    """The noise of sums of answers from releases with independent noise.
+    """The noise of sums of answers from releases with independent noise; domain, strategy and laws of the first one.
 
-    Parameters
-    ----------
-    domain, strategy, laws : of the first release.
-    parts : decoders of releases, each with the number of releases that have the same noise laws.
+    `parts` are decoders of releases, each with the number of releases that have the same noise laws.
     """
 
     domain: Domain
@@ -132,10 +129,7 @@ def add_moments(parts: Sequence[tuple[Moments, int]]) -> Moments:
 class JointPlacement:
     """The positions of points of several releases inside cells. Their errors add up, not their variances.
 
-    Parameters
-    ----------
-    parts : placement learnt from each release.
-    learnt : placement learnt from the sum of their cells.
+    `parts` are learnt from each release, `learnt` from the sum of their cells.
     """
 
     parts: Sequence[Placement]

@@ -27,7 +27,6 @@ def write_statement(published: Published | Any, form: str = "text", title: str |
 
     Parameters
     ----------
-    published : the subject of the statement.
     form : "text", "markdown", or "html": a page for the web and for print, with the curve of protection by distance and
         the map, which refers to no other file.
     title : of the page, such as the name of the data.
