@@ -304,7 +304,7 @@ def refine(
       deltahist refine city.parquet --state city.state --epsilon 2 --out city-2.parquet \\
           --ledger city.ledger --account visits
     """
-    from deltahist.publishers.revisions import once_more, refine as refine_release
+    from deltahist.publishers.revisions import refine as refine_release
     from deltahist.publishers.state import State
 
     check_target(out, state, release, ledger, replace=False)
@@ -314,10 +314,7 @@ def refine(
     budget = {spent.unit: spent.amount} if again else options.read_budget(epsilon, rho)
     payer = options.open_account(ledger, account, None, budget, None if chain is None else chain.name)
     with options.warn_of_charges(payer), show_progress("Drawing noise …"):
-        if again:
-            made = once_more(state, account=payer)
-        else:
-            made = refine_release(None if release is None else given, state, account=payer, **budget)
+        made = refine_release(None if release is None else given, state, account=payer, **({} if again else budget))
         made.save(out)
     print(_describe_chain(made, out, state))
     return made

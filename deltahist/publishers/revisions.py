@@ -42,10 +42,10 @@ def refine(
 ) -> Any:
     """Publish a finer release of the same data. All releases of the chain together cost as much as this one.
 
-    The data are not needed. The state from `publish(..., state=)` holds the noise, and the function refines it. The
-    error is that of a single release at the last budget. If the process ends between writing the state and saving the
-    release, call it again with the same budget to get the same release. Each release is A c + R(V_ε), where V_ε is one
-    path of noise. The function draws the value at the new ε given the value at the last ε.
+    The data are not needed: the state from `publish(..., state=)` holds the noise. Each release is A c + R(V_ε), where
+    V_ε is one path of noise, and its error is that of a single release at its budget. The function draws the value at
+    the new ε given the value at the last ε. If a run ended before saving the release, call it again with the same
+    budget, or with `release` and budget None, to get the same release.
     Source, on the integers: 2015, Theorem 1, eq. (1), (3), Theorem 12, eq. (36); 2015 abstract, Theorem 1, eq. (1),
     Theorem 2, eq. (4). Proof: docs/privacy/gradual.md.
 
@@ -54,19 +54,12 @@ def refine(
     release : the last release of the chain; None takes it from the state.
     state : file of the state. The call replaces it with the state of the new release.
     epsilon, rho : budget of the new release, in the unit of the chain and larger than before.
-    weak_protection_accepted : as for `publish_mechanism`.
     account : the account that pays the difference: the one that paid for the chain's first release, if any.
-    rng : a seeded generator, for experiments only: the release is stamped not for publication.
+    weak_protection_accepted, rng : as for `publish_mechanism`.
 
-    Raises
-    ------
-    BudgetExceeded
-        If the account has less left than the difference.
-    DamagedFile
-        If the state is truncated or altered.
-    InputError
-        If the state is missing, in use, of another chain or not the last one, or the budget is not larger. In these
-        cases the function draws and charges nothing.
+    Raises BudgetExceeded if the account has less left than the difference; DamagedFile if the state is altered;
+    InputError if the state is missing, in use, of another chain or not the last one, or the budget is not larger.
+    Nothing is drawn or charged then.
 
     >>> import tempfile, deltahist as dh, numpy as np
     >>> near = dh.Neighbourhood(dh.Domain((0, 8), (8,)), delta=1)
@@ -77,10 +70,12 @@ def refine(
     (Fraction(2, 1), 28)
     """
     with lock_state(state) as known:
+        _check_account(known.release, account)
+        if release is None and epsilon is None and rho is None:
+            return _settle_known(known, account)
         budget = Budget(**amounts_for(account, epsilon=epsilon, rho=rho))
         finer = known.mechanism.with_budget(budget)
         chain = _check_chain(known.release if release is None else release, known, state, budget)
-        _check_account(known.release, account)
         if chain != known.chain:  # a run ended after writing the state, perhaps before saving its release
             return _settle_known(known, account)
         finer = finer.with_chain(chain.finer(budget.amount, budget.unit))
@@ -97,17 +92,6 @@ def refine(
         )
 
 
-def once_more(state: str | Path, *, account: Account | None = None) -> Any:
-    """Return the release of a state again, if a run ended before saving it or its file was lost.
-
-    The account that paid for the chain must have recorded this state, because a copy of the previous state may have
-    been refined differently. Raises InputError in that case, or as `refine` on the state.
-    """
-    with lock_state(state) as known:
-        _check_account(known.release, account)
-        return _settle_known(known, account)
-
-
 def tighten(
     release: BaseRelease,
     epsilon: float | Fraction | None = None,
@@ -118,17 +102,16 @@ def tighten(
 ) -> Any:
     """Make a more private copy of a release, as if it had been released at that budget.
 
-    The data are not needed, and the copy spends nothing, because it only adds noise to the published numbers. The
-    release and all its copies together cost as much as the release.
+    The copy spends nothing, because it only adds noise to published numbers. The release and all its copies together
+    cost as much as the release.
     Source: 2015, section 3.1.2, eq. (29), on the integers. Proof: docs/privacy/gradual.md.
 
     Parameters
     ----------
     release : of counts or of sorted points.
     epsilon, rho : of the copy, in the unit of the release; less than its own.
-    state : of the release's chain, after that release. It is needed for flows with sums along the lines,
-        since those are joined to the flows by rounding, which the release does not keep, and for Gaussian noise too
-        small for whole numbers.
+    state : of the release's chain. Needed for flows with sums along the lines, whose rounding the release does not
+        keep, and for Gaussian noise too small for whole numbers.
     rng : a seeded generator, for experiments only: the copy is stamped not for publication.
 
     Raises InputError on a budget that is not smaller, a quantile, a release that needs a state, or the state of another
@@ -201,7 +184,7 @@ def _check_chain(release: BaseRelease, known: State, state: str | Path, budget: 
 
 
 def _settle_known(known: State, account: Account | None) -> BaseRelease:
-    """Record the state in its account, which an earlier run may not have done, and return its own release."""
+    """Record the state in its account, as a stopped run may not have done, and return its release again."""
     if account is not None and known.release.payment is not None:
         account.settle_chain(known.chain.name, known.token, known.source)
     return known.release
@@ -232,12 +215,8 @@ def withdraw(path: str | Path, reason: str, *, ledger: Ledger | str | Path | Non
     reason : the reason in one line; public.
     ledger : the ledger whose account paid for it, if any.
 
-    Raises
-    ------
-    DamagedFile
-        If the release, or a notice next to it, cannot be read.
-    InputError
-        If it was withdrawn for another reason, or the ledger has no account that paid for it.
+    Raises DamagedFile if the release or its notice cannot be read; InputError if it was withdrawn for another reason,
+    or the ledger has no account that paid for it.
 
     >>> import tempfile, deltahist as dh, numpy as np
     >>> near = dh.Neighbourhood(dh.Domain((0, 1), (4,)), delta=0.25)

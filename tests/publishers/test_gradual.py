@@ -12,7 +12,6 @@ import deltahist as dh
 from deltahist._files import exclusive
 from deltahist.noise import samplers
 from deltahist.publishers import publication
-from deltahist.publishers.revisions import once_more
 from deltahist.publishers.state import State, read_state, released_noise, write_state
 from deltahist.releases.sums import Summed
 
@@ -251,11 +250,11 @@ def test_a_state_that_lost_stays_lost(tmp_path, account, monkeypatch):
     for again in (
         lambda: dh.refine(release, tmp_path / "s", epsilon=1.5, account=account),
         lambda: dh.refine(None, tmp_path / "s", epsilon=2, account=account),
-        lambda: once_more(tmp_path / "s", account=account),
+        lambda: dh.refine(None, tmp_path / "s", account=account),
     ):
         with pytest.raises(dh.InputError, match="has been used already"):
             again()
-    assert once_more(tmp_path / "copy", account=account).guarantee.epsilon == Fraction(3, 2)
+    assert dh.refine(None, tmp_path / "copy", account=account).guarantee.epsilon == Fraction(3, 2)
     assert dh.refine(None, tmp_path / "copy", epsilon=2, account=account).payment.spent == 2
 
 
