@@ -1,8 +1,8 @@
-"""SQL of every engine: the columns to read, conditions on rows, and places by the formula of `Domain.lattice`.
+"""SQL for every engine: columns to read, conditions on rows, and places by the formula of `Domain.lattice`.
 
-Statements are in DuckDB's SQL, and sqlglot translates them for other engines. A place is a whole number, bit for bit
-the same in NumPy and in every engine: the flat cell of a point inside, step · cells + cell in a stream, `size` more for
-a point outside (in its nearest cell), or one of the negative numbers below for a row without a point.
+Statements are in DuckDB's SQL, which sqlglot translates for other engines. A place is a whole number, the same in NumPy
+and in every engine: step · cells + cell for a point inside, `size` more for a point outside (in its nearest cell), or
+one of the negative numbers below for a row without a point.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from deltahist.preprocessing import SINCE_1970, Clock, Preprocessing, check_line
 from deltahist.space.crs import Operation
 from deltahist.space.domain import Domain
 
-#: Places of rows without a point: unusable, not chosen, before the first step, after the last.
+#: Places of rows without a point: unusable, not meeting `where`, before the first step, after the last.
 BAD, UNMATCHED, BEFORE, AFTER = -1, -2, -3, -4
-#: Text that databases and data frames write for a missing user.
+#: Text that databases and data frames write for a missing value.
 MISSING = ("", r"\N", "None", "NULL", "null", "NaN", "nan", "NA", "N/A", "<NA>")
 _FRACTIONS = ("double", "float", "real", "decimal", "numeric")
 _KINDS = {
@@ -52,11 +52,11 @@ class Dialect:
 
     Parameters
     ----------
-    name : of sqlglot's dialect. seconds : of a time since 1970, as a float. local : a time on the clocks of a zone.
-    hash : of a value, 64 bits. normal : text in the form of `normalize_name`; Spark has no NFC, so text with combining
-        marks has no form there.
-    random : a fresh random number for each row. PostgreSQL draws it from its system's entropy. Spark draws it from a
-        generator with a random seed, which is not cryptographic. DuckDB does not need it.
+    name : of sqlglot's dialect. seconds : since 1970, as a float. local : a time on the clocks of a zone.
+    hash : of a value, 64 bits. normal : text in the form of `normalize_name`; NULL for combining marks in Spark, which
+        has no NFC.
+    random : a fresh random number for each row. PostgreSQL draws it from its system's entropy, Spark from a generator
+        with a random seed, which is not cryptographic. DuckDB does not need it.
     """
 
     name: str
@@ -103,7 +103,7 @@ def write_number(value: float) -> str:
 
 @dataclass(frozen=True)
 class Reading:
-    """How to read and use rows: the parameters of `count_file`. Columns are names, or numbers from 0, as text."""
+    """The parameters of `count_file`. Columns are names, or numbers from 0, as text."""
 
     x: str | None = None
     y: str | None = None
@@ -136,7 +136,7 @@ class Reading:
         return [c for c in (self.x, self.y) if c is not None]
 
     def preprocessing(self, operation: Operation | None) -> Preprocessing:
-        """Return how rows become counts; it lists what may be left out, whether or not anything was."""
+        """Return how rows become counts. It lists what may be left out, whether or not anything was."""
         could = ("bad rows", self.drop_bad_rows), ("points outside", self.outside == "drop")
         dropped = tuple(kind for kind, may_be in could if may_be)
         projection = None if operation is None else operation.projection
@@ -151,8 +151,8 @@ class Relation:
     Parameters
     ----------
     label : its name in messages. relation : the expression after FROM. types : of columns by name, in order.
-    aliases : columns' names in the relation, where they differ. decimal : mark of numbers in text; None where text
-        holds no numbers.
+    aliases : columns' names in the relation, where they differ. decimal : mark of numbers in text; None if text holds
+        no numbers.
     """
 
     label: str
@@ -194,7 +194,7 @@ class Relation:
         return kind
 
     def write_floats(self, column: str) -> str:
-        """Return a column as floats, NULL where text is not a number; raise InputError if its type holds none."""
+        """Return a column as floats, NULL where text is not a number."""
         name = self.quote_column(column)
         if self.find_kind(column, "number", *self._text) == "number":
             return f"CAST({name} AS DOUBLE)"
@@ -261,20 +261,16 @@ class Relation:
         return f"CASE WHEN NOT coalesce({' OR '.join(unread)}, false) THEN {met} END" if unread else met
 
 
-# --- conditions on rows ----------------------------------------------------------------------------------------
-#
-# A row must be chosen by its own values, whatever other rows there are, and never by its place. So a condition only
-# compares columns with constants.
-
-
 @dataclass(frozen=True)
 class Condition:
-    """A condition on rows, given as `where=`.
+    """A condition on rows, given as `where=`: comparisons of columns with constants.
+
+    Neither the place of a row nor other rows may decide whether it counts.
 
     Parameters
     ----------
-    text : of the condition. tree : parsed by sqlglot. kinds : of each column, "number", "text", "truth", or "" if it
-        is only compared with null.
+    text : of the condition. tree : parsed by sqlglot. kinds : of each column, "number", "text", "truth", or "" if only
+        compared with null.
 
     >>> sorted(Condition.of("kind = 'bus' and speed > 3").kinds.items())
     [('kind', 'text'), ('speed', 'number')]
@@ -302,7 +298,7 @@ class Condition:
         return cls(line, tree, kinds)
 
     def check_columns(self, places: set[str], time: str | None) -> None:
-        """Raise InputError if a column holds coordinates or times, or has the usual name of coordinates."""
+        """Raise InputError if a column holds coordinates or times, or has a usual name of coordinates."""
         names = {
             "x", "y", "lon", "lng", "long", "longitude", "lat", "latitude", "easting", "northing",
             "geom", "geometry", "wkt", "wkb", "wkb_geometry", "geohash",
@@ -363,13 +359,10 @@ def _kind_of_constant(constant: Any) -> str | None:
     return {exp.Boolean: "truth", exp.Null: ""}.get(type(constant))
 
 
-# --- statements ---------------------------------------------------------------------------------------------
-
-
 def write_reading(
     given: Relation, reading: Reading, axes: int, geometry: str | None, clock: Clock | None = None, steps: int = 1
 ) -> str:
-    """Write the statement that reads a relation: x (and y), or g (a geometry), chosen, and maybe u and step."""
+    """Write the statement that reads x (and y), or g (a geometry), chosen, and if needed u (a user's hash) and step."""
     places = [given.find_column(c) for c in reading.coordinates]
     texts = ("wkt", "geom", "geometry", "the_geom")  # of text such as "POINT (8.07 52.26)"
     written = [c for c in given.types if c.lower() in texts and classify_type(given.types[c]) == "text"][:1]
@@ -403,7 +396,7 @@ def write_reading(
 
 
 def write_placing(rows: str, domain: Domain, *, steps: int = 0, users: bool = False) -> str:
-    """Write a statement for the place of each row of a statement with x (and y), chosen, and maybe step and u."""
+    """Write a statement for the place of each row of `rows`, a statement with x (and y), chosen, and step and u."""
     axes, largest = "xy"[: domain.ndim], float(np.finfo(np.float64).max)
     point = " AND ".join(f"{axis} BETWEEN {write_number(-largest)} AND {write_number(largest)}" for axis in axes)
     sides = zip(axes, domain.low, domain.high, strict=True)
@@ -421,9 +414,10 @@ def write_placing(rows: str, domain: Domain, *, steps: int = 0, users: bool = Fa
 
 
 def write_counting(rows: str, domain: Domain, random: str, *, steps: int = 0, most: int | None = None) -> str:
-    """Write a statement for the number of rows in each place; with `most` also how many rows stay, and of whom.
+    """Write a statement for the number of rows in each place.
 
-    Each user keeps the `most` rows with the smallest random numbers, in each step.
+    With `most` it also counts users and the rows that stay: of each user and step, those with the smallest random
+    numbers.
     """
     places = write_placing(rows, domain, steps=steps, users=most is not None)
     if most is None:
@@ -439,12 +433,12 @@ def write_counting(rows: str, domain: Domain, random: str, *, steps: int = 0, mo
 
 
 def _write_cell(domain: Domain, axes: str) -> str:
-    """Write the flat cell of points, clamped to the domain, as an exact float; also where there is no number."""
+    """Write the flat cell of a point, clamped to the domain, as an exact float."""
     flat = ""
     for axis, at in enumerate(axes):
         low, high, step = domain.low[axis], domain.high[axis], domain.step[axis]
-        # Far away floats could overflow, and close to zero be too small for PostgreSQL, so they are clamped first, by
-        # too little to change a step. NaN or no number becomes the upper bound, which is not used.
+        # Clamp first, by too little to change a step: far floats could overflow, and floats near zero be too small for
+        # PostgreSQL. NaN and NULL become the upper bound, which is not used.
         near = f"least(greatest({at}, {write_number(low + step * 2.0**-20)}), {write_number(high + (high - low))})"
         place = f"floor(({near} - {write_number(low)}) * {write_number(1.0 / step)} + {write_number(0.5)})"
         place = f"least(greatest({place}, {write_number(0)}), {write_number(domain.lattice_shape[axis] - 1)})"
@@ -462,12 +456,12 @@ def locate_rows(
     steps: int = 0,
     fine: bool = False,
 ) -> NDArray[np.int64]:
-    """Return the places of rows (m,), as `write_placing` does, by `Domain.flat_cells`.
+    """Return the places of rows (m,), as `write_placing` does.
 
     Parameters
     ----------
     columns : coordinates on the map, NaN where missing. chosen, named : whether rows meet the condition, and have a
-        user. step : of each row, and whether it has one. fine : whether cells are the lattice's steps along a line.
+        user. step : of each row, and whether it has one. fine : whether cells are the lattice steps of a line.
     """
     point, inside = np.ones((2, len(columns[0])), dtype=np.bool_)
     for column, low, high in zip(columns, domain.low, domain.high, strict=True):

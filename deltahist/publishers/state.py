@@ -40,18 +40,10 @@ def new_token() -> str:
 
 
 def write_state(
-    path: Path,
-    form: str,
-    description: Mapping[str, Any],
-    arrays: Mapping[str, NDArray[Any]],
-    token: str,
-    *,
-    new: bool = False,
-) -> None:
-    """Write a state of a form, durably. The token identifies this writing.
-
-    Raises InputError if the folder cannot be written, or if a `new` state exists already.
-    """
+    path: Path, form: str, description: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], token: str,
+    *, new: bool = False,
+) -> None:  # fmt: skip
+    """Write a state of a form, durably; InputError if it cannot be written, or if a `new` state exists already."""
     said = {"format": form, "version": _VERSION, "token": token, **description}
     named = {_DESCRIPTION: np.frombuffer(json.dumps(said).encode(), dtype=np.uint8), **arrays}
 
@@ -78,8 +70,8 @@ def check_new(path: str | Path) -> None:
 def read_state(path: Path, form: str, parse: Callable[..., Any] = lambda *content: content) -> Any:
     """Return `parse(description, arrays, token)` of a state, which is untrusted input.
 
-    Raises InputError if the file is missing, other users can read it, or its version is newer. Raises DamagedFile if it
-    is truncated, of another form, or not a state, or if `parse` fails.
+    Raises InputError if the file is missing, other users can read it, or its version is newer; DamagedFile if it is
+    truncated, of another form or no state, or if `parse` fails.
     """
     with open_regular(path, "state") as file:
         if zipfile.is_zipfile(file):  # other files are not states, so their permissions do not matter
@@ -107,14 +99,12 @@ def read_state(path: Path, form: str, parse: Callable[..., Any] = lambda *conten
 class State:
     """The noise in a release, needed to refine it. Anyone who has it can remove the noise and see the data.
 
-    The file also holds the last release of its chain, so that nothing is lost if the process ends between writing the
-    two. Only its owner can read it.
+    The file also holds the release, so that none is lost if the process ends between writing the two.
 
     Parameters
     ----------
     release : the last release of the chain. draws : (draws,) its noise; private.
-    token : name of this state in ledgers; each release of the chain has its own. source : token of the previous state;
-        None for the first.
+    token : name of this state in ledgers. source : token of the previous state; None for the first.
     """
 
     release: BaseRelease
@@ -166,10 +156,7 @@ def lock_state(path: str | Path) -> Iterator[State]:
 
 
 def draw_chain(mechanism: BaseMechanism, before: State | None, rng: np.random.Generator | None) -> Draws:
-    """Draw noise (draws,) of a release, given the previous state of its chain; None for the first release.
-
-    Gaussian noise is in steps of its lattice.
-    """
+    """Draw noise (draws,) of a release given the previous state of its chain. Gaussian noise is in lattice steps."""
     out = np.zeros(mechanism.draws, dtype=np.int64)
     for place, (members, law) in enumerate(mechanism.noise_groups):
         if not law.parameter:

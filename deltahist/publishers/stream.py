@@ -36,13 +36,11 @@ class Stream:
 
     Parameters
     ----------
-    near : the neighbourhood.
-    budget : of a window of steps, ε or ρ. length : steps of a window. clock : defines steps.
+    near : the neighbourhood. budget : of a window of steps, ε or ρ. length : steps of a window. clock : defines steps.
     ledger : path or URL of the ledger. The first run creates it, and every later run needs it.
     strategy : strategy of every step, or its name; "auto" chooses for equal shares.
     counting : how rows become counts, except for their projection, which is compared once they are read.
-    user : the column of user names, if rows belong to users.
-    time : the column of times; None for a folder with one file per step.
+    user : the column of users, if any. time : the column of times; None for a folder with one file per step.
     limits : limits for data that differ in more steps than a window (`Window`).
     account : name of the stream's account in its ledger.
     """
@@ -67,7 +65,7 @@ class Stream:
         return mechanism_for(self.near, self.strategy, counting=self.counting, **share)
 
     def step(self, number: int) -> Step:
-        """Return the place of a step's release in the stream."""
+        """Return a step's place in the stream."""
         return Step(self.clock, number, self.length, self.budget, self.shape.longer)
 
     @cached_property
@@ -78,7 +76,7 @@ class Stream:
     def window(self) -> Window:
         """Open the accountant on the stream's ledger; InputError for a ledger of another stream.
 
-        The rule of the account covers everything that the guarantee depends on, except the projection of coordinates.
+        Its description covers all that the guarantee depends on, except the projection.
         """
         counting = self.counting.describe()
         del counting["projection"]
@@ -87,13 +85,8 @@ class Stream:
             "domain": near.domain.describe(),
             "neighbourhood": near.describe(),
             "strategy": self.mechanism.strategy.describe(),
-            "start": self.clock.start,
-            "every": self.clock.every,
-            "time_format": self.clock.format,
-            "tz": self.clock.tz,
-            "user": self.user,
-            "time": self.time,
-            **counting,
+            **{"start": self.clock.start, "every": self.clock.every, "time_format": self.clock.format},
+            **{"tz": self.clock.tz, "user": self.user, "time": self.time, **counting},
         }
         return Window(self.length, *self.budget.exact, self.ledger, self.account, about, self.limits)
 
@@ -121,19 +114,12 @@ class Stream:
         steps : number of steps up to now.
         amounts : the amount of each step, 0 for no release; equal shares when None.
         weak_protection_accepted : as for `publish`, and for all releases of a window together.
-        tell : receives notes for the operator, which are private.
-        advance : called after every step.
+        tell : receives private notes for the operator. advance : called before every step.
         reading : options of `count_file`, except `user`.
 
-        Raises
-        ------
-        InputError
-            If the ledger belongs to another stream, does not record a release in the folder, or records another
-            preprocessing of counts. Published steps stay.
-        OutsideBounds
-            If many points of the due steps lie outside. Nothing is charged.
-        BudgetExceeded
-            If a step's amount is more than its window has left.
+        Raises InputError if the ledger belongs to another stream, does not record a release in the folder, or records
+        another preprocessing; OutsideBounds if many points of the due steps lie outside. Nothing is charged then.
+        Raises BudgetExceeded if a step's amount is more than its window has left. Published steps stay.
         """
         out = Path(out)
         check_folders(Path(source), self.time, self.clock, out, reading.get("table"))
@@ -156,20 +142,17 @@ class Stream:
             advance()
             if step not in counts:
                 continue
-            publish_mechanism(
-                self.mechanism.with_budget(self.budget.of(shares[step])).with_step(self.step(step)),
-                counts[step],
-                account=Account(window, step, once=True),
-                weak_protection_accepted=True,  # checked before the first charge
-                out=files[step],
-            )
+            mechanism = self.mechanism.with_budget(self.budget.of(shares[step])).with_step(self.step(step))
+            account = Account(window, step, once=True)
+            # Weak protection was asked about before the first charge.
+            publish_mechanism(mechanism, counts[step], account=account, weak_protection_accepted=True, out=files[step])
             with window.ledger.transaction() as connection:
                 if get_note(connection, window.name, _COUNTING) is None:
                     set_note(connection, window.name, _COUNTING, counts[step].preprocessing.describe())
         return {"published": len(due), "lost": len(lost), "skipped": sum(not share for share in shares)}
 
     def check(self, amounts: Sequence[Fraction] | None, accepted: bool) -> None:
-        """Refuse budgets that protect hardly anything, in a step or in a window, and amounts that exceed the budget."""
+        """Refuse budgets that protect hardly anything, in a step or a window, and amounts that exceed the budget."""
         if amounts is None:
             _ = self.shape.equal_share
         check_publication(self.costliest(amounts), accepted)
