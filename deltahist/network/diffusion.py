@@ -54,8 +54,6 @@ class Diffusion:
     >>> mechanism = dh.DiffusionMechanism(network, "exp(2-d)", alpha=100, columns=("x", "y"))
     >>> homes = {"ann": (586_000, 4_512_000), "bob": (583_500, 4_507_000)}
     >>> diffusion = Diffusion(homes, mechanism)
-    >>> diffusion
-    Diffusion of 2 users' data over a network of 3
     >>> diffusion.responses([("ann", "bob"), ("bob", "cem")])[["owner", "requester", "epsilon"]]
       owner requester   epsilon
     0   ann       bob  2.718282
@@ -136,9 +134,6 @@ class Diffusion:
             starts, values = self._paths.signal(row, 1, level)
             values = values + self._values[row]
         return Signal(self.mechanism, str(owner), starts, level, values, self.publishable)
-
-    def __repr__(self) -> str:
-        return f"Diffusion of {len(self._values):,} users' data over a network of {len(self._rows):,}"
 
     def _refuse_weak(self, level: int) -> None:
         """Refuse a level that hardly protects anything, unless weak protection is accepted."""

@@ -171,17 +171,16 @@ def measure_distances(network: Network, kind: Any = "hops") -> Distances:
 
     Parameters
     ----------
-    kind : "hops" (edges of the shortest path), "resistance" (with a unit resistor on each edge; 2018, eq. (2)), or
-        distances from owners to requesters: an (N, N) array in the order of the nodes, or a frame whose first three
-        columns are owner, requester and distance. Pairs that a frame lacks are not connected.
+    kind : "hops" (edges of the shortest path), "resistance" (with a unit resistor on each edge; 2018, eq. (2)), or a
+        frame whose first three columns are owner, requester and distance. Pairs that it lacks are not connected.
 
     >>> path = Network.from_edges([("ann", "bob"), ("bob", "cem"), ("cem", "ann"), ("cem", "dia")])
     >>> ann, dia = path.find_places(["ann"]), path.find_places(["dia"])
     >>> [measure_distances(path, kind).between(ann, dia).round(4) for kind in ("hops", "resistance")]
     [array([2.]), array([1.6667])]
     """
-    if not isinstance(kind, str):
-        return _take_distances(network, kind)
+    if isinstance(kind, pd.DataFrame):
+        return _read_distances(network, kind)
     check_choice(("hops",) if network.directed else ("hops", "resistance"), distance=kind)
     return _count_hops(network) if kind == "hops" else _compute_resistances(network)
 
@@ -235,20 +234,12 @@ def _compute_resistances(network: Network) -> Distances:
     return Distances("resistance distance", between)
 
 
-def _take_distances(network: Network, given: Any) -> Distances:
-    """Return distances given as an (N, N) array, or as a frame with owner, requester and distance."""
-    number = len(network)
-    if isinstance(given, pd.DataFrame):
-        table = take_columns(given, 3)
-        owners = network.find_places(table.iloc[:, 0], "owner")
-        requesters = network.find_places(table.iloc[:, 1], "requester")
-        values: NDArray[Any] = pd.to_numeric(table.iloc[:, 2], errors="coerce").to_numpy(np.float64)
-        known = pd.Series(values, index=owners * number + requesters)  # pandas refuses a pair that repeats
-    else:
-        values = np.asarray(given, dtype=np.float64)
-        if values.shape != (number, number):
-            raise InputError(f"distance has the shape {values.shape}: it must be {number:,} by {number:,}")
-        known = pd.Series(values.ravel())
+def _read_distances(network: Network, frame: pd.DataFrame) -> Distances:
+    number, table = len(network), take_columns(frame, 3)
+    owners = network.find_places(table.iloc[:, 0], "owner")
+    requesters = network.find_places(table.iloc[:, 1], "requester")
+    values = pd.to_numeric(table.iloc[:, 2], errors="coerce").to_numpy(np.float64)
+    known = pd.Series(values, index=owners * number + requesters)  # pandas refuses a pair that repeats
 
     def between(owners: NDArray[np.int64], requesters: NDArray[np.int64]) -> NDArray[np.float64]:
         return known.reindex(owners * number + requesters, fill_value=np.inf).to_numpy()
@@ -592,6 +583,3 @@ class Signal:
     def to(self, requester: str) -> Signal:
         """Return the part that a user of the network may have."""
         return self.trim(Fraction(int(self.mechanism.find_levels([self.owner], [requester])[0]), NANO))
-
-    def __repr__(self) -> str:
-        return f"Signal of {self.owner!r} up to ε = {float(self.epsilon):g}, {len(self.starts):,} steps"

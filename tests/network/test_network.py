@@ -138,9 +138,9 @@ def test_resistance_is_that_of_the_definition(graph):
     "kind",
     [
         "miles",
-        np.array([[0, -1, 2], [1, 0, 1], [2, 1, 0]]),
-        np.array([[0, np.nan, 2], [1, 0, 1], [2, 1, 0]]),
-        np.zeros((1, 9)),
+        np.zeros((3, 3)),
+        pd.DataFrame([("ann", "bob", -1)]),
+        pd.DataFrame([("ann", "bob", np.nan)]),
         pd.DataFrame([("ann", "bob", "far")]),
         pd.DataFrame([("ann", "eve", 1)]),
     ],
