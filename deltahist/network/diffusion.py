@@ -183,8 +183,8 @@ def _read_data(data: Any, mechanism: DiffusionMechanism) -> tuple[list[str], NDA
     with contextlib.suppress(KeyError, TypeError, ValueError, OverflowError):  # messages may quote data
         if isinstance(data, Mapping):
             # NumPy would unmask masked values. As NaN they are refused.
-            rows = [np.ma.ravel(np.ma.asarray(row, np.float64)).filled(np.nan) for row in data.values()]
-            data = pd.DataFrame(np.array(rows), index=list(data), columns=columns)
+            rows = np.ma.asarray(list(data.values()), dtype=np.float64).filled(np.nan)
+            data = pd.DataFrame(rows, index=list(data), columns=columns)
         frame = data.to_frame(columns[0]) if isinstance(data, pd.Series) else pd.DataFrame(data)[columns]
         values, names = frame.to_numpy(np.float64), [normalize_name(user=name) for name in frame.index]
     usable = np.isin(values, (0, 1)) if mechanism.bits else np.abs(values) < most

@@ -75,9 +75,10 @@ class Network:
         ('1', '2', '3')
         """
         ends = take_columns(edges, 2)
-        given = [*ends.iloc[:, 0], *ends.iloc[:, 1], *nodes]
-        codes, users = pd.factorize(np.array([normalize_name(user=name) for name in given], dtype=object))
-        first, second = codes[: len(ends)], codes[len(ends) : 2 * len(ends)]
+        given = pd.Series([*ends.iloc[:, 0], *ends.iloc[:, 1], *nodes], dtype=object)
+        codes, distinct = pd.factorize(given, use_na_sentinel=False)
+        same, users = pd.factorize(np.array([normalize_name(user=name) for name in distinct], dtype=object))
+        first, second = same[codes[: len(ends)]], same[codes[len(ends) : 2 * len(ends)]]
         if not directed:
             first, second = np.concatenate([first, second]), np.concatenate([second, first])
         ones = np.ones(len(first), dtype=bool)

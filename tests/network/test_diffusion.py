@@ -143,6 +143,9 @@ BAD = [
     ({"ann": np.ma.array([1.0, 2], mask=[False, True])}, PROMISE),
     ({"ann": np.ma.array([1, 2], mask=True)}, PROMISE),
     ({"ann": np.ma.masked}, BITS),
+    ({"ann": 1, "bob": np.ma.array([0, 1], mask=[True, False])[0]}, BITS),
+    ({"ann": [np.ma.array([1.0, 2], mask=[False, True])], "bob": [(1, 2)]}, PROMISE),
+    (pd.Series(np.ma.array([1, 0], mask=[False, True]), index=["ann", "bob"]), BITS),
     *((pd.DataFrame({"x": [1.0, 2], "y": [2.0, 1]}, index=["ann", name]), NAMED) for name in (None, math.nan, pd.NaT)),
     ({"zoe": (1, 2)}, PROMISE),
     ({"ann": (1e15, 2)}, PROMISE),
@@ -160,6 +163,7 @@ ASKED = [
 ]
 
 
+@pytest.mark.filterwarnings("ignore:.*converting a masked element to nan:UserWarning")
 @pytest.mark.parametrize(
     ("data", "mechanism", "ask"),
     [*((data, mechanism, repr) for data, mechanism in BAD), *((PLACES, PROMISE, ask) for ask in ASKED)],
