@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from deltahist.releases.base import BaseRelease
-
 #: Form of a picture by the suffix of its file.
 FORMS = {".png": "png", ".svg": "svg", ".pdf": "pdf"}
 #: Width of every picture in inches. It is legible on a phone.
@@ -77,11 +75,6 @@ def figure_of(value: float, digits: int = 3) -> str:
     ('12,300', '0.0123', '−3')
     """
     return format_number(value, digits).replace("-", "−")
-
-
-def holds_points_from_outside(release: BaseRelease) -> bool:
-    """Return whether points outside the bounds were counted in the nearest cell, at the rim."""
-    return "points outside" not in release.mechanism.counting.dropped
 
 
 def unit_of_area(domain: Domain) -> str:

@@ -103,7 +103,7 @@ def draw_map(
         holds = "block holds points, but single cells may hold none." if nonnegative else "block holds points."
         notes.append(f"On 95 of 100 maps every coloured {holds}")
     notes.append(f"The unbiased estimate of one cell has a standard error of {ground.figure_of(error)} points.")
-    if ground.holds_points_from_outside(release):
+    if "points outside" not in release.counting.dropped:
         notes.append("Cells at the edge also hold points from outside.")
     ground.draw_frame(ax, domain, domain.bounds, context)
     return " ".join(notes)
@@ -119,7 +119,7 @@ def _draw_histogram(release: Any, ax: Axes, positive: bool) -> str:
     ax.set(xlabel=f"x ({domain.unit})", ylabel=f"points per cell of {domain.size_of_cells}", xlim=edges[[0, -1]])
     ax.legend(frameon=False, fontsize=8)
     notes = [f"Estimates: {release.name_estimator(positive)}."]
-    if ground.holds_points_from_outside(release):
+    if "points outside" not in release.counting.dropped:
         notes.append("The first and the last cell also hold points from outside.")
     return " ".join(notes)
 

@@ -181,10 +181,8 @@ class BaseRelease(OfMechanism, abc.ABC):
         import pandas as pd
 
         domain = self.domain
-        starts = [np.arange(0, n, width) for n in domain.shape]
-        index = np.stack(np.meshgrid(*starts, indexing="ij")).reshape(domain.ndim, -1)
-        after = np.minimum(index + width, np.array(domain.shape)[:, None])
-        low, high = (np.stack([domain.edges(axis)[at] for axis, at in enumerate(ends)]) for ends in (index, after))
+        index, after, blocks = list_blocks(domain, width)
+        low, high = np.split(blocks.corners.T, 2)
         names = ["column", "row", "west", "south", "east", "north", "x", "y"]
         if domain.ndim == 1:
             names = ["column", "low", "high", "x"]
@@ -193,7 +191,7 @@ class BaseRelease(OfMechanism, abc.ABC):
             cells, errors = self.estimate_cells(nonnegative=nonnegative)
             return pd.DataFrame({**table, "estimate": cells.ravel(), "std_error": errors.ravel()})
         # Estimates and errors do not depend on the level.
-        found = self.answer_workload(Boxes(np.concatenate([low, high]).T), level=0.95, nonnegative=nonnegative)
+        found = self.answer_workload(blocks, level=0.95, nonnegative=nonnegative)
         table["cells"] = (after - index).prod(axis=0)
         return pd.DataFrame({**table, "estimate": found["estimate"], "std_error": found["std_error"]})
 
@@ -313,6 +311,21 @@ def heed_notice(release: _Release, path: str | Path) -> _Release:
     if notice is None:
         return release
     return mark_publishable(replace(release, withdrawn=notice), release.publishable)  # type: ignore[type-var]
+
+
+def list_blocks(
+    domain: Domain, width: int, first: int = 0, last: int | None = None
+) -> tuple[NDArray[np.int64], NDArray[np.int64], Boxes]:
+    """Return the first cells of blocks of `width` cells a side, the cells after their last ones, and their boxes.
+
+    Cells are (ndim, m). x varies slowest. Only the columns of blocks from `first` up to `last` are listed.
+    """
+    columns, *rows = (-(-n // width) for n in domain.shape)
+    index = np.indices(((columns if last is None else last) - first, *rows)).reshape(domain.ndim, -1)
+    index[0] += first
+    ends = index * width, np.minimum((index + 1) * width, np.array(domain.shape)[:, None])
+    corners = [domain.edges(axis)[place] for end in ends for axis, place in enumerate(end)]
+    return *ends, Boxes(np.column_stack(corners))
 
 
 def join_answers(found: Sequence[dict[str, NDArray[Any]]]) -> dict[str, NDArray[Any]]:

@@ -17,10 +17,9 @@ from deltahist.decode.placement import block_variance
 from deltahist.errors import check_whole
 from deltahist.mechanisms import Mechanism
 from deltahist.releases.answerer import Answerer
-from deltahist.releases.base import BaseRelease
+from deltahist.releases.base import BaseRelease, list_blocks
 from deltahist.releases.notices import Notice
-from deltahist.space.domain import Domain
-from deltahist.space.workloads import Boxes, Workload
+from deltahist.space.workloads import Workload
 from deltahist.strategies.base import Strategy
 
 #: Number of cells to compute errors of together, to save memory.
@@ -111,7 +110,7 @@ class Release(CountEstimates, BaseRelease):
         # Evaluate a closed form in parts to save memory. Without one, all blocks share simulated noise.
         part = max(1, _CELLS_TOGETHER * shape[0] // math.prod(shape)) if self.decoder.has_closed_form else shape[0]
         found = [
-            self.decoder.moments(_block_boxes(self.domain, width, start, min(start + part, shape[0])))
+            self.decoder.moments(list_blocks(self.domain, width, start, min(start + part, shape[0]))[2])
             for start in range(0, shape[0], part)
         ]
         variance, kurtosis = (np.concatenate([getattr(m, name) for m in found]) for name in ("variance", "kurtosis"))
@@ -142,11 +141,3 @@ class Release(CountEstimates, BaseRelease):
             # A number that is too large becomes another one, which the file does not state.
             total = min(check_whole(least=0, total=description["total"]), (1 << 63) - 1)
         return fields | {"total": total}
-
-
-def _block_boxes(domain: Domain, width: int, first: int, last: int) -> Boxes:
-    """Return the blocks of `width` cells a side in the columns of blocks from `first` up to `last`, as boxes."""
-    index = np.indices((last - first, *(-(-n // width) for n in domain.shape[1:]))).reshape(domain.ndim, -1)
-    index[0] += first
-    ends = (index * width, np.minimum((index + 1) * width, np.array(domain.shape)[:, None]))
-    return Boxes(np.column_stack([domain.edges(axis)[place] for end in ends for axis, place in enumerate(end)]))
