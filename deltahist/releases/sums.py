@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from deltahist.decode import Decoder, Metric, Placement, ProjectedCells, interval, learn_placement, project_nonnegative
+from deltahist.decode import Metric, Placement, ProjectedCells, interval, learn_placement, project_nonnegative
 from deltahist.decode.base import Asked, Moments
 from deltahist.decode.placement import Chosen, block_variance
 from deltahist.errors import InputError
@@ -57,7 +57,7 @@ class Summed(CountEstimates):
     def decoder(self) -> JointNoise:
         """The error of sums of answers."""
         one = self.releases[0]
-        parts = [(each.decoder, number) for each, number in self.alike.items()]
+        parts = [(each.decoder, number, 1.0) for each, number in self.alike.items()]
         return JointNoise(one.domain, one.strategy, one.laws, parts)
 
     @functools.cached_property
@@ -97,32 +97,31 @@ def check_apart(releases: Sequence[Release]) -> None:
 
 @dataclass(frozen=True, eq=False)
 class JointNoise:
-    """The noise of sums of answers from releases with independent noise; domain, strategy and laws of the first one.
+    """The noise of sums and differences of answers from releases with independent noise.
 
-    `parts` are decoders of releases, each with the number of releases that have the same noise laws.
+    Domain, strategy and laws are those of one release. `parts` are decoders, each with the number of releases that have
+    the same noise laws, and a factor on their noise.
     """
 
     domain: Domain
     strategy: Strategy
     laws: tuple[Law, ...]
-    parts: Sequence[tuple[Decoder, int]]
+    parts: Sequence[tuple[Any, int, float]]
 
     def moments(self, work: Asked) -> Moments:
-        """Return the moments of the sum of all releases' noise."""
-        return add_moments([(decoder.moments(work), number) for decoder, number in self.parts])
-
-
-def add_moments(parts: Sequence[tuple[Moments, int]]) -> Moments:
-    """Return the moments of a sum of independent errors, from each error's moments and how often it occurs."""
-    variance = np.sum([m.variance * n for m, n in parts], axis=0)
-    fourth = np.sum([m.kurtosis * m.variance**2 * n for m, n in parts], axis=0)
-    kurtosis = np.divide(fourth, variance**2, out=np.zeros_like(variance), where=variance**2 > 0)
-    first, times = parts[0]
-    shares = [m.unresolved for m, _ in parts if m.unresolved is not None]
-    unresolved = np.max(shares, axis=0) if len(shares) == len(parts) else None
-    draws = None if first.draws is None else first.draws * (times if len(parts) == 1 else 0)
-    freedom = min(m.freedom for m, _ in parts)
-    return Moments(variance, kurtosis, freedom, unresolved, draws, first.note)
+        """Return the moments of all releases' noise together."""
+        found = [decoder.moments(work) for decoder, _, _ in self.parts]
+        numbers = [number for _, number, _ in self.parts]
+        own = [m.variance * factor**2 for m, (_, _, factor) in zip(found, self.parts, strict=True)]
+        variance = np.sum([v * n for v, n in zip(own, numbers, strict=True)], axis=0)
+        fourth = np.sum([m.kurtosis * v**2 * n for m, v, n in zip(found, own, numbers, strict=True)], axis=0)
+        kurtosis = np.divide(fourth, variance**2, out=np.zeros_like(variance), where=variance**2 > 0)
+        shares = [m.unresolved for m in found if m.unresolved is not None]
+        unresolved = np.max(shares, axis=0) if len(shares) == len(found) else None
+        # Draws of several decoders are no plain sum.
+        draws = found[0].draws
+        draws = None if draws is None else draws * (numbers[0] if len(found) == 1 else 0)
+        return Moments(variance, kurtosis, min(m.freedom for m in found), unresolved, draws, found[0].note)
 
 
 @dataclass(frozen=True, eq=False)
@@ -169,9 +168,10 @@ class Difference(abc.ABC):
         return domain
 
     @property
-    def decoder(self) -> DifferenceNoise:
+    def decoder(self) -> JointNoise:
         """The error of differences of answers."""
-        return DifferenceNoise(self.domain, self._decoders)
+        one = self._decoders[1][0]
+        return JointNoise(self.domain, one.strategy, one.laws, [(each, 1, factor) for each, factor in self._decoders])
 
     def name_estimator(self, nonnegative: bool) -> str:
         """Return the name of the estimates; InputError if `nonnegative` is set, as a difference can be negative."""
@@ -188,13 +188,13 @@ class Difference(abc.ABC):
         before, after = (
             each.answer_workload(work, level=level, nonnegative=False) for each in (self.before, self.after)
         )
-        cover = work.cover(self.domain)
-        joint = self.decoder.moments(cover if isinstance(cover, RegionCover) else work)
+        cover, decoder = work.cover(self.domain), self.decoder
+        joint = decoder.moments(cover if isinstance(cover, RegionCover) else work)
         # Placement errors add up, not their variances.
         none = np.zeros(len(joint.variance))
         placement = before.get("placement_error", none) + after.get("placement_error", none)
         error = joint.and_normal(placement**2)
-        down, up = interval(error, self._decoders[1][0].laws[0], level)
+        down, up = interval(error, decoder.laws[0], level)
         estimate = after["estimate"] - before["estimate"]
         table = {
             "before": before["estimate"],
@@ -210,19 +210,6 @@ class Difference(abc.ABC):
         if unresolved:
             table["unresolved"] = np.max(unresolved, axis=0)
         return table
-
-
-@dataclass(frozen=True, eq=False)
-class DifferenceNoise:
-    """The noise of differences of answers, from decoders and the factor on each one's noise."""
-
-    domain: Domain
-    sources: Sequence[tuple[Any, float]]
-
-    def moments(self, work: Asked) -> Moments:
-        """Return the moments of the differences."""
-        found = [(decoder.moments(work), share) for decoder, share in self.sources]
-        return add_moments([(replace(own, variance=own.variance * share**2, draws=None), 1) for own, share in found])
 
 
 @dataclass(frozen=True)
