@@ -1,10 +1,14 @@
 """Laws and guarantees as data."""
 
+import functools
+import itertools
 import math
+import operator
 from fractions import Fraction
 
 import numpy as np
 import pytest
+from hypothesis import given, strategies as st
 
 import deltahist as dh
 from deltahist.laws import LAWS, Guarantee, gaussian_curve, gaussian_epsilon
@@ -32,6 +36,20 @@ def test_guarantees_add_up():
     assert rho.times(3).rho == Fraction(9, 10)
     with pytest.raises(dh.InputError):
         dh.Guarantee()
+
+
+AMOUNTS = st.tuples(st.sampled_from(["epsilon", "rho"]), st.fractions(Fraction(1, 1000), 20))
+
+
+@given(st.lists(AMOUNTS, min_size=1, max_size=5))
+def test_guarantees_add_up_in_any_order(parts):
+    guarantees = [dh.Guarantee(**{unit: amount}) for unit, amount in parts]
+    for order in itertools.islice(itertools.permutations(guarantees), 3):
+        total = functools.reduce(operator.add, order)
+        if any(unit == "rho" for unit, _ in parts):  # pure parts that are added first cost more than each on its own
+            assert total.rho >= sum(amount if unit == "rho" else amount**2 / 2 for unit, amount in parts)
+        else:
+            assert total.epsilon == sum(amount for _, amount in parts)
 
 
 def test_zcdp_implies_approximate_privacy():

@@ -49,14 +49,17 @@ def test_a_user_keeps_a_uniform_subset(tmp_path, count, trials):
     assert stats.chisquare(list(found.values())).pvalue > 1e-6
 
 
-def test_postgresql_keeps_a_uniform_subset(request):
+def test_postgresql_keeps_a_uniform_subset_in_all_and_in_each_step(request):
     url = request.getfixturevalue("postgres_url")
     with psycopg.connect(url) as connection:
-        connection.execute("CREATE TABLE rows AS SELECT u, x + 0.5 AS x FROM generate_series(0, 4) AS x, "
-                           "generate_series(1, 400) AS u")  # fmt: skip
-    found = dh.count_file(url, LINE, table="rows", x="x", user="u", max_per_user=2)
+        connection.execute("CREATE TABLE rows AS SELECT u, k + 0.5 AS x, day FROM generate_series(0, 4) AS k, "
+                           "generate_series(1, 400) AS u, generate_series(0, 2) AS day")  # fmt: skip
+    how = {"table": "rows", "x": "x", "user": "u", "max_per_user": 2}
+    found = dh.count_file(url, LINE, **how)
     assert (found.users, found.kept) == (400, 800)
     assert stats.chisquare(found.counts.array[:5]).pvalue > 1e-6
+    found = dh.count_file(url, LINE, clock=Clock.of("0", None), steps=3, time="day", **how)
+    assert [found.counts_of(step).sum() for step in range(3)] == [800, 800, 800]
 
 
 class _Known(Seeded):
@@ -64,16 +67,6 @@ class _Known(Seeded):
 
     def __init__(self):
         super().__init__(np.random.default_rng(0))
-
-
-def test_postgresql_bounds_users_in_each_step(request):
-    url = request.getfixturevalue("postgres_url")
-    with psycopg.connect(url) as connection:
-        connection.execute("CREATE TABLE stepped AS SELECT u, k + 0.5 AS x, day FROM generate_series(0, 4) AS k, "
-                           "generate_series(1, 9) AS u, generate_series(0, 2) AS day")  # fmt: skip
-    how = {"table": "stepped", "x": "x", "user": "u", "max_per_user": 2, "time": "day"}
-    found = dh.count_file(url, LINE, clock=Clock.of("0", None), steps=3, **how)
-    assert [found.counts_of(step).sum() for step in range(3)] == [18, 18, 18]
 
 
 def test_one_user_is_one_in_all_forms_of_the_name_on_postgresql(request):
