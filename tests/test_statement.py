@@ -146,9 +146,6 @@ def test_limits_are_facts():
     assert write_statement(free.mechanism) == write_statement(publish().mechanism)
 
 
-# --- guesses
-
-
 @pytest.mark.parametrize("epsilon", [0.1, 3])
 def test_a_guess_under_laplace_noise_is_right_as_often_as_said(epsilon):
     """One count that differs by 1: half of one and the total variation distance, which ε allows for exactly."""
@@ -165,8 +162,6 @@ def test_a_guess_under_gaussian_noise_is_right_no_more_often_than_said(rho):
     said = bound_guess({"rho": rho}, rho)
     assert right <= said <= min(1, 0.5 + 1.4 * (right - 0.5) + 1e-12)
 
-
-# --- pages
 
 TITLE = 'Visits <script>alert("1")</script> & | more'
 

@@ -15,8 +15,6 @@ from deltahist.plots import plot_map
 from deltahist.plots.ground import new_figure
 from deltahist.plots.maps import draw_intervals, draw_map, draw_regions, merge_cells, values_of
 
-# --- cells --------------------------------------------------------------------------------------------------
-
 
 def notes_of(release, **look):
     return draw_map(release, new_figure().add_subplot(), **look)
@@ -103,9 +101,6 @@ def test_context_is_projected_and_clipped(town):
         assert (*ax.get_xlim(), *ax.get_ylim()) == (580_000, 590_000, 4_500_000, 4_508_000)
     with pytest.raises(InputError, match="another CRS"):
         plot_map(town, context=[gpd.GeoSeries([shapely.box(0, 0, 10, 10)], crs=32618)])
-
-
-# --- regions ------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")

@@ -50,9 +50,6 @@ def test_errors_of_cells_are_those_of_the_answers(monkeypatch, strategy, paramet
     assert np.allclose(frame["estimate"], expected["estimate"])
 
 
-# --- forms
-
-
 @pytest.mark.filterwarnings("ignore::PendingDeprecationWarning")  # of rasterio, when it reads
 def test_geotiff_has_north_up_two_named_bands_and_tags(release, tmp_path):
     export(release, tmp_path / "cells.tif")
@@ -65,9 +62,6 @@ def test_geotiff_has_north_up_two_named_bands_and_tags(release, tmp_path):
         sampled = np.array(list(file.sample(release.to_pandas()[["x", "y"]].to_numpy())))
     expected = release.estimate_cells()
     assert sampled.T.tolist() == [cells.ravel().tolist() for cells in expected]
-
-
-# --- descriptions
 
 
 def described(path):
@@ -116,9 +110,6 @@ def test_rows_that_stand_out_are_marked(tmp_path):
     assert false <= 3
 
 
-# --- blocks
-
-
 def read_blocks(target, width):
     """The rows of a file that are blocks of a width."""
     if target.suffix == ".gpkg":
@@ -156,9 +147,6 @@ def test_blocks_that_do_not_fit_are_refused(release, tmp_path, name, blocks):
     with pytest.raises(InputError):
         export(release, tmp_path / name, blocks=blocks)
     assert not list(tmp_path.iterdir())
-
-
-# --- tables of answers
 
 
 def messy():

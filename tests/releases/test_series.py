@@ -232,9 +232,6 @@ def test_a_period_that_cuts_a_step_is_refused(every, first, last, named, overlap
         assert (city.between(first, last).first, city.between(first, last).last) == named
 
 
-# ---------------------------------------------------------------------------------- what a series costs
-
-
 @pytest.mark.parametrize(("steps", "guess"), [(52, 0.99966), (26, 0.98201)])
 def test_a_series_costs_what_all_its_steps_cost(steps, guess):
     """52 steps of 2/13 cost 8, for which one release is refused; 26 cost 4."""
