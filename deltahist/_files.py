@@ -252,7 +252,7 @@ def exclusive(path: Path, what: str) -> Iterator[None]:
     try:
         lock.acquire()
     except OSError as problem:  # such as filelock.Timeout
-        raise InputError(f"{what} {str(path)!r} is in use by another process, or has no lock: {problem}") from None
+        raise InputError(f"{what} {str(path)!r} is in use by another process, or cannot be locked: {problem}") from None
     try:
         yield
     finally:

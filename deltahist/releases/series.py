@@ -221,7 +221,7 @@ class Series:
             cut = [first] * (clock.begin(one) != begin) + [last] * (not named and clock.begin(other + 1) != end)
         if cut and not overlapping:
             raise InputError(
-                f"{cut[0]!r} cuts a step: the steps that overlap are {clock.label(one)} to {clock.label(other)}, of "
+                f"{cut[0]!r} lies inside a step: the period overlaps {clock.label(one)} to {clock.label(other)}, of "
                 f"{clock.period} each; name whole steps, or include overlapping ones"
             )
         return self.select_steps(one, other)

@@ -226,7 +226,7 @@ def test_a_period_that_cuts_a_step_is_refused(every, first, last, named, overlap
     found = city.between(first, last, overlapping=True)
     assert (found.first, found.last) == overlapping
     if named is None:
-        with pytest.raises(dh.InputError, match="cuts a step"):
+        with pytest.raises(dh.InputError, match="lies inside a step"):
             city.between(first, last)
     else:
         assert (city.between(first, last).first, city.between(first, last).last) == named
