@@ -261,12 +261,11 @@ def test_failures_show_neither_places_nor_records(desk, monkeypatch, caplog, tmp
 
 def test_the_log_hides_messages_and_problems_of_other_libraries(unpaid):
     formatter, secret = service._LogFormatter(), "key (who)=(Ada)"
+    failed = (ValueError, ValueError(secret), None)
     for name, text, problem, shown in (
-        ("deltahist.personal", "POST 200", None, True),
-        ("uvicorn.error", "Uvicorn running on http://127.0.0.1:1", None, True),
-        ("uvicorn.error", "Exception in ASGI application", (ValueError, ValueError(secret), None), False),
-        ("psycopg", secret, None, False),
-    ):
+        ("deltahist.personal", "POST 200", None, True), ("uvicorn.error", "Uvicorn running", None, True),
+        ("uvicorn.error", "Exception in ASGI application", failed, False), ("psycopg", secret, None, False),
+    ):  # fmt: skip
         line = formatter.format(logging.LogRecord(name, logging.ERROR, "file", 1, text, (), problem))
         assert (text in line, secret in line) == (shown, False)
     assert unpaid.client.get("/healthz").json() == {"status": "ok"}
@@ -318,12 +317,12 @@ def test_bad_settings_are_refused(file, old, new, name):
     assert KEYS["ann"][0] not in str(problem.value)
 
 
-@pytest.mark.parametrize("mode", [0o640, 0o602])
-def test_settings_that_others_can_read_or_write_are_refused(file, mode):
+def test_settings_that_others_can_read_or_write_are_refused(file):
     file.write_text("no settings at all")  # they are not looked at
-    file.chmod(mode)
-    with pytest.raises(InputError, match=f"mode {mode:o}"):
-        PrivateSettings.read(file)
+    for mode in (0o640, 0o602):
+        file.chmod(mode)
+        with pytest.raises(InputError, match=f"mode {mode:o}"):
+            PrivateSettings.read(file)
 
 
 def test_accounts_without_people_or_settings_are_refused(tmp_path):
