@@ -155,7 +155,7 @@ STRATEGIES = {
     "ShiftedGrids dyadic": lambda rng, domain: dyadic_grids(domain, int(rng.integers(1, 3))),
     "CutAugmented": _cuts,
     "Tents": random_tents,
-    "Spectral": lambda rng, domain: Spectral(random_neighbourhood(rng, domain), pad=0),
+    "Spectral": lambda rng, domain: Spectral(random_neighbourhood(rng, domain)),
 }
 
 
@@ -169,7 +169,7 @@ def _small_optimum(rng, near):
     """An optimum for arrivals at the boundary, which serves every neighbourhood; None on one cell, or many."""
     if not 1 < near.domain.size <= 16:
         return None
-    return Optimal(near.with_sources("boundary"), gap=1e-2)
+    return Optimal(near.with_sources("boundary"))
 
 
 #: Name -> how to make a random example for a neighbourhood, None where it serves it not: those of any domain, and those

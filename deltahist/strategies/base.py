@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import functools
 import math
 from collections.abc import Iterator, Sequence
@@ -57,20 +58,14 @@ class Group:
                 raise InputError(f"{field} of group {self.name!r} is {value!r}: it must be a fraction above zero")
 
 
-class Strategy:
-    """A strategy A: k integer rows over the N cells, and how noise enters. (A workload has no noise.)
+class Strategy(abc.ABC):
+    """A strategy A: k integer rows over the N cells, and how noise enters.
 
     A strategy is a frozen dataclass and a linear operator for scipy's `aslinearoperator`. `A @ counts.ravel()` measures
-    and `A.T @ y` is the adjoint, both exact in int64. A new strategy needs only
-
-    - `domain`, a field,
-    - `shape`, a property (k, N),
-    - `_matmat(x)` for x of shape (N, m) and `_rmatmat(y)` for y of shape (k, m), in the dtype of the input.
-
-    The general (dense) methods then measure, price and decode it correctly. Two optional methods make it fast:
-    `edge_cost` (a closed form of the sensitivity) and `groups` (shares of ε). `candidates` lists what planning should
-    try; `texts` and `from_text` let users name it. `register` makes it known, so that its releases load again, and
-    `check_strategy` compares it with the definitions (docs/internals/adding-a-strategy.md).
+    and `A.T @ y` is the adjoint, both exact in int64. A new strategy needs only the field `domain`, the property
+    `shape`, and `_matmat` and `_rmatmat`; general (dense) methods measure, price and decode it. `edge_cost` (a closed
+    form of the sensitivity) makes it fast, and `candidates`, `texts` and `from_text` let planning and users find it.
+    See docs/internals/adding-a-strategy.md.
 
     Noise is added row by row, y = A c + η, unless the strategy overrides `scatter`. Then y = A c + R(η), where R takes
     `draws` numbers to k, and `changes` gives for every edge e of the neighbourhood the integers U_e for which
@@ -84,15 +79,16 @@ class Strategy:
     """
 
     domain: Domain
-    #: Rows and cells (k, N).
+    #: Number of rows and cells (k, N).
     shape: tuple[int, int]
-    #: Whether the rows determine every cell; None if only the rank would tell.
+    #: Whether the rows determine every cell; None if that takes the rank.
     determines_cells: ClassVar[bool | None] = None
     #: Whether noise leaves the number of points unchanged, so that a release reveals it.
     keeps_total: bool = False
-    #: Of the entries of A.
+    #: Answers to fewer points than this fit 64 bits.
+    point_limit: ClassVar[int] = 1 << 62
     dtype: ClassVar[np.dtype[Any]] = np.dtype(np.int64)
-    #: How users name the strategy, such as "hierarchical[:b]"; its word is what comes before [ or :.
+    #: How users name the strategy, such as "hierarchical[:b]"; its word ends at [ or :.
     texts: ClassVar[tuple[str, ...]] = ()
 
     @property
@@ -138,7 +134,7 @@ class Strategy:
         return weights
 
     def changes(self, near: Neighbourhood) -> scipy.sparse.csr_array:
-        """Return U (draws, M): how much each draw must change to make up for each edge. This defines the cost."""
+        """Return U (draws, M): by how much each draw must change to hide each edge. This defines the cost."""
         rows, edges = self.matrix(), near.incidence()
         check_memory(48 * rows.nnz * max(1, edges.nnz // max(1, self.domain.size)), "the matrix A E")
         return (rows @ edges).tocsr()
@@ -152,10 +148,15 @@ class Strategy:
         return None
 
     def check_points(self, number: float) -> None:
-        """Raise InputError if values of this many points might not fit 64 bits."""
+        """Raise InputError if answers to this many points might not fit 64 bits."""
+        if number >= self.point_limit:  # the number is private
+            raise InputError(
+                f"counts are more than strategy {self.name} can measure: there must be fewer than {self.point_limit:,} "
+                "points (try another strategy, or larger cells)"
+            )
 
     def measure(self, counts: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return exact answers (k,) to the rows, from counts (domain.shape, int64). Raises as `check_points`."""
+        """Return exact answers (k,) to the rows, from counts (domain.shape, int64)."""
         self.check_points(float(counts.sum(dtype=np.float64)))
         return np.asarray(self._matmat(counts.reshape(-1, 1)))[:, 0]
 
@@ -188,19 +189,13 @@ class Strategy:
 
     @classmethod
     def from_text(cls, near: Neighbourhood, text: str, norm: int) -> Strategy:
-        """Return the strategy for a text such as "hierarchical:8", in small letters (`read_numbers` reads the 8).
-
-        `norm` is 1 for Laplace, 2 for Gaussian noise.
-        """
+        """Return the strategy for a lower-case text such as "hierarchical:8" (norm 1: Laplace, 2: Gaussian noise)."""
         read_numbers(text, 0)
         return cls(near.domain)  # type: ignore[call-arg]
 
     @classmethod
     def candidates(cls, near: Neighbourhood, workload: Workload, norm: int) -> Iterator[tuple[str, Strategy]]:
-        """Yield labels and strategies that planning should try; none by default.
-
-        They depend on public figures alone: neighbourhood, workload and kind of noise (norm 1 Laplace, 2 Gaussian).
-        """
+        """Yield labels and strategies for planning to try, from public figures (norm 1: Laplace, 2: Gaussian)."""
         return iter(())
 
     def matvec(self, x: NDArray[Any]) -> NDArray[Any]:
@@ -228,15 +223,17 @@ class Strategy:
 
     def _multiply(self, x: NDArray[Any], adjoint: bool) -> NDArray[Any]:
         x, size = np.asarray(x), self.shape[0 if adjoint else 1]
-        if x.ndim not in (1, 2) or len(x) != size:
-            raise InputError(f"array has shape {x.shape}: it must be a vector or a matrix with {size:,} rows")
-        found = np.asarray((self._rmatmat if adjoint else self._matmat)(x.reshape(size, -1)))
+        columns = x.reshape(size, *x.shape[1:]).reshape(size, -1)  # NumPy refuses another number of rows
+        found = np.asarray((self._rmatmat if adjoint else self._matmat)(columns))
         return found.reshape(len(found), *x.shape[1:])
 
+    @abc.abstractmethod
     def _matmat(self, X: NDArray[Any]) -> NDArray[Any]:
-        raise NotImplementedError(f"{type(self).__name__} must define _matmat and _rmatmat")
+        """Return A X (k, m), in the dtype of X (N, m)."""
 
-    _rmatmat = _matmat
+    @abc.abstractmethod
+    def _rmatmat(self, X: NDArray[Any]) -> NDArray[Any]:
+        """Return Aᵀ X (N, m), in the dtype of X (k, m)."""
 
 
 def _convert_to_json(value: Any) -> Any:
@@ -258,17 +255,15 @@ def join_groups(members: Sequence[Members], noise: Sequence[NDArray[Any]]) -> ND
 
 def check_groups(strategy: Strategy) -> None:
     """Raise InputError unless groups contain every noise draw once, and parts every released value."""
-    if not _cover_once(strategy.groups, strategy.draws):
-        raise InputError(
-            f"groups of {strategy.name} must contain each of {strategy.draws:,} noise draws once, or values would be "
-            "published without noise of their own"
-        )
-    parts_are_groups = type(strategy).parts is Strategy.parts and strategy.row_by_row
-    if not parts_are_groups and not _cover_once(strategy.parts, strategy.shape[0]):
-        raise InputError(
-            f"parts of {strategy.name} must contain each of {strategy.shape[0]:,} released values once (a strategy "
-            "that overrides scatter describes its values by `parts`, its noise draws by `groups`)"
-        )
+    lists = [("groups", strategy.groups, strategy.draws, "noise draw")]
+    if type(strategy).parts is not Strategy.parts or not strategy.row_by_row:
+        lists.append(("parts", strategy.parts, strategy.shape[0], "released value"))
+    for name, groups, number, member in lists:
+        if not _cover_once(groups, number):  # values without a draw would be published without noise
+            raise InputError(
+                f"{name} of {strategy.name} must contain each {member} once, {number:,} in all (`groups` list the "
+                "noise draws, and `parts` the released values of a strategy that overrides `scatter`)"
+            )
 
 
 def _cover_once(groups: Sequence[Group], number: int) -> bool:
@@ -284,7 +279,7 @@ def _cover_once(groups: Sequence[Group], number: int) -> bool:
 
 
 def read_shares(shares: Sequence[float | Fraction] | None, number: int, what: str) -> tuple[Fraction, ...]:
-    """Return `number` shares of ε above zero as exact fractions, one for each `what`; all one when None."""
+    """Return `number` positive shares of ε as exact fractions, one for each `what`; all 1 when None."""
     if shares is None:
         return (Fraction(1),) * number
     if len(shares) != number:
@@ -309,7 +304,7 @@ def sum_blocks(cube: NDArray[Any], starts: Starts) -> NDArray[Any]:
         if len(first) == n:
             continue
         if cube.dtype in (bool, np.int64, np.float64) and np.array_equal(first, np.arange(0, n, 2)):
-            # Web maps are halved again and again, and `reduceat` takes twenty times as long for pairs.
+            # Web maps halve their cells repeatedly, and `reduceat` takes twenty times as long for pairs.
             cells = np.moveaxis(cube, axis, 0)
             sums = np.array(cells[::2], dtype=np.int64 if cube.dtype == bool else cube.dtype)
             sums[: n // 2] += cells[1::2]
@@ -334,14 +329,10 @@ _Kind = TypeVar("_Kind", bound=type[Strategy])
 
 
 def register(strategy: _Kind) -> _Kind:
-    """Make a class of strategies known, so that its releases load and planning tries it; a class decorator.
+    """Register a class of strategies, so that its releases load and planning tries it; a class decorator.
 
-    An installed package can do the same by an entry point of the group "deltahist.strategies".
-
-    Raises
-    ------
-    InputError
-        If it is not a strategy, or its name is taken.
+    An installed package can do the same by an entry point of the group "deltahist.strategies". Raises InputError if the
+    name is taken.
 
     >>> import dataclasses, numpy as np, deltahist as dh
     >>> @dh.register
@@ -358,8 +349,6 @@ def register(strategy: _Kind) -> _Kind:
     >>> int(dh.sensitivity(Doubled(near.domain), near))
     4
     """
-    if not (isinstance(strategy, type) and issubclass(strategy, Strategy)):
-        raise InputError(f"strategy is {strategy!r}: it must be a subclass of deltahist.Strategy")
     name = strategy.__name__
     taken = _find_words(*_KNOWN.values()) | _KNOWN
     for word in (name, *_find_words(strategy)):
@@ -374,7 +363,7 @@ def register(strategy: _Kind) -> _Kind:
 
 
 def strategies() -> dict[str, type[Strategy]]:
-    """Return every known strategy by class name: the package's own, registered ones, and those of entry points."""
+    """Return every known strategy by class name, including registered ones and those of entry points."""
     _load_entry_points()
     return dict(_KNOWN)
 
@@ -429,18 +418,10 @@ def read_numbers(text: str, most: int) -> list[int]:
 
 
 def from_description(domain: Domain, description: dict[str, Any]) -> Strategy:
-    """Return the strategy that `Strategy.describe` described.
-
-    Raises
-    ------
-    InputError
-        If the name is unknown or a parameter does not fit.
-    """
+    """Return the strategy that `Strategy.describe` described. Raises InputError if a name or parameter is wrong."""
     parameters = {key: _convert_to_tuples(value) for key, value in description.items()}
     name = parameters.pop("strategy", None)
-    if name not in _KNOWN:
-        _load_entry_points()
-    if name not in _KNOWN:
+    if name not in _KNOWN and name not in strategies():  # entry points take time to load
         raise InputError(
             f"strategy is {name!r}: it must be one of {', '.join(_KNOWN)} (if it comes from another package, import "
             "that package first; the file may also be from a newer version)"

@@ -6,7 +6,8 @@ import base64
 import functools
 import math
 import zlib
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,8 +21,10 @@ if TYPE_CHECKING:
     from deltahist.space.neighbourhood import Neighbourhood
     from deltahist.space.workloads import Workload
 
-#: Entries of saved arrays are smaller, so that four of them, squared, fit 64 bits.
-_LARGEST = 1 << 30
+#: Certified gap, as a share of the variance, at which optimisation ends.
+GAP = 1e-3
+#: Entries of saved arrays are smaller, so that the square of a difference of two fits 64 bits.
+LARGEST_ENTRY = 1 << 30
 
 
 class BestGaussian(Strategy):
@@ -38,7 +41,7 @@ class BestGaussian(Strategy):
 
     @classmethod
     def _from_solution(cls, **known: Any) -> Self:
-        """Return a strategy whose solution is known, so that nothing is optimised again."""
+        """Return a strategy with a known solution, so that nothing is optimised again."""
         out = object.__new__(cls)
         out.__dict__.update(near=None, workload=None, **known)
         return out
@@ -61,7 +64,7 @@ def bound_levels(near: Neighbourhood) -> tuple[NDArray[np.intp], FloatArray]:
     rows, long = (shape[0], shape[1]) if len(shape) == 2 else (1, shape[0])
     ends = np.zeros((rows, long + 1), dtype=np.intp)
     for _, relation in near.relations:
-        # In a row of displacements all up to the reach belong to the relation.
+        # In each row of displacements, those up to the reach belong to the relation.
         reach = np.full(rows, -1)
         reach[: len(relation.reach)] = relation.reach
         ends[np.arange(rows), reach + 1] += 1
@@ -78,52 +81,64 @@ def arrival_squares(near: Neighbourhood) -> FloatArray:
     return out
 
 
-class Ascent:
-    """Steps of λ uphill: λ_e ← λ_e · (cost_e / f)^p, on logarithms with Nesterov's momentum.
+class Climb(NamedTuple):
+    """Result of `maximise_bound`: the best feasible form with its λ, its variance, and the best lower bound."""
 
-    cost_e is what edge e costs over its bound, f its mean over λ. p = 2 would find λ in one step if the edges had
-    nothing in common; it grows while f does, and restarts from half, without momentum, when f falls.
+    weight: FloatArray
+    form: FloatArray
+    primal: float
+    dual: float
+
+
+def maximise_bound(
+    evaluate: Callable[[FloatArray], tuple[FloatArray, FloatArray, float, float]],
+    start: FloatArray,
+    most_steps: int,
+    gap: float,
+) -> Climb:
+    """Raise the lower bound f(λ)² by steps λ_e ← λ_e · (cost_e / f)^p, on logarithms with Nesterov's momentum.
+
+    Every λ gives a bound and a feasible form: X divided by its largest cost. p = 2 would find λ in one step if the
+    edges had nothing in common. p grows while f does; when f falls, p is halved and momentum starts again.
 
     Parameters
     ----------
-    start : ln λ (M,) to begin with, up to a constant. floor : least λ, relative to a sum of one.
+    evaluate : returns X, the costs of edges over their bounds (M,), tr(V X⁻¹) and f for λ (M,), which adds up to one.
+    start : ln λ (M,) to begin with, up to a constant.
     """
-
-    def __init__(self, start: FloatArray, floor: float) -> None:
-        self._floor = floor
-        #: ln λ to go on from, up to a constant, and where the last step led before momentum.
-        self._at = self._before = start
-        self._power, self._moved, self._last = 2.0, 0, 0.0
-
-    def current_weights(self) -> FloatArray:
-        """Return λ (M,), adding up to one."""
-        weight = np.exp(self._at - self._at.max())
-        weight = np.maximum(weight / weight.sum(), self._floor)
+    at = before = start
+    power, moved, last = 2.0, 0, 0.0
+    floor = gap / 1000 / len(start)  # no λ falls to zero, since its edge may have to come back
+    best = Climb(np.zeros(0), np.zeros((0, 0)), math.inf, 0.0)
+    for _ in range(most_steps):
+        weight = np.exp(at - at.max())
+        weight = np.maximum(weight / weight.sum(), floor)
         weight /= weight.sum()
-        return np.asarray(weight)
-
-    def take_step(self, weight: FloatArray, relative: FloatArray, bound: float) -> None:
-        """Go on from λ, where the costs over their bounds and f are `relative` (M,) and f is `bound`."""
-        if bound < self._last:
-            self._power, self._moved = max(1.0, self._power / 2), 0
+        form, costs, variance, bound = evaluate(weight)
+        largest = float(costs.max())
+        best = best._replace(dual=max(best.dual, bound * bound))
+        if variance * largest < best.primal:
+            best = Climb(weight, form / largest, variance * largest, best.dual)
+        if best.primal <= (1 + gap) * best.dual:
+            break
+        if bound < last:
+            power, moved = max(1.0, power / 2), 0
         else:
-            self._power = min(1.1 * self._power, 12.0)
-        here = np.log(weight) + self._power * np.log(np.maximum(relative, 1e-12))
-        momentum = self._moved / (self._moved + 3)
-        self._at = here + momentum * (here - self._before) if self._moved else here
-        self._last, self._before, self._moved = bound, here, self._moved + 1
+            power = min(1.1 * power, 12.0)
+        here = np.log(weight) + power * np.log(np.maximum(costs / variance, 1e-12))
+        at = here + moved / (moved + 3) * (here - before) if moved else here
+        last, before, moved = bound, here, moved + 1
+    return best
 
 
 def pack_integers(array: IntArray) -> str:
-    """Return the compressed text of an array of 32-bit integers; differences along the last axis pack better."""
-    if np.abs(array).max(initial=0) >= _LARGEST:
-        raise InputError("the strategy's entries are too large to be saved: they must be below 2^30")
+    """Return integers below 2^30 as compressed text; differences along the last axis pack better."""
     steps = np.diff(array, axis=-1, prepend=0).astype("<i4")
     return base64.b64encode(zlib.compress(steps.tobytes(), 6)).decode("ascii")
 
 
 def unpack_integers(text: Any, shape: tuple[int, ...], name: str) -> IntArray:
-    """Return the array of a packed text, which is untrusted: no more than the shape's bytes are unpacked."""
+    """Return the array of an untrusted packed text; no more than the shape's bytes are unpacked."""
     number, reader = math.prod(shape), zlib.decompressobj()
     try:
         data = reader.decompress(base64.b64decode(text, validate=True), 4 * number + 1)
@@ -132,6 +147,6 @@ def unpack_integers(text: Any, shape: tuple[int, ...], name: str) -> IntArray:
     out = np.frombuffer(data[: len(data) // 4 * 4], dtype="<i4")
     if len(data) == 4 * number and reader.eof and not reader.unused_data:
         out = out.reshape(shape).astype(np.int64).cumsum(axis=-1)
-        if np.abs(out).max(initial=0) < _LARGEST:
+        if np.abs(out).max(initial=0) < LARGEST_ENTRY:
             return out
     raise InputError(f"{name} is damaged: it must be {number:,} compressed integers below 2^30, in base64")

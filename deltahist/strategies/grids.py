@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import combinations, product
@@ -34,22 +34,24 @@ if TYPE_CHECKING:
     from deltahist.space.neighbourhood import Neighbourhood
     from deltahist.space.workloads import Workload
 
-#: Greedy choice keeps a dense N × N matrix and looks at every candidate: small domains only.
+#: The greedy algorithm keeps a dense N × N matrix and tries every candidate, so it takes small domains only.
 MOST_CELLS = 1024
 
 
 class Grids(Strategy):
-    """A list of grids, each of which puts every cell in exactly one box; one row per box.
+    """A list of grids with one row per box; each grid puts every cell in exactly one box.
 
-    A move costs 2 · share for each grid with a line between its two ends: one box loses one, another gains one. An
-    arrival costs the share of every grid. This is graph-cut sensitivity (2014, section 5.3), where a grid is cut or not
-    as a whole. Subclasses give `starts` and `names`.
+    A move costs 2 · share for each grid with a line between its two ends: one box loses a point, another gains it. An
+    arrival costs the share of every grid. This is the graph-cut sensitivity (2014, section 5.3).
     """
 
     shares: tuple[Fraction, ...] | None
     #: For each grid and axis the first cell of each block, increasing from 0; and the names of the grids.
     starts: tuple[Starts, ...]
     names: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        _ = self.groups  # refuses shares that do not fit
 
     @functools.cached_property
     def blocks(self) -> tuple[tuple[int, ...], ...]:
@@ -72,7 +74,7 @@ class Grids(Strategy):
     @property
     def determines_cells(self) -> bool:  # type: ignore[override]
         lines = [np.concatenate([s[axis] for s in self.starts]) for axis in range(self.domain.ndim)]
-        if self.domain.ndim == 1:  # every line's prefix sum is a sum of rows
+        if self.domain.ndim == 1:  # the cells before any line are a sum of rows
             return len(np.unique(lines[0])) == self.domain.size
         return self.domain.shape in self.blocks
 
@@ -92,7 +94,7 @@ class Grids(Strategy):
         most = int(weight.sum()) if near.source_cells.any() else 0
         crossable = [any(len(s[axis]) > 1 for axis in range(self.domain.ndim)) for s in self.starts]
         bound = 2 * int(weight[crossable].sum())
-        # Longer moves cross all lines that shorter ones do, so only the frontier counts.
+        # A longer move crosses all lines that a shorter one does, so only the frontier counts.
         for move in near.frontier:
             if most >= bound:
                 break
@@ -101,7 +103,7 @@ class Grids(Strategy):
 
     def _heaviest_crossing(self, move: list[int], weight: NDArray[Any]) -> int:
         """Return the largest total weight of the grids with a line between the ends of a move."""
-        crossed = []  # per axis: the distinct sets of grids that a step of this length may cross
+        crossed = []  # per axis: the different sets of grids that a step of this length may cross
         for axis, length in enumerate(move):
             first = np.arange(self.domain.shape[axis] - length)
             sets = np.empty((len(first), len(self.starts)), dtype=bool)
@@ -122,7 +124,7 @@ class Grids(Strategy):
 
 @dataclass(frozen=True, eq=False)
 class Identity(Grids):
-    """One row per cell: I_n (2014, section 5.1, Table 1, section 5.4.1). A move costs 2, whatever its length.
+    """One row per cell: I_n (2014, section 5.1, Table 1, section 5.4.1). A move of any length costs 2.
 
     >>> import numpy as np
     >>> (Identity(Domain((0, 1), (3,))) @ np.array([4, 0, 2])).tolist()
@@ -155,28 +157,24 @@ class Identity(Grids):
 
 @dataclass(frozen=True, eq=False)
 class ShiftedGrids(Grids):
-    """Overlapping grids whose lines are never used twice (2014, section 5.3), also of several widths.
+    """Overlapping grids that never use a line twice (2014, section 5.3), also of several widths.
+
+    Every line is in one grid only, so a move of at most the distance between lines crosses at most one line per axis.
+    It costs 4 in 2-D and 2 in 1-D for any number of grids.
 
     The paper's form has `m` grids with blocks of `width` cells, each shifted by `shift` cells along both axes against
-    the one before. The paper takes m = ⌈width / shift⌉ and states a sensitivity of 4 in 2-D, which holds if shift
-    divides width. Otherwise the last grid's line and the first grid's next one are less than shift apart: a move by
-    shift crosses both, and costs 6 (4 in 1-D). So m is ⌊width / shift⌋ here, the most that keep 4.
-
-    The multi-scale form has any `widths` and `offsets`. Every line is in one grid only, so a move of at most the
-    distance between lines crosses at most one line per axis. It costs 4 in 2-D and 2 in 1-D for any number of grids.
+    the one before. The paper takes m = ⌈width / shift⌉, which is right if shift divides width. Otherwise a line of the
+    last grid and the next one of the first are less than shift apart, and a move by shift that crosses both costs 6 (4
+    in 1-D). So m defaults to ⌊width / shift⌋, the most that cost 4.
 
     Parameters
     ----------
     domain : Domain
-    width, shift, m : cells, and the number of grids; `m` defaults to ⌊width / shift⌋.
-    widths, offsets : instead of those three, cells for each grid; lines are at offset, offset + width, ... along both
-        axes.
+    width, shift, m : the paper's form, in cells.
+    widths, offsets : or else cells for each grid, with lines at offset, offset + width, ... along both axes.
     shares : one number per grid; equal when None.
 
-    Raises
-    ------
-    InputError
-        If two grids use one line, or neither form is complete.
+    Raises InputError if two grids use one line, or neither form is complete.
 
     >>> A = ShiftedGrids(Domain((0, 0, 1, 1), (6, 6)), width=3, shift=1)
     >>> A.blocks
@@ -195,18 +193,14 @@ class ShiftedGrids(Grids):
     texts: ClassVar[tuple[str, ...]] = ("shifted:width,shift[,m]", "dyadic[:spacing]")
 
     def __post_init__(self) -> None:
-        if self.shares is not None:
-            read_shares(self.shares, len(self.grids), "grid")
-        user = np.full(max(self.domain.shape), -1)
-        for grid, (width, offset) in enumerate(self.grids):
-            lines = _place_lines(width, offset, len(user))
-            taken = lines[user[lines] >= 0]
-            if len(taken):
-                raise InputError(
-                    f"grids {user[taken[0]]} and {grid} (width {width}, offset {offset}) both have a line at cell "
-                    f"{taken[0]}: no line may be used twice, or a move would cost more"
-                )
-            user[lines] = grid
+        super().__post_init__()
+        n = max(self.domain.shape)
+        lines, times = np.unique(np.concatenate([_place_lines(*grid, n) for grid in self.grids]), return_counts=True)
+        if (times > 1).any():
+            raise InputError(
+                f"several grids have a line at cell {lines[times > 1][0]}: no line may be used twice, or a move would "
+                "cost more"
+            )
 
     @functools.cached_property
     def grids(self) -> tuple[tuple[int, int], ...]:
@@ -238,36 +232,32 @@ class ShiftedGrids(Grids):
     @classmethod
     def from_text(cls, near: Neighbourhood, text: str, norm: int) -> ShiftedGrids:
         if text.startswith("dyadic"):
-            spacing = next(iter(read_numbers(text, 1)), max(1, int(near.reach.max())))
-            return dyadic_grids(near.domain, spacing)
-        parameters = read_numbers(text, 3)
-        if len(parameters) < 2:
-            raise InputError(f"strategy is {text!r}: it must be shifted:width,shift[,m], with lengths in cells")
-        return cls(near.domain, *parameters)  # type: ignore[arg-type]
+            return dyadic_grids(near.domain, *(read_numbers(text, 1) or [max(1, int(near.reach.max()))]))
+        return cls(near.domain, *read_numbers(text, 3))  # type: ignore[arg-type]
 
     @classmethod
     def candidates(cls, near: Neighbourhood, workload: Workload, norm: int) -> Iterator[tuple[str, Strategy]]:
         domain, longest = near.domain, max(near.domain.shape)
         reach = max(1, int(near.reach.max()))
-        # They are priced densely, and on long lines have ten times the error of the best.
-        small = domain.size <= 256
-        if small and 2 * reach <= longest:
+        if domain.size > 256:  # decoding is dense, and on long lines the error is ten times that of the best strategy
+            return
+        if 2 * reach <= longest:
             yield "ShiftedGrids (dyadic)", dyadic_grids(domain, reach)
         for times in (2, 4, 8):
-            if small and reach * times < longest:
+            if reach * times < longest:
                 grids = cls(domain, width=reach * times, shift=reach)
                 yield f"ShiftedGrids (width {reach * times}, shift {reach})", grids
 
 
 def _place_lines(width: int, offset: int, n: int) -> NDArray[np.int64]:
-    """Return a grid's lines strictly inside an axis of n cells. Width and offset may be larger."""
+    """Return a grid's lines inside an axis of n cells. Width and offset may exceed n."""
     return np.arange(min(offset % width or width, n), n, min(width, n), dtype=np.int64)
 
 
 def dyadic_grids(domain: Domain, delta_cells: int) -> ShiftedGrids:
-    """Return the multi-scale shifted grids with widths 2δ, 4δ, 8δ, ... that use every line at most once.
+    """Return shifted grids with widths 2δ, 4δ, 8δ, ...
 
-    Lines are multiples of δ. The odd ones belong to the finest grid, half of the rest to the next, and so on.
+    Lines are multiples of δ. The odd multiples belong to the finest grid, half of the rest to the next one, and so on.
     """
     spacing = check_whole(delta_cells=delta_cells)
     widths, offsets = [2 * spacing], [spacing]
@@ -278,7 +268,7 @@ def dyadic_grids(domain: Domain, delta_cells: int) -> ShiftedGrids:
 
 
 class CellsDecoder(Decoder):
-    """Cells with noise of one law: the estimate is the release itself, moved onto the public total."""
+    """Noise of one law on every cell: the estimate is the release itself, moved onto the public total."""
 
     def solve(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
         return values
@@ -287,17 +277,16 @@ class CellsDecoder(Decoder):
         return query
 
     def box_cumulant(self, order: int) -> SumOfProducts:
-        axes, law, n = self.domain.ndim, self.laws[0], float(self.domain.size)
+        law, n = self.laws[0], float(self.domain.size)
         if order == 4:
-            mean = CentralFourth(n if self.total_known else math.inf)
-            return [(law.kurtosis() * law.variance() ** 2, mean)]
-        own: SumOfProducts = [(law.variance(), (BlockPower(1, 2),) * axes)]
-        # The squared length of an interval: the axis is a single block.
+            return [(law.kurtosis() * law.variance() ** 2, CentralFourth(n if self.total_known else math.inf))]
+        own: SumOfProducts = [(law.variance(), (BlockPower(1, 2),) * self.domain.ndim)]
+        # The squared length of an interval, from an axis of a single block
         squared = tuple(BlockPower(cells, 2) for cells in self.domain.shape)
         return [*own, (-law.variance() / n, squared)] if self.total_known else own
 
     def moments(self, work: Asked) -> Moments:
-        """Return errors; of regions from their shares f of cells: Σ (f − Σ f / n)², and fourth powers."""
+        """Return errors. For regions with shares f of the cells they are Σ (f − Σ f / n)², and fourth powers."""
         if not isinstance(work, RegionCover):
             return super().moments(work)
         area, law = np.bincount(work.whole, (work.high - work.low).prod(axis=1), work.number), self.laws[0]
@@ -318,8 +307,8 @@ class CellsDecoder(Decoder):
             cells *= high - low
         out = np.where(aligned_spans(spans), cells, 0.0)
         if self.total_known:
-            # Moving onto the total subtracts a share of all noise. The answer's noise stays near whole numbers only
-            # while that is well below one point.
+            # Moving estimates onto the total subtracts a share of the noise of all cells. An answer's noise is close to
+            # a whole number only while that share is well below one point.
             share = cells / self.domain.size
             spread = np.sqrt(self.laws[0].variance() * self.domain.size) * share
             out[(spread > 0.25) | (4 * share * np.sqrt(variance) > 0.25)] = 0.0
@@ -328,7 +317,7 @@ class CellsDecoder(Decoder):
 
 @dataclass(frozen=True)
 class CentralFourth(BoxFunction):
-    """Σ (q_i − s / n)⁴ over the n cells, where q_i is a box's share of cell i and s = Σ q_i; Σ q_i⁴ for infinite n."""
+    """Σ (q_i − s / n)⁴ over n cells, with a box's shares q_i of the cells and s = Σ q_i; Σ q_i⁴ for infinite n."""
 
     size: float
 
@@ -338,7 +327,7 @@ class CentralFourth(BoxFunction):
 
 
 def _compute_central_sums(powers: Sequence[FloatArray], size: float) -> tuple[FloatArray, FloatArray]:
-    """Return Σ (q − s / n)² and Σ (q − s / n)⁴ over n cells, from the sums of four powers of q, the first being s."""
+    """Return Σ (q − s / n)² and Σ (q − s / n)⁴ over n cells, from the sums s = Σ q, Σ q², Σ q³ and Σ q⁴."""
     first, second, third, fourth = powers
     mean = first / size
     return second - mean * first, fourth - 4 * mean * third + 6 * mean**2 * second - 3 * mean**3 * first
@@ -346,7 +335,7 @@ def _compute_central_sums(powers: Sequence[FloatArray], size: float) -> tuple[Fl
 
 @dataclass(frozen=True, eq=False)
 class CutAugmented(Strategy):
-    """Binary rows given as sets of cells, which `CutAugmented.greedy` finds (2014, section 5.3).
+    """Binary rows, given as sets of cells; `CutAugmented.greedy` finds good ones (2014, section 5.3).
 
     Parameters
     ----------
@@ -369,26 +358,16 @@ class CutAugmented(Strategy):
                 raise InputError(f"sets has {row[:5]}...: each needs different cells from 0 to {self.domain.size - 1}")
 
     @classmethod
-    def greedy(
-        cls,
-        base: Strategy,
-        near: Neighbourhood,
-        gram: NDArray[np.float64] | None = None,
-        candidates: Iterable[tuple[int, ...]] | None = None,
-    ) -> CutAugmented:
-        """Repeatedly add the row that helps the workload most without raising the sensitivity of a base.
+    def greedy(cls, base: Strategy, near: Neighbourhood, gram: NDArray[np.float64] | None = None) -> CutAugmented:
+        """Repeatedly add the box that helps a workload most without raising the sensitivity of a base.
 
         Parameters
         ----------
         base : a strategy with rows of 0 and 1 and equal shares, which come first.
         near : the neighbourhood whose edges are cut.
         gram : V = QᵀQ (N, N) of the workload Q; all ranges when None.
-        candidates : sets of cells to choose from; all boxes (in 1-D: all ranges) when None.
 
-        Raises
-        ------
-        InputError
-            If the domain has more than 1024 cells, or the base is not binary.
+        Raises InputError if the domain has more than 1024 cells, or the base is not binary.
         """
         domain = near.domain
         if domain.size > MOST_CELLS:
@@ -399,7 +378,7 @@ class CutAugmented(Strategy):
         rows = base.matrix().toarray()
         if not np.isin(rows, (0, 1)).all() or any(g.share != base.groups[0].share for g in base.groups):
             raise InputError(f"base is {base.name}: its rows must have entries 0 and 1, and equal shares")
-        sets = list_boxes(domain) if candidates is None else [tuple(sorted(c)) for c in candidates]
+        sets = list_boxes(domain)
         choice = np.zeros((len(sets), domain.size), dtype=np.int64)
         for i, cells in enumerate(sets):
             choice[i, list(cells)] = 1
@@ -408,14 +387,11 @@ class CutAugmented(Strategy):
 
     @classmethod
     def candidates(cls, near: Neighbourhood, workload: Workload, norm: int) -> Iterator[tuple[str, Strategy]]:
-        """Yield cells with the rows that the greedy algorithm adds to them, on small domains."""
         domain = near.domain
         ranges = math.prod(n * (n + 1) // 2 for n in domain.shape)
         if ranges * domain.size**2 <= 40_000_000:
-            gram = None
-            if not isinstance(workload, AllRanges):
-                rows = workload.matrix(domain)
-                gram = (rows.T @ rows).toarray()
+            rows = None if isinstance(workload, AllRanges) else workload.matrix(domain)
+            gram = None if rows is None else (rows.T @ rows).toarray()
             yield "CutAugmented (cells)", cls.greedy(Identity(domain), near, gram)
 
     @functools.cached_property
@@ -447,14 +423,14 @@ def choose_greedy_rows(
 ) -> list[int]:
     """Return indices of the candidates (c, N) that the greedy algorithm adds to rows (k, N), in order.
 
-    A candidate fits if no edge is cut more often than the `rows` cut their worst edge. The algorithm adds the one that
-    lowers tr(V M⁻¹) most, M = AᵀA, until none fits. A row r lowers it by r M⁻¹ V M⁻¹ rᵀ / (1 + r M⁻¹ rᵀ) (Sherman and
-    Morrison). Source: 2014, section 5.3.
+    A candidate fits if it raises no edge's cut above the largest cut of `rows`. The algorithm adds the one that lowers
+    tr(V M⁻¹) most, with M = AᵀA, until none fits. By Sherman and Morrison, a row r lowers it by
+    r M⁻¹ V M⁻¹ rᵀ / (1 + r M⁻¹ rᵀ). Source: 2014, section 5.3.
     """
     cuts = np.abs(rows @ incidence).sum(axis=0)
     limit = cuts.max(initial=0)
     cut_by = np.abs(scipy.sparse.csr_array(candidates) @ incidence).tocsr()
-    # A small prior precision of cells, so that gains exist before the rows determine them.
+    # A small prior precision of the cells makes gains finite before the rows determine them.
     factor = scipy.linalg.cho_factor(rows.T @ rows + 1e-6 * np.eye(rows.shape[1]))
     inverse = scipy.linalg.cho_solve(factor, np.eye(rows.shape[1]))
     # A row may be added again, which averages its noise.
@@ -462,7 +438,7 @@ def choose_greedy_rows(
     added: list[int] = []
     while True:
         alive &= (cut_by @ (cuts >= limit).astype(np.int64)) == 0
-        # A row that cuts no edge counts what is public already.
+        # A row that cuts no edge measures something public.
         fits = np.flatnonzero(alive & (np.diff(cut_by.indptr) > 0))
         if not len(fits):
             return added

@@ -17,7 +17,7 @@ from deltahist.errors import check_whole
 from deltahist.laws import Law
 from deltahist.space.domain import Domain
 from deltahist.space.workloads import AllRanges
-from deltahist.strategies.base import Starts, Strategy, read_numbers, read_shares, spread_blocks, sum_blocks
+from deltahist.strategies.base import Starts, Strategy, read_numbers, spread_blocks, sum_blocks
 from deltahist.strategies.grids import Grids
 
 if TYPE_CHECKING:
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
 class Hierarchical(Grids):
     """Nested grids with blocks of 1, b, b², ... cells a side up to the whole domain: H_n (Hay et al. 2010).
 
-    Source: 2014, section 5.4.1, Figure 2, which prints the identity instead.
+    Source: 2014, section 5.4.1, Figure 2, which prints the identity in its place.
 
     Parameters
     ----------
     domain : Domain
-    branching : b, at least 2: how many blocks along each axis make one block of the next level.
+    branching : b, at least 2, the number of blocks along each axis that form a block of the next level.
     shares : one number per level, from the whole domain down to the cells; equal when None.
 
     >>> A = Hierarchical(Domain((0, 1), (4,)), branching=2)
@@ -49,12 +49,11 @@ class Hierarchical(Grids):
 
     def __post_init__(self) -> None:
         check_whole(least=2, branching=self.branching)
-        if self.shares is not None:
-            read_shares(self.shares, len(self.widths), "level")
+        super().__post_init__()
 
     @functools.cached_property
     def widths(self) -> tuple[int, ...]:
-        """Side of a block in cells, per level, from the whole domain down to 1."""
+        """Sides of blocks in cells, from the whole domain down to 1."""
         widths = [1]
         while widths[-1] < max(self.domain.shape):
             widths.append(widths[-1] * int(self.branching))
@@ -83,15 +82,15 @@ class Hierarchical(Grids):
 
 
 class TreeDecoder(Decoder):
-    """Nested grids, coarse to fine, the last one of single cells, by one pass up and one pass down.
+    """Least squares on nested grids, from the whole domain to single cells, by one pass up and one pass down.
 
-    Up, from the cells to the whole domain: the best estimate z of a block combines its own value y, of variance v, with
-    its children's sum S = Σ z of variance V_S, weighted by precision:
+    Up, from the cells: the best estimate z of a block combines its own value y, of variance v, with its children's sum
+    S = Σ z, of variance V_S, weighted by precision. The variance of z is u:
 
-        z = S + t (y − S),   t = V_S / (v + V_S),   of variance u = v V_S / (v + V_S).
+        z = S + t (y − S),   t = V_S / (v + V_S),   u = v V_S / (v + V_S).
 
-    Down: the difference between a block's final estimate x and S is shared among its children in proportion to their
-    variances u, which add up to V_S:
+    Down, from the whole domain: children share the difference between their block's final estimate x and S in
+    proportion to their variances u, which add up to V_S:
 
         x_child = z_child + u_child / V_S · (x − S),   x = z for the whole domain.
     """
@@ -101,7 +100,7 @@ class TreeDecoder(Decoder):
     def __init__(self, strategy: Strategy, laws: Sequence[Law], total_known: bool) -> None:
         super().__init__(strategy, laws, total_known)
         self.level_variance = [law.variance() for law in laws]
-        #: Whether all blocks of a level have one size. The errors of small trees without are computed exactly.
+        #: Whether all blocks of a level have one size. Small trees with several sizes get exact errors.
         self.regular = all(
             n % min(w, n) == 0 and (w <= n or n in self.strategy.widths)
             for w in self.strategy.widths
@@ -128,7 +127,7 @@ class TreeDecoder(Decoder):
         return of_sums, of_best
 
     def _get_trust(self, level: int) -> FloatArray:
-        """Return t of each block of a level; 0 where variances are zero as floats, and blocks and children agree."""
+        """Return t of each block of a level; 0 where both variances are zero as floats."""
         of_sums = self._variances[0][level]
         return _divide(of_sums, self.level_variance[level] + of_sums)
 
@@ -148,7 +147,7 @@ class TreeDecoder(Decoder):
         return cells.ravel()
 
     def solve_adjoint(self, query: FloatArray) -> FloatArray:
-        """Return the passes of `solve` transposed, in reverse order: weights of x pass on to z and S, and then to y."""
+        """Transpose the passes of `solve`, in reverse order: weights of x go to z and S, and from there to y."""
         of_sums, of_best = self._variances
         levels, on_cells = len(of_sums), query.reshape(self.domain.shape)
         on_estimate: list[FloatArray] = [np.zeros(0)] * (levels + 1)
@@ -197,9 +196,9 @@ class TreeDecoder(Decoder):
     def _covariance_levels(self) -> list[tuple[FloatArray, FloatArray, Starts]]:
         """Per level: weights a of the blocks, the share g of each cell in its block, and where blocks start.
 
-        The covariance of the cells is V = Σ_b a_b g_b g_bᵀ (docs/internals/theory.md, section 3). A block's surplus is
-        shared among its cells by g, the product of the shares u_child / V_S down the tree. Its own variance u enters,
-        and the variance V_S of its children's sum, which it replaces, leaves.
+        The covariance of the cells is V = Σ_b a_b g_b g_bᵀ (docs/internals/theory.md, section 3). The cells of a block
+        share its surplus by g, the product of the shares u_child / V_S down the tree. Its weight a is its variance u
+        less V_S, the variance of its children's sum.
         """
         out: list[tuple[FloatArray, FloatArray, Starts]] = []
         share, (of_sums, of_best) = np.ones(self.domain.shape), self._variances
@@ -214,7 +213,7 @@ class TreeDecoder(Decoder):
 
     @property
     def _with_total(self) -> PublicTotal:
-        """Variance that a public total removes: V1 = Σ u g over the blocks of the first level."""
+        """The variance that a public total removes: V1 = Σ u g over the blocks of the first level."""
         _, share, starts = self._covariance_levels[0]
         return PublicTotal(share * spread_blocks(self._variances[1][0], starts, self.domain.shape))
 
@@ -239,21 +238,21 @@ class TreeDecoder(Decoder):
     def note(self) -> str:  # type: ignore[override]
         if self.regular or self._small:
             return "exact"
-        return "exact but for blocks at the upper edges, which are taken as whole (a bound)"
+        return "a bound: blocks at the upper edges count as whole"
 
     def box_cumulant(self, order: int) -> SumOfProducts | None:
         """Return V = Σ_l (1/λ_l − 1/λ_{l+1}) P_l, with P_l the mean over blocks (docs/internals/theory.md, section 3).
 
-        λ_l = Σ_{m ≥ l} S_m/σ_m² for blocks of S_m cells. 1/λ_l is 0 beyond the last level, and for the whole domain
-        if its total is known. A box q has qᵀP_l q = Π over axes of `BlockPower(width, 2)` / S_l.
+        λ_l = Σ_{m ≥ l} S_m/σ_m² for blocks of S_m cells. 1/λ_l is 0 beyond the last level, and for the whole domain if
+        its total is known. A box q has qᵀP_l q = Π over axes of `BlockPower(width, 2)` / S_l.
 
-        Blocks cut off at the domain's upper edges are taken as whole, with unknown counts beyond the edge. Knowing that
-        these are zero can only help, so the variance is never understated.
+        Blocks that reach beyond the domain's upper edges count as whole, with unknown counts beyond the edge. In truth
+        these are zero, and knowing that can only help, so the variance is never understated.
         """
         if order == 4 or min(self.level_variance) <= 0:
             return None
         sides = self.strategy.widths
-        # No longer than the smallest block that contains an axis.
+        # Sides stop at the smallest block that contains the axis.
         widths = [[min(w, min(s for s in sides if s >= n)) for w in sides] for n in self.domain.shape]
         cells = np.prod(np.array(widths, dtype=np.float64), axis=0)  # S_l, coarse to fine
         precision = np.cumsum((cells / np.array(self.level_variance))[::-1])[::-1]

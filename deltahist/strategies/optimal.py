@@ -1,19 +1,18 @@
 """Optimal: the strategy of least mean variance under Gaussian noise, by convex optimisation, with a certificate.
 
-Problem: minimise tr(V X⁻¹) over X = AᵀA, where V = QᵀQ of the workload, subject to eᵀ X e ≤ w_e² for every
-column e of the incidence matrix. w_e is the least factor that a neighbourhood's limits promise for the edge, 1 within
-δ. Let E have the columns e / w_e, so that all bounds are one. Where membership is fixed, the total is public, and all
-is meant on the space of cell vectors that add up to zero, which contains the columns of E.
+Problem: minimise tr(V X⁻¹) over X = AᵀA, with V = QᵀQ of the workload, subject to eᵀ X e ≤ w_e² for every column e of
+the incidence matrix. w_e is the least factor that the neighbourhood promises for the edge: 1 within δ. Let E have the
+columns e / w_e, so that all bounds are one. With fixed membership the total is public, and the problem is on the space
+of cell vectors that add up to zero, which contains the columns of E.
 
-Lower bound: let λ ≥ 0 add up to one and L = E diag(λ) Eᵀ, so that tr(L X) ≤ 1 for every feasible X. With the
-orthogonal U of the polar decomposition of V^½ L^½, and Cauchy and Schwarz,
+Lower bound: let λ ≥ 0 add up to one and L = E diag(λ) Eᵀ, so that tr(L X) ≤ 1 for every feasible X. Let U be the
+orthogonal factor of the polar decomposition of V^½ L^½. By the Cauchy-Schwarz inequality,
 
     f(λ) := tr (L^½ V L^½)^½ = tr(U V^½ X^-½ · X^½ L^½) ≤ √tr(V X⁻¹) · √tr(L X) ≤ √tr(V X⁻¹),
 
-so f(λ)² bounds the optimum from below. The two sides of Cauchy and Schwarz are equal for X⁻¹ V X⁻¹ ∝ L, that
-is for X ∝ L^-½ (L^½ V L^½)^½ L^-½, the geometric mean of L⁻¹ and V, for which tr(V X⁻¹) = tr(L X) = f(λ).
-Divided by its largest eᵀ X e it is feasible. The gap between the two closes at the best λ, where every edge
-of λ > 0 has the same, largest, eᵀ X e.
+so f(λ)² bounds the optimum from below. Both sides of Cauchy-Schwarz are equal if X⁻¹ V X⁻¹ ∝ L, that is, if X is
+proportional to L^-½ (L^½ V L^½)^½ L^-½, the geometric mean of L⁻¹ and V. Then tr(V X⁻¹) = tr(L X) = f(λ), and X divided
+by its largest eᵀ X e is feasible. The gap closes at the best λ, where all edges with λ > 0 share the largest eᵀ X e.
 """
 
 from __future__ import annotations
@@ -31,15 +30,16 @@ from numpy.typing import NDArray
 
 from deltahist.decode.base import Decoder, DenseDecoder
 from deltahist.decode.forms import FloatArray, IntArray
-from deltahist.errors import InputError, check_positive
+from deltahist.errors import InputError
 from deltahist.space.domain import Domain
 from deltahist.space.workloads import AllRanges, Workload, range_gram
 from deltahist.strategies.base import Strategy
 from deltahist.strategies.gaussian import (
-    Ascent,
+    GAP,
     BestGaussian,
     arrival_squares,
     bound_levels,
+    maximise_bound,
     pack_integers,
     unpack_integers,
 )
@@ -56,10 +56,9 @@ _MOST_SQUARED = 2**62
 
 
 class Certificate(NamedTuple):
-    """How good a strategy is known to be, by variances at σ = Δ₂, that is, at ρ = 1/2.
+    """Mean variances of the workload's queries at σ = Δ₂ (ρ = 1/2).
 
-    `primal` is the mean variance of the workload's queries under the strategy in integers with its exact Δ₂. `dual` is
-    a lower bound on the mean variance of every strategy.
+    `primal` is that of the integer strategy with its exact Δ₂. `dual` is a lower bound for every strategy.
     """
 
     primal: float
@@ -67,7 +66,7 @@ class Certificate(NamedTuple):
 
     @property
     def gap(self) -> float:
-        """primal / dual - 1: the strategy is at most this much (as a share) worse than the best."""
+        """primal / dual - 1: the largest share by which the strategy can be worse than the best one."""
         return self.primal / self.dual - 1 if self.primal else 0.0
 
 
@@ -75,21 +74,16 @@ class Certificate(NamedTuple):
 class Optimal(BestGaussian):
     """The best Gaussian strategy for a workload, in integers; for at most 2,000 cells.
 
-    N rows, one dense symmetric matrix, computed when first used (some seconds at 32 × 32 cells). The certified gap to
-    the optimum is `certificate.gap`. `describe` holds the matrix, so that reading a release optimises nothing. Source:
-    the module's docstring; Li et al. 2010 for any move.
+    The N rows are a dense symmetric matrix, computed on first use (some seconds at 32 × 32 cells) and kept in releases.
+    `certificate.gap` bounds the distance to the optimum. Source: this module's docstring; Li et al. 2010 for any move.
 
     Parameters
     ----------
-    near : the neighbourhood; limits beyond δ are bounds as well.
-    workload : the workload whose mean variance is least; all ranges when None.
-    gap : certified gap at which the optimisation ends.
+    near : the neighbourhood; its limits beyond δ are bounds as well.
+    workload : the queries; all ranges when None.
 
-    Raises
-    ------
-    InputError
-        If the domain has more than 2,000 cells, the workload does not fit it or asks for the public total
-        only, or (when first used) no strategy within 5% of the optimum was found.
+    Raises InputError on more than 2,000 cells. On first use it raises InputError if the workload does not fit or asks
+    only for the public total, or if no strategy within 5% of the optimum was found.
 
     >>> import deltahist as dh
     >>> near = dh.Neighbourhood(Domain((0, 1), (4,)), delta=0.25)
@@ -100,17 +94,15 @@ class Optimal(BestGaussian):
 
     near: Neighbourhood
     workload: Workload | None = None
-    gap: float = 1e-3
     texts: ClassVar[tuple[str, ...]] = ("optimal",)
 
     @classmethod
     def candidates(cls, near: Neighbourhood, workload: Workload, norm: int) -> Iterator[tuple[str, Strategy]]:
-        # On more cells it takes seconds, and Spectral is close enough.
+        # On more cells it takes seconds, and Spectral is nearly as good.
         if norm == 2 and 1 < near.domain.size <= 400:
             yield "Optimal", cls(near, workload)
 
     def __post_init__(self) -> None:
-        check_positive(gap=self.gap)
         _check_size(self.domain)
 
     @functools.cached_property
@@ -120,7 +112,7 @@ class Optimal(BestGaussian):
     @functools.cached_property
     def solution(self) -> tuple[IntArray, Certificate]:
         """The rows and their certificate; the optimisation runs here."""
-        return solve_optimal(self.near, workload_gram(self.workload, self.domain), float(self.gap))
+        return solve_optimal(self.near, workload_gram(self.workload, self.domain))
 
     @property
     def certificate(self) -> Certificate:
@@ -129,7 +121,7 @@ class Optimal(BestGaussian):
 
     @property
     def rows(self) -> IntArray:
-        """The rows (N, N), symmetric, dense."""
+        """The rows (N, N), symmetric and dense."""
         return self.solution[0]
 
     def matrix(self) -> scipy.sparse.csr_array:
@@ -148,13 +140,9 @@ class Optimal(BestGaussian):
 
     _rmatmat = _matmat  # the matrix is symmetric
 
-    def check_points(self, number: float) -> None:
-        largest = int(np.abs(self.rows).max())
-        if number * largest >= 2.0**62:
-            raise InputError(
-                f"counts add up to {number:.3g}: this strategy's entries of up to {largest:,} allow at most "
-                f"{2.0**62 / largest:.3g} points"
-            )
+    @functools.cached_property
+    def point_limit(self) -> int:  # type: ignore[override]
+        return (1 << 62) // int(np.abs(self.rows).max())
 
     def decoder_class(self) -> type[Decoder]:
         return DenseDecoder
@@ -180,42 +168,38 @@ class Optimal(BestGaussian):
 
     @classmethod
     def restore(cls, domain: Domain, *, matrix: Any, primal: Any, dual: Any) -> Optimal:  # type: ignore[override]
-        """Return the strategy of a description, which is not trusted; nothing is optimised again.
-
-        The author of the description states the two figures of the certificate. The cost and the errors are always
-        computed from the matrix.
-        """
+        """Return the strategy of an untrusted description. Its cost and errors come from the matrix alone."""
         _check_size(domain)
-        known = all(isinstance(f, float) and math.isfinite(f) and f >= 0 for f in (primal, dual))
-        if not known or dual > 1.001 * primal or (dual == 0) != (primal == 0):
-            raise InputError(
-                "the certificate of strategy Optimal is damaged: it must be two variances, dual not above primal"
-            )
         rows, columns = np.tril_indices(domain.size)
         out = np.empty((domain.size, domain.size), dtype=np.int64)
         out[rows, columns] = out[columns, rows] = unpack_integers(
             matrix, (len(rows),), "the matrix of strategy Optimal"
         )
-        if not _entries_fit(out) or not _is_invertible(out):
-            raise InputError("the matrix of strategy Optimal is damaged: it is too large or not invertible")
+        known = all(isinstance(f, float) and math.isfinite(f) and f >= 0 for f in (primal, dual))
+        known = known and dual <= 1.001 * primal and (dual == 0) == (primal == 0)
+        if not known or not _entries_fit(out) or not _is_invertible(out):
+            raise InputError(
+                "the strategy Optimal is damaged: its matrix must be positive definite with entries that fit 64 bits, "
+                "and its certificate two variances, dual not above primal"
+            )
         return cls._from_solution(domain=domain, solution=(out, Certificate(primal, dual)))
 
 
 def _check_size(domain: Domain) -> None:
     if domain.size > MOST_CELLS:
         raise InputError(
-            f"the domain has {domain.size:,} cells: the optimal strategy is found for at most {MOST_CELLS:,} "
-            "(use the strategy Spectral, which is nearly as good on grids of any size)"
+            f"the domain has {domain.size:,} cells: the strategy Optimal takes at most {MOST_CELLS:,} (use Spectral, "
+            "which is nearly as good on grids of any size)"
         )
 
 
-def solve_optimal(near: Neighbourhood, gram: FloatArray, gap: float) -> tuple[IntArray, Certificate]:
-    """Return the optimal strategy in integers for V (N, N), certified to within a gap.
+def solve_optimal(near: Neighbourhood, gram: FloatArray) -> tuple[IntArray, Certificate]:
+    """Return the optimal strategy in integers for V (N, N), with its certificate.
 
-    Raises InputError if the certified gap is above 5% after 200 steps, or V asks for nothing but a public total.
+    Raises InputError if the certified gap is above 5% after 200 steps, or V asks only for a public total.
     """
     domain, (edges, bounds) = near.domain, edge_bounds(near)
-    # With fixed membership nothing changes the total, which may be measured at any precision.
+    # With fixed membership no move changes the total, so measuring it costs nothing.
     free = not (edges < 0).any()
     if not len(edges):
         return np.ones((1, 1), dtype=np.int64), Certificate(0.0, 0.0)
@@ -223,11 +207,19 @@ def solve_optimal(near: Neighbourhood, gram: FloatArray, gap: float) -> tuple[In
     rank = sum(part.factor.shape[1] for part in parts)
     if not rank:
         raise InputError("the workload asks for the total alone, which is public: noise has nothing to hide")
+
+    def evaluate(weight: FloatArray) -> tuple[FloatArray, FloatArray, float, float]:
+        form, variance, bound = _geometric_mean(parts, _weighted_laplacian(weight / bounds, edges, domain.size))
+        return form, evaluate_edges(form, edges) / bounds, variance, bound
+
+    # All edges with the same bound start with the same sum of λ, or the many long moves would dominate.
+    _, place, number = np.unique(bounds, return_inverse=True, return_counts=True)
     # The iteration may use 80% of the gap, making unused cells invertible 5%, and rounding 10%.
-    best, dual, steps = _maximise_bound(parts, edges, bounds, domain.size, 0.8 * gap)
+    climb = maximise_bound(evaluate, -np.log(number[place]), MOST_STEPS, 0.8 * GAP)
+    best = climb.form
     if rank < domain.size - free:
         # A convex combination of feasible matrices: the identity costs at most its own share.
-        best = (1 - 0.05 * gap) * best + 0.05 * gap / 2 * np.eye(domain.size)
+        best = (1 - 0.05 * GAP) * best + 0.05 * GAP / 2 * np.eye(domain.size)
 
     def mean_variance(matrix: NDArray[Any]) -> float:
         """Return the mean variance of the queries at σ = Δ₂; infinite if the matrix is not positive definite."""
@@ -243,21 +235,19 @@ def solve_optimal(near: Neighbourhood, gram: FloatArray, gap: float) -> tuple[In
             cells -= np.outer(along, along) / along.sum()
         return float(np.einsum("ij,ij->", cells, gram))
 
-    matrix = _round_root(_square_root(best, parts), free, mean_variance, 0.1 * gap)
-    certificate = Certificate(mean_variance(matrix), dual)
-    if not certificate.gap <= max(0.05, gap):
+    matrix = _round_root(_square_root(best, parts), free, mean_variance, 0.1 * GAP)
+    certificate = Certificate(mean_variance(matrix), climb.dual)
+    if not certificate.gap <= 0.05:
         raise InputError(
-            f"the optimal strategy was not found: after {steps} steps it is only known to be within "
-            f"{certificate.gap:.1%} of the optimum (use the strategy Spectral, or larger cells)"
+            f"no optimal strategy found: after {MOST_STEPS} steps its error may be {certificate.gap:.1%} above the "
+            "optimum (use the strategy Spectral, or larger cells)"
         )
     assert _is_invertible(matrix)
     return matrix, certificate
 
 
 def edge_bounds(near: Neighbourhood) -> tuple[IntArray, FloatArray]:
-    """Return all edges (M, 2) of a neighbourhood's relations, and the least bounds (M,) on their squared costs.
-
-    Arrivals follow moves, as in `Neighbourhood.edges`.
+    """Return all edges (M, 2) of a neighbourhood's relations, moves first, and the least bounds (M,) on squared costs.
 
     >>> import math, deltahist as dh
     >>> near = dh.Neighbourhood(dh.Domain((0, 3), (3,)), 1, limits=[(math.inf, 2)])
@@ -279,14 +269,12 @@ def workload_gram(work: Workload | None, domain: Domain) -> FloatArray:
     """Return V = QᵀQ (N, N) over the number of queries; all ranges when None."""
     if work is None or (isinstance(work, AllRanges) and work.domain == domain):
         return range_gram(domain) / len(AllRanges(domain))
-    if not len(work):
-        raise InputError("the workload has no queries")
     rows = work.matrix(domain)
     return (rows.T @ rows).toarray() / len(work)
 
 
 def exact_gram(matrix: IntArray) -> IntArray:
-    """Return AᵀA (N, N) of a symmetric matrix, exact: products of 16-bit limbs whose sums a float holds."""
+    """Return the exact AᵀA (N, N) of a symmetric matrix, by float products of 16-bit limbs."""
     limit = len(matrix) * int(np.abs(matrix).max()) ** 2
     if limit < 2**53:
         whole = matrix.astype(np.float64)
@@ -309,10 +297,7 @@ def evaluate_edges(form: NDArray[Any], edges: IntArray) -> NDArray[Any]:
 
 @dataclass(frozen=True, eq=False)
 class _Part:
-    """A space that the neighbourhood and the workload leave apart from the others.
-
-    `basis` has orthonormal columns (N, m), sparse; with `factor` F (m, r), FFᵀ is V on the space.
-    """
+    """A subspace that E and V do not mix with the others: `basis` (N, m) is orthonormal, and V is FFᵀ on it."""
 
     basis: scipy.sparse.csr_array
     factor: FloatArray
@@ -327,12 +312,11 @@ class _Part:
 
 
 def _split_symmetric(near: Neighbourhood, gram: FloatArray, free: bool) -> list[_Part]:
-    """Return even and odd functions along every axis whose reflection changes nothing; else the one whole space.
+    """Split the space into even and odd functions along every axis whose reflection changes neither V nor the edges.
 
-    Where reflecting the domain changes neither V nor the edges, the mean of X and its reflection is no worse than X
-    (the problem is convex): X may be taken symmetric, and maps even functions to even ones, odd ones to odd ones. In
-    2-D that makes four problems of a quarter of the size. Where the total is free, X acts on functions that add up to
-    zero.
+    The problem is convex, so the mean of X and its reflection is no worse than X. So X may map even functions to even
+    ones and odd ones to odd ones, which in 2-D makes four problems of a quarter of the size. Where the total is free, X
+    acts on functions that add up to zero.
     """
     shape, rounding = near.domain.shape, 1e-13
     cube, arrivals = gram.reshape(shape * 2), arrival_squares(near)
@@ -353,7 +337,7 @@ def _split_symmetric(near: Neighbourhood, gram: FloatArray, free: bool) -> list[
         form = np.asarray(basis.T @ (basis.T @ gram).T)
         ones, within = basis.sum(axis=0), np.eye(len(form))
         if free and ones @ ones > 0.5:
-            # Householder's reflection of the ones to the first axis leaves the columns at right angles to them.
+            # Householder's reflection of the ones onto the first axis gives a basis orthogonal to them.
             normal = ones / np.linalg.norm(ones)
             normal[0] += 1
             within = (within - np.outer(normal, normal) * (2 / (normal @ normal)))[:, 1:]
@@ -361,33 +345,6 @@ def _split_symmetric(near: Neighbourhood, gram: FloatArray, free: bool) -> list[
         keep = value > rounding * np.trace(gram)
         parts.append(_Part(basis, within @ (vector[:, keep] * np.sqrt(value[keep]))))  # FFᵀ = V
     return parts
-
-
-def _maximise_bound(
-    parts: list[_Part], edges: IntArray, bounds: FloatArray, size: int, gap: float
-) -> tuple[FloatArray, float, int]:
-    """Return the best feasible X (N, N), the best lower bound, and the steps taken.
-
-    Every λ gives both: with X the geometric mean for it, f(λ)² is a lower bound, and X over its largest eᵀXe (of
-    columns over their w) is feasible, of the variance tr(V X⁻¹) max eᵀXe = f max eᵀXe. The mean of eᵀXe over λ is
-    tr(L X) = f, so that λ is the best where eᵀXe / f is one wherever λ_e > 0; edges above one get more (`Ascent`).
-    """
-    primal, dual, best, step = math.inf, 0.0, np.zeros((0, 0)), 0
-    # Every bound has the same share at first, or the many long moves would have it all. No λ falls below a millionth of
-    # the mean (for a gap of 10⁻³), since an edge may have to come back.
-    _, place, number = np.unique(bounds, return_inverse=True, return_counts=True)
-    ascent = Ascent(-np.log(number[place]), floor=gap / 1000 / len(place))
-    while primal > (1 + gap) * dual and step < MOST_STEPS:
-        step += 1
-        weight = ascent.current_weights()
-        form, value, bound = _geometric_mean(parts, _weighted_laplacian(weight / bounds, edges, size))
-        squares = evaluate_edges(form, edges) / bounds
-        most = float(squares.max())
-        dual = max(dual, bound * bound)
-        if value * most < primal:
-            primal, best = value * most, form / most
-        ascent.take_step(weight, squares / value, bound)
-    return best, dual, step
 
 
 def _weighted_laplacian(weight: FloatArray, edges: IntArray, size: int) -> FloatArray:
@@ -404,9 +361,9 @@ def _weighted_laplacian(weight: FloatArray, edges: IntArray, size: int) -> Float
 def _geometric_mean(parts: list[_Part], laplacian: FloatArray) -> tuple[FloatArray, float, float]:
     """Return the geometric mean X (N, N) of L⁻¹ and V, tr(V X⁻¹), and f(λ) (in floats a little less).
 
-    With V = FFᵀ it is X = F (FᵀLF)^-½ Fᵀ, which takes a V of any rank: X L X = F Fᵀ = V, which is X⁻¹ V X⁻¹ = L where
-    X has an inverse. Then tr(V X⁻¹) = tr(L X) = tr((FᵀLF)^½) = f(λ), part by part the sum of the roots of the
-    eigenvalues of FᵀLF. These are known to within rounding: X takes none below that, the bound the rest alone.
+    For V = FFᵀ of any rank, X = F (FᵀLF)^-½ Fᵀ, since X L X = F Fᵀ = V. Then tr(V X⁻¹) = tr(L X) = tr((FᵀLF)^½) = f(λ),
+    in each part the sum of the roots of the eigenvalues of FᵀLF. Rounding may change these by `error`, so X uses none
+    below it, and the lower bound subtracts it.
     """
     form, value, bound = np.zeros_like(laplacian), 0.0, 0.0
     for part in parts:
@@ -423,7 +380,7 @@ def _geometric_mean(parts: list[_Part], laplacian: FloatArray) -> tuple[FloatArr
 
 
 def _square_root(form: FloatArray, parts: list[_Part]) -> FloatArray:
-    """Return the symmetric square root (N, N) of a form that leaves the parts apart."""
+    """Return the symmetric square root (N, N) of a form that does not mix the parts."""
     out = np.zeros_like(form)
     for part in parts:
         value, vector = scipy.linalg.eigh(part.restrict(form))
@@ -434,9 +391,9 @@ def _square_root(form: FloatArray, parts: list[_Part]) -> FloatArray:
 def _round_root(root: FloatArray, free: bool, mean_variance: Callable[[NDArray[Any]], float], loss: float) -> IntArray:
     """Return round(2^bits · A) with the fewest bits that raise the mean variance by less than the loss (a share).
 
-    Where the total is free, one whole number is added to all entries. It cancels out of every move exactly, and
-    out of every answer once the total is known. It measures the total as well as the best-measured wave, and no
-    better, because a total that is not published (rows were dropped) should stay in noise.
+    Where the total is free, one whole number is added to all entries. It cancels exactly from every move, and from
+    every answer once the total is known. It measures the total as well as the best-measured wave, and no better: a
+    total that is not published (rows were dropped) should stay noisy.
     """
     total = float(scipy.linalg.norm(root, 2)) / len(root) if free else 0.0
     exact = mean_variance(root + total)

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import accumulate, product
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +25,7 @@ from deltahist.decode.forms import (
     mean_increment_product,
     sum_intervals,
 )
-from deltahist.errors import InputError, check_choice
+from deltahist.errors import check_choice
 from deltahist.laws import Law
 from deltahist.space.domain import Domain
 from deltahist.space.workloads import Span, aligned_spans
@@ -35,17 +35,15 @@ if TYPE_CHECKING:
     from deltahist.space.neighbourhood import Neighbourhood
     from deltahist.space.workloads import Workload
 
-Factor: TypeAlias = "_Sums | _Haar"
-
 
 class Product(Strategy):
     """F_x ⊗ F_y with square, invertible factors: N rows that determine every cell."""
 
     determines_cells: ClassVar[bool] = True
-    #: A square integer matrix F (n, n) for each axis. Methods take arrays along the first axis: `multiply` returns F x,
-    #: `transpose` Fᵀ y, `solve` F⁻¹ y, `solve_transpose` F⁻ᵀ q. `prefixes` are the few rows of F⁻ᵀ P_e that are not
-    #: zero, and their entries (n + 1, few), for P_e all cells before edge e = 0, ..., n.
-    factors: tuple[Factor, ...]
+    #: A square integer matrix F (n, n) for each axis. Its methods work along the first axis of an array: `multiply`
+    #: returns F x, `transpose` Fᵀ y, `solve` F⁻¹ y, `solve_transpose` F⁻ᵀ q. With P_e the cells before edge e = 0, ...,
+    #: n, `prefixes` are the few rows of F⁻ᵀ P_e that are not zero, and their entries (n + 1, few).
+    factors: tuple[_Sums | _Haar, ...]
 
     @functools.cached_property
     def shape(self) -> tuple[int, int]:  # type: ignore[override]
@@ -70,7 +68,7 @@ class Product(Strategy):
 
 @dataclass(frozen=True)
 class _Sums:
-    """Sums of all cells up to each cell, or from each cell on."""
+    """Prefix sums (all cells up to each cell) or suffix sums (all cells from each cell on)."""
 
     n: int
     suffix: bool
@@ -90,7 +88,7 @@ class _Sums:
 
     @property
     def prefixes(self) -> tuple[IntArray, FloatArray]:
-        # A prefix is one prefix sum, or the first suffix sum less another; the whole is the first alone.
+        # A prefix is one prefix sum, or the difference of the first suffix sum and another one.
         edge = np.arange(self.n + 1)
         some = (edge > 0).astype(np.float64)
         if not self.suffix:
@@ -100,15 +98,15 @@ class _Sums:
 
 @dataclass(frozen=True, eq=False)
 class Cumulative(Product):
-    """Sums of all cells from each cell on: C_n (2014, section 5.2, eq. (6), section 5.4.1); in 2-D along both axes.
+    """Cumulative sums of cells: C_n (2014, section 5.2, eq. (6), section 5.4.1); in 2-D along both axes.
 
-    Suffix sums, as eq. (6) prints them, cost 1 for a move by one cell and for an arrival at the left end. Prefix sums,
-    as in section 5.4.1, suit a source at the right end. A move by d cells costs d.
+    A move by d cells costs d. Suffix sums (eq. (6)) charge 1 for an arrival at the left end, and prefix sums (section
+    5.4.1) at the right end.
 
     Parameters
     ----------
     domain : Domain
-    direction : "suffix" or "prefix".
+    direction : "suffix" sums all cells from each cell on, "prefix" all cells up to it.
 
     >>> Cumulative(Domain((0, 1), (3,))).matrix().toarray().tolist()
     [[1, 1, 1], [0, 1, 1], [0, 0, 1]]
@@ -123,10 +121,7 @@ class Cumulative(Product):
 
     @classmethod
     def from_text(cls, near: Neighbourhood, text: str, norm: int) -> Cumulative:
-        direction = text.partition(":")[2] or "suffix"
-        if direction not in ("suffix", "prefix"):
-            raise InputError(f"strategy is {text!r}: it must be cumulative, cumulative:suffix or cumulative:prefix")
-        return cls(near.domain, direction)  # type: ignore[arg-type]
+        return cls(near.domain, text.partition(":")[2] or "suffix")  # type: ignore[arg-type]
 
     @classmethod
     def candidates(cls, near: Neighbourhood, workload: Workload, norm: int) -> Iterator[tuple[str, Strategy]]:
@@ -134,21 +129,19 @@ class Cumulative(Product):
         yield "Cumulative (prefix)", cls(near.domain, direction="prefix")
 
     @functools.cached_property
-    def factors(self) -> tuple[Factor, ...]:  # type: ignore[override]
+    def factors(self) -> tuple[_Sums, ...]:  # type: ignore[override]
         return tuple(_Sums(n, self.direction == "suffix") for n in self.domain.shape)
 
     def edge_cost(self, near: Neighbourhood, norm: int) -> int:
-        """Return the largest C(e): rows that hold one end of an edge e only (2014, section 5.3).
+        """Return the largest number of rows that hold only one end of an edge (2014, section 5.3).
 
-        Entries are 0 or 1, so both norms count rows. Cells are counted from 0, for prefix sums from the far end.
-        The rows that hold a cell u belong to the cells up to u on every axis, r(u) = Π (u_i + 1) of them. An arrival at
-        u costs r(u). A move from u to v, which share the rows r(min(u, v)), costs
+        Entries are 0 or 1, so both norms count rows. Number the cells from 0, for prefix sums from the far end. Then
+        r(u) = Π (u_i + 1) rows hold cell u, and r(min(u, v)) hold both u and v (minimum axis by axis). An arrival at u
+        costs r(u). A move costs C(u, v) = r(u) + r(v) − 2 r(min(u, v)).
 
-            C(u, v) = r(u) + r(v) − 2 r(min(u, v)),   min axis by axis.
-
-        With v = u + d and no d_i below zero, C = r(u + d) − r(u). It does not fall as u or d grows, so the worst v is
-        the far corner, and only the frontier matters: Π n_i − Π (n_i − d_i). In 2-D a move across, from (x, y + d_y) to
-        (x + d_x, y), costs d_x d_y less than the one from (x, y) to (x + d_x, y + d_y).
+        If d = v − u has no negative component, C = r(u + d) − r(u). That does not fall as u or d grows, so the dearest
+        move of the frontier ends in the far corner: Π n_i − Π (n_i − d_i). In 2-D the move from (x, y + d_y) to
+        (x + d_x, y) costs d_x d_y less than the one from (x, y) to (x + d_x, y + d_y).
         """
         shape = self.domain.shape
         most = max(
@@ -163,15 +156,15 @@ class Cumulative(Product):
 
 @dataclass(frozen=True)
 class _Haar:
-    """Row 0 sums everything; every other row is +1 on the left and −1 on the right half of a segment."""
+    """Row 0 sums all cells. Every other row is +1 on the left half of a segment, and −1 on the right half."""
 
     n: int
 
     @functools.cached_property
-    def levels(self) -> tuple[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]], ...]:
+    def levels(self) -> tuple[tuple[IntArray, IntArray, IntArray], ...]:
         """Segments [low, high) split at mid, per level, coarse to fine. The left half is the longer one."""
         low, high = np.array([0]), np.array([self.n])
-        out: list[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]] = []
+        out: list[tuple[IntArray, IntArray, IntArray]] = []
         while True:
             split = high - low > 1
             low, high = low[split], high[split]
@@ -183,13 +176,13 @@ class _Haar:
 
     @functools.cached_property
     def level_of_row(self) -> NDArray[np.int64]:
-        """Level per row: 0 for the sum of all, 1 for the domain's halves, 2 for quarters, and so on."""
+        """Level of each row: 0 for the sum of all cells, 1 for the halves of the domain, 2 for quarters, and so on."""
         sizes = [1, *(len(low) for low, _, _ in self.levels)]
         return np.repeat(np.arange(len(sizes)), sizes)
 
     @functools.cached_property
     def depth(self) -> NDArray[np.int64]:
-        """Level of the last row that holds each cell (n,); every level up to it has one."""
+        """Level of the last row that holds each cell (n,). Every level up to it has one such row."""
         change = np.zeros(self.n + 1, dtype=np.int64)
         for low, _, high in self.levels:
             change[low] += 1
@@ -237,8 +230,8 @@ class _Haar:
 
     @property
     def prefixes(self) -> tuple[IntArray, FloatArray]:
-        # A prefix is 1 or 0 on every segment that its edge does not cut, so each level has one coefficient, that of the
-        # segment around the edge. `mean` is the mean over that segment.
+        # A prefix is constant on every segment that its edge does not cut, so each level has one coefficient, from the
+        # segment around the edge. `mean` is the prefix's mean over that segment.
         mean, row = np.ones(self.n + 1), self.n
         mean[0] = 0.0
         rows = np.zeros((self.n + 1, 1 + len(self.levels)), dtype=np.int64)
@@ -257,15 +250,15 @@ class _Haar:
 
 @dataclass(frozen=True, eq=False)
 class Wavelet(Product):
-    """Haar wavelets, unnormalised: Y_n (2014, section 5.4.1, Figure 2; Xiao et al. 2010); in 2-D of both axes.
+    """Haar wavelets with entries −1, 0 and 1: Y_n (2014, section 5.4.1, Figure 2; Xiao et al. 2010).
 
-    Entries are −1, 0 and 1. A number of cells that is no power of two is split into nearly equal halves.
+    An odd number of cells is split into nearly equal halves. In 2-D rows are products of both axes.
 
     Parameters
     ----------
     domain : Domain
-    shares : one number per level of the longest axis, from the sum of all down to single cells; in 2-D a
-        row's share is the product over its two levels. Equal when None.
+    shares : one number per level of the longest axis, from the sum of all cells down to single cells. In 2-D a row's
+        share is the product of those of its two levels. Equal when None.
 
     >>> Wavelet(Domain((0, 1), (4,))).matrix().toarray().tolist()
     [[1, 1, 1, 1], [1, 1, -1, -1], [1, -1, 0, 0], [0, 0, 1, -1]]
@@ -277,7 +270,7 @@ class Wavelet(Product):
 
     @classmethod
     def candidates(cls, near: Neighbourhood, workload: Workload, norm: int) -> Iterator[tuple[str, Strategy]]:
-        if max(near.domain.shape) <= 4096:  # finding the dearest move takes longer with each cell
+        if max(near.domain.shape) <= 4096:  # finding the dearest move is slow on long axes
             yield "Wavelet", cls(near.domain)
 
     def __post_init__(self) -> None:
@@ -290,9 +283,6 @@ class Wavelet(Product):
     @functools.cached_property
     def _exact_shares(self) -> tuple[Fraction, ...]:
         return read_shares(self.shares, 1 + max(len(f.levels) for f in self.factors), "level")
-
-    def describe(self) -> dict[str, Any]:
-        return {"strategy": "Wavelet", "shares": None if self.shares is None else [*map(str, self._exact_shares)]}
 
     @functools.cached_property
     def groups(self) -> tuple[Group, ...]:
@@ -312,10 +302,9 @@ class Wavelet(Product):
     def edge_cost(self, near: Neighbourhood, norm: int) -> Fraction:
         """Return the largest cost of an edge, in closed form.
 
-        Let A be the factor of one axis and w_r = s_r^p the weight of its row r, p the norm. Its columns cost by four
-        sums of weights per pair of cells u, u' (`Pair`): of the rows that hold u, h(u); those that hold u', h(u');
-        those whose entries agree at both, a; and those whose entries are opposite, f. An arrival at u costs h(u).
-        In 2-D the rows are products, and so are their weights: an arrival at (u, v) costs h(u) h(v), a move `_cost`.
+        Let w_r = s_r^p be the weight of row r of one axis' factor in the p-norm. The cost of a move from u to u' is a
+        sum of four such weights (`Pair`). An arrival at u costs h(u), the weight of the rows that hold u. In 2-D rows
+        are products and so are their weights: an arrival at (u, v) costs h(u) h(v), a move `_cost`.
         """
         numerators, denominator = whole_shares(self._exact_shares)
         weight = [s**norm for s in numerators]
@@ -329,9 +318,9 @@ class Wavelet(Product):
     def _find_dearest_move(self, near: Neighbourhood, weight: list[int], norm: int) -> int:
         """Return the largest cost of a move, over all different pairs of cells along x and along y in reach.
 
-        The reach along y only falls as dx grows, so that a pair along x need be tried at its least dx alone.
+        The reach along y falls as dx grows, so each pair along x is tried only at its least dx.
         """
-        if self.domain.ndim == 1:  # a plane of one row of cells, whose factor is the matrix [1]
+        if self.domain.ndim == 1:  # a plane with one row of cells, whose factor is the matrix [1]
             reach = [0] * (int(near.reach[0]) + 1)
             along_y = [{Pair(1, 1, 1, 0)}]
         else:
@@ -342,7 +331,7 @@ class Wavelet(Product):
         else:
             along_x = _list_pairs(self.factors[0], weight, len(reach) - 1)
         within = list(accumulate(along_y, operator.or_))  # pairs along y at most each number of cells apart
-        # Shares are fractions of any length: beyond 62 bits Python's integers take over.
+        # Shares may be long fractions: beyond 62 bits Python's integers replace NumPy's.
         small = (2 * sum(weight)) ** self.domain.ndim < 1 << 60
         kind: Any = np.int64 if small else object
         most, tried = 0, set[Pair]()
@@ -357,10 +346,10 @@ class Wavelet(Product):
 
 
 class Pair(NamedTuple):
-    """Common rows of two cells u, u' of an axis: sums of row weights, each a number or an array of pairs.
+    """Weights of the rows that hold two cells u, u' of an axis; each a number, or an array for many pairs.
 
-    `first` is h(u) and `second` h(u'), of the rows whose entry there is not zero. `agree` is a, of the rows that hold
-    both with the same sign, and `opposite` is f, with opposite signs.
+    `first` is h(u) and `second` h(u'): the weight of all rows whose entry there is not zero. `agree` counts rows that
+    hold both cells with the same sign, and `opposite` with opposite signs.
     """
 
     first: Any
@@ -372,9 +361,8 @@ class Pair(NamedTuple):
 def _cost(x: Pair, y: Pair, norm: int) -> Any:
     """Return Σ_r w_r |A_r(u, v) − A_r(u', v')|^p of a move from (u, v) to (u', v'); x = (u, u') and y = (v, v').
 
-    The products that hold (u, v) weigh h_u h_v, those that hold (u', v') h_u' h_v'. Products that hold both are in
-    both figures: they agree where the factors agree on both axes or on neither, and change by nothing; else they
-    are opposite, and change by 2.
+    Rows that hold (u, v) weigh h_u h_v, and rows that hold (u', v') h_u' h_v'. Both figures count the rows that hold
+    both. Such a row changes by 0 if its factors agree on both axes or on neither, and by 2 otherwise.
     """
     agree = x.agree * y.agree + x.opposite * y.opposite
     opposite = x.agree * y.opposite + x.opposite * y.agree
@@ -384,10 +372,10 @@ def _cost(x: Pair, y: Pair, norm: int) -> Any:
 def _list_pairs(haar: _Haar, weight: list[int], longest: int) -> list[set[Pair]]:
     """Return the different pairs of cells d apart, for d = 0, ..., longest.
 
-    Let u < u' part at level m, that of the coarsest segment with a split between them. On each level above, one row
-    holds both, in the same half: a = Σ_{l < m} w_l. On level m one row holds both, in opposite halves: f = w_m. No row
-    below holds both. h(u) is the weight of the levels down to the depth of u. So a pair depends on m and both depths
-    alone, and few of these triples differ. Both orders of a pair are listed, since the other axis may run either way.
+    Let m be the level of the coarsest segment with a split between u < u'. On each level above m, one row holds both in
+    the same half: a = Σ_{l < m} w_l. On level m, one row holds them in opposite halves: f = w_m. No row below holds
+    both. h(u) is the weight of the levels down to the depth of u. So a pair depends only on m and both depths, and few
+    of these triples differ. Both orders of a pair are listed, since the other axis may run either way.
     """
     n, depth, upto, number = haar.n, haar.depth, list(accumulate(weight)), len(weight)
     split = np.zeros(n, dtype=np.int64)  # level of the segment that is split just before each cell
@@ -409,18 +397,18 @@ def _list_pairs(haar: _Haar, weight: list[int], longest: int) -> list[set[Pair]]
 
 
 class PrefixForm(QuadraticForm):
-    """F⁻ᵀP_i · F⁻ᵀP_j for a square factor F: coefficients of prefixes, each row of F having noise of variance one."""
+    """F⁻ᵀP_i · F⁻ᵀP_j of prefixes P, for a square factor F with noise of variance one in each row."""
 
-    def __init__(self, factor: Factor) -> None:
+    def __init__(self, factor: _Sums | _Haar) -> None:
         self.factor, self.size = factor, factor.n + 1
         self._rows, self._entries = factor.prefixes
         ones = factor.solve_transpose(np.ones((factor.n, 1)))
-        #: |F⁻ᵀ1|², and sums of the total's covariance with cells before each edge (n + 1,).
+        #: |F⁻ᵀ1|², and the total's covariance with the sum of the cells before each edge (n + 1,).
         self.total = float((ones * ones).sum())
         self.total_covariance = np.concatenate([[0.0], factor.solve(ones)[:, 0].cumsum()])
 
     def prefixes_at(self, edge: IntArray) -> tuple[IntArray, FloatArray]:
-        """Return the rows with coefficients of some prefixes, and these coefficients (m, few)."""
+        """Return the rows of some prefixes' coefficients, and the coefficients (m, few)."""
         return self._rows[edge], self._entries[edge]
 
     def entries_at(self, i: IntArray, j: IntArray) -> FloatArray:
@@ -428,7 +416,7 @@ class PrefixForm(QuadraticForm):
         return np.asarray((common * self._entries[i] * self._entries[j]).sum(axis=-1))
 
     def value_at(self, weight: FloatArray) -> float:
-        # A cell is in the prefixes of all edges behind it.
+        # The prefixes of all edges behind a cell contain it.
         held = np.cumsum(weight[::-1])[::-1][1:]
         own = self.factor.solve_transpose(held.reshape(-1, 1))
         return float((own * own).sum())
@@ -447,7 +435,7 @@ class FourthPowers(IntervalFunction):
 
 @dataclass(frozen=True, eq=False)
 class TotalReduction(IntervalFunction):
-    """(Σ_k a_k a_k(1))², the part that a public total takes away."""
+    """(Σ_k a_k a_k(1))², the variance that a public total removes."""
 
     form: PrefixForm
 
@@ -460,16 +448,16 @@ class TotalReduction(IntervalFunction):
 
 
 class ProductDecoder(Decoder):
-    """F_x ⊗ F_y with invertible factors: x̂ = F⁻¹ y, whatever the noise."""
+    """F_x ⊗ F_y with invertible factors: x̂ = F⁻¹ y, for any noise."""
 
     strategy: Product
 
     def __init__(self, strategy: Strategy, laws: Sequence[Law], total_known: bool) -> None:
         super().__init__(strategy, laws, total_known)
-        # With several laws the variance is no product over axes, and is solved query by query.
-        self.forms: tuple[PrefixForm, ...] = ()
-        if len(set(laws)) == 1:
-            self.forms = tuple(map(PrefixForm, self.strategy.factors))
+        # With several laws the variance is not a product over axes, and is solved query by query.
+        self.forms = tuple(map(PrefixForm, self.strategy.factors)) if len(set(laws)) == 1 else ()
+        #: Variance along each axis.
+        self._squares = tuple(IntervalForms([form]) for form in self.forms)
 
     def solve(self, values: FloatArray) -> FloatArray:
         return self.strategy.along_axes("solve", values.reshape(-1, 1))[:, 0]
@@ -477,17 +465,12 @@ class ProductDecoder(Decoder):
     def solve_adjoint(self, query: FloatArray) -> FloatArray:
         return self.strategy.along_axes("solve_transpose", query.reshape(-1, 1))[:, 0]
 
-    @functools.cached_property
-    def _squares(self) -> tuple[IntervalForms, ...]:
-        """Variance along each axis."""
-        return tuple(IntervalForms([form]) for form in self.forms)
-
     def box_cumulant(self, order: int) -> SumOfProducts | None:
         if not self.forms:
             return None
         law = self.laws[0]
         if order == 4:
-            # The public total shifts every coefficient a little; the kurtosis hardly feels it.
+            # The public total shifts every coefficient a little, which hardly changes the kurtosis.
             return [(law.kurtosis() * law.variance() ** 2, tuple(map(FourthPowers, self.forms)))]
         own: SumOfProducts = [(law.variance(), self._squares)]
         if not self.total_known:

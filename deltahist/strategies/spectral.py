@@ -1,10 +1,10 @@
 """Spectral: the strategy for Gaussian noise that is best on a torus, its decoder and certificate, in Fourier space.
 
 Problem: minimise Σ V̂/X̂ subject to 2 (x(0) − x(d)) ≤ w(d)² for every displacement d of a move, and x(0) ≤ w² for
-arrivals. With multipliers λ that add up to one the best is X̂ = √(V̂ / L̂), L̂ = Σ_d λ_d |1 − e^{iω·d}|² / w(d)²
-(+ λ₀ / w²). Let f be the mean of √(V̂ L̂) over the frequencies. f² bounds the best from below. Scaled to keep all
-bounds, X̂ reaches f times the largest cost over its w². f is also the mean over λ of the costs over their w², so that
-the two agree where every λ_d > 0 has the same, largest, of these. Each round raises the multipliers of displacements
+arrivals. For multipliers λ that add up to one the best is X̂ = √(V̂ / L̂), L̂ = Σ_d λ_d |1 − e^{iω·d}|² / w(d)²
+(+ λ₀ / w²). Let f be the mean of √(V̂ L̂) over the frequencies; f² bounds the optimum from below. X̂ divided by its
+largest cost over w² is feasible, and reaches f times that cost. f is also the mean over λ of all costs over their w²,
+so the gap closes when all d with λ_d > 0 share the largest cost. Each round raises the multipliers of displacements
 that cost more than the mean. Derivation: docs/internals/theory.md, section 6.
 """
 
@@ -24,16 +24,18 @@ from numpy.typing import NDArray
 from deltahist.decode.base import Decoder
 from deltahist.decode.forms import FloatArray, IntArray, PublicTotal
 from deltahist.decode.projection import Metric, shrink_long_waves
-from deltahist.errors import InputError, check_memory, check_whole
+from deltahist.errors import InputError, check_memory
 from deltahist.laws import Law
 from deltahist.space.domain import Domain
 from deltahist.space.workloads import AllRanges, Boxes, Pieces, Regions, Span
 from deltahist.strategies.base import Strategy
 from deltahist.strategies.gaussian import (
-    Ascent,
+    GAP,
+    LARGEST_ENTRY,
     BestGaussian,
     arrival_squares,
     bound_levels,
+    maximise_bound,
     pack_integers,
     unpack_integers,
 )
@@ -42,35 +44,29 @@ if TYPE_CHECKING:
     from deltahist.space.neighbourhood import Neighbourhood
     from deltahist.space.workloads import Workload
 
-#: Multipliers are found on a torus of at most this many cells a side, unless δ is long; finer ones start from them.
+#: Larger tori start from the multipliers of a torus with this many cells a side (more if δ is long).
 _COARSE = 256
-#: Gap of the certificate at which rounds end.
-_GAP = 1e-3
-#: Weight of single cells, added to the workload's queries so that no frequency is left out.
+#: Weight of single cells, added to the workload so that it has every frequency.
 _CELLS = 1e-3
 
 
 @dataclass(frozen=True, eq=False)
 class Spectral(BestGaussian):
-    """Rows that are shifts of one kernel on a torus, the best for Gaussian noise (use `rho`).
+    """The best strategy for Gaussian noise (use `rho`) whose rows are shifts of one kernel on a torus.
 
-    Minimises tr(V X⁻¹) over circulant X = AᵀA for the workload's power spectrum V̂, with (e_u − e_v)ᵀ X (e_u − e_v) ≤ 1
-    for every move within δ, and at most the squared limit for longer ones. The kernel is rounded to integers, and the
-    sensitivity is exactly that of the rounded kernel. The torus wraps around, so it also protects moves across the
-    seam, at no cost. Source: docs/internals/theory.md, section 6.
+    It minimises tr(V X⁻¹) over circulant X = AᵀA for the workload's power spectrum V̂. Moves within δ bound
+    (e_u − e_v)ᵀ X (e_u − e_v) by 1, and longer ones by their squared limits. The kernel is rounded to integers, and the
+    sensitivity is exactly that of the rounded kernel. The torus wraps around, so moves across the seam are protected
+    too. It is about a quarter longer than the domain, because an empty margin makes non-negative estimates sharper.
+    Source: docs/internals/theory.md, section 6.
 
     Parameters
     ----------
     near : the neighbourhood whose moves are constraints. With sources, arrivals are protected in every cell, by the
         least factor promised for any of them.
     workload : the queries; all ranges when None. Only their sizes matter.
-    pad : cells by which the torus is longer than the domain, along each axis; about a quarter of it when None.
-        The empty margin makes non-negative estimates sharper.
 
-    Raises
-    ------
-    InputError
-        If the workload does not fit the domain, or the torus does not fit memory.
+    Raises InputError if the workload does not fit the domain, or the torus does not fit memory.
 
     >>> import deltahist as dh
     >>> near = dh.Neighbourhood(dh.Domain((0, 0, 1, 1), (64, 64)), delta=1 / 64)
@@ -82,8 +78,6 @@ class Spectral(BestGaussian):
 
     near: Neighbourhood
     workload: Workload | None = None
-    pad: int | None = None
-
     texts: ClassVar[tuple[str, ...]] = ("spectral",)
 
     @classmethod
@@ -92,8 +86,6 @@ class Spectral(BestGaussian):
             yield "Spectral", cls(near, workload)
 
     def __post_init__(self) -> None:
-        if self.pad is not None:
-            check_whole(least=0, pad=self.pad)
         check_memory(64 * math.prod(self.torus), f"a torus of {self.torus} cells")
         if self.workload is not None:  # refuses a workload that does not fit
             workload_power(self.workload, self.domain, tuple(min(n, 4) for n in self.torus))
@@ -101,13 +93,10 @@ class Spectral(BestGaussian):
     @functools.cached_property
     def torus(self) -> tuple[int, ...]:
         """Cells of the torus along each axis."""
-        # An axis of one cell has no moves to determine a margin. By default a quarter is added, rounded up to a number
-        # that can be halved often.
-        padded = [n + (n // 4 if self.pad is None else int(self.pad)) if n > 1 else 1 for n in self.domain.shape]
-        if self.pad is None:
-            halves = [1 << max(0, n.bit_length() - 6) for n in padded]
-            padded = [-(-n // half) * half for n, half in zip(padded, halves, strict=True)]
-        return tuple(padded)
+        padded = [n + n // 4 for n in self.domain.shape]
+        halves = [1 << max(0, n.bit_length() - 6) for n in padded]
+        # Rounded up to numbers with many factors of 2, for fast transforms
+        return tuple(-(-n // half) * half for n, half in zip(padded, halves, strict=True))
 
     @functools.cached_property
     def shape(self) -> tuple[int, int]:  # type: ignore[override]
@@ -120,7 +109,7 @@ class Spectral(BestGaussian):
 
     @functools.cached_property
     def kernel(self) -> IntArray:
-        """Entries of the row of cell 0 (torus), integers, the same in both directions of each axis."""
+        """The row of cell 0 (torus): integers, the same in both directions of each axis."""
         spectrum = self.solution.spectrum
         kernel = cosine_transform(spectrum, self.torus) / math.prod(self.torus)
         for bits in range(8, 29, 2):
@@ -128,18 +117,21 @@ class Spectral(BestGaussian):
             error = np.abs(cosine_transform(rounded, self.torus) / 2.0**bits / spectrum - 1)
             if error.max() <= 0.01:
                 break
+        if np.abs(rounded).max() >= LARGEST_ENTRY:
+            raise InputError("the entries of strategy Spectral are too large for exact sums: they must be below 2^30")
         return mirror_quarter(rounded.astype(np.int64), self.torus)
 
     @functools.cached_property
     def transform(self) -> FloatArray:
-        """Spectrum of the rounded kernel, over the frequencies that a real transform has; none is zero."""
+        """Spectrum of the rounded kernel at the frequencies of a real transform; never zero."""
         out = np.asarray(scipy.fft.rfftn(self.kernel.astype(np.float64)).real)
         if np.abs(out).min() <= 1e-12 * np.abs(out).max():
-            raise InputError("the spectral strategy is singular: its kernel has no answer to some frequency")
+            raise InputError("the kernel of strategy Spectral is damaged: its spectrum must not be zero anywhere")
         return out
 
-    def check_points(self, number: float) -> None:
-        _check_products(self.kernel, number)
+    @functools.cached_property
+    def point_limit(self) -> int:  # type: ignore[override]
+        return (1 << 62) // int(np.abs(self.kernel).max())
 
     def _matmat(self, X: NDArray[Any]) -> NDArray[Any]:
         return self._convolve_columns(X, self.domain.shape, self.torus)
@@ -160,13 +152,13 @@ class Spectral(BestGaussian):
         return SpectralDecoder
 
     def edge_cost(self, near: Neighbourhood, norm: int) -> int:
-        # The same wherever an edge lies on the torus; mirrored moves cost the same.
+        # The position of an edge on the torus does not matter, and mirrored moves cost the same.
         arrival = near.source_cells.any()
         if norm == 2:
             return max(self._largest_square(near), squared_distance(self.kernel, None) if arrival else 0)
         entry, reach = int(np.abs(self.kernel).sum()), near.reach.tolist()
-        if (sum(reach) + len(reach) - 1) * self.kernel.size > 1 << 31:  # too long to sum up
-            return 2 * entry  # by the triangle inequality: no less than the dearest move
+        if (sum(reach) + len(reach) - 1) * self.kernel.size > 1 << 31:  # too many moves to try
+            return 2 * entry  # an upper bound, by the triangle inequality
         axes = range(self.kernel.ndim)
         moves = [(dx, dy)[-len(axes) :] for dx, far in enumerate(reach) for dy in range(far + 1)]
         costs = [int(np.abs(self.kernel - np.roll(self.kernel, move, axes)).sum()) for move in moves[1:]]
@@ -174,7 +166,7 @@ class Spectral(BestGaussian):
 
     def _largest_square(self, near: Neighbourhood) -> int:
         """Return the exact largest Σ (k(w) − k(w − d))² of the moves d within δ."""
-        # A move over more than half the torus ends where a shorter one does, which is among them.
+        # A move over more than half the torus ends where a shorter one does, which is tried as well.
         distances = np.atleast_2d(self._distances)
         reach = np.minimum(near.reach[: len(distances)], distances.shape[1] - 1)
         found = np.atleast_2d(self._running_distances)[np.arange(len(reach)), reach]
@@ -184,7 +176,7 @@ class Spectral(BestGaussian):
             for row in np.flatnonzero(found >= least).tolist()
             for column in np.flatnonzero(distances[row, : reach[row] + 1] >= least).tolist()
         ]
-        if len(moves) > 16:  # all at once is faster than one by one
+        if len(moves) > 16:  # one convolution is faster than many distances
             with contextlib.suppress(InputError):  # sums beyond 64 bits
                 products = convolve_circularly(self.kernel, self.kernel)
                 return 2 * (int(products.flat[0]) - min(int(products[move]) for move in moves))
@@ -199,7 +191,7 @@ class Spectral(BestGaussian):
 
     @functools.cached_property
     def _running_distances(self) -> FloatArray:
-        """The largest distance of the displacements up to each along the last axis: a row of moves goes from 0 on."""
+        """The largest of the distances up to each displacement along the last axis."""
         return np.asarray(np.maximum.accumulate(self._distances, axis=-1))
 
     @functools.cached_property
@@ -212,7 +204,7 @@ class Spectral(BestGaussian):
 
     @functools.cached_property
     def _distance_error(self) -> float:
-        """Bound of the largest error of `_distances`, from both transforms' errors in the 2-norm."""
+        """Bound on the error of `_distances`, from the 2-norm errors of both transforms."""
         size = math.prod(self.torus)
         squares = self.transform[slice_quarter(self.torus)] ** 2
         times = count_mirrored(self.torus)
@@ -220,13 +212,11 @@ class Spectral(BestGaussian):
         return float(4 * transform_error(size) * (2 * largest + norm))
 
     def describe(self) -> dict[str, Any]:
-        quarter = self.kernel[slice_quarter(self.torus)]
-        pad = None if self.pad is None else int(self.pad)
-        return {"strategy": "Spectral", "pad": pad, "kernel": pack_integers(quarter)}
+        return {"strategy": "Spectral", "kernel": pack_integers(self.kernel[slice_quarter(self.torus)])}
 
     @classmethod
-    def restore(cls, domain: Domain, *, pad: int | None = None, kernel: str = "") -> Spectral:  # type: ignore[override]
-        out = cls._from_solution(domain=domain, pad=None if pad is None else check_whole(least=0, pad=pad))
+    def restore(cls, domain: Domain, *, kernel: Any) -> Spectral:  # type: ignore[override]
+        out = cls._from_solution(domain=domain)
         check_memory(64 * math.prod(out.torus), f"a torus of {out.torus} cells")
         quarter = unpack_integers(kernel, tuple(n // 2 + 1 for n in out.torus), "kernel")
         out.__dict__["kernel"] = mirror_quarter(quarter, out.torus)
@@ -234,9 +224,9 @@ class Spectral(BestGaussian):
 
 
 class SpectralDecoder(Decoder):
-    """ĉ = the domain's part of A⁻¹y on the torus.
+    """ĉ is the domain's part of A⁻¹y on the torus.
 
-    The noise is the same everywhere on the torus, so a box's variance depends on its side lengths alone: one table.
+    The noise is stationary on the torus, so a box's variance depends only on its side lengths: one table.
     """
 
     strategy: Spectral
@@ -244,9 +234,8 @@ class SpectralDecoder(Decoder):
 
     def __init__(self, strategy: Strategy, laws: Sequence[Law], total_known: bool) -> None:
         super().__init__(strategy, laws, total_known)
-        #: The domain's part of the torus, and whether that is all of it.
+        #: The domain's part of the torus.
         self._inside = tuple(slice(0, n) for n in self.domain.shape)
-        self._same = self.strategy.torus == self.domain.shape
 
     def solve(self, values: FloatArray) -> FloatArray:
         return self._divide_spectrum(values.reshape(self.strategy.torus))[self._inside].ravel()
@@ -261,14 +250,11 @@ class SpectralDecoder(Decoder):
 
     @functools.cached_property
     def spectrum(self) -> FloatArray:
-        """Variance of the estimates by frequency of the torus; without the total where it is known."""
-        out = self.laws[0].variance() / self.strategy.transform**2
-        if self.total_known and self._same:
-            out.flat[0] = 0.0
-        return out
+        """Variance of the estimates by frequency of the torus, before a public total is used."""
+        return np.asarray(self.laws[0].variance() / self.strategy.transform**2)
 
     def estimate_on_grid(self, values: NDArray[Any], total: int | None) -> FloatArray:
-        """Return estimates of the whole torus, which hold the total where it is known."""
+        """Return estimates on the whole torus, moved onto the total if it is known."""
         field = self._divide_spectrum(np.asarray(values, dtype=np.float64).reshape(self.strategy.torus))
         return field if total is None else field + (total - field.sum()) / field.size
 
@@ -281,24 +267,24 @@ class SpectralDecoder(Decoder):
 
     @functools.cached_property
     def table(self) -> FloatArray:
-        """Variance of boxes by their sides (n + 1 per axis), before a total on a padded torus is used."""
+        """Variance of boxes by their sides (n + 1 per axis), before a public total is used."""
         last = self.strategy.torus[-1]
-        # All frequencies: the ones that a real transform leaves out mirror others.
+        # All frequencies: those that a real transform leaves out mirror others.
         out = self.spectrum[..., np.minimum(np.arange(last), last - np.arange(last))]
         for axis, n in enumerate(self.domain.shape):
             out = np.moveaxis(_variance_by_length(np.moveaxis(out, axis, -1), n), -1, axis)
-        return np.maximum(out, 0.0, order="C")  # rows side by side: boxes look it up as one row
+        return np.maximum(out, 0.0, order="C")  # contiguous, since boxes look it up as one row
 
     @functools.cached_property
     def _public_total(self) -> PublicTotal | None:
-        """Variance that a public total takes away on a padded torus."""
-        if not self.total_known or self._same:
+        """The variance that a public total removes."""
+        if not self.total_known:
             return None
         along = self.solve(self.laws[0].variance() * self.solve_adjoint(np.ones(self.domain.size)))
         return PublicTotal(along.reshape(self.domain.shape))
 
     def box_variance(self, spans: Sequence[Span]) -> FloatArray:
-        # q = Σ w_e P_e has the correlation −½ Σ w_e w_f tri(e − f) along each axis, the weights adding up to 0.
+        # q = Σ w_e P_e has the correlation −½ Σ w_e w_f tri(e − f) along each axis, since the weights add up to 0.
         flat, row = self.table.ravel(), self.table.shape[-1]
         pairs = []
         for low, high in spans:
@@ -335,11 +321,10 @@ def _variance_by_length(spectrum: FloatArray, n: int) -> FloatArray:
 
 
 class SpectralSolution(NamedTuple):
-    """The best spectrum X̂ = √(V̂ / L̂), and how far from the best it can be.
+    """The best spectrum, and a bound on its distance from the optimum.
 
-    `spectrum` is √X̂ over a quarter of the torus' frequencies (the others mirror it), scaled so that the largest cost is
-    its bound; `gap` bounds the variance's excess over that of the best strategy of the torus: the dual value certifies
-    it.
+    `spectrum` is √X̂ at a quarter of the torus' frequencies (the others mirror it), scaled so that the largest cost
+    meets its bound. `gap` is the largest share by which its variance can exceed that of the best strategy of the torus.
     """
 
     spectrum: FloatArray
@@ -354,14 +339,14 @@ def solve_spectral(near: Neighbourhood, workload: Workload | None, torus: tuple[
     if not len(chart.scale):  # a single cell without arrivals has nothing to protect
         return SpectralSolution(np.ones(chart.place.shape), 0.0)
     climb = _climb_limited if near.profile else _climb_plain
-    multipliers, spectrum, reached = climb(chart, chart.start_evenly(), 400, _GAP)
+    multipliers, spectrum, reached = climb(chart, chart.start_evenly(), 400, GAP)
     if coarse != torus:
         fine = _Chart(near, workload, torus)
-        # Under limits the multipliers are spread over the whole torus, and take more rounds.
-        rounds, gap = (40, 3 * _GAP) if near.profile else (4, _GAP)
+        # Under limits the multipliers spread over the whole torus, and need more rounds.
+        rounds, gap = (40, 3 * GAP) if near.profile else (4, GAP)
         _, spectrum, reached = climb(fine, fine.start_from(chart, multipliers), rounds, gap)
     if not chart.arrivals:
-        # The total is free, since no move changes it: measured as well as the best frequency.
+        # No move changes the total, so it is measured as well as the best frequency.
         spectrum.flat[0] = spectrum.max()
     return SpectralSolution(np.sqrt(spectrum), reached)
 
@@ -369,17 +354,17 @@ def solve_spectral(near: Neighbourhood, workload: Workload | None, torus: tuple[
 class _Chart:
     """A torus with the bounded displacements marked on its quarter; displacement 0 represents arrivals.
 
-    Multipliers are a flat array of those displacements alone, each including its mirror images.
+    Multipliers are a flat array over those displacements, each including its mirror images.
     """
 
     def __init__(self, near: Neighbourhood, workload: Workload | None, torus: tuple[int, ...]) -> None:
         self.torus, quarter = torus, slice_quarter(torus)
         self.weight = workload_power(workload, near.domain, torus)[quarter] + _CELLS
         place, squares = bound_levels(near)
-        # A move that is longer than half the torus ends where a shorter one does, whose bound is no larger.
+        # A move over more than half the torus ends where a shorter one does, whose bound is no larger.
         known = place[quarter]
         missing = [(0, n // 2 + 1 - have) for n, have in zip(torus, known.shape, strict=True)]
-        #: Which of the neighbourhood's relations bounds each displacement: the number of them if none does.
+        #: Which of the neighbourhood's relations bounds each displacement; their number if none does.
         self.place = np.pad(known, missing, constant_values=len(squares) - 1)
         entry = float(arrival_squares(near).min())
         self.arrivals = math.isfinite(entry)
@@ -391,16 +376,16 @@ class _Chart:
             self.scale[0] = 1 / entry
 
     def start_evenly(self) -> FloatArray:
-        """Return multipliers to start from: each relation has the same share, evenly spread."""
+        """Return multipliers to start from: equal shares for all relations, evenly spread."""
         place = self.place[self.bounded]
         out = self.times / np.bincount(place, self.times)[place]
         return np.asarray(out / out.sum())
 
     def start_from(self, coarse: _Chart, multipliers: FloatArray) -> FloatArray:
-        """Return multipliers to start from, given a smaller torus with its multipliers.
+        """Return multipliers to start from, given those of a smaller torus.
 
-        Those of relations that lie on the smaller torus stay the same; others keep their sum, spread evenly. A relation
-        that the smaller torus lacks starts with a share of 1%.
+        Relations that fit the smaller torus keep their multipliers. Others keep their sum, spread evenly, or start with
+        a share of 1% if the smaller torus has none of their moves.
         """
         place, before = self.place[self.bounded], coarse.place[coarse.bounded]
         number = int(place.max()) + 1
@@ -437,10 +422,7 @@ class _Chart:
 
 
 def _climb_plain(chart: _Chart, start: FloatArray, number: int, gap: float) -> tuple[FloatArray, FloatArray, float]:
-    """Return multipliers, the feasible spectrum and the gap after rounds of λ ← λ · cost.
-
-    These suffice where only moves within δ are bounded.
-    """
+    """Return multipliers, the feasible spectrum and the gap after rounds of λ ← λ · cost, enough without limits."""
     multipliers = start
     for left in range(number, -1, -1):
         spectrum, relative, mean = chart.find_costs(multipliers)
@@ -453,41 +435,30 @@ def _climb_plain(chart: _Chart, start: FloatArray, number: int, gap: float) -> t
 
 
 def _climb_limited(chart: _Chart, start: FloatArray, number: int, gap: float) -> tuple[FloatArray, FloatArray, float]:
-    """Return the same after steps of `Ascent`, from the best spectrum and the best lower bound of all steps."""
-    # No multiplier falls to zero, since a displacement may have to come back.
-    ascent = Ascent(np.log(start), floor=1e-3 * gap / len(start))
-    dual, primal = 0.0, math.inf
-    for _ in range(number):
-        multipliers = ascent.current_weights()
+    """Return the same by `maximise_bound`."""
+
+    def evaluate(multipliers: FloatArray) -> tuple[FloatArray, FloatArray, float, float]:
         spectrum, relative, mean = chart.find_costs(multipliers)
-        worst, dual = float(relative.max()), max(dual, mean)
-        if mean * worst < primal:
-            primal, best = mean * worst, (multipliers, spectrum / worst)
-        if primal <= (1 + gap) * dual**2:
-            break
-        ascent.take_step(multipliers, relative / mean, mean)
-    return *best, primal / dual**2 - 1
+        return spectrum, relative, mean, mean
 
-
-def _check_products(kernel: IntArray, number: float) -> None:
-    """Raise InputError if sums of a number of points times entries of a kernel could exceed 64 bits."""
-    if float(np.abs(kernel).max()) * number >= 2.0**62:
-        raise InputError("sums of counts times the strategy's rows exceed 64 bits: there are too many points")
+    climb = maximise_bound(evaluate, np.log(start), number, gap)
+    return climb.weight, climb.form, climb.primal / climb.dual - 1
 
 
 def convolve_circularly(kernel: IntArray, field: NDArray[Any]) -> NDArray[Any]:
-    """Return the circular convolution of two arrays of one shape: exact for integers, else as exact as floats are.
+    """Return the circular convolution of two arrays of one shape, exactly for integers.
 
-    Integers are cut into digits so short that the transforms' error stays under a quarter; rounded sums of
-    products of digits are exact. Raises InputError if a result could exceed 64 bits.
+    Integers are split into digits so short that the error of the transforms stays below a quarter, so that rounding
+    makes it exact. Raises InputError if a result could exceed 64 bits.
     """
     if field.dtype.kind == "f":
         return np.asarray(scipy.fft.irfftn(_transform_real(kernel) * _transform_real(field), field.shape))
-    _check_products(kernel, float(np.abs(field).sum(dtype=np.float64)))
+    if float(np.abs(kernel).max()) * float(np.abs(field).sum(dtype=np.float64)) >= 2.0**62:
+        raise InputError("sums of counts times the rows of strategy Spectral exceed 64 bits: there are too many points")
     longest = 1 + max(int(np.abs(part).max(initial=0)).bit_length() for part in (kernel, field))
     for bits in (longest, *(bits for bits in (31, 21, 16, 13, 11, 9, 8, 7, 6, 5) if bits < longest)):
         left, right = _split_digits(kernel, bits), _split_digits(field, bits)
-        # Without a transform first: a spectrum's mean square is the sum of squares, its largest entry no less.
+        # Before any transform: the largest entry of a spectrum is at least its root mean square, the norm of a.
         if max(_product_error(a, _norm(a), b) for a in left for b in right) >= 0.25:
             continue
         spectra = [_transform_real(d) for d in left]
@@ -520,13 +491,11 @@ def squared_distance(kernel: IntArray, move: Sequence[int] | None) -> int:
 
 
 def _sum_of_squares(numbers: IntArray) -> int:
-    """Return the exact sum of squares, in floats if it is small enough for these to stay whole."""
+    """Return the exact sum of squares of numbers below 2^31, in floats while these are exact."""
     plain = numbers.astype(np.float64)
     found = float(plain @ plain)
     if found < 2.0**52:
         return int(found)
-    if float(np.abs(plain).max()) >= 2.0**31:
-        raise InputError("the strategy's rows are too large: entries must be below 2^30")
     square = numbers * numbers
     return (int((square >> 32).sum()) << 32) + int((square & 0xFFFFFFFF).sum())
 
@@ -547,10 +516,7 @@ def _split_digits(field: IntArray, bits: int) -> list[IntArray]:
 
 
 def _product_error(a: IntArray, highest: float, b: IntArray) -> float:
-    """Return the bound of the largest error of a ∗ b: three transforms, each with a relative error in the 2-norm.
-
-    `highest` is the largest entry of the spectrum of a.
-    """
+    """Return a bound on the error of a ∗ b, from three transforms; `highest` is the largest entry of a's spectrum."""
     return transform_error(a.size) * _norm(b) * (2 * _norm(a) + highest)
 
 
@@ -559,7 +525,7 @@ def _norm(digits: IntArray) -> float:
 
 
 def transform_error(size: int) -> float:
-    """Return the bound of a transform's relative error in the 2-norm: 8 roundings per doubling of its length."""
+    """Return a bound on a transform's relative error in the 2-norm: 8 roundings per doubling of its length."""
     return float(8 * max(1.0, math.log2(size)) * np.finfo(np.float64).eps)
 
 
@@ -573,7 +539,7 @@ def _mirror_places(n: int) -> IntArray:
 
 
 def mirror_quarter(quarter: NDArray[Any], torus: Sequence[int]) -> NDArray[Any]:
-    """Return the whole array of a quarter, equal to the last bit on both sides of every axis."""
+    """Return the whole array from its quarter, bit-equal on both sides of every axis."""
     return quarter[np.ix_(*map(_mirror_places, torus))]
 
 
@@ -584,7 +550,7 @@ def count_mirrored(torus: Sequence[int]) -> FloatArray:
 
 
 def cosine_transform(quarter: FloatArray, torus: Sequence[int]) -> FloatArray:
-    """Return the Fourier transform of an even array, which is real and even as well, from quarter to quarter."""
+    """Return the Fourier transform, also real and even, of a real even array, from quarter to quarter."""
     out = quarter
     for axis, n in enumerate(torus):
         if n % 2 == 0:
@@ -595,10 +561,9 @@ def cosine_transform(quarter: FloatArray, torus: Sequence[int]) -> FloatArray:
 
 
 def workload_power(work: Boxes | AllRanges | Regions | None, domain: Domain, torus: tuple[int, ...]) -> FloatArray:
-    """Return the mean |q̂(ω)|² of the queries over the frequencies of a torus, mirrored along every axis.
+    """Return the mean |q̂(ω)|² of the queries (all ranges when None) at the frequencies of a torus, mirrored.
 
-    A translation-invariant strategy depends on queries through this alone; of all ranges when None. Sizes of boxes are
-    rounded to whole cells.
+    A translation-invariant strategy depends only on this. Sizes of boxes are rounded to whole cells.
     """
     if isinstance(work, Regions):
         return _power_of_regions(work, domain, torus)
@@ -619,10 +584,8 @@ def workload_power(work: Boxes | AllRanges | Regions | None, domain: Domain, tor
 
 
 def _power_of_all(n: int, omega: FloatArray) -> FloatArray:
-    """Return the mean of |q̂|² over all intervals of n cells, through Fejér's kernel.
-
-    For an interval of l cells, |q̂|² = (1 − cos lω) / (1 − cos ω).
-    """
+    """Return the mean of |q̂|² over all intervals of n cells, through Fejér's kernel."""
+    # For an interval of l cells, |q̂|² = (1 − cos lω) / (1 − cos ω).
     out = np.full(len(omega), (n + 1) * (n + 2) / 6)
     half = omega[1:] / 2
     fejer = np.sin((n + 1) * half) ** 2 / np.sin(half) ** 2
@@ -646,7 +609,7 @@ def _power_of_regions(work: Regions, domain: Domain, torus: tuple[int, ...]) -> 
     for i in chosen:
         cells = np.unravel_index(rows[[i]].indices, domain.shape)
         field = np.zeros(torus)
-        # Cells a torus apart have the same phase at its frequencies.
+        # Cells that are a torus apart have the same phase.
         np.add.at(field, tuple(c % p for c, p in zip(cells, torus, strict=True)), rows[[i]].data)
         out += np.abs(np.fft.fftn(field)) ** 2
     for axis in range(out.ndim):

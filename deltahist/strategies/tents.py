@@ -1,4 +1,4 @@
-"""Tents: noise on every cell and on overlapping smooth sums of cells, so that no move costs much, however long."""
+"""Tents: noise on every cell and on overlapping smooth sums of cells, so that even long moves cost little."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ if TYPE_CHECKING:
     from deltahist.space.neighbourhood import Neighbourhood
     from deltahist.space.workloads import Workload
 
-#: Boxes times waves, and regions times products of waves, that are worked on together and fit the processor's cache.
+#: Numbers in an array of boxes by waves, or of regions by products of waves, that fits the processor's cache.
 _TOGETHER = 1 << 18
-#: Products of waves from which on finding the boxes with equal intervals pays off.
+#: With more products of waves than this, computing equal intervals of boxes once is faster.
 _SHARED = 1 << 12
-#: Tents along an axis at most, since their eigenvectors are found by dense linear algebra.
+#: Most tents along an axis, since dense linear algebra finds their eigenvectors.
 MOST_TENTS = 4128
-#: Pairs of moves along the two axes up to which squares are compared one by one; beyond, a bound replaces them.
+#: Up to this many pairs of moves along the two axes, squares are compared one by one; beyond, a bound replaces them.
 MOST_PAIRS = 1 << 24
 
 
@@ -50,23 +50,19 @@ MOST_PAIRS = 1 << 24
 class Tents(Strategy):
     """Every cell, and tents over the cells: products of B-splines, centred every few cells along each axis.
 
-    A short move hardly changes the tents, and a move of any length changes no more than its two cells and the tents
-    over them. With shares a of the cells and h of the tents every move costs at most 2 (a + h). Least squares joins
-    both: smooth parts come from the tents, finer ones from the cells.
+    A short move hardly changes the tents, and a move of any length changes only its two cells and the tents over them.
+    With shares a of the cells and h of the tents, every move costs at most 2 (a + h). Least squares takes smooth parts
+    from the tents, and finer ones from the cells.
     Source: docs/internals/theory.md, section 7; costs: docs/privacy/tents.md.
 
     Parameters
     ----------
     domain : Domain
     spacing : cells between the centres of tents, one number or one per axis; when None about right for all ranges.
-    degree : of the B-splines: 1 for hats, 2 or 3 for smoother tents, which are wider.
+    degree : of the B-splines: 1 for hats, 2 or 3 for smoother and wider tents.
     shares : of ε, for the cells and for the tents; equal when None.
 
-    Raises
-    ------
-    InputError
-        If a spacing is below 1 or longer than the domain, makes too many tents along an axis, or weights too large for
-        exact answers.
+    Raises InputError if a spacing is longer than the domain, or makes too many tents or too large weights.
 
     >>> import math, deltahist as dh
     >>> near = dh.Neighbourhood(dh.Domain((0, 0, 1, 1), (64, 64)), delta=1 / 64, limits=[(math.inf, 2)])
@@ -86,12 +82,11 @@ class Tents(Strategy):
     def __post_init__(self) -> None:
         check_choice((1, 2, 3), degree=self.degree)
         _ = self._exact_shares, self.apart
-        if self.scale > 1 << 40:
+        if max(self.tents) > MOST_TENTS or not 0 < self.scale <= 1 << 40:
             raise InputError(
-                f"spacing is {self.apart} at degree {self.degree}: the weights of the tents over a cell add up to "
-                f"{self.scale:.3g}, more than exact answers hold; take a shorter spacing or a lower degree"
+                f"spacing is {self.apart} at degree {self.degree}: there must be at most {MOST_TENTS:,} tents along an "
+                "axis (increase the spacing), and their weights over a cell must add up to at most 2^40 (reduce it)"
             )
-        _ = self.tents  # refuses more than memory holds
 
     @classmethod
     def tuned(
@@ -108,9 +103,9 @@ class Tents(Strategy):
         Parameters
         ----------
         near : the neighbourhood with its limits.
-        workload : the queries; all ranges when None. Regions are replaced by boxes of their areas.
+        workload : the queries; all ranges when None. Boxes of equal area replace regions.
         norm : 1 for Laplace, 2 for Gaussian noise.
-        spacing, degree : kept if given, else chosen.
+        spacing, degree : chosen if not given.
 
         >>> import deltahist as dh
         >>> near = dh.Neighbourhood(dh.Domain((0, 1), (50,)), delta=0.02)
@@ -124,8 +119,6 @@ class Tents(Strategy):
             for each in ((3, 2, 1) if degree is None else (degree,))
         ]
         best = min(found, key=lambda choice: (round(choice.error, 9), choice.degree))
-        if best.error == math.inf:
-            raise InputError(f"no tents over {near.domain.shape} cells have weights that are small enough")
         shares = tuple(Fraction(max(round(1000 * share), 1), 1000) for share in best.shares)
         return cls(near.domain, best.spacing, best.degree, shares)
 
@@ -137,7 +130,10 @@ class Tents(Strategy):
     @classmethod
     def candidates(cls, near: Neighbourhood, workload: Workload, norm: int) -> Iterator[tuple[str, Strategy]]:
         if norm == 1 and near.domain.size > 1:
-            tents = cls.tuned(near, workload)
+            try:
+                tents = cls.tuned(near, workload)
+            except InputError:  # too many tents on a very long line
+                return
             apart = dict.fromkeys(map(str, tents.apart))
             yield f"Tents ({' × '.join(apart)} cells apart, degree {tents.degree})", tents
 
@@ -152,8 +148,7 @@ class Tents(Strategy):
         spacing = tuple(check_whole(spacing=s) for s in given)
         if len(spacing) != len(shape) or any(s > n for s, n in zip(spacing, shape, strict=True)):
             raise InputError(
-                f"spacing is {given}: it must be one number, or one for each of {len(shape)} axes, and no longer than "
-                f"the {shape} cells"
+                f"spacing is {given}: it must be one number, or one for each axis, of at most {shape} cells"
             )
         return spacing
 
@@ -162,8 +157,7 @@ class Tents(Strategy):
         return read_shares(self.shares, 2, "group: cells and tents")
 
     def describe(self) -> dict[str, Any]:
-        shares = None if self.shares is None else [*map(str, self._exact_shares)]
-        return {"strategy": "Tents", "spacing": [*self.apart], "degree": self.degree, "shares": shares}
+        return super().describe() | {"spacing": [*self.apart]}
 
     @functools.cached_property
     def lattices(self) -> tuple[Lattice, ...]:
@@ -199,13 +193,9 @@ class Tents(Strategy):
         cells = apply_along_axes([axis.transpose for axis in self.lattices], tents)
         return X[: self.domain.size] + cells.reshape(-1, X.shape[1])
 
-    def check_points(self, number: float) -> None:
-        most = (1 << 62) // self.scale  # 64 bits with room for noise
-        if number >= most:
-            raise InputError(
-                f"counts add up to more than these tents hold: fewer than {most:,} points (take tents with a shorter "
-                "spacing or of a lower degree)"
-            )
+    @property
+    def point_limit(self) -> int:  # type: ignore[override]
+        return (1 << 62) // self.scale  # 64 bits with room for noise
 
     def decoder_class(self) -> type[Decoder]:
         return TentsDecoder
@@ -217,11 +207,10 @@ class Tents(Strategy):
 
 
 class TentsDecoder(Decoder):
-    """Least squares ĉ = y₁ + Tᵀ (r⁻¹ + T Tᵀ)⁻¹ (y₂ − T y₁).
+    """Least squares ĉ = y₁ + Tᵀ (r⁻¹ + T Tᵀ)⁻¹ (y₂ − T y₁), for cells y₁ and tents y₂.
 
-    y₁ are the cells, y₂ the tents, and r is the ratio of the variances of their noise.
-    T Tᵀ is a product over the axes, inverted in the eigenvectors of its small factors (docs/internals/theory.md,
-    section 7).
+    r is the noise variance of a cell over that of a tent. T Tᵀ is a product over the axes, inverted by the eigenvectors
+    of its small factors (docs/internals/theory.md, section 7).
     """
 
     strategy: Tents
@@ -230,24 +219,24 @@ class TentsDecoder(Decoder):
     def __init__(self, strategy: Strategy, laws: Sequence[Law], total_known: bool) -> None:
         super().__init__(strategy, laws, total_known)
         self._lattices = self.strategy.lattices
-        #: Variance of a cell's noise; and r, the ratio of that to a tent's (in points), capped where cells say no more.
+        #: Variance of a cell's noise; and r, in points, at most 10¹², beyond which cells add nothing.
         self._cells, tents = self.laws[0].variance(), self.laws[1].variance() / self.strategy.scale**2
         self._precision = self._cells / max(tents, self._cells / 1e12) if self._cells > 0 else 0.0
 
     def _invert_gram(self, tents: FloatArray) -> FloatArray:
-        """Return (r⁻¹ + T Tᵀ)⁻¹ of a field over the tents."""
+        """Return (r⁻¹ + T Tᵀ)⁻¹ times a field over the tents."""
         values, vectors = zip(*(axis.gram_eigen for axis in self._lattices), strict=True)
         waves = apply_along_axes([each.T for each in vectors], tents)
         factor = self._precision / (1 + self._precision * outer_product(values))
         return apply_along_axes(vectors, waves * factor)
 
     def _to_tents(self, cells: FloatArray) -> FloatArray:
-        """Return T of cells (N,), in points, as a field over the tents."""
+        """Return T times cells (N,), in points, as a field over the tents."""
         field = apply_along_axes([axis.matrix for axis in self._lattices], cells.reshape(self.domain.shape))
         return np.asarray(field / self.strategy.scale)
 
     def _to_cells(self, tents: FloatArray) -> FloatArray:
-        """Return Tᵀ of a field over the tents, in points, as cells (N,)."""
+        """Return Tᵀ times a field over the tents, in points, as cells (N,)."""
         return apply_along_axes([axis.transpose for axis in self._lattices], tents / self.strategy.scale).ravel()
 
     def solve(self, values: FloatArray) -> FloatArray:
@@ -255,7 +244,8 @@ class TentsDecoder(Decoder):
         return cells + self._to_cells(self._invert_gram(tents.reshape(self.strategy.tents) - self._to_tents(cells)))
 
     def estimate_cells(self, values: NDArray[Any], total: int | None) -> FloatArray:
-        # Equals `Decoder.estimate_cells`, but the total moves the few tents: few arrays are as large as the map.
+        # Equals `Decoder.estimate_cells`. Moving the few tents onto the total saves memory, because fewer arrays are as
+        # large as the map.
         cells, tents = values[: self.domain.size], values[self.domain.size :]
         field = self._invert_gram(tents.reshape(self.strategy.tents) / self.strategy.scale - self._to_tents(cells))
         if self.total_known and total is not None:
@@ -285,13 +275,13 @@ class TentsDecoder(Decoder):
             boxes = [(low[some], high[some]) for low, high in spans]
             boxes_once, places = boxes, None
             if known.size >= _SHARED and known.ndim > 1:
-                # Blocks of a map share their intervals: each is computed once.
+                # Blocks of a map share their intervals, so each is computed once.
                 once, places = zip(*(np.unique(a + 1j * b, return_inverse=True) for a, b in boxes), strict=True)
                 boxes_once = [(each.real, each.imag) for each in once]
             asked = [axis.project_intervals(*span) for axis, span in zip(self._lattices, boxes_once, strict=True)]
             taken = _sum_waves([each**2 for each in asked], known, places)
             if self.total_known:
-                # Waves that are odd about the middle of an axis, half of all, have no share in the total.
+                # Half of the waves are odd about the middle of the axis, and have no share in the total.
                 held = [np.abs(axis.wave_sums[-1]) > 1e-9 for axis in self._lattices]
                 seen = [each[:, waves] for each, waves in zip(asked, held, strict=True)]
                 taken += _sum_waves(seen, onto[np.ix_(*held)], places) ** 2 / spread
@@ -306,7 +296,6 @@ class TentsDecoder(Decoder):
         return Moments(variance, self.bound_kurtosis(variance), note=self.note)
 
     def answer_variance(self, work: Asked) -> FloatArray:
-        """Return the variance of the answers alone: of explicit queries by waves, many at a time."""
         if isinstance(work, Boxes | AllRanges) or self.domain.ndim == 1:
             return super().answer_variance(work)
         cover = work if isinstance(work, RegionCover) else RegionCover.of_rows(work, self.domain.shape)
@@ -337,7 +326,7 @@ class TentsDecoder(Decoder):
 
     def noise_metric(self) -> Metric:
         """Return the exact variance of each cosine; waves of tents are nearly cosines."""
-        # The power 1 was best on real counts.
+        # Of the powers tried, 1 had the least error on real counts.
         seen = [scipy.fft.dct(np.diff(axis.wave_sums, axis=0), axis=0, norm="ortho") ** 2 for axis in self._lattices]
         variance = self._cells * (1 - apply_along_axes(seen, self._covariance_parts[0]))
         if self.total_known:
@@ -351,12 +340,12 @@ class TentsDecoder(Decoder):
 
 
 def _spread_cut_cells(cover: RegionCover, lattices: Sequence[Lattice]) -> RegionCover:
-    """Return T q, in its own units, as shares of tents, of the cells that queries q cut."""
+    """Return T q, in its own units, of the cells that queries q cut, as shares of tents."""
     over = list(zip(lattices, (cover.x, cover.y), strict=True))
     first, weights = [axis.first[cell] for axis, cell in over], [axis.weights[cell] for axis, cell in over]
     begins = np.flatnonzero(np.diff(cover.owner, prepend=-1))
     query = np.repeat(np.arange(len(begins)), np.diff(begins, append=len(cover.owner)))
-    # Each query's tents are those between the first and the last ones over its cells.
+    # A query's tents are those from the first to the last one over its cells.
     low = [np.minimum.reduceat(each, begins) for each in first]
     wide, tall = (np.maximum.reduceat(f, begins) - a + w.shape[1] for f, a, w in zip(first, low, weights, strict=True))
     number = wide * tall
@@ -368,21 +357,21 @@ def _spread_cut_cells(cover: RegionCover, lattices: Sequence[Lattice]) -> Region
             found += np.bincount(row + j, share * across, len(found))
     owner = np.repeat(np.arange(len(begins)), number)
     x, y = np.divmod(count_up_to(number), tall[owner])
-    # No tent is left of the first or right of the last one, but for weights of nothing.
+    # Only tents of weight zero lie before the first or beyond the last one.
     held, shape = found != 0, tuple(axis.size for axis in lattices)
     tents = ((x + low[0][owner]) * shape[1] + y + low[1][owner])[held]
     return RegionCover.of_cells(cover.number, shape, cover.owner[begins][owner][held], tents, found[held])
 
 
 def _sum_waves(asked: Sequence[FloatArray], field: FloatArray, places: Sequence[IntArray] | None = None) -> FloatArray:
-    """Return Σ over waves of a field times the parts of the waves in each query (m,) along the axes.
+    """Return Σ over waves of a field times the parts of the waves in each query (m,), one array `asked` per axis.
 
-    `places` say which intervals in `asked` a query has; the sums are to the last bit as if each had its own.
+    `places` give the rows of `asked` for each query. They do not change a bit of the sums.
     """
     first, *rest = asked
     if not rest:
         return np.einsum("mw,w->m", np.ascontiguousarray(first), field)
-    # Side by side in memory, or the order of the sums would depend on the number of queries.
+    # Contiguous arrays, or the order of the sums would depend on the number of queries.
     parts = multiply_rows(first, field), np.ascontiguousarray(rest[0])
     if places is not None:
         parts = np.take(parts[0], places[0], axis=0), np.take(parts[1], places[1], axis=0)
@@ -399,7 +388,7 @@ class Choice(NamedTuple):
 
 
 class TentSearch:
-    """Search for the tents of least error, which remembers what was tried; from public data alone."""
+    """Search for the tents of least error, from public data alone. It tries no choice twice."""
 
     def __init__(self, near: Neighbourhood, workload: Workload | None, norm: int) -> None:
         self.near, self.norm, self.shape = near, norm, near.domain.shape
@@ -408,14 +397,14 @@ class TentSearch:
         self.boxes = workload.take_evenly(1000).spans(near.domain) if isinstance(workload, Boxes) else None
         if isinstance(workload, AllRanges):
             workload.check(near.domain)
-        # At most 12 relations of a profile, most of them short: limits on long moves change little.
+        # At most 12 relations of a profile, mostly the short ones: limits on long moves change little.
         every = near.relations
         some = np.unique(np.geomspace(1, len(every), 12).round().astype(int)) - 1
         self.relations = [every[i] for i in some.tolist()]
         self.tried: dict[tuple[tuple[int, ...], int], Choice] = {}
 
     def descend_from_guess(self, degree: int) -> Choice:
-        """Return the best spacing of a degree, by coarse steps followed by fine ones, also along single axes."""
+        """Return the best spacing for a degree, by coarse and then fine steps, along all axes and along single ones."""
         reach = self.near.frontier.max(axis=0, initial=1).tolist()
         guess = {1: 1.5, 2: 1.4, 3: 1.3}[degree]
         start = [round(guess * n ** (1 / 3) * min(r, 16) ** 0.28) for n, r in zip(self.shape, reach, strict=True)]
@@ -449,7 +438,7 @@ class TentSearch:
         many = any(n // s + degree > MOST_TENTS for n, s in zip(self.shape, spacing, strict=True))
         if many or scale > 1 << 34:  # which leaves room for 268 million points
             return Choice(math.inf, spacing, degree, (1.0, 1.0))
-        #: Each relation's largest changes in cells and tents, over its factor (norm 2: squares).
+        # The largest changes of cells and of tents in each relation, over its factor (norm 2: squares)
         costs = [
             (n / over, change / scale**self.norm / over)
             for over, relation in ((float(factor) ** self.norm, relation) for factor, relation in self.relations)
@@ -460,7 +449,7 @@ class TentSearch:
         error = TentError(lattices, self.boxes, self.near.fixed_membership, 40)
 
         def largest_cost(ratio: float) -> float:
-            """Return the norm of the dearest move's change, for a share of one of the cells."""
+            """Return the cost of the dearest move if the share of the cells is one."""
             return float(max((cells + ratio**self.norm * tents) for cells, tents in costs) ** (1 / self.norm))
 
         def variance(power: float) -> float:
@@ -476,13 +465,13 @@ class TentSearch:
 def split_covariance(lattices: Sequence[Lattice], precision: float) -> tuple[FloatArray, FloatArray, float]:
     """Return k and V1 for every product of waves, and 1ᵀV1, for cells of variance one.
 
-    With r the precision of the tents' noise over that of the cells', the covariance of the estimates is
+    The waves w_i of an axis are the eigenvectors of TᵀT, with eigenvalues g_i. Let r be the precision of the tents'
+    noise over that of the cells'. The covariance of the estimates is
 
-        V = 1 − Σ_ij k_ij (w_i ⊗ w_j)(w_i ⊗ w_j)ᵀ,   k_ij = r g_i g_j / (1 + r g_i g_j),
+        V = 1 − Σ_ij k_ij (w_i ⊗ w_j)(w_i ⊗ w_j)ᵀ,   k_ij = r g_i g_j / (1 + r g_i g_j).
 
-    over the waves w_i of each axis, the eigenvectors of TᵀT, and their eigenvalues g_i. A public total takes
-    (qᵀV1)² / (1ᵀV1) away from qᵀVq. The tents add up to one over every cell, so that all ones, and V1, are sums of the
-    waves alone.
+    A public total removes (qᵀV1)² / (1ᵀV1) from qᵀVq. The tents over any cell add up to one, so the vector of ones, and
+    V1, are sums of waves.
     """
     precise = precision * outer_product([axis.wave_values for axis in lattices])
     ones = outer_product([axis.wave_sums[-1] for axis in lattices])
@@ -491,10 +480,9 @@ def split_covariance(lattices: Sequence[Lattice], precision: float) -> tuple[Flo
 
 
 class TentError:
-    """Mean variance over a workload, from cells of variance one and tents, as a function of the tents' precision.
+    """Mean variance over boxes (all ranges when None), for cells of variance one and tents of any precision.
 
-    The projections of queries onto waves do not depend on that. The queries are all ranges where `boxes` is None. For a
-    public total the smoothest `waves` of each axis suffice, since the total is smooth; all are used when None.
+    A public total is smooth, so the smoothest `waves` of each axis suffice for it; all are used when None.
     """
 
     def __init__(
@@ -528,10 +516,9 @@ class TentError:
 class Lattice:
     """T (m, n): one row per tent, centred every `spacing` cells, over the n cells of an axis.
 
-    A tent is a centred B-spline of degree 1, 2 or 3 whose knots are `spacing` cells apart. One is centred in the
-    middle of the axis; tents beyond the ends that still cover cells are kept. Cells and centres lie on half cells,
-    where values are multiples of a power of 1 / (2 · spacing). As integers the weights over any cell add up to
-    `scale`, exactly.
+    A tent is a centred B-spline of degree 1, 2 or 3 whose knots are `spacing` cells apart. One tent is centred in the
+    middle of the axis, and some are centred beyond its ends. Cells and centres lie on half cells, where values are
+    multiples of a power of 1 / (2 · spacing). The weights over any cell, as integers, add up to `scale`.
 
     >>> tents = Lattice(5, 2, 1)
     >>> tents.scale, tents.matrix.toarray().tolist()
@@ -553,18 +540,12 @@ class Lattice:
 
     @functools.cached_property
     def size(self) -> int:
-        """Number of tents m; refused beyond MOST_TENTS."""
-        out = int(self.first[-1]) + int(np.flatnonzero(self.weights[-1])[-1]) + 1
-        if out > MOST_TENTS:
-            raise InputError(
-                f"spacing is {self.spacing}: it makes {out:,} tents over {self.n:,} cells, and there must be at most "
-                f"{MOST_TENTS:,} tents along an axis (take a longer spacing, or larger cells)"
-            )
-        return out
+        """Number of tents m."""
+        return int(self.first[-1]) + int(np.flatnonzero(self.weights[-1])[-1]) + 1
 
     @property
     def _tents(self) -> IntArray:
-        """The tents over every cell (n, degree + 1) that `weights` belong to; any tent where there is none."""
+        """The tents over every cell (n, degree + 1), as in `weights`; any tent for weights beyond the last one."""
         return np.minimum(self.first[:, None] + np.arange(self.weights.shape[1]), self.size - 1)
 
     @functools.cached_property
@@ -582,7 +563,7 @@ class Lattice:
     @functools.cached_property
     def gram_eigen(self) -> tuple[FloatArray, FloatArray]:
         """Eigenvalues (m,) of T Tᵀ / scale², falling, and its eigenvectors (m, m)."""
-        # Without SciPy, whose import takes as long as reading a small release.
+        # NumPy's solver, because importing SciPy's takes as long as reading a small release
         tents, weights, size = self._tents, self.weights.astype(np.float64), self.size
         pairs = (tents[:, :, None] * size + tents[:, None, :]).ravel()
         both = np.bincount(pairs, (weights[:, :, None] * weights[:, None, :]).ravel(), size**2)
@@ -635,7 +616,7 @@ class Lattice:
         return min(self.spacing, self.n - far)
 
     def weights_at_ends(self, far: int) -> tuple[IntArray, IntArray]:
-        """Return weights over both ends (positions, tents) of moves by `far` cells, of tents over the first end."""
+        """Return the weights at both ends of moves by `far` cells (positions, tents), of the tents at the first end."""
         start = np.arange(self.count_positions(far))
         u, v = self.weights[start], np.zeros((len(start), self.weights.shape[1]), dtype=np.int64)
         behind = self.first[start + far] - self.first[start]
@@ -649,22 +630,22 @@ class Lattice:
         return list((self.weights[: self.spacing].astype(object) ** 2).sum(axis=1))
 
     def move_squares(self, far: int) -> list[tuple[int, int, int]]:
-        """Return |T(u)|², |T(v)|² and T(u)·T(v) of moves by `far` cells, each once: integers of any length."""
+        """Return the different |T(u)|², |T(v)|² and T(u)·T(v) of moves by `far` cells, integers of any length."""
         u, v = (end.astype(object) for end in self.weights_at_ends(far))
         w = self.weights[far : far + len(u)].astype(object)
         return list(dict.fromkeys(zip((u * u).sum(axis=1), (w * w).sum(axis=1), (u * v).sum(axis=1), strict=True)))
 
 
-@functools.lru_cache(maxsize=2)  # of a large map each takes hundreds of megabytes
+@functools.lru_cache(maxsize=2)  # that of a large map takes hundreds of megabytes
 def make_lattice(n: int, spacing: int, degree: int) -> Lattice:
-    """Return the lattice, one for all axes and strategies that have the same."""
+    """Return the lattice, shared by all axes and strategies with the same parameters."""
     return Lattice(n, spacing, degree)
 
 
 def apply_along_axes(matrices: Sequence[Any], field: NDArray[Any]) -> NDArray[Any]:
     """Return one matrix for each of the first axes of a field, applied along it."""
     axes = list(enumerate(matrices))
-    # A field that grows does so along the first axis last, so that nothing large is transposed.
+    # A field that grows does so along its first axis last, so that nothing large is transposed.
     for axis, matrix in reversed(axes) if matrices[0].shape[0] > matrices[0].shape[1] else axes:
         cube = np.moveaxis(field, axis, 0)
         flat = matrix @ cube.reshape(len(cube), -1)
@@ -678,7 +659,7 @@ def outer_product(factors: Sequence[NDArray[Any]]) -> NDArray[Any]:
 
 
 def _evaluate_spline(away: IntArray, apart: int, degree: int) -> IntArray:
-    """Return the centred B-spline with knots so far apart, times `apart`, 8 apart² or 6 apart³, by its degree."""
+    """Return the centred B-spline with knots `apart`, times apart, 8 apart² or 6 apart³ (degree 1, 2 or 3)."""
     if degree == 1:
         return np.maximum(apart - away, 0)
     if degree == 2:
@@ -688,7 +669,7 @@ def _evaluate_spline(away: IntArray, apart: int, degree: int) -> IntArray:
 
 
 def largest_changes(lattices: Sequence[Lattice], near: Neighbourhood, norm: int) -> list[tuple[int, int]]:
-    """Return how many cells the dearest move and arrival change, and how much in tents (squares for norm 2)."""
+    """Return the number of cells and the sum over tents (norm 2: of squares) that dearest move and arrival change."""
     out = []
     if near.frontier.any():
         out.append((2, largest_change(lattices, near) if norm == 1 else largest_square(lattices, near)))
@@ -701,8 +682,8 @@ def largest_changes(lattices: Sequence[Lattice], near: Neighbourhood, norm: int)
 def largest_change(lattices: Sequence[Lattice], near: Neighbourhood) -> int:
     """Return the largest Σ |T(u) − T(v)| over the moves u → v, T the tents' weights over a cell.
 
-    It does not fall where an end of a move lies further out, so only the longest displacements count, from every
-    position under the tents. Weights that add up to W over either end differ by 2 (W − Σ min(T(u), T(v))).
+    The sum does not fall as the ends move apart, so only the longest displacements count, from every position under the
+    tents. The weights over either end add up to W, so they differ by 2 (W − Σ min(T(u), T(v))).
     """
     whole = math.prod(lattice.scale for lattice in lattices)
     least = whole
@@ -723,8 +704,8 @@ def largest_change(lattices: Sequence[Lattice], near: Neighbourhood) -> int:
 def largest_square(lattices: Sequence[Lattice], near: Neighbourhood) -> int:
     """Return the largest Σ (T(u) − T(v))² over the moves; a bound, 2 max |T(u)|², beyond MOST_PAIRS moves.
 
-    It is |T(u)|² + |T(v)|² − 2 T(u)·T(v), each a product over the axes. Ends further out may cost less, so all
-    displacements count. Floats find the candidates, and integers decide between them.
+    It is |T(u)|² + |T(v)|² − 2 T(u)·T(v), each a product over the axes. It may fall as the ends move apart, so all
+    displacements count. Floats find the candidates, and integers choose between them.
     """
     *first, last = lattices
     reach = near.reach.tolist()  # along the last axis, for each number of cells along the first one

@@ -43,7 +43,7 @@ STRATEGIES = {
     "CutAugmented": {"sets"},
     "Flow": {"block", "widths", "shares", "arrivals", "hubs", "hub_widths", "centred", "hub_strips"},
     "Tents": {"spacing", "degree", "shares"},
-    "Spectral": {"kernel", "pad"},
+    "Spectral": {"kernel"},
     "Optimal": {"matrix", "primal", "dual"},
 }
 

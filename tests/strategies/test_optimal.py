@@ -108,7 +108,6 @@ def test_a_certified_gap_that_is_too_wide_is_never_passed_over(monkeypatch):
     monkeypatch.setattr(convex, "MOST_STEPS", 1)
     with pytest.raises(dh.InputError, match="after 1 steps"):
         _ = Optimal(near).solution
-    assert 0.05 < Optimal(near, gap=0.5).certificate.gap < 0.5  # asked for
 
 
 def test_counts_whose_answers_might_not_fit_are_refused(small):

@@ -110,6 +110,7 @@ class Flow(Strategy):
 
     determines_cells: ClassVar[bool] = True
     texts: ClassVar[tuple[str, ...]] = ("flow[:block]",)
+    point_limit: ClassVar[int] = (1 << 62) // UNITS
 
     def __post_init__(self) -> None:
         for name, holds, rule in self._check_fields():
@@ -249,10 +250,6 @@ class Flow(Strategy):
         own = X[self.shape[0] - self.size :].reshape(*self.blocks, -1) * UNITS
         out = spread_blocks(own, self.starts, self.domain.shape).reshape(-1, X.shape[1])
         return out if self.blocks_are_cells else out + X[: self.domain.size]
-
-    def check_points(self, number: float) -> None:
-        if number >= 2.0**62 / UNITS:
-            raise InputError("counts add up to more than a flow strategy holds: at most 2^58 points")
 
     def decoder_class(self) -> type[Decoder]:
         return FlowDecoder
