@@ -40,13 +40,10 @@ _LONGEST_LINE = 1 << 21
 
 @dataclass(frozen=True)
 class Source:
-    """An open table.
+    """An open table, `given`, on a connection of DuckDB, with its geometry column and its CRS if it has them.
 
-    Parameters
-    ----------
-    connection : of DuckDB. given : the relation and its columns. geometry, crs : its geometry column, and its CRS.
-    finish : to call after the last row. It returns how many rows of text had too few or too many fields, and fails if
-        the file was cut short.
+    Call `finish` after the last row. It returns how many rows of text had too few or too many fields, and fails if the
+    file was cut short.
     """
 
     connection: Any
@@ -87,8 +84,8 @@ def open_input(path: str | Path | Any, reading: Reading) -> Iterator[Any]:
                 "message may quote records, so it is hidden"
             )
         failed = problem if isinstance(problem, InputError) else InputError(message)
-    if failed is not None:  # outside of `except`, or the error would keep the database's own message
-        raise failed
+    if failed is not None:  # outside of `except` and from None, or tracebacks would show the database's own message
+        raise failed from None
 
 
 def is_server(path: Any) -> bool:
@@ -156,7 +153,7 @@ def _open_path(path: Path, reading: Reading, connection: Any, stack: ExitStack) 
 
 
 def _copy(path: Path, stack: ExitStack) -> Path:
-    """Copy a stream to a file that only its owner can read; its first bytes tell its format."""
+    """Copy a stream to a file that only its owner can read. Its first bytes tell its format."""
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
     stream = sys.stdin.buffer if path == Path("-") else stack.enter_context(path.open("rb"))
     with (folder / "stream").open("wb") as file:
@@ -186,7 +183,7 @@ def _open_csv(path: Path, name: str, reading: Reading, connection: Any, stack: E
         text = file.read(1 << 18).decode("utf-8-sig", errors="replace")
     lines = [line for line in text.splitlines()[:20] if line.strip()] or [""]
     counts = {d: [line.count(d) for line in lines] for d in "\t,;|" if d != reading.decimal}
-    # A delimiter is equally frequent in every line; of several, the most frequent.
+    # A delimiter is equally frequent in every line. Of several, take the most frequent.
     usual = {d: sorted(c)[len(c) // 2] for d, c in counts.items()}
     steady = {d: usual[d] for d, c in counts.items() if c[0] and min(c) == max(c)} or usual
     delimiter = max(steady, key=lambda d: steady[d])
@@ -195,7 +192,7 @@ def _open_csv(path: Path, name: str, reading: Reading, connection: Any, stack: E
     quoted = delimiter != "\t" or '"' in lines[0]
     parsed = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, quoting=0 if quoted else csv.QUOTE_NONE)
     begun = 6 if path.suffix == ".plt" else 0  # the header of a GeoLife or OziExplorer track
-    rows = (  # those that are not blank, each with the number of lines before it
+    rows = (  # rows that are not blank, each with the number of lines before it
         (before, [field.strip() for field in row])
         for before, row in zip(iter(lambda: parsed.line_num, -1), itertools.islice(parsed, 100), strict=False)
         if any(row) and before >= begun
@@ -205,7 +202,7 @@ def _open_csv(path: Path, name: str, reading: Reading, connection: Any, stack: E
     skipped, first = next((each for each in itertools.chain([top], rows) if wanted <= set(each[1])), top)
     if len(first) == len(top[1]):  # otherwise rows before a second header would vanish
         skipped, first = top
-    # With columns by number, any number makes it a row: whether a row is a header must not depend on its coordinates.
+    # With columns by number, a line with any number is a row: its coordinates must not decide whether it is a header.
     numbers = [field for field in first if re.fullmatch(r"[-+]?[\d.,]+([eE][-+]?\d+)?|nan|inf", field)]
     header = not (numbers and all(map(str.isdigit, reading.coordinates)))
     names = [f"{f} [{i}]" if not header or first.count(f) > 1 else f for i, f in enumerate(first)]
@@ -263,7 +260,7 @@ def _open_parquet(path: Path, name: str, reading: Reading, connection: Any, stac
     if described is not None:
         geo = json.loads(described)
         geometry = geo["primary_column"]
-        crs = geo["columns"][geometry].get("crs", "OGC:CRS84")  # what GeoParquet means where it says nothing
+        crs = geo["columns"][geometry].get("crs", "OGC:CRS84")  # the default of GeoParquet
     crs = json.dumps(crs) if isinstance(crs, dict) else crs
     return _of_table(connection, name, f"read_parquet({_quote_path(path)})", geometry, crs)
 
@@ -292,7 +289,7 @@ def _open_lake(place: str, name: str, connection: Any) -> Source:
 
 
 def _of_table(connection: Any, name: str, relation: str, geometry: str | None = None, crs: Any = None) -> Source:
-    """Return the source of a relation; fields of structures become columns, such as "loc.x"."""
+    """Return the source of a relation. Fields of structures become columns, such as "loc.x"."""
     types, parts = _types(connection, relation), ["*"]
     for column, kind in list(types.items()):
         if kind.startswith("STRUCT("):

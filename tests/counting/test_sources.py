@@ -7,6 +7,7 @@ import json
 import shutil
 import subprocess
 import sys
+import traceback
 
 import duckdb
 import geopandas as gpd
@@ -19,6 +20,8 @@ import shapely
 from visits import DOMAIN, counts_of
 
 import deltahist as dh
+from deltahist.counting.sources import open_input
+from deltahist.counting.sql import Reading
 from tests.storage import upload
 
 HOW = {"x": "east", "y": "north"}
@@ -209,6 +212,14 @@ def test_structures_and_numbers_of_columns(tmp_path):
     twice = pa.table([pa.array([1.0]), pa.array([1.0]), pa.array([9.0])], names=["x", "y", "x"])
     pa.parquet.write_table(twice, tmp_path / "p.parquet")
     assert dh.count_file(tmp_path / "p.parquet", DOMAIN, x=0, y=1).outside == 0
+
+
+def test_the_message_of_a_database_is_hidden(monkeypatch):
+    """It may quote records."""
+    monkeypatch.setattr("deltahist.counting.sources._open_table", lambda *_: contextlib.nullcontext())
+    with pytest.raises(dh.InputError, match="the database failed") as failed, open_input("sc://a", Reading(table="t")):
+        raise RuntimeError("ann, 8.07")
+    assert "8.07" not in "".join(traceback.format_exception(failed.value))
 
 
 @pytest.mark.process
