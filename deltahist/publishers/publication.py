@@ -95,15 +95,9 @@ def publish_mechanism(
     if rng is None:
         _check_window_pays(mechanism, account)
     private = mechanism.check_data(data)
-    release = charge_and_draw(
-        functools.partial(RELEASES[mechanism.kind], **mechanism.exact_facts(private)),
-        mechanism,
-        functools.partial(mechanism.measure, private),
-        mechanism.private_noise(private),
-        account=account,
-        rng=rng,
-        state=state,
-    )
+    make = functools.partial(RELEASES[mechanism.kind], **mechanism.exact_facts(private))
+    measure, noise = functools.partial(mechanism.measure, private), mechanism.private_noise(private)
+    release = charge_and_draw(make, mechanism, measure, noise, account=account, rng=rng, state=state)
     if out is not None:
         release.save(out)
     return release
@@ -157,15 +151,8 @@ def publish(
     counting = find_preprocessing(counts, Counts, near.domain, contributions, dropped)
     amounts = amounts_for(account, epsilon=epsilon, rho=rho)
     mechanism = mechanism_for(near, strategy, **amounts, workload=workload, counting=counting)
-    return publish_mechanism(
-        mechanism,
-        counts,
-        account=account,
-        state=state,
-        out=out,
-        rng=rng,
-        weak_protection_accepted=weak_protection_accepted,
-    )
+    how: dict[str, Any] = {"state": state, "out": out, "weak_protection_accepted": weak_protection_accepted}
+    return publish_mechanism(mechanism, counts, account=account, rng=rng, **how)
 
 
 def publish_sorted(
@@ -210,13 +197,9 @@ def publish_sorted(
     number = choose_number(len(read_line(points)), near, most)
     budget = Budget(**amounts_for(account, epsilon=epsilon, rho=rho))
     together = group_size(near, number, budget, counting.contributions) if group == "auto" else check_whole(group=group)
+    mechanism = SortedMechanism(near, number, budget, together, counting)
     return publish_mechanism(
-        SortedMechanism(near, number, budget, together, counting),
-        points,
-        account=account,
-        state=state,
-        rng=rng,
-        weak_protection_accepted=weak_protection_accepted,
+        mechanism, points, account=account, state=state, rng=rng, weak_protection_accepted=weak_protection_accepted
     )
 
 
@@ -260,12 +243,9 @@ def publish_quantile(
     """
     counting = find_preprocessing(points, Points, near.domain, contributions)
     budget = Budget(**amounts_for(account, epsilon=epsilon, rho=rho))
+    mechanism = QuantileMechanism(near, q, len(read_line(points)), budget, method, counting)
     return publish_mechanism(
-        QuantileMechanism(near, q, len(read_line(points)), budget, method, counting),
-        points,
-        account=account,
-        rng=rng,
-        weak_protection_accepted=weak_protection_accepted,
+        mechanism, points, account=account, rng=rng, weak_protection_accepted=weak_protection_accepted
     )
 
 
@@ -356,10 +336,10 @@ def _check_window_pays(mechanism: BaseMechanism, account: Account | None) -> Non
         or account.window.rule.limit != floor_nano(**{step.budget.unit: step.budget.amount})
         or account.window.limits != step.limits
     ):
+        other = "no account" if account is None else f"account {account.name!r}"
         raise InputError(
-            f"the mechanism is for step {step.label} of a stream, and "
-            + ("no account pays" if account is None else f"account {account.name!r} pays for something else")
-            + ": publish steps with Account(window, step) of that window, or by a Stream"
+            f"the mechanism is for step {step.label} of a stream, and must be paid by Account(window, step) of its "
+            f"window, not by {other}"
         )
 
 

@@ -14,8 +14,6 @@ from datasets.registry import Entry
 
 CSV = b"name,lat,lon\nfirst,40.5,-74.0\nsecond,41.0,-73.5\n"
 OTHER = b"name,lat,lon\nfirst,40.5,-74.0\nsecond,41.0,-73.6\n"
-
-
 TOWNS = "https://example.org/towns.csv"
 
 
@@ -61,29 +59,15 @@ def register(monkeypatch):
     return add
 
 
-def test_gzip_of_the_same_text(register, tmp_path):
+def test_gzip_of_the_same_text_alone_is_taken(register, tmp_path):
     register()
-    file = tmp_path / "towns.csv.gz"
-    file.write_bytes(gzip.compress(CSV, mtime=7))
+    file, packed = tmp_path / "towns.csv.gz", gzip.compress(CSV, mtime=7)
+    file.write_bytes(packed)
     assert load("towns", file).lat.tolist() == [40.5, 41.0]
-
-
-@pytest.mark.parametrize(
-    "content",
-    [
-        gzip.compress(OTHER),
-        gzip.compress(bytes(10_000_000)),
-        gzip.compress(CSV)[:30],
-        gzip.compress(CSV)[:10] + b"\xff" * 20,
-    ],
-    ids=["another", "too long", "truncated", "damaged"],
-)
-def test_a_wrong_gzip_file_is_refused(register, tmp_path, content):
-    register()
-    file = tmp_path / "towns.csv.gz"
-    file.write_bytes(content)
-    with pytest.raises(DataError, match="towns"):
-        load("towns", file)
+    for content in (gzip.compress(OTHER), gzip.compress(bytes(10_000_000)), packed[:30], packed[:10] + b"\xff" * 20):
+        file.write_bytes(content)
+        with pytest.raises(DataError, match="towns"):
+            load("towns", file)
 
 
 def test_another_version_with_the_callers_hash(register, tmp_path):

@@ -22,7 +22,6 @@ SETS = {
     "north-america": (datasets.twitter_like_north_america, 183_072),
     "indoor": (datasets.indoor_like, 164_860),
 }
-each_set = pytest.mark.parametrize(("make", "size"), SETS.values(), ids=SETS.keys())
 
 
 def fingerprint(points):
@@ -35,7 +34,7 @@ def busiest_hundredth(points):
     return np.sort(counts)[-100:].sum() / len(points)
 
 
-@each_set
+@pytest.mark.parametrize(("make", "size"), SETS.values(), ids=SETS.keys())
 def test_size_type_and_range(make, size):
     points = make()
     assert points.shape == (size, 2)
@@ -62,8 +61,10 @@ def test_clumpiness():
     assert 0.2 < busiest_hundredth(datasets.indoor_like()) < 0.35
 
 
-def test_shape_and_bounds():
-    city = sample_points()
+def test_the_invented_city():
+    city = sample_points(7)
+    pd.testing.assert_frame_equal(city, sample_points(7))
+    assert not city.equals(sample_points(8))
     assert list(city.columns) == ["user", "lon", "lat"]
     assert len(city) == 20_000
     assert sorted(city.user.unique()) == list(range(2_000))
@@ -71,12 +72,6 @@ def test_shape_and_bounds():
     assert city.lon.between(west, east).all()
     assert city.lat.between(south, north).all()
     assert -78 < west < east < -72  # UTM zone 18
-
-
-@pytest.mark.parametrize("seed", [7, 8])
-def test_a_seed_repeats_exactly(seed):
-    pd.testing.assert_frame_equal(sample_points(seed), sample_points(seed))
-    assert not sample_points(seed).equals(sample_points(seed + 1))
 
 
 def columns(file):
