@@ -470,9 +470,7 @@ class DiffusionMechanism:
         if len(refused):
             owner, requester = nodes[owners[refused[0]]], nodes[requesters[refused[0]]]
             many = f"{len(refused):,} of {len(distances):,} pairs"
-            raise InputError(
-                f"no path leads from {owner!r} to {requester!r} ({many}): omit them, or give ε a least value"
-            )
+            raise InputError(f"no path leads from {owner!r} to {requester!r} ({many}): omit them, or set a least ε")
         return distances
 
     def find_levels(self, owners: Sequence[Any], requesters: Sequence[Any]) -> NDArray[np.int64]:
@@ -574,9 +572,8 @@ class Signal:
         """Return a copy of the part up to an ε, without the rest in memory."""
         level = floor_nano(epsilon=epsilon)
         if not self.starts[0] <= level <= self.most:
-            raise InputError(
-                f"epsilon is {float(epsilon):g}: it must be within the signal, which ends at {float(self.epsilon):g}"
-            )
+            ends = f"{self.starts[0] / NANO:g} to {self.most / NANO:g}"
+            raise InputError(f"epsilon is {float(epsilon):g}: it must be within the signal, {ends}")
         kept = int(np.searchsorted(self.starts, level, side="right"))
         starts, values = self.starts[:kept].copy(), self.values[:kept].copy()
         return Signal(self.mechanism, self.owner, starts, level, values, self.publishable)

@@ -65,17 +65,14 @@ class Channel:
 
         Raises InputError if a reported 1 or 0 has a larger likelihood ratio here: then there is no such channel.
         """
-        if finer.zero == finer.one and self.zero == self.one:
-            return self if self != finer else Channel(Fraction(0), Fraction(1))
-        by_one = self.one * finer.zero <= finer.one * self.zero
-        by_zero = (1 - self.zero) * (1 - finer.one) <= (1 - finer.zero) * (1 - self.one)
-        if finer.one <= finer.zero or self.one < self.zero or not (by_one and by_zero):
-            raise InputError(f"a reported {0 if by_one else 1} must reveal at least as much of the true bit as before")
         rise = finer.one - finer.zero
-        return Channel(
-            (self.zero * finer.one - self.one * finer.zero) / rise,
-            (self.one * (1 - finer.zero) - self.zero * (1 - finer.one)) / rise,
-        )
+        if rise == 0 and self.zero == self.one:
+            return self if self != finer else Channel(Fraction(0), Fraction(1))
+        zero = self.zero * finer.one - self.one * finer.zero
+        one = self.one * (1 - finer.zero) - self.zero * (1 - finer.one)
+        if rise <= 0 or not 0 <= zero <= one <= rise:
+            raise InputError(f"a reported {int(zero < 0)} must reveal at least as much of the true bit as before")
+        return Channel(zero / rise, one / rise)
 
     def find_refinement(self, coarse: Channel) -> tuple[Fraction, ...]:
         """Return P(this bit is 1 | true bit x, coarser bit y) at 2x + y, by Bayes (2015, section 4.1).

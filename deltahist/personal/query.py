@@ -607,9 +607,7 @@ def _read_public(frame: Any, keys: Mapping[str, str]) -> Any:
     # Ibis has no kind for a column of NULL alone.
     kinds = {own.name: None if pa.types.is_null(own.type) else find_kind(ibis.dtype(own.type)) for own in table.schema}
     wrong = {name for name, kind in kinds.items() if kind is None}
-    wrong |= {
-        name for name, kind in keys.items() if kind == "number" or kind != kinds.get(name) or table[name].null_count
-    }
+    wrong |= {key for key, kind in keys.items() if kind != kinds.get(key) or kind == "number" or table[key].null_count}
     columns = {}
     for name, kind in kinds.items():
         if name in wrong:

@@ -35,6 +35,7 @@ from deltahist.publishers.publication import sample_law
 LEVEL = 0.95
 #: The column with the place of a record's value in a histogram.
 _CELL = "_cell"
+_ABOUT = "records whose owners could pay; the true number of records may be larger"
 _Model = TypeVar("_Model", bound=BaseModel)
 _Query = TypeVar("_Query", bound=Query)
 
@@ -64,11 +65,6 @@ class Answer:
     unit: str
     amount: Fraction
 
-    @property
-    def about(self) -> str:
-        """Which records the answer is about."""
-        return "records whose owners could pay; the true number of records may be larger"
-
     def __str__(self) -> str:
         estimate, low, high = (_format_number(value) for value in (self.estimate, self.low, self.high))
         error = _format_number(self.std_error, digits=2)
@@ -79,11 +75,11 @@ class Answer:
         """What the answer is about, and who paid, without revealing anybody."""
         letter, times = ("ε", "number") if self.unit == "epsilon" else ("ρ", "square of the number")
         price = f"{letter} = {float(self.amount):.10g} times the {times} of their records that were used"
-        return f"the answer is about {self.about}; each owner paid {price}"
+        return f"the answer is about {_ABOUT}; each owner paid {price}"
 
     def to_json(self) -> dict[str, Any]:
         """Describe the answer as JSON."""
-        return {**vars(self), "amount": str(self.amount), "about": self.about}
+        return {**vars(self), "amount": str(self.amount), "about": _ABOUT}
 
 
 class Answers(dict[Any, Answer]):
