@@ -117,12 +117,12 @@ def _open_path(path: Path, reading: Reading, connection: Any, stack: ExitStack) 
     name = path.name
     if reading.table is not None:
         connection.execute(f"ATTACH {quote_text(path)} AS source (READ_ONLY)")
-        return _of_table(connection, reading.table, f"source.{'.'.join(map(quote_name, reading.table.split('.')))}")
+        return _make_source(connection, reading.table, f"source.{'.'.join(map(quote_name, reading.table.split('.')))}")
     if is_address(path):
         name = "/".join(read_address(path, "input"))
         return _open_lake(name, name, connection)
     if is_stream(path):
-        path, name = _copy(path, stack), "standard input" if path == Path("-") else str(path)
+        path, name = _copy_stream(path, stack), "standard input" if path == Path("-") else str(path)
     if path.name.endswith(".metadata.json") or S_ISDIR(path.stat().st_mode):  # fails if there is none
         return _open_lake(str(path), name, connection)
     ending = Path(path.name.lower().removesuffix(".gz")).suffix
@@ -152,7 +152,7 @@ def _open_path(path: Path, reading: Reading, connection: Any, stack: ExitStack) 
     return replace(source, finish=finish)
 
 
-def _copy(path: Path, stack: ExitStack) -> Path:
+def _copy_stream(path: Path, stack: ExitStack) -> Path:
     """Copy a stream to a file that only its owner can read. Its first bytes tell its format."""
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
     stream = sys.stdin.buffer if path == Path("-") else stack.enter_context(path.open("rb"))
@@ -170,7 +170,7 @@ def _quote_path(path: Path) -> str:
     return quote_text(glob.escape(str(path)))
 
 
-def _types(connection: Any, relation: str) -> dict[str, str]:
+def _list_types(connection: Any, relation: str) -> dict[str, str]:
     return dict(row[:2] for row in connection.execute(f"DESCRIBE SELECT * FROM {relation}").fetchall())
 
 
@@ -233,7 +233,7 @@ def _open_csv(path: Path, name: str, reading: Reading, connection: Any, stack: E
 
 def _open_jsonl(path: Path, name: str, reading: Reading, connection: Any, stack: ExitStack) -> Source:
     file = f"read_json({_quote_path(path)}, format = 'newline_delimited', maximum_depth = 1"
-    names = list(_types(connection, f"{file})"))
+    names = list(_list_types(connection, f"{file})"))
     columns = ", ".join(f"{quote_text(each)}: 'VARCHAR'" for each in names)
     relation = f"{file}, columns = {{{columns}}})"
     return Source(connection, Relation(name, relation, dict.fromkeys(names, "VARCHAR"), DUCKDB, None, reading.decimal))
@@ -262,7 +262,7 @@ def _open_parquet(path: Path, name: str, reading: Reading, connection: Any, stac
         geometry = geo["primary_column"]
         crs = geo["columns"][geometry].get("crs", "OGC:CRS84")  # the default of GeoParquet
     crs = json.dumps(crs) if isinstance(crs, dict) else crs
-    return _of_table(connection, name, f"read_parquet({_quote_path(path)})", geometry, crs)
+    return _make_source(connection, name, f"read_parquet({_quote_path(path)})", geometry, crs)
 
 
 def _open_lake(place: str, name: str, connection: Any) -> Source:
@@ -285,15 +285,15 @@ def _open_lake(place: str, name: str, connection: Any) -> Source:
             parts = None if FORMATS.get(Path(place).suffix) is _open_parquet else "hive"
             rows = dataset.dataset(root, filesystem=system, format="parquet", partitioning=parts)
     connection.register("source", rows)
-    return _of_table(connection, name, "source")
+    return _make_source(connection, name, "source")
 
 
-def _of_table(connection: Any, name: str, relation: str, geometry: str | None = None, crs: Any = None) -> Source:
+def _make_source(connection: Any, name: str, relation: str, geometry: str | None = None, crs: Any = None) -> Source:
     """Return the source of a relation. Fields of structures become columns, such as "loc.x"."""
-    types, parts = _types(connection, relation), ["*"]
+    types, parts = _list_types(connection, relation), ["*"]
     for column, kind in list(types.items()):
         if kind.startswith("STRUCT("):
-            for field, its in _types(connection, f"(SELECT unnest({quote_name(column)}) FROM {relation})").items():
+            for field, its in _list_types(connection, f"(SELECT unnest({quote_name(column)}) FROM {relation})").items():
                 types[f"{column}.{field}"] = its
                 parts.append(f"{quote_name(column)}.{quote_name(field)} AS {quote_name(f'{column}.{field}')}")
     if len(parts) > 1:
@@ -307,7 +307,7 @@ def _open_geometries(path: Path, name: str, reading: Reading, connection: Any, s
         asked += Condition.of(reading.where).kinds
     rows, crs = stack.enter_context(open_layer(path, reading.layer, asked))
     connection.register("source", rows)
-    types = _types(connection, "source")
+    types = _list_types(connection, "source")
     return Source(connection, Relation(name, "source", types, DUCKDB), list(types)[-1], crs)
 
 

@@ -9,13 +9,10 @@ import pytest
 import deltahist as dh
 from deltahist.noise import samplers
 from deltahist.publishers import publication
-from deltahist.strategies.base import Group, Strategy
 
 DOMAIN = dh.Domain((0, 0, 6, 6), (6, 6))
 NEAR = dh.Neighbourhood(DOMAIN, 1.0)
 COUNTS = np.arange(36).reshape(6, 6)
-LINE = dh.Domain((0, 8), (8,))
-ON_LINE, ROW = dh.Neighbourhood(LINE, 1), np.arange(8)
 
 
 def test_noise_is_drawn_with_the_exact_scale(monkeypatch):
@@ -75,7 +72,7 @@ def test_counts_beyond_what_a_strategy_holds_are_refused_before_an_account_pays(
     """Else whether a charge came to nothing would depend on the number of points."""
     near = dh.Neighbourhood(dh.Domain((0, 0, 16, 16), (16, 16)), 1, sources="boundary")
     account, many = dh.Account.total(rho=1), np.full((16, 16), 1 << 43)
-    with pytest.raises(dh.InputError, match=r"too many points|add up to more"):
+    with pytest.raises(dh.InputError, match="than strategy .* can measure"):
         dh.publish(many, near, strategy, rho=0.1, account=account)
     assert account.spent == 0
 
@@ -93,23 +90,6 @@ def test_counts_beyond_what_a_strategy_holds_are_refused_before_an_account_pays(
 def test_counts_that_are_no_counts_are_refused(counts, words):
     with pytest.raises(dh.InputError, match=words):
         dh.publish(counts, NEAR, epsilon=1.0)
-
-
-@pytest.mark.parametrize(
-    "rows", [[slice(0, 7)], [slice(0, 8), slice(7, 8)], [np.array([0, 1, 2, 3, 4, 5, 6, 6])], []], ids=str
-)
-def test_groups_that_leave_out_or_repeat_draws_are_refused(rows):
-    """Values that no group names would once have been published with whatever was in memory."""
-
-    class Broken(dh.strategies.Identity):
-        @property
-        def groups(self):
-            return tuple(Group(str(i), r) for i, r in enumerate(rows))
-
-        edge_cost = Strategy.edge_cost
-
-    with pytest.raises(dh.InputError, match="groups of Broken"):
-        dh.publish(ROW, ON_LINE, Broken(LINE), 1.0)
 
 
 def test_noise_that_32_bits_do_not_hold_is_kept_whole(monkeypatch):
