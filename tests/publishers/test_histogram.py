@@ -72,7 +72,7 @@ def test_counts_beyond_what_a_strategy_holds_are_refused_before_an_account_pays(
     """Else whether a charge came to nothing would depend on the number of points."""
     near = dh.Neighbourhood(dh.Domain((0, 0, 16, 16), (16, 16)), 1, sources="boundary")
     account, many = dh.Account.total(rho=1), np.full((16, 16), 1 << 43)
-    with pytest.raises(dh.InputError, match="than strategy .* can measure"):
+    with pytest.raises(dh.InputError, match=r"than strategy .* can measure"):
         dh.publish(many, near, strategy, rho=0.1, account=account)
     assert account.spent == 0
 
