@@ -63,7 +63,7 @@ def ask(
         limit is not None or (Ledger.exists(ledger) and account in Ledger(ledger).list_accounts()),
         f"the ledger has no account {account!r}: nobody has joined; let people join with --limit 1",
     )
-    people = People(database, **where, ledger=ledger, name=account, **{asked.aggregate.unit: limit})  # type: ignore[arg-type]
+    people = People(database, **where, ledger=ledger, name=account, **{asked.answer.unit: limit})  # type: ignore[arg-type]
     if limit is not None:
         people.enrol()
     answer = asked.ask(people.records, key)

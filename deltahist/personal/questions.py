@@ -21,7 +21,7 @@ import ibis
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from deltahist.budget import Budget, ceil_nano, read_amount
 from deltahist.decode import Moments, interval
@@ -402,11 +402,11 @@ class Question(Strict):
     """A query in writing: steps that derive records, and an aggregate of them.
 
     >>> asked = {"steps": [{"where": "kind = 'bus'"}], "answer": {"kind": "count", "epsilon": 0.1}}
-    >>> Question.from_mapping(asked).aggregate
+    >>> Question.from_mapping(asked).answer
     Count(epsilon=0.1, rho=None)
     """
 
-    answer: dict[str, Any]
+    answer: Any
     steps: list[Step] = []
     table: str | None = None
     owner: str | None = None
@@ -419,27 +419,19 @@ class Question(Strict):
     @classmethod
     def from_mapping(cls, given: Mapping[str, Any]) -> Question:
         """Return the query that a mapping describes."""
-        made = check_model(cls, given, "question")
-        _ = made.aggregate
-        return made
+        return check_model(cls, given, "question")
 
-    @functools.cached_property
-    def aggregate(self) -> Aggregate:
-        """The aggregate with its price."""
+    @field_validator("answer")
+    @classmethod
+    def _make_aggregate(cls, given: Any) -> Aggregate:
         kinds: dict[str, Any] = {"count": Count, "sum": Sum, "mean": Mean, "histogram": Histogram}
-        named = {**self.answer}
-        try:
-            made: Aggregate = kinds[named.pop("kind")](**named)
-        except InputError:
-            raise
-        except (KeyError, TypeError, ValueError) as problem:
-            rule = f"it needs a kind, one of {', '.join(kinds)}, and its parameters"
-            raise InputError(f"answer is {str(self.answer)[:80]}: {rule} ({problem})") from None
+        named = dict(given)
+        made: Aggregate = kinds[check_choice(tuple(kinds), kind=named.pop("kind", None))](**named)
         return made
 
     def ask(self, records: Any, key: str | None = None) -> Any:
         """Return the `Answer` or `Answers` about the records of a table (`Records.ask`)."""
-        return _take_steps(records, self.steps).ask(self.aggregate, key)
+        return _take_steps(records, self.steps).ask(self.answer, key)
 
 
 def read_toml(path: Path, what: str) -> dict[str, Any]:
@@ -454,12 +446,12 @@ def check_model(model: type[_Model], given: Any, what: str) -> _Model:
     """Return a model of what was given. Raises InputError with the first field at fault."""
     try:
         return model.model_validate(given)
-    except (ValidationError, RecursionError) as problem:
-        name, message = what, "it is nested too deeply"
-        if isinstance(problem, ValidationError):
-            first = problem.errors(include_url=False, include_input=False, include_context=False)[0]
-            name, message = ".".join(map(str, first["loc"])) or what, first["msg"]
-        raise InputError(f"{name} is refused: {message}") from None
+    except ValidationError as problem:
+        first = problem.errors(include_url=False, include_input=False, include_context=False)[0]
+        name, message = ".".join(map(str, first["loc"])) or what, first["msg"].removeprefix("Value error, ")
+    except (RecursionError, TypeError) as problem:  # nested too deeply, or with wrong parameters
+        name, message = what, str(problem)
+    raise InputError(f"{name} is refused: {message}")
 
 
 def _take_steps(records: _Query, steps: list[Step]) -> _Query:
