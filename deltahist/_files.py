@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
-from deltahist.errors import DamagedFile, InputError, check_memory, check_whole
+from deltahist.errors import DamagedFile, InputError, check_choice, check_memory, check_whole
 
 if TYPE_CHECKING:
     import numpy as np
@@ -172,11 +172,8 @@ def read_values(file: Any) -> NDArray[np.int64]:
 
 
 def form_of(path: str | Path, forms: Mapping[str, str]) -> str:
-    """Return the form of an output by its suffix."""
-    form = forms.get(Path(path).suffix.lower())
-    if form is None:
-        raise InputError(f"output is {str(path)!r}: its suffix must be one of {', '.join(forms)}")
-    return form
+    """Return the form of an output by its suffix; InputError unless it is one of `forms`."""
+    return forms[check_choice(tuple(forms), suffix=Path(path).suffix.lower())]
 
 
 @contextlib.contextmanager

@@ -39,13 +39,11 @@ Knots = tuple[NDArray[np.float64], NDArray[np.float64]]
 
 
 def check_line(near: Neighbourhood, sources: tuple[Any, ...], counting: Preprocessing = POINTS) -> None:
-    """Raise InputError unless there are one dimension, one of some sources, and no left-out points.
-
-    The number of points is public, so none may be left out.
-    """
+    """Raise InputError unless there are one dimension, one of some sources, and no rows left out."""
     check_choice((1,), dimensions=near.domain.ndim)
     check_choice(sources, sources=near.sources)
-    check_choice(((),), dropped=counting.dropped)
+    if counting.dropped:
+        raise InputError(f"rows were left out ({', '.join(counting.dropped)}): the number of points must be public")
 
 
 def read_line(points: ArrayLike) -> NDArray[Any]:
@@ -375,9 +373,6 @@ class SortedRelease(BaseRelease):
         end, step, most = self.domain.low[0], self.domain.step[0], self.mechanism.lattice_steps - 1
         places = {"estimate": estimate, "low": np.minimum(low, estimate), "high": np.maximum(high, estimate)}
         return pd.DataFrame({"q": wanted} | {name: end + np.clip(v, 0, most) * step for name, v in places.items()})
-
-    def file_columns(self) -> dict[str, NDArray[Any]]:
-        return {"value": self.values}
 
 
 @dataclass(frozen=True, eq=False)

@@ -132,9 +132,9 @@ class BaseRelease(OfMechanism, abc.ABC):
         chain = self.mechanism.chain
         return self.digest if chain is None else chain.name or chain.origin
 
-    @abc.abstractmethod
     def file_columns(self) -> dict[str, NDArray[Any]]:
         """Return the columns of a file, without the description."""
+        return {"value": self.values}
 
     def save(self, path: str | Path) -> None:
         """Write one Parquet file of the columns, with description, digest and readme as metadata."""

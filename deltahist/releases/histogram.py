@@ -132,7 +132,7 @@ class Release(CountEstimates, BaseRelease):
         group = np.empty(self.strategy.shape[0], dtype=np.int16)
         for i, part in enumerate(self.strategy.parts):
             group[part.members] = i
-        return {"group": group, "value": self.values}
+        return {"group": group, **super().file_columns()}
 
     @classmethod
     def read_fields(cls, description: dict[str, Any], values: NDArray[np.int64] | None) -> dict[str, Any]:
