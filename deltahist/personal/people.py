@@ -80,8 +80,7 @@ class Purses:
     """
 
     def __init__(self, ledger: Ledger, name: str, unit: str = "epsilon") -> None:
-        self.ledger, self.name = ledger, check_text(account=name)
-        self.unit = check_choice(("epsilon", "rho"), unit=unit)
+        self.ledger, self.name, self.unit = ledger, check_text(account=name), unit
         with ledger.transaction() as connection:
             open_account(connection, self.name, {"kind": "purses", "unit": unit})
             _TABLES.create_all(connection)

@@ -302,27 +302,22 @@ class _Reader:
         return _combine_parts(part.value.like(pattern), "truth", [part], more=2 + len(pattern) // 4)
 
     def _read_add(self, node: Any) -> SafeExpression:
+        name = type(node).__name__
+        sizes = _FACTOR if name in ("Mul", "Div") else (_FACTOR[0], 1e299)
         numbers = [self._read_as("number", each) for each in (node.this, node.expression)]
-        one, other = parts = [_clip_size(each, _FACTOR[0], 1e299) for each in numbers]
-        value = one.value + other.value if type(node).__name__ == "Add" else one.value - other.value
-        # Where numbers cancel, the rest is at least the last digit of the smaller one.
-        return _combine_parts(value, "number", parts, min(one.least, other.least) * 2.0**-53, one.most + other.most)
+        one, other = parts = [_clip_size(each, *sizes) for each in numbers]
+        if name == "Mul":
+            value, least, most = one.value * other.value, one.least * other.least / 2, one.most * other.most * 2
+        elif name == "Div":
+            value = one.value / other.value.nullif(write_float(0.0))
+            least, most = one.least / other.most / 2, one.most / other.least * 2
+        else:
+            value = one.value + other.value if name == "Add" else one.value - other.value
+            # Where numbers cancel, the rest is at least the last digit of the smaller one.
+            least, most = min(one.least, other.least) * 2.0**-53, one.most + other.most
+        return _combine_parts(value, "number", parts, least, most, more=3 if name == "Div" else 1)
 
-    _read_sub = _read_add
-
-    def _read_mul(self, node: Any) -> SafeExpression:
-        one, other = parts = self._read_factors(node)
-        least, most = one.least * other.least / 2, one.most * other.most * 2
-        return _combine_parts(one.value * other.value, "number", parts, least, most)
-
-    def _read_div(self, node: Any) -> SafeExpression:
-        one, other = parts = self._read_factors(node)
-        value = one.value / other.value.nullif(make_constant(0.0).value)
-        least, most = one.least / other.most / 2, one.most / other.least * 2
-        return _combine_parts(value, "number", parts, least, most, more=3)
-
-    def _read_factors(self, node: Any) -> list[SafeExpression]:
-        return [_clip_size(self._read_as("number", each), *_FACTOR) for each in (node.this, node.expression)]
+    _read_sub = _read_mul = _read_div = _read_add
 
     def _read_mod(self, node: Any) -> SafeExpression | None:
         left, right = parts = [self.read(node.this), self.read(node.expression)]
