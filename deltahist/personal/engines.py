@@ -26,7 +26,7 @@ from pyarrow import csv
 from sqlglot import exp
 
 from deltahist._postgres import apply_settings, read_search_path
-from deltahist.errors import InputError
+from deltahist.errors import InputError, check_choice
 from deltahist.personal.query import (
     DTYPES,
     LARGEST,
@@ -35,7 +35,6 @@ from deltahist.personal.query import (
     SMALLEST,
     Query,
     bound_number,
-    check_column,
     check_names,
     find_kind,
 )
@@ -173,16 +172,14 @@ class Engine(ABC):
     def make_query(self, table: str, owner: str) -> Query:
         """Return a query of all records of a table or view, "visits" or "schema.visits".
 
-        Owners are texts, whole numbers or UUIDs. Raises InputError if the table or the column is missing.
+        Owners are texts, whole numbers or UUIDs. Raises InputError if there is no such table or column.
         """
         schema = self.read_schema(table)
         if schema is None:
             raise InputError(f"the database {self.name} has no table {table!r}")
         check_names(schema.names)
-        check_column(owner, schema.names)
-        kind = schema[owner]
-        if not (kind.is_string() or kind.is_integer() or kind.is_uuid()):
-            raise InputError(f"owner is {owner!r}, of type {kind}: it must hold text, whole numbers or UUIDs")
+        owners = [name for name, kind in schema.items() if kind.is_string() or kind.is_integer() or kind.is_uuid()]
+        check_choice(tuple(owners), owner=owner)
         part, _, own = table.rpartition(".")
         records = ibis.table(schema, name=own, database=part or None)
         readable = [name for name, dtype in schema.items() if find_kind(dtype) and name != owner]

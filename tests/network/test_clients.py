@@ -235,11 +235,9 @@ def test_files_that_are_no_states(tmp_path):
         Clients.load(file)
     Clients(["a", "b"], Rappor()).save(file)
     description, arrays, token = states.read_state(file, form)
-    whole = file.read_bytes()
-    for damaged in (whole[:-30], b"", whole[: len(whole) // 2]):
-        file.write_bytes(damaged)
-        with pytest.raises(DamagedFile):
-            Clients.load(file)
+    file.write_bytes(file.read_bytes()[:-30])
+    with pytest.raises(DamagedFile):
+        Clients.load(file)
     changes = [({}, {name: arrays[name][:1]}) for name in ("true", "permanent", "cohorts")]
     changes += [({name: value}, {}) for name, value in (("report", {}), ("mechanism", 5), ("format", "x"))]
     for changed, parts in changes:
