@@ -64,11 +64,6 @@ def random_neighbourhood(rng, domain):
     return quiet(domain, delta, sources)
 
 
-def _levels(domain):
-    longest = max(domain.shape)
-    return 1 + int(np.ceil(np.log2(longest))) if longest > 1 else 1
-
-
 def _shares(rng, number):
     return tuple(Fraction(int(k), 2) for k in rng.integers(1, 5, number))
 
@@ -90,10 +85,6 @@ def _cuts(rng, domain):
 def _hierarchical(rng, domain):
     plain = Hierarchical(domain, int(rng.integers(2, 5)))
     return plain if rng.random() < 0.6 else Hierarchical(domain, plain.branching, _shares(rng, len(plain.widths)))
-
-
-def _wavelet(rng, domain):
-    return Wavelet(domain) if rng.random() < 0.6 else Wavelet(domain, _shares(rng, _levels(domain)))
 
 
 def random_tents(rng, domain):
@@ -150,7 +141,7 @@ STRATEGIES = {
     "Cumulative suffix": lambda rng, domain: Cumulative(domain),
     "Cumulative prefix": lambda rng, domain: Cumulative(domain, "prefix"),
     "Hierarchical": _hierarchical,
-    "Wavelet": _wavelet,
+    "Wavelet": lambda rng, domain: Wavelet(domain),
     "ShiftedGrids": _shifted,
     "ShiftedGrids dyadic": lambda rng, domain: dyadic_grids(domain, int(rng.integers(1, 3))),
     "CutAugmented": _cuts,

@@ -1,7 +1,6 @@
 """Choice of cells, δ and ε, and figures of a stream, from public figures alone.
 
-With more cells the error of noise grows and the error of places falls. docs/choosing.md derives the prior and tests it
-on data.
+Smaller cells raise the error from noise and lower the error from unknown places within cells (docs/choosing.md).
 """
 
 from __future__ import annotations
@@ -32,29 +31,27 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-#: Two of a map's points share one of M cells with probability M^−0.55, because people gather along roads and at
-#: centres, on 1.1 of the plane's two dimensions.
+#: Two of a map's points share one of M cells with probability M^−0.55 (docs/choosing.md tests this on data).
 CLUMPING = 0.55
-#: Number of boxes that represent all places and sizes.
+#: Number of random boxes that represent boxes anywhere.
 BOXES = 2_000
 #: Sides of cells to try, in δ, the largest first.
 SIDES = (2.0, 1.0, 1 / 2, 1 / 4, 1 / 8)
 
 
 def expected_spread(domain: Domain, points: float, *, contributions: int = 1) -> float:
-    """Return four times the variance of a count in half a cell, which comes from unknown places in the cell.
+    """Return four times the variance of the count in half a cell, whose points are anywhere in the cell.
 
-    It reads no data. It assumes that two points share one of M cells with probability M^−0.55 at every scale, and that
-    all points of one user (`contributions`) may be at one place.
+    It assumes `CLUMPING` at every scale, and that all points of one user (`contributions`) may be at one place.
     """
     number, size = check_positive(points=points), domain.size
-    # Each halving of a cell reduces the probability by the same factor, even below the size of a cell.
+    # Halving a cell always divides the probability by the same factor, also below the size of a cell.
     shared = (2 ** ((1 - CLUMPING) * domain.ndim) - 1) / (2**domain.ndim - 1)
     return (contributions * number + shared * number**2 * size**-CLUMPING) / size
 
 
 def cut_shares(workload: Workload, domain: Domain) -> NDArray[np.float64]:
-    """Return Σ f (1 − f) (m,) over the cells that queries cut, where f is the share inside."""
+    """Return Σ f (1 − f) (m,) over the cells that queries cut, where f is the share of a cell inside."""
     if isinstance(workload, AllRanges):  # of whole cells
         return np.zeros(1)
     return workload.cover(domain).unsure
@@ -62,7 +59,7 @@ def cut_shares(workload: Workload, domain: Domain) -> NDArray[np.float64]:
 
 @dataclass(frozen=True)
 class CellChoice(OfMechanism):
-    """The best mechanism on cells of one size, and the expected root mean square of each part of its error."""
+    """A mechanism on cells of one size, and the root mean square of its expected errors from noise and placement."""
 
     mechanism: Mechanism
     noise_error: float
@@ -70,7 +67,7 @@ class CellChoice(OfMechanism):
 
     @classmethod
     def of(cls, mechanism: Mechanism, points: float, workload: Workload | None = None) -> CellChoice:
-        """Return a mechanism's expected errors for a number of points on a workload, or on boxes anywhere when None."""
+        """Return a mechanism's expected errors for a number of points on a workload (boxes anywhere when None)."""
         domain = mechanism.domain
         queries = random_boxes(BOXES, domain) if workload is None else workload
         spread = expected_spread(domain, points, contributions=mechanism.counting.contributions)
@@ -84,7 +81,7 @@ class CellChoice(OfMechanism):
 
     @property
     def rmse(self) -> float:
-        """Expected root mean square error per query, in points, of noise and placement together."""
+        """Expected root mean square error per query, in points, from noise and placement together."""
         return math.hypot(self.noise_error, self.placement_error)
 
 
@@ -94,11 +91,11 @@ def plan_cells(
     workload: Workload | Callable[[Domain], Workload] | None = None,
     **how: Any,
 ) -> list[CellChoice]:
-    """Rank sizes of cells, best first, by their expected total error of noise and of places within cells.
+    """Rank sizes of cells, best first, by the expected error from noise and from places within cells.
 
-    Neighbourhoods differ in their cells, from large to small (`on_cells`). The search stops after two sizes that are
-    each worse than the one before. The number of points is a rough, public figure. The workload may be a function of
-    the domain, and is boxes anywhere when None. Strategy and budget are as for `publish`.
+    The neighbourhoods (`on_cells`) have ever smaller cells. The search stops after two sizes that are each worse than
+    the one before. The number of points is a rough, public figure. The workload may be a function of the domain, and is
+    boxes anywhere when None. Strategy and budget are as for `publish`.
 
     >>> import deltahist as dh
     >>> for points in (1_000, 1_000_000):
@@ -117,8 +114,6 @@ def plan_cells(
         found.append(choice)
         if rising == 2:
             break
-    if not found:
-        raise InputError("there are no cells to choose from: the map must be larger than a cell of δ/8")
     return sorted(found, key=lambda choice: choice.rmse)
 
 
@@ -131,13 +126,11 @@ def on_cells(
     sources: Any = None,
     limits: Any = None,
 ) -> Iterator[Neighbourhood]:
-    """Yield the neighbourhood on cells of 2 δ, δ ... δ/8, if the map has at least two and at most `most` cells.
+    """Yield the neighbourhood on cells of 2 δ, δ ... δ/8 that give the map from 2 to `most` cells.
 
     >>> [near.domain.shape for near in on_cells((0, 0, 3, 3), 1)]
     [(2, 2), (3, 3), (6, 6), (12, 12), (24, 24)]
     """
-    if isinstance(limits, Iterator):  # each map reads them anew
-        limits = list(limits)
     found = False
     for times in SIDES:
         with contextlib.suppress(CellTooLarge):
@@ -147,8 +140,8 @@ def on_cells(
                 yield Neighbourhood(domain, delta, sources, limits)
     if not found:
         raise InputError(
-            f"delta is {delta!r}: the map must have room for two cells of δ/8, and for at most {most:,} of 2 δ "
-            "(are the bounds in other units, or not in the order west, south, east, north?)"
+            f"delta is {delta!r}: the map must hold at least two cells of δ/8, and at most {most:,} cells of 2 δ (are "
+            "the bounds in other units, or not in the order west, south, east, north?)"
         )
 
 
@@ -156,29 +149,24 @@ class Size(NamedTuple):
     """Figures of one size of cells that depend neither on ε nor on the number of points.
 
     The best mechanism does not depend on ε. `noise` is its error at ε = 1, which is proportional to points per user and
-    to 1/ε. `cut` is the mean of `cut_shares` over the queries. `areas` (m,) are the areas of the queries, in units of
-    the CRS.
+    to 1/ε. `cut` is the mean of `cut_shares` over the queries, and `area` their median area, in units of the CRS.
     """
 
     mechanism: Mechanism
     noise: float
     cut: float
-    areas: NDArray[np.float64]
+    area: float
 
-    def at(self, points: float, epsilon: float | Fraction, counting: Preprocessing) -> CellChoice:
-        """Return the choice with its expected error for a number of points at a budget."""
+    def choose(self, points: float, epsilon: float | Fraction, counting: Preprocessing) -> CellChoice:
+        """Return the choice with its expected errors for a number of points at a budget."""
         mechanism = self.mechanism.with_counting(counting).with_budget(Budget(epsilon))
-        return CellChoice(mechanism, *self.errors(points, epsilon, counting.contributions))
-
-    def errors(self, points: float, epsilon: float | Fraction, users: int) -> tuple[float, float]:
-        """Return the expected errors of noise and of places; `users` is the number of points kept per user."""
-        placement = expected_spread(self.mechanism.domain, points, contributions=users) * self.cut
-        return self.noise * users / float(epsilon), math.sqrt(placement)
+        placement = expected_spread(mechanism.domain, points, contributions=counting.contributions) * self.cut
+        return CellChoice(mechanism, self.noise * counting.contributions / float(epsilon), math.sqrt(placement))
 
 
 def advise(
     bounds: tuple[float, ...],
-    points: float | None = None,
+    points: float,
     workload: Workload | Callable[[Domain], Workload] | None = None,
     *,
     crs: str | None = None,
@@ -187,34 +175,26 @@ def advise(
     per_user: Sequence[int] | None = None,
     limits: Any = None,
 ) -> pd.DataFrame:
-    """Compare choices by their best cells, the error of a typical answer, and the most that an observer can learn.
-
-    Errors are those of unbiased answers, the default everywhere.
+    """Compare choices of δ, ε and points per user: the best cells, the error, and what an observer can learn.
 
     Parameters
     ----------
     bounds, crs : of the map, as for `Domain`.
-    points : rough, public number of points on the map. Required.
+    points : rough, public number of points on the map.
     workload : the queries, or a function from a domain to its queries; squares of a twentieth of the map's shorter side
         when None.
     deltas : distances within which to hide people.
     epsilons : budgets of pure ε.
-    per_user : numbers of points to keep of each user, so that users are protected as a whole. None protects single
-        points.
+    per_user : numbers of points to keep of each user, which protects users as a whole. None protects single points.
     limits : promises beyond δ, as for `Neighbourhood`. None caps any move at 4 ε.
 
     Returns
     -------
-    DataFrame with a row for each choice: `delta` (ground units), `epsilon`, `points_per_user` (0: single points),
-    `points`, `cell` (ground units), `strategy`, `area` of the typical query, its `count` for evenly spread points, the
-    `error` of answers (root mean square, in points) with its parts `noise_error` and `placement_error`, the same error
-    `of_count`, `observer`, the largest certainty that an observer can reach who was 50% sure of one of two places
-    within δ, and `any_move`, the ε of a move from anywhere to anywhere.
-
-    Raises
-    ------
-    InputError
-        If bounds are a domain, a figure is not finite and positive, or there is no choice.
+    DataFrame with a row for each choice: `delta` and `cell` (ground units), `epsilon`, `points_per_user` (0: single
+    points), `points`, `strategy`, `area` of the typical query, its `count` for evenly spread points, the `error` of
+    unbiased answers (root mean square, in points) with its parts `noise_error` and `placement_error`, and as a share
+    `of_count`. An `observer` who was 50% sure of one of two places within δ becomes at most this sure. `any_move` is
+    the ε of a move from anywhere to anywhere.
 
     >>> table = advise((0, 0, 20, 20), 20_000, deltas=[1], epsilons=[0.5, 2])
     >>> table[["epsilon", "cell", "observer"]].round(2).to_numpy().tolist()
@@ -222,8 +202,6 @@ def advise(
     """
     import pandas as pd
 
-    if isinstance(bounds, Domain):
-        raise InputError("bounds is a Domain: give domain.bounds and crs=domain.crs, since cells are chosen")
     points, half = check_positive(points=points), len(bounds) // 2
     whole = math.prod(high - low for low, high in zip(bounds[:half], bounds[half:], strict=True))
     sizes = compare_sizes(bounds, deltas, workload, crs=crs, limits=limits)
@@ -231,8 +209,8 @@ def advise(
     for own in sizes:
         for epsilon, most in itertools.product(epsilons, per_user or (None,)):
             counting = POINTS if most is None else Preprocessing(most, user=True)
-            choices = ((size.at(points, epsilon, counting), float(np.median(size.areas))) for size in own)
-            choice, area = min(choices, key=lambda choice: choice[0].rmse)
+            choices = ((size.choose(points, epsilon, counting), size.area) for size in own)
+            choice, area = min(choices, key=lambda each: each[0].rmse)
             mechanism, domain, count = choice.mechanism, choice.mechanism.domain, points * area / whole
             rows.append(
                 {
@@ -262,15 +240,10 @@ def compare_sizes(
     *,
     crs: str | None,
     limits: Any,
-    sources: Any = None,
 ) -> list[list[Size]]:
     """Return the sizes of cells with their best mechanisms for each δ; parameters as for `advise`."""
-    # Several δ share cells of one size, so the queries are computed on them once.
-    nears = [
-        (at, near)
-        for at, delta in enumerate(deltas)
-        for near in on_cells(bounds, delta, crs, sources=sources, limits=limits)
-    ]
+    # Several δ share cells of one size, so that queries are made on them once.
+    nears = [(at, near) for at, delta in enumerate(deltas) for near in on_cells(bounds, delta, crs, limits=limits)]
     nears.sort(key=lambda each: each[1].domain.cell, reverse=True)
     sizes: list[list[Size]] = [[] for _ in deltas]
     skipped_kinds: list[set[type[Strategy]]] = [set() for _ in deltas]
@@ -283,8 +256,8 @@ def compare_sizes(
         for at, near in group:
             near.check_on_map()
             best = mechanism_for(near, epsilon=1, workload=queries, skipped_kinds=skipped_kinds[at])
-            cut = float(cut_shares(queries, domain).mean())
-            sizes[at].append(Size(best, best.rmse(queries), cut, query_areas(queries, domain)))
+            cut, area = cut_shares(queries, domain).mean(), np.median(query_areas(queries, domain))
+            sizes[at].append(Size(best, best.rmse(queries), float(cut), float(area)))
     return sizes
 
 
@@ -300,14 +273,14 @@ def query_areas(workload: Workload, domain: Domain) -> NDArray[np.float64]:
 
 @dataclass(frozen=True, eq=False)
 class StreamSum:
-    """Consecutive steps of a stream: their joint cost, and the errors of the sum of their releases.
+    """The joint cost of consecutive steps of a stream, and the errors of the sum of their releases.
 
     Parameters
     ----------
-    name : "step", "window", "month", "year" or "all". steps : how many.
-    cost : the most ε or ρ that this number of consecutive steps spends.
+    name : "step", "window", "month", "year" or "all". steps : number of steps.
+    cost : the most ε or ρ that as many consecutive steps spend.
     limit : the most that they may ever spend; None if no limit covers exactly this number of steps.
-    error : root mean square error of a query by noise, in points; None if steps get different amounts.
+    error : root mean square error of a query from noise, in points; None if steps get different amounts.
     drowned : indices of the queries whose standard error exceeds their count; None if counts are unknown.
     queries : number of queries; None for all ranges.
     """
@@ -337,10 +310,10 @@ def stream_figures(
     Parameters
     ----------
     mechanism : of a step, with its share of the budget.
-    spans : the steps of each limit (None for all steps ever), and the ε or ρ that they may spend.
-    clock : defines steps. steps : how many are planned.
+    spans : the number of steps of each limit (None for all steps ever), and the ε or ρ that they may spend.
+    clock : defines steps. steps : planned number of steps.
     workload : the queries; boxes anywhere when None.
-    points : rough, public number of points in a step, assumed to be spread evenly over the map.
+    points : rough, public number of points in a step, spread evenly over the map.
     amounts : the amount of each step; equal shares when None.
 
     >>> import deltahist as dh

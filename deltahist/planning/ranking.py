@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deltahist.budget import Budget
-from deltahist.errors import InputError
 from deltahist.mechanisms import Mechanism
 from deltahist.mechanisms.base import OfMechanism
 from deltahist.preprocessing import POINTS, Preprocessing
@@ -20,8 +19,6 @@ from deltahist.space.neighbourhood import Neighbourhood
 from deltahist.space.workloads import AllRanges, Boxes, Regions, Workload, all_ranges
 from deltahist.strategies.base import Strategy, parse_strategy, strategies
 
-#: Most boxes of a workload; longer ones are thinned out.
-_MOST_QUERIES = 50_000
 #: Number of boxes that represent a workload when only the best strategy is needed. Strategies within the second factor
 #: may change places on the whole workload. Those beyond the third are also behind on smaller cells.
 _FEW_QUERIES, _CLOSE, _FAR = 200, 1.5, 3.0
@@ -34,10 +31,9 @@ class Candidate(OfMechanism):
     Parameters
     ----------
     mechanism : a strategy at a budget; `publish_mechanism(candidate.mechanism, counts)` publishes it.
-    label : name of the strategy with its parameters.
-    rmse : expected root mean square error per query, in points; of the resolved part if it does not determine all
-        queries.
-    resolves : whether it determines the queries. If not, the error is unknown and can be larger.
+    label : the strategy's name and parameters.
+    rmse : expected root mean square error per query, in points.
+    resolves : whether it determines the queries. If not, `rmse` is the error of the measured part only.
 
     >>> import deltahist as dh
     >>> best = dh.plan(dh.Neighbourhood(dh.Domain((0, 8), (8,)), delta=1, limits=()), epsilon=1)[0]
@@ -73,23 +69,18 @@ def plan(
     epsilon: float | Fraction | None = None,
     *,
     rho: float | Fraction | None = None,
-    contributions: int = 1,
-    counting: Preprocessing | None = None,
+    counting: Preprocessing = POINTS,
 ) -> list[Candidate]:
-    """Rank mechanisms by expected root mean square error on a workload; those that resolve it come first.
+    """Rank mechanisms by expected root mean square error on a workload, best first.
+
+    Mechanisms that determine all queries come before the others.
 
     Parameters
     ----------
     near : the neighbourhood. If it has no limits beyond δ (`limits` is None), any move costs at most 4 ε.
-    workload : the queries; all ranges when None.
+    workload : the queries; all ranges when None. Of more than 50,000 boxes a sample is taken.
     epsilon or rho : pure ε with Laplace noise (1.0 when neither is given), or ρ-zCDP with Gaussian noise.
-    contributions : points per user that move at once.
-    counting : how rows will become counts, instead of contributions. If rows may be left out, the candidates exclude
-        strategies that keep the number of points exactly.
-
-    Returns
-    -------
-    list of Candidate, best first.
+    counting : how rows become counts. If some may be left out, strategies that reveal the number of points are too.
 
     >>> import deltahist as dh
     >>> domain = dh.Domain((0, 1), (4,))
@@ -97,25 +88,18 @@ def plan(
     >>> best.label, best.any_move
     ('Cumulative (suffix)', 3.0)
     """
-    if not isinstance(near, Neighbourhood):
-        raise InputError(f"near is {str(near)[:80]}: it must be a Neighbourhood")
-    workload = _measured_on(near, workload)
-    counting = Preprocessing(contributions) if counting is None else counting
-    return _ranked(near, workload, workload, _budget(epsilon, rho), counting)
+    if workload is None:
+        workload = all_ranges(near.domain)
+    elif isinstance(workload, Boxes):
+        workload = workload.take_evenly(50_000)
+    return _rank_candidates(near, workload, workload, _read_budget(epsilon, rho), counting)
 
 
-def _budget(epsilon: Any, rho: Any) -> Budget:
+def _read_budget(epsilon: Any, rho: Any) -> Budget:
     return Budget(1.0 if epsilon is None and rho is None else epsilon, rho)
 
 
-def _measured_on(near: Neighbourhood, workload: Workload | None) -> Workload:
-    """Return the workload that defines the error: all ranges when None, and many boxes thinned out."""
-    if workload is None:
-        return all_ranges(near.domain)
-    return workload.take_evenly(_MOST_QUERIES) if isinstance(workload, Boxes) else workload
-
-
-def _ranked(
+def _rank_candidates(
     near: Neighbourhood,
     workload: Workload,
     measured: Workload,
@@ -123,11 +107,11 @@ def _ranked(
     counting: Preprocessing,
     without: Collection[type[Strategy]] = (),
 ) -> list[Candidate]:
-    """Return candidates for a workload, ranked by error on `measured`. Without limits the usual cap applies."""
+    """Return candidates for a workload, ranked by error on `measured`, with the usual cap if there are no limits."""
     near = near.capped()
     found = []
-    tried = tuple(kind for kind in strategies().values() if kind not in without)
-    for label, strategy in _candidates(near, workload, budget.law().norm, tried):
+    kinds = tuple(kind for kind in strategies().values() if kind not in without)
+    for label, strategy in _list_candidates(near, workload, budget.law().norm, kinds):
         if strategy.keeps_total and (counting.dropped or not near.fixed_membership):
             continue
         mechanism = Mechanism(near, strategy, budget, counting)
@@ -136,10 +120,10 @@ def _ranked(
 
 
 @functools.lru_cache(maxsize=16)
-def _candidates(
+def _list_candidates(
     near: Neighbourhood, workload: Workload, norm: int, kinds: tuple[type[Strategy], ...]
 ) -> tuple[tuple[str, Strategy], ...]:
-    """Return candidates of some kinds for Laplace (norm 1) or Gaussian noise. They do not depend on the budget."""
+    """Return the candidates for Laplace (norm 1) or Gaussian noise. They do not depend on the budget."""
     return tuple(found for kind in kinds for found in kind.candidates(near, workload, norm))
 
 
@@ -153,10 +137,10 @@ def mechanism_for(
     counting: Preprocessing = POINTS,
     skipped_kinds: set[type[Strategy]] | None = None,
 ) -> Mechanism:
-    """Return the mechanism that `publish` uses for the same parameters. No data is read.
+    """Return the mechanism that `publish` uses for the same parameters. It reads no data.
 
-    With strategy "auto" and no limits beyond δ, the mechanism's neighbourhood has the usual cap. The search skips the
-    kinds of strategies in `skipped_kinds`, and adds to them the kinds that are far behind the best.
+    With strategy "auto" and no limits beyond δ, the mechanism's neighbourhood has the usual cap. The search skips
+    `skipped_kinds` of strategies, and adds to them the kinds that are far behind the best.
 
     >>> import deltahist as dh
     >>> near = dh.Neighbourhood(dh.Domain((0, 0, 1, 1), (8, 8)), delta=1 / 8)
@@ -172,14 +156,12 @@ def mechanism_for(
     few: Workload = workload
     if not isinstance(workload, AllRanges):
         few = (workload.boxes() if isinstance(workload, Regions) else workload).take_evenly(_FEW_QUERIES)
-    ranked = _ranked(near, workload, few, budget, counting, skipped_kinds or ())
-    if not ranked:
-        raise InputError("no strategy fits the domain and the noise that is asked for")
+    ranked = _rank_candidates(near, workload, few, budget, counting, skipped_kinds or ())
     best = ranked[0]
     if skipped_kinds is not None:
         near_best = {type(c.strategy) for c in ranked if c.resolves < best.resolves or c.rmse <= _FAR * best.rmse}
         skipped_kinds |= {type(c.strategy) for c in ranked} - near_best
-    # A few boxes find the near-best strategies and the best one of each kind. Only these run on the whole workload.
+    # The few boxes select the best strategy of each kind that is close to the best of all. The workload decides.
     close: dict[tuple[type[Strategy], str], Mechanism] = {}
     for c in ranked:
         if c.resolves == best.resolves and c.rmse <= _CLOSE * best.rmse:
@@ -196,28 +178,15 @@ def expected_error(
     epsilon: float | Fraction | None = None,
     *,
     rho: float | Fraction | None = None,
-    contributions: int = 1,
     continuous: bool = False,
 ) -> NDArray[np.float64]:
-    """Return the variance of the answer to each query, in points squared. No data is read.
-
-    A shortcut to `Mechanism.variance`.
+    """Return the variance of the answer to each query (m,), in points squared, by `Mechanism.variance`.
 
     Parameters
     ----------
     strategy, near, workload : the measurement, the neighbourhood and the queries.
     epsilon or rho : pure ε with Laplace noise (1.0 when neither is given), or ρ-zCDP with Gaussian noise.
-    contributions : points per user that move at once.
-    continuous : return figures of continuous noise of the same scale, to compare with papers.
-
-    Returns
-    -------
-    (m,) float64, one variance per query.
-
-    Raises
-    ------
-    InputError
-        On queries outside the domain, or parameters that are not finite and positive.
+    continuous : whether noise is continuous with the same scale, as in papers.
 
     >>> import deltahist as dh
     >>> domain = dh.Domain((0, 1), (4,))
@@ -226,5 +195,4 @@ def expected_error(
     >>> round(float(expected_error(A, near, dh.workloads.all_ranges(domain), 1.0, continuous=True).sum()), 6)
     32.0
     """
-    mechanism = Mechanism(near, strategy, _budget(epsilon, rho), Preprocessing(contributions))
-    return mechanism.variance(workload, continuous=continuous)
+    return Mechanism(near, strategy, _read_budget(epsilon, rho)).variance(workload, continuous=continuous)

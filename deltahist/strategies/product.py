@@ -7,8 +7,7 @@ import math
 import operator
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
-from itertools import accumulate, product
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
@@ -29,7 +28,7 @@ from deltahist.errors import check_choice
 from deltahist.laws import Law
 from deltahist.space.domain import Domain
 from deltahist.space.workloads import Span, aligned_spans
-from deltahist.strategies.base import Group, Strategy, read_shares, whole_shares
+from deltahist.strategies.base import Strategy
 
 if TYPE_CHECKING:
     from deltahist.space.neighbourhood import Neighbourhood
@@ -175,12 +174,6 @@ class _Haar:
             low, high = np.concatenate([[low], [mid]]).T.ravel(), np.concatenate([[mid], [high]]).T.ravel()
 
     @functools.cached_property
-    def level_of_row(self) -> NDArray[np.int64]:
-        """Level of each row: 0 for the sum of all cells, 1 for the halves of the domain, 2 for quarters, and so on."""
-        sizes = [1, *(len(low) for low, _, _ in self.levels)]
-        return np.repeat(np.arange(len(sizes)), sizes)
-
-    @functools.cached_property
     def depth(self) -> NDArray[np.int64]:
         """Level of the last row that holds each cell (n,). Every level up to it has one such row."""
         change = np.zeros(self.n + 1, dtype=np.int64)
@@ -254,18 +247,11 @@ class Wavelet(Product):
 
     An odd number of cells is split into nearly equal halves. In 2-D rows are products of both axes.
 
-    Parameters
-    ----------
-    domain : Domain
-    shares : one number per level of the longest axis, from the sum of all cells down to single cells. In 2-D a row's
-        share is the product of those of its two levels. Equal when None.
-
     >>> Wavelet(Domain((0, 1), (4,))).matrix().toarray().tolist()
     [[1, 1, 1, 1], [1, 1, -1, -1], [1, -1, 0, 0], [0, 0, 1, -1]]
     """
 
     domain: Domain
-    shares: tuple[Fraction, ...] | None = None
     texts: ClassVar[tuple[str, ...]] = ("wavelet",)
 
     @classmethod
@@ -273,84 +259,45 @@ class Wavelet(Product):
         if max(near.domain.shape) <= 4096:  # finding the dearest move is slow on long axes
             yield "Wavelet", cls(near.domain)
 
-    def __post_init__(self) -> None:
-        _ = self._exact_shares  # refuses shares that do not fit
-
     @functools.cached_property
     def factors(self) -> tuple[_Haar, ...]:  # type: ignore[override]
         return tuple(_Haar(n) for n in self.domain.shape)
 
-    @functools.cached_property
-    def _exact_shares(self) -> tuple[Fraction, ...]:
-        return read_shares(self.shares, 1 + max(len(f.levels) for f in self.factors), "level")
-
-    @functools.cached_property
-    def groups(self) -> tuple[Group, ...]:
-        if self.shares is None:
-            return super().groups
-        rows = np.arange(self.domain.size).reshape(self.domain.shape)
-        level, kind = [f.level_of_row for f in self.factors], "level" if self.domain.ndim == 1 else "levels"
-        return tuple(
-            Group(
-                f"{kind} {', '.join(map(str, levels))}",
-                rows[np.ix_(*(each == i for each, i in zip(level, levels, strict=True)))].ravel(),
-                math.prod((self._exact_shares[i] for i in levels), start=Fraction(1)),
-            )
-            for levels in product(*(range(each[-1] + 1) for each in level))
-        )
-
-    def edge_cost(self, near: Neighbourhood, norm: int) -> Fraction:
+    def edge_cost(self, near: Neighbourhood, norm: int) -> int:
         """Return the largest cost of an edge, in closed form.
 
-        Let w_r = s_r^p be the weight of row r of one axis' factor in the p-norm. The cost of a move from u to u' is a
-        sum of four such weights (`Pair`). An arrival at u costs h(u), the weight of the rows that hold u. In 2-D rows
-        are products and so are their weights: an arrival at (u, v) costs h(u) h(v), a move `_cost`.
+        Let h(u) be the number of rows of one axis' factor that hold cell u. In 2-D rows are products, so an arrival at
+        (u, v) costs h(u) h(v). `_cost` prices moves, for all different pairs of cells along x and along y in reach. The
+        reach along y falls as dx grows, so each pair along x is tried only at its least dx.
         """
-        numerators, denominator = whole_shares(self._exact_shares)
-        weight = [s**norm for s in numerators]
-        most = self._find_dearest_move(near, weight, norm)
+        most = 0
         if near.source_cells.any():
-            upto = np.array([*accumulate(weight)], dtype=object)
-            held = functools.reduce(np.multiply.outer, [upto[f.depth] for f in self.factors])
-            most = max(most, int(held[near.source_cells].max()))
-        return Fraction(most, denominator ** (norm * self.domain.ndim))
-
-    def _find_dearest_move(self, near: Neighbourhood, weight: list[int], norm: int) -> int:
-        """Return the largest cost of a move, over all different pairs of cells along x and along y in reach.
-
-        The reach along y falls as dx grows, so each pair along x is tried only at its least dx.
-        """
+            held = functools.reduce(np.multiply.outer, [1 + f.depth for f in self.factors])
+            most = int(held[near.source_cells].max())
         if self.domain.ndim == 1:  # a plane with one row of cells, whose factor is the matrix [1]
             reach = [0] * (int(near.reach[0]) + 1)
             along_y = [{Pair(1, 1, 1, 0)}]
         else:
             reach = near.reach.tolist()
-            along_y = _list_pairs(self.factors[1], weight, reach[0])
+            along_y = _list_pairs(self.factors[1], reach[0])
         if self.domain.shape[1:] == self.domain.shape[:1] and len(along_y) >= len(reach):
             along_x = along_y  # those of an axis of the same length
         else:
-            along_x = _list_pairs(self.factors[0], weight, len(reach) - 1)
+            along_x = _list_pairs(self.factors[0], len(reach) - 1)
         within = list(accumulate(along_y, operator.or_))  # pairs along y at most each number of cells apart
-        # Shares may be long fractions: beyond 62 bits Python's integers replace NumPy's.
-        small = (2 * sum(weight)) ** self.domain.ndim < 1 << 60
-        kind: Any = np.int64 if small else object
-        most, tried = 0, set[Pair]()
+        tried = set[Pair]()
         for dx, dy in enumerate(reach):
             fresh = along_x[dx] - tried
             tried |= fresh
             if fresh:
-                x = Pair(*np.array(sorted(fresh), dtype=kind).T[:, :, None])
-                y = Pair(*np.array(sorted(within[dy]), dtype=kind).T[:, None, :])
+                x = Pair(*np.array(sorted(fresh)).T[:, :, None])
+                y = Pair(*np.array(sorted(within[dy])).T[:, None, :])
                 most = max(most, int(_cost(x, y, norm).max()))
         return most
 
 
 class Pair(NamedTuple):
-    """Weights of the rows that hold two cells u, u' of an axis; each a number, or an array for many pairs.
-
-    `first` is h(u) and `second` h(u'): the weight of all rows whose entry there is not zero. `agree` counts rows that
-    hold both cells with the same sign, and `opposite` with opposite signs.
-    """
+    """Numbers of rows that hold u (`first`), u' (`second`), and both, with the same or opposite signs."""
 
     first: Any
     second: Any
@@ -359,29 +306,29 @@ class Pair(NamedTuple):
 
 
 def _cost(x: Pair, y: Pair, norm: int) -> Any:
-    """Return Σ_r w_r |A_r(u, v) − A_r(u', v')|^p of a move from (u, v) to (u', v'); x = (u, u') and y = (v, v').
+    """Return Σ_r |A_r(u, v) − A_r(u', v')|^p of a move from (u, v) to (u', v'); x = (u, u') and y = (v, v').
 
-    Rows that hold (u, v) weigh h_u h_v, and rows that hold (u', v') h_u' h_v'. Both figures count the rows that hold
-    both. Such a row changes by 0 if its factors agree on both axes or on neither, and by 2 otherwise.
+    h_u h_v rows hold (u, v), and h_u' h_v' rows hold (u', v'). Both figures count the rows that hold both. Such a row
+    changes by 0 if its factors agree on both axes or on neither, and by 2 otherwise.
     """
     agree = x.agree * y.agree + x.opposite * y.opposite
     opposite = x.agree * y.opposite + x.opposite * y.agree
     return x.first * y.first + x.second * y.second - 2 * agree + (2**norm - 2) * opposite
 
 
-def _list_pairs(haar: _Haar, weight: list[int], longest: int) -> list[set[Pair]]:
+def _list_pairs(haar: _Haar, longest: int) -> list[set[Pair]]:
     """Return the different pairs of cells d apart, for d = 0, ..., longest.
 
-    Let m be the level of the coarsest segment with a split between u < u'. On each level above m, one row holds both in
-    the same half: a = Σ_{l < m} w_l. On level m, one row holds them in opposite halves: f = w_m. No row below holds
-    both. h(u) is the weight of the levels down to the depth of u. So a pair depends only on m and both depths, and few
-    of these triples differ. Both orders of a pair are listed, since the other axis may run either way.
+    Let m be the level of the coarsest segment with a split between u < u'. On each of the m levels above, one row holds
+    both cells in the same half. On level m, one row holds them in opposite halves. No row below holds both. So a pair
+    depends only on m and both depths, and few of these triples differ. Both orders of a pair are listed, since the
+    other axis may run either way.
     """
-    n, depth, upto, number = haar.n, haar.depth, list(accumulate(weight)), len(weight)
+    n, depth, number = haar.n, haar.depth, 1 + len(haar.levels)
     split = np.zeros(n, dtype=np.int64)  # level of the segment that is split just before each cell
     for level, (_, mid, _) in enumerate(haar.levels, start=1):
         split[mid] = level
-    out = [{Pair(upto[i], upto[i], upto[i], 0) for i in depth.tolist()}]
+    out = [{Pair(1 + i, 1 + i, 1 + i, 0) for i in depth.tolist()}]
     parting = np.full(n, np.iinfo(np.int64).max)  # least split between u and u + d, for d from 0 on
     for d in range(1, longest + 1):
         parting = np.minimum(parting[: n - d], split[d:])
@@ -389,9 +336,7 @@ def _list_pairs(haar: _Haar, weight: list[int], longest: int) -> list[set[Pair]]
         for triple in np.unique((parting * number + depth[: n - d]) * number + depth[d:]).tolist():
             rest, end = divmod(triple, number)
             level, start = divmod(rest, number)
-            first, second = upto[start], upto[end]
-            agree, opposite = upto[level - 1], weight[level]
-            pairs |= {Pair(first, second, agree, opposite), Pair(second, first, agree, opposite)}
+            pairs |= {Pair(1 + start, 1 + end, level, 1), Pair(1 + end, 1 + start, level, 1)}
         out.append(pairs)
     return out
 
@@ -454,8 +399,7 @@ class ProductDecoder(Decoder):
 
     def __init__(self, strategy: Strategy, laws: Sequence[Law], total_known: bool) -> None:
         super().__init__(strategy, laws, total_known)
-        # With several laws the variance is not a product over axes, and is solved query by query.
-        self.forms = tuple(map(PrefixForm, self.strategy.factors)) if len(set(laws)) == 1 else ()
+        self.forms = tuple(map(PrefixForm, self.strategy.factors))
         #: Variance along each axis.
         self._squares = tuple(IntervalForms([form]) for form in self.forms)
 
@@ -465,9 +409,7 @@ class ProductDecoder(Decoder):
     def solve_adjoint(self, query: FloatArray) -> FloatArray:
         return self.strategy.along_axes("solve_transpose", query.reshape(-1, 1))[:, 0]
 
-    def box_cumulant(self, order: int) -> SumOfProducts | None:
-        if not self.forms:
-            return None
+    def box_cumulant(self, order: int) -> SumOfProducts:
         law = self.laws[0]
         if order == 4:
             # The public total shifts every coefficient a little, which hardly changes the kurtosis.

@@ -36,7 +36,7 @@ DETERMINED = {
     "Hierarchical 3, irregular, 50": ((50,), lambda domain: Hierarchical(domain, 3)),
     "Hierarchical 4 with shares, 64": ((64,), lambda domain: Hierarchical(domain, 4, (1, 1, 2, Fraction(7, 2)))),
     "Wavelet, 64": ((64,), Wavelet),
-    "Wavelet with shares, 50": ((50,), lambda domain: Wavelet(domain, (1, 1, 1, 2, 2, 3, 3))),
+    "Wavelet, irregular, 50": ((50,), Wavelet),
     "ShiftedGrids dyadic, 64": ((64,), lambda domain: dyadic_grids(domain, 1)),
     "ShiftedGrids, 50": ((50,), lambda domain: ShiftedGrids(domain, width=5, shift=1)),
     "CutAugmented, 50": ((50,), windows),

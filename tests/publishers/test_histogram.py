@@ -29,10 +29,16 @@ def test_noise_is_drawn_with_the_exact_scale(monkeypatch):
     assert seen == [(3 / Fraction(0.1), 1), (6 / Fraction(0.1), 36)]
 
 
-@pytest.mark.parametrize("shares", [None, (1, Fraction(1, 2), Fraction(1, 4), Fraction(1, 8), Fraction(1, 8), 1)])
-def test_noise_drawn_in_parts_is_the_noise_drawn_at_once(monkeypatch, shares):
+class Listed(dh.strategies.Wavelet):
+    """Groups that list their members."""
+
+    groups = (dh.strategies.Group("even", np.arange(0, 32, 2)), dh.strategies.Group("odd", np.arange(1, 32, 2)))
+
+
+@pytest.mark.parametrize("kind", [dh.strategies.Wavelet, Listed])
+def test_noise_drawn_in_parts_is_the_noise_drawn_at_once(monkeypatch, kind):
     line = dh.Domain((0, 32), (32,))
-    A = dh.strategies.Wavelet(line, shares)  # with shares groups list their members
+    A = kind(line)
     mechanism = dh.Mechanism(dh.Neighbourhood(line, 1), A, dh.Budget(0.01))
 
     def noise(seed):

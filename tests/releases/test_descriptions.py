@@ -38,7 +38,7 @@ STRATEGIES = {
     "Identity": set(),
     "Cumulative": {"direction"},
     "Hierarchical": {"branching", "shares"},
-    "Wavelet": {"shares"},
+    "Wavelet": set(),
     "ShiftedGrids": {"widths", "offsets", "shares"},
     "CutAugmented": {"sets"},
     "Flow": {"block", "widths", "shares", "arrivals", "hubs", "hub_widths", "centred", "hub_strips"},
