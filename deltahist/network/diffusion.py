@@ -151,7 +151,7 @@ class Diffusion:
     def _answer_connected(self, owners: NDArray[np.int64], requesters: NDArray[np.int64]) -> pd.DataFrame:
         """Answer the pairs of different users, without unconnected ones unless ε has a `least`."""
         distances = self.mechanism.distances.between(owners, requesters)
-        there = (owners != requesters) & ((distances < np.inf) | (self.mechanism.privacy_levels.least is not None))
+        there = (owners != requesters) & ((distances != np.inf) | (self.mechanism.privacy_levels.least is not None))
         owners, requesters, distances = owners[there], requesters[there], distances[there]
         return self._answer_pairs(owners, requesters, distances)
 

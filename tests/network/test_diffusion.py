@@ -59,6 +59,15 @@ def test_every_way_to_ask_gives_the_same_answer(key):
         pd.testing.assert_frame_equal(found, expected)
 
 
+def test_no_pair_without_a_distance_is_left_out_silently():
+    for distance in ("far", -1):
+        read = pd.DataFrame([("ann", "bob", 1), ("bob", "cem", distance)])
+        diffusion = seeded(mechanism=dh.DiffusionMechanism(NETWORK, "exp(2-d)", 100, read, columns=("x", "y")))
+        for ask in (lambda d=diffusion: d.to("cem"), diffusion.everything):
+            with pytest.raises(dh.InputError, match="distances must be zero or more"):
+                ask()
+
+
 def test_those_who_are_not_connected_are_left_out_or_get_the_least():
     assert seeded().to("eve").empty
     with pytest.raises(dh.InputError):
