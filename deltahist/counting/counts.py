@@ -255,7 +255,7 @@ class RowCounter:
                 self.zeros += int((out & (raw[0] == 0) & (raw[1] == 0)).sum())
             usable = places >= 0
             if bound is None:
-                self.kept.add_rows(places[usable])
+                self.kept.add_rows(places if usable.all() else places[usable])
                 continue
             names = users[0]
             if steps is not None:  # users are bounded within each step, so their hashes must differ by step
@@ -266,12 +266,16 @@ class RowCounter:
             self.users = None if self.steps else users_of_all
             self.kept.add_rows(kept)
 
-    def add_figures(self, places: Integers, numbers: Integers | int = 1) -> None:
-        """Add up how many rows have no point, a point, and a point outside."""
-        numbers = np.broadcast_to(numbers, places.shape)
-        np.add.at(self.unplaced, -places[places < 0], numbers[places < 0])
-        self.placed += int(numbers[places >= 0].sum())
-        self.outside += int(numbers[places >= self.edge].sum())
+    def add_figures(self, places: Integers, numbers: Integers | None = None) -> None:
+        """Add up how many rows have no point, a point, and a point outside; `numbers` of rows each, or one."""
+
+        def count_rows(chosen: NDArray[np.bool_]) -> int:
+            return int(np.count_nonzero(chosen) if numbers is None else numbers[chosen].sum())
+
+        self.placed += count_rows(places >= 0)
+        self.outside += count_rows(places >= self.edge)
+        for place in np.unique(places[places < 0]):
+            self.unplaced[-place] += count_rows(places == place)
 
     def make_counts(self, rows_of: str, operation: Operation | None, malformed: int = 0) -> Counted:
         """Return the counts; raise InputError on bad rows and no rows, OutsideBounds on many points outside.
