@@ -12,10 +12,6 @@ from deltahist.planning.advice import CLUMPING, cut_shares, expected_spread
 from deltahist.space.workloads import random_boxes
 
 
-def expected_placement(work, domain, points, **more):
-    return expected_spread(domain, points, **more) * cut_shares(work, domain)
-
-
 def cascade(rng, levels, points, exponent):
     """Points of random cascades in which two points share a quarter with chance 4^−exponent, at every level."""
     # One of four quarters, at random, has a share w of the points, the others share the rest alike.
@@ -64,17 +60,17 @@ def test_the_prior_is_that_of_points_that_clump_so():
         x0, y0, x1, y1 = (2 * boxes.T).astype(int)
         truth = total[x1, y1] - total[x0, y1] - total[x1, y0] + total[x0, y0]
         squares += (rows @ cells.ravel() - truth) ** 2
-    expected = expected_placement(work, domain, points)
+    expected = expected_spread(domain, points) * cut_shares(work, domain)
     assert math.sqrt(squares.mean() / 100) == pytest.approx(math.sqrt(expected.mean()), rel=0.2)
 
 
 def test_more_points_take_smaller_cells_and_more_noise_larger_ones():
-    def side(points, **how):
-        best = plan_cells(on_cells((0, 0, 64, 64), 4), points, strategy="flow", **how)[0]
+    def side(points, epsilon):
+        best = plan_cells(on_cells((0, 0, 64, 64), 4), points, strategy="flow", epsilon=epsilon)[0]
         return best.neighbourhood.domain.cell[0]
 
-    assert side(1e2, epsilon=1) > side(1e4, epsilon=1) > side(1e6, epsilon=1)
-    assert side(1e4, epsilon=0.1) > side(1e4, epsilon=10)
+    assert side(1e2, 1) > side(1e4, 1) > side(1e6, 1)
+    assert side(1e4, 0.1) > side(1e4, 10)
 
 
 def test_cells_are_ranked_by_both_errors_together():
@@ -90,14 +86,12 @@ def test_cells_are_ranked_by_both_errors_together():
 def test_strategies_far_behind_on_larger_cells_are_not_tried_on_smaller_ones(monkeypatch):
     tried = []
     for kind in (dh.strategies.Cumulative, dh.strategies.Flow):
-        usual = kind.candidates.__func__
-        monkeypatch.setattr(
-            kind,
-            "candidates",
-            classmethod(
-                lambda cls, near, *rest, usual=usual: tried.append((cls, near.domain.shape)) or usual(cls, near, *rest)
-            ),
-        )
+
+        def candidates(cls, near, *rest, usual=kind.candidates.__func__):
+            tried.append((cls, near.domain.shape))
+            return usual(cls, near, *rest)
+
+        monkeypatch.setattr(kind, "candidates", classmethod(candidates))
     found = plan_cells(on_cells((0, 0, 60, 60), 1.5), 1e6, lambda domain: random_boxes(300, domain), epsilon=1)
     shapes = [choice.neighbourhood.domain.shape for choice in found]
     assert [shape for cls, shape in tried if cls is dh.strategies.Cumulative] == [min(shapes)]

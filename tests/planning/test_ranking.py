@@ -16,13 +16,9 @@ def grid(*shape):
 
 @pytest.mark.parametrize(
     ("shape", "delta", "sources", "limits"),
-    [
-        ((16,), 1, None, ()),
-        ((12,), 2, "left", None),
-        ((6, 6), 1, None, [(3, 2), ("any", 3)]),
-        ((8, 5), 2, "boundary", ()),
-    ],
-)
+    [((16,), 1, None, ()), ((12,), 2, "left", None), ((6, 6), 1, None, [(3, 2), ("any", 3)]),
+     ((8, 5), 2, "boundary", ())],
+)  # fmt: skip
 @pytest.mark.parametrize("budget", [{"epsilon": 0.5}, {"rho": 0.2}])
 def test_the_ranking_is_that_of_the_expected_errors(shape, delta, sources, limits, budget):
     given = dh.Neighbourhood(grid(*shape), delta, sources, limits)

@@ -108,13 +108,3 @@ def test_a_certified_gap_that_is_too_wide_is_never_passed_over(monkeypatch):
     monkeypatch.setattr(convex, "MOST_STEPS", 1)
     with pytest.raises(dh.InputError, match="after 1 steps"):
         _ = Optimal(near).solution
-
-
-def test_counts_whose_answers_might_not_fit_are_refused(small):
-    largest = int(np.abs(small.rows).max())
-    counts = np.zeros(6, dtype=np.int64)
-    counts[2] = 2**62 // largest - 10**6
-    assert small.measure(counts).tolist() == (small.rows.astype(object) @ counts).tolist()
-    counts[3] = 2**61 // largest
-    with pytest.raises(dh.InputError, match="points"):
-        small.measure(counts)

@@ -16,45 +16,34 @@ from deltahist.strategies import Tents, from_description
 from deltahist.strategies.tents import Lattice, TentSearch
 
 
-def lattices(number, seed):
-    rng = np.random.default_rng(seed)
-    for _ in range(number):
-        n = int(rng.integers(1, 40))
-        yield Lattice(n, int(rng.integers(1, n + 1)), int(rng.integers(1, 4)))
-
-
-def square(n, delta, limit=None, **options):
-    domain = dh.Domain((0, 0, n, n), (n, n))
-    limits = None if limit is None else [(math.inf, limit)]
-    return dh.Neighbourhood(domain, delta, limits=limits, **options)
-
-
 def test_weights_are_splines_to_the_last_digit_and_add_up_over_every_cell():
-    for axis in lattices(200, 1):
+    rng = np.random.default_rng(1)
+    for _ in range(200):
+        n = int(rng.integers(1, 40))
+        axis = Lattice(n, int(rng.integers(1, n + 1)), int(rng.integers(1, 4)))
         dense = axis.matrix.toarray()
         assert dense.dtype == np.int64
         assert (dense.sum(axis=0) == axis.scale).all()
         assert (dense.sum(axis=1) > 0).all()
         assert np.array_equal(dense, dense[::-1, ::-1])
-        if axis.n == 1:
+        if n == 1:
             continue
         order = axis.weights.shape[1]
         spline = BSpline.basis_element(np.arange(order + 1) - order / 2, extrapolate=False)
         middle = (len(dense) - 1) / 2
         for tent, row in enumerate(dense):
-            place = (np.arange(axis.n) - (axis.n - 1) / 2) / axis.spacing - (tent - middle)
+            place = (np.arange(n) - (n - 1) / 2) / axis.spacing - (tent - middle)
             assert np.allclose(row / axis.scale, np.nan_to_num(spline(place)), atol=1e-12)
 
 
 @pytest.mark.parametrize(("n", "delta", "limit", "rmse"), [(64, 1, 2, 26.7), (64, 8, 2, 38.7)])
 def test_figures_over_all_ranges(n, delta, limit, rmse):
     """Those of the design or better, at ε = 1 with the total public."""
-    near = square(n, delta, limit)
-    tents = Tents.tuned(near)
-    mechanism = dh.Mechanism(near, tents, dh.Budget(epsilon=1))
+    near = dh.Neighbourhood(dh.Domain((0, 0, n, n), (n, n)), delta, limits=[(math.inf, limit)])
+    mechanism = dh.Mechanism(near, Tents.tuned(near), dh.Budget(epsilon=1))
     assert 0.95 * rmse < mechanism.rmse(dh.workloads.all_ranges(near.domain)) <= rmse
     assert mechanism.sensitivity == pytest.approx(1, abs=2e-3)
-    assert mechanism.cost_within(near.diameter)[0] <= (limit or 1) * (1 + 1e-9)
+    assert mechanism.cost_within(near.diameter)[0] <= limit * (1 + 1e-9)
 
 
 @pytest.mark.parametrize(("shape", "norm", "sources"), [((40,), 2, "boundary"), ((8, 36), 1, "boundary")])
@@ -78,20 +67,11 @@ def test_descriptions_are_bounded_before_anything_is_made():
     assert from_description(domain, good).tents == (1003,)
     with pytest.raises(dh.InputError, match="at most 4,128 tents"):
         from_description(domain, {**good, "spacing": [1]})
+    # Planning tries other strategies on such a line.
+    near = dh.Neighbourhood(domain, 1e-6)
+    assert not list(Tents.candidates(near, dh.workloads.all_ranges(domain), 1))
     with pytest.raises(dh.InputError, match="at most 2\\^40"):
         from_description(domain, {**good, "spacing": [900_000]})
-
-
-def test_more_points_than_exact_answers_hold_are_refused():
-    domain = dh.Domain((0, 0, 64, 64), (64, 64))
-    tents = Tents(domain, 9)
-    counts = np.zeros((64, 64), dtype=np.int64)
-    counts[3, 5] = (1 << 62) // tents.scale
-    with pytest.raises(dh.InputError, match="fewer than") as said:
-        tents.measure(counts + 1)
-    assert f"{(counts + 1).sum():,}" not in str(said.value)  # the count is private
-    counts[3, 5] -= 1000
-    assert tents.measure(counts).max() <= 1 << 62
 
 
 @pytest.mark.parametrize(("n", "spacing", "degree"), [(1, 1, 3), (40, 3, 1), (41, 4, 2), (64, 7, 3)])
@@ -106,11 +86,11 @@ def test_waves_are_the_eigenvectors_of_the_matrix(n, spacing, degree):
     assert not sums[0].any()
 
 
-def mechanisms(number, seed, most=9):
+def mechanisms(number, seed):
     """Tents of any kind with a public total, and with one that is not."""
     rng = np.random.default_rng(seed)
     for case in range(number):
-        shape = tuple(rng.integers(2, most + 1, 1 + case % 2).tolist())
+        shape = tuple(rng.integers(2, 10, 1 + case % 2).tolist())
         domain = dh.Domain((0,) * len(shape) + shape, shape)
         near = quiet(domain, 1, [None, "boundary"][case // 2 % 2])
         budget = dh.Budget(0.7) if case % 3 else dh.Budget(rho=0.2)
