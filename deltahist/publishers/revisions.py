@@ -10,13 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from deltahist.accounts.ledger import WITHDRAWN, Ledger, get_note, set_note
 from deltahist.budget import Budget, Payment
 from deltahist.errors import InputError
 from deltahist.kinds import read_release
-from deltahist.mechanisms import BaseMechanism
 from deltahist.mechanisms.base import Chain
 from deltahist.noise.samplers import sampler_of
 from deltahist.preprocessing import check_line
@@ -124,12 +122,25 @@ def tighten(
     Fraction(1, 1)
     """
     mechanism, budget = release.mechanism, Budget(epsilon, rho)
+    coarser = mechanism.with_budget(budget)
+    alone, most = mechanism.scatters_linearly, mechanism.budget.amount
+    if budget.amount >= most or (state is None and not alone):
+        rule = "" if alone else ", and the state of its chain, since the release does not keep all its noise"
+        raise InputError(
+            f"{budget.unit} is {float(budget.amount):.10g}: a more private copy must have less than the "
+            f"{float(most):.10g} of its release{rule}"
+        )
     before = mechanism.chain
     history = Chain("", (mechanism.budget.amount,), budget.amount, release.digest) if before is None else before
     origin = history.origin or release.digest  # a copy of a copy counts as a copy of the first release
-    coarser = mechanism.with_budget(budget).with_chain(replace(history, copied=budget.amount, origin=origin))
+    coarser = coarser.with_chain(replace(history, copied=budget.amount, origin=origin))
     if state is None:
-        values = release.values + mechanism.scatter(_draw_addition(mechanism, coarser, rng))
+        noise = np.zeros(mechanism.draws, dtype=np.int64)
+        for (members, law), (_, wider) in zip(mechanism.noise_groups, coarser.noise_groups, strict=True):
+            if law.parameter:
+                size = len(noise[members])
+                noise[members] = sampler_of(law).draw_addition(1 / law.parameter, 1 / wider.parameter, size, rng=rng)
+        values = release.values + mechanism.scatter(noise)
     else:
         known = State.load(state)
         _check_chain(release, known, state)
@@ -137,23 +148,6 @@ def tighten(
         values = release.values - released_noise(known.mechanism, known.draws) + released_noise(coarser, draws)
     copy = replace(release, mechanism=coarser, values=values)  # type: ignore[type-var]
     return mark_publishable(copy, release.publishable and rng is None)
-
-
-def _draw_addition(
-    mechanism: BaseMechanism, coarser: BaseMechanism, rng: np.random.Generator | None
-) -> NDArray[np.int64]:
-    """Draw noise (draws,) to add to published numbers without knowing their own draws."""
-    if not mechanism.scatters_linearly:
-        raise InputError(
-            f"the release is of {mechanism.words}: it does not keep what further noise would have to be added to; "
-            "give its state, or publish a release at that budget"
-        )
-    noise = np.zeros(mechanism.draws, dtype=np.int64)
-    for (members, law), (_, wider) in zip(mechanism.noise_groups, coarser.noise_groups, strict=True):
-        if law.parameter:
-            size = len(noise[members])
-            noise[members] = sampler_of(law).draw_addition(1 / law.parameter, 1 / wider.parameter, size, rng=rng)
-    return noise
 
 
 def _check_chain(release: BaseRelease, known: State, state: str | Path, budget: Budget | None = None) -> Chain:

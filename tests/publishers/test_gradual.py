@@ -376,6 +376,7 @@ def test_copies_that_need_the_noise_are_refused_without_it():
         (dh.publish(COUNTS, SQUARE, "identity", rho=1), {"rho": 0.5}),  # too little noise for a sum of two
         (dh.publish(COUNTS, SQUARE, "identity", epsilon=1), {"epsilon": 2}),
         (dh.publish(COUNTS, SQUARE, "identity", epsilon=1), {"rho": 0.5}),
+        (dh.tighten(dh.publish(COUNTS, SQUARE, "identity", epsilon=1), epsilon=0.5), {"epsilon": 0.7}),
     ):
         with pytest.raises(dh.InputError):
             dh.tighten(release, **how)
