@@ -25,7 +25,7 @@ from deltahist.strategies.spectral import Spectral
 from deltahist.strategies.tents import Tents
 
 for _cls in (Optimal, Spectral, Flow, Tents, Identity, Wavelet, Cumulative, Hierarchical, ShiftedGrids, CutAugmented):
-    register(_cls)  # in the order in which planning tries them
+    register(_cls)  # in the order in which planning tries those with candidates
 
 __all__ = [
     "Cumulative",

@@ -41,9 +41,8 @@ class Group:
     Parameters
     ----------
     name : for people.
-    members : a slice or index array, such that `noise[group.members]` belongs to the group.
-    share : the weight of a draw when ε is divided. The noise scale is Δ / (share · ε), where Δ is the largest sum over
-        edges of share · |change|.
+    members : a slice or index array of the draws or values.
+    share : of ε. The noise scale is Δ / (share · ε), where Δ is the largest sum over an edge of share · |change|.
     unit : points that one unit of a draw counts.
     """
 
@@ -122,7 +121,7 @@ class Strategy(abc.ABC):
         return self.row_by_row
 
     def scatter(self, noise: NDArray[Any]) -> NDArray[Any]:
-        """Return R(η) (k,) of noise draws η (draws,): exact for integers, the linear part of R for floats."""
+        """Return R(η) (k,) of noise draws η (draws,), exactly for integers, or the linear part of R for floats."""
         return noise
 
     def scatter_groups(self, noise: Sequence[NDArray[Any]]) -> NDArray[np.int64]:
@@ -215,11 +214,7 @@ class Strategy(abc.ABC):
         """Aᵀ, as one of scipy's linear operators."""
         from scipy.sparse.linalg import LinearOperator
 
-        forward, back = (
-            {"matvec": self.rmatvec, "matmat": self.rmatvec},
-            {"rmatvec": self.matvec, "rmatmat": self.matvec},
-        )
-        return LinearOperator(shape=self.shape[::-1], dtype=self.dtype, **forward, **back)
+        return LinearOperator(self.shape[::-1], self.rmatvec, self.matvec, self.rmatvec, self.dtype, self.matvec)
 
     def _multiply(self, x: NDArray[Any], adjoint: bool) -> NDArray[Any]:
         x, size = np.asarray(x), self.shape[0 if adjoint else 1]
@@ -384,9 +379,9 @@ def _find_words(*strategies: type[Strategy]) -> dict[str, type[Strategy]]:
 
 
 def parse_strategy(text: str, near: Neighbourhood, *, norm: int = 1) -> Strategy:
-    """Return the strategy of a text such as "flow" or "hierarchical:8", with lengths in cells.
+    """Return the strategy of a text such as "flow" or "hierarchical:8" (norm 1: Laplace, 2: Gaussian noise).
 
-    `norm` is 1 for Laplace, 2 for Gaussian noise. Raises InputError on an unknown name or wrong parameters.
+    Raises InputError on an unknown name or wrong parameters.
 
     >>> import deltahist as dh
     >>> parse_strategy("hierarchical:8", dh.Neighbourhood(Domain((0, 1), (64,)), 0.1)).name
@@ -406,15 +401,11 @@ def find_strategy_class(text: str) -> type[Strategy]:
 
 
 def read_numbers(text: str, most: int) -> list[int]:
-    """Return the whole numbers after a text's colon. Raises InputError unless all are above 0 and at most `most`."""
-    rest = text.partition(":")[2]
-    try:
-        found = [int(part) for part in rest.split(",")] if rest else []
-    except ValueError:
-        found = [0] * (most + 1)
-    if len(found) > most:
+    """Return the whole numbers above 0 after a text's colon. Raises InputError on others, or more than `most`."""
+    parts = [part.strip() for part in text.partition(":")[2].split(",")] if ":" in text else []
+    if len(parts) > most or not all(part.isdecimal() for part in parts):
         raise InputError(f"strategy is {text!r}: at most {most} whole number(s) may follow the colon")
-    return [check_whole(parameter=n) for n in found]
+    return [check_whole(parameter=int(part)) for part in parts]
 
 
 def from_description(domain: Domain, description: dict[str, Any]) -> Strategy:

@@ -235,19 +235,6 @@ class ShiftedGrids(Grids):
             return dyadic_grids(near.domain, *(read_numbers(text, 1) or [max(1, int(near.reach.max()))]))
         return cls(near.domain, *read_numbers(text, 3))  # type: ignore[arg-type]
 
-    @classmethod
-    def candidates(cls, near: Neighbourhood, workload: Workload, norm: int) -> Iterator[tuple[str, Strategy]]:
-        domain, longest = near.domain, max(near.domain.shape)
-        reach = max(1, int(near.reach.max()))
-        if domain.size > 256:  # decoding is dense, and on long lines the error is ten times that of the best strategy
-            return
-        if 2 * reach <= longest:
-            yield "ShiftedGrids (dyadic)", dyadic_grids(domain, reach)
-        for times in (2, 4, 8):
-            if reach * times < longest:
-                grids = cls(domain, width=reach * times, shift=reach)
-                yield f"ShiftedGrids (width {reach * times}, shift {reach})", grids
-
 
 def _place_lines(width: int, offset: int, n: int) -> NDArray[np.int64]:
     """Return a grid's lines inside an axis of n cells. Width and offset may exceed n."""

@@ -247,13 +247,7 @@ def solve_optimal(near: Neighbourhood, gram: FloatArray) -> tuple[IntArray, Cert
 
 
 def edge_bounds(near: Neighbourhood) -> tuple[IntArray, FloatArray]:
-    """Return all edges (M, 2) of a neighbourhood's relations, moves first, and the least bounds (M,) on squared costs.
-
-    >>> import math, deltahist as dh
-    >>> near = dh.Neighbourhood(dh.Domain((0, 3), (3,)), 1, limits=[(math.inf, 2)])
-    >>> [each.tolist() for each in edge_bounds(near)]
-    [[[0, 1], [1, 2], [0, 2]], [1.0, 1.0, 4.0]]
-    """
+    """Return all edges (M, 2) of a neighbourhood's relations, moves first, and bounds (M,) on their squared costs."""
     edges = near.relations[-1][1].edges()  # the widest relation holds all moves
     edges = edges[edges[:, 0] >= 0]
     start, end = (np.array(np.unravel_index(side, near.domain.shape)) for side in edges.T)

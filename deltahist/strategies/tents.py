@@ -401,7 +401,8 @@ class TentSearch:
         every = near.relations
         some = np.unique(np.geomspace(1, len(every), 12).round().astype(int)) - 1
         self.relations = [every[i] for i in some.tolist()]
-        self.tried: dict[tuple[tuple[int, ...], int], Choice] = {}
+        #: The best choice for a spacing and a degree; its error is infinite if weights are too large or tents too many.
+        self.best_shares = functools.cache(self._find_shares)
 
     def descend_from_guess(self, degree: int) -> Choice:
         """Return the best spacing for a degree, by coarse and then fine steps, along all axes and along single ones."""
@@ -425,12 +426,6 @@ class TentSearch:
 
     def _clip_spacing(self, spacing: Sequence[int]) -> tuple[int, ...]:
         return tuple(max(1, min(s, n)) for s, n in zip(spacing, self.shape, strict=True))
-
-    def best_shares(self, spacing: tuple[int, ...], degree: int) -> Choice:
-        """Return the best shares of tents; the error is infinite if weights are too large, or tents too many."""
-        if (spacing, degree) not in self.tried:
-            self.tried[spacing, degree] = self._find_shares(spacing, degree)
-        return self.tried[spacing, degree]
 
     def _find_shares(self, spacing: tuple[int, ...], degree: int) -> Choice:
         lattices = [make_lattice(n, s, degree) for n, s in zip(self.shape, spacing, strict=True)]
@@ -636,10 +631,8 @@ class Lattice:
         return list(dict.fromkeys(zip((u * u).sum(axis=1), (w * w).sum(axis=1), (u * v).sum(axis=1), strict=True)))
 
 
-@functools.lru_cache(maxsize=2)  # that of a large map takes hundreds of megabytes
-def make_lattice(n: int, spacing: int, degree: int) -> Lattice:
-    """Return the lattice, shared by all axes and strategies with the same parameters."""
-    return Lattice(n, spacing, degree)
+#: Axes and strategies share equal lattices. Few are cached, since that of a large map takes hundreds of megabytes.
+make_lattice = functools.lru_cache(maxsize=2)(Lattice)
 
 
 def apply_along_axes(matrices: Sequence[Any], field: NDArray[Any]) -> NDArray[Any]:
