@@ -311,17 +311,10 @@ def stream_figures(
     ----------
     mechanism : of a step, with its share of the budget.
     spans : the number of steps of each limit (None for all steps ever), and the ε or ρ that they may spend.
-    clock : defines steps. steps : planned number of steps.
+    clock, steps : what a step is, and how many are planned.
     workload : the queries; boxes anywhere when None.
     points : rough, public number of points in a step, spread evenly over the map.
     amounts : the amount of each step; equal shares when None.
-
-    >>> import deltahist as dh
-    >>> near = dh.Neighbourhood(dh.Domain((0, 0, 8, 8), (8, 8)), delta=1, sources="boundary")
-    >>> step = dh.Mechanism(near, dh.strategies.Identity(near.domain), dh.Budget(epsilon=0.25))
-    >>> found = stream_figures(step, [(4, Fraction(1))], Clock.of("2010-01-04", "1w"), 52)
-    >>> [(each.name, each.steps, float(each.cost)) for each in found]
-    [('step', 1, 0.25), ('window', 4, 1.0), ('month', 4, 1.0), ('year', 52, 13.0), ('all', 52, 13.0)]
     """
     domain = mechanism.domain
     asked = random_boxes(BOXES, domain) if workload is None else workload

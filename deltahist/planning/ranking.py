@@ -141,11 +141,6 @@ def mechanism_for(
 
     With strategy "auto" and no limits beyond δ, the mechanism's neighbourhood has the usual cap. The search skips
     `skipped_kinds` of strategies, and adds to them the kinds that are far behind the best.
-
-    >>> import deltahist as dh
-    >>> near = dh.Neighbourhood(dh.Domain((0, 0, 1, 1), (8, 8)), delta=1 / 8)
-    >>> mechanism_for(near, "flow", 1).strategy.name
-    'Flow'
     """
     budget = Budget(epsilon, rho)
     if isinstance(strategy, Strategy):

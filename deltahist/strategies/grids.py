@@ -113,8 +113,8 @@ class Grids(Strategy):
                 sets[:, grid] = following <= first + length
             packed = np.unique(np.packbits(sets, axis=1), axis=0)
             crossed.append(np.unpackbits(packed, axis=1, count=len(self.starts)).astype(bool))
-        if len(crossed) == 1:
-            return int(max(weight[row].sum() for row in crossed[0]))
+        if len(crossed) == 1:  # a plane with one row of cells
+            crossed.append(np.zeros((1, len(self.starts)), dtype=bool))
         if weight.sum() >= 1 << 52:  # beyond exact floats: Python's integers
             return int(max(weight[a | b].sum() for a in crossed[0] for b in crossed[1]))
         x, y, w = crossed[0].astype(float), crossed[1].astype(float), weight.astype(float)
@@ -169,7 +169,6 @@ class ShiftedGrids(Grids):
 
     Parameters
     ----------
-    domain : Domain
     width, shift, m : the paper's form, in cells.
     widths, offsets : or else cells for each grid, with lines at offset, offset + width, ... along both axes.
     shares : one number per grid; equal when None.
@@ -326,7 +325,6 @@ class CutAugmented(Strategy):
 
     Parameters
     ----------
-    domain : Domain
     sets : one tuple of flat cell indices per row.
 
     >>> A = CutAugmented(Domain((0, 1), (3,)), sets=((0, 1), (2,)))

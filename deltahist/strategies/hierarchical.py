@@ -33,7 +33,6 @@ class Hierarchical(Grids):
 
     Parameters
     ----------
-    domain : Domain
     branching : b, at least 2, the number of blocks along each axis that form a block of the next level.
     shares : one number per level, from the whole domain down to the cells; equal when None.
 

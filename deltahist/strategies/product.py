@@ -104,7 +104,6 @@ class Cumulative(Product):
 
     Parameters
     ----------
-    domain : Domain
     direction : "suffix" sums all cells from each cell on, "prefix" all cells up to it.
 
     >>> Cumulative(Domain((0, 1), (3,))).matrix().toarray().tolist()

@@ -167,10 +167,11 @@ class Spectral(BestGaussian):
     def _largest_square(self, near: Neighbourhood) -> int:
         """Return the exact largest Σ (k(w) − k(w − d))² of the moves d within δ."""
         # A move over more than half the torus ends where a shorter one does, which is tried as well.
-        distances = np.atleast_2d(self._distances)
+        distances, error = np.atleast_2d(self._distances[0]), self._distances[1]
         reach = np.minimum(near.reach[: len(distances)], distances.shape[1] - 1)
-        found = np.atleast_2d(self._running_distances)[np.arange(len(reach)), reach]
-        least = found.max() - 2 * self._distance_error
+        # In each row the moves go from 0 to the reach.
+        found = np.maximum.accumulate(distances[: len(reach)], axis=1)[np.arange(len(reach)), reach]
+        least = found.max() - 2 * error
         moves = [
             (row, column)[-self.kernel.ndim :]
             for row in np.flatnonzero(found >= least).tolist()
@@ -190,26 +191,14 @@ class Spectral(BestGaussian):
         return {}
 
     @functools.cached_property
-    def _running_distances(self) -> FloatArray:
-        """The largest of the distances up to each displacement along the last axis."""
-        return np.asarray(np.maximum.accumulate(self._distances, axis=-1))
-
-    @functools.cached_property
-    def _distances(self) -> FloatArray:
-        """Σ (k(w) − k(w − d))² for the displacements d of a quarter of the torus, to within `_distance_error`."""
-        covariance = cosine_transform(self.transform[slice_quarter(self.torus)] ** 2, self.torus) / math.prod(
-            self.torus
-        )
-        return np.asarray(2 * (covariance.flat[0] - covariance))
-
-    @functools.cached_property
-    def _distance_error(self) -> float:
-        """Bound on the error of `_distances`, from the 2-norm errors of both transforms."""
-        size = math.prod(self.torus)
+    def _distances(self) -> tuple[FloatArray, float]:
+        """Σ (k(w) − k(w − d))² for the displacements d of a quarter of the torus, and a bound on their errors."""
+        size, times = math.prod(self.torus), count_mirrored(self.torus)
         squares = self.transform[slice_quarter(self.torus)] ** 2
-        times = count_mirrored(self.torus)
+        covariance = cosine_transform(squares, self.torus) / size
+        # From the 2-norm errors of both transforms
         largest, norm = (times * squares).sum() / size, math.sqrt((times * squares**2).sum() / size)
-        return float(4 * transform_error(size) * (2 * largest + norm))
+        return 2 * (covariance.flat[0] - covariance), float(4 * transform_error(size) * (2 * largest + norm))
 
     def describe(self) -> dict[str, Any]:
         return {"strategy": "Spectral", "kernel": pack_integers(self.kernel[slice_quarter(self.torus)])}

@@ -57,7 +57,6 @@ class Tents(Strategy):
 
     Parameters
     ----------
-    domain : Domain
     spacing : cells between the centres of tents, one number or one per axis; when None about right for all ranges.
     degree : of the B-splines: 1 for hats, 2 or 3 for smoother and wider tents.
     shares : of ε, for the cells and for the tents; equal when None.
