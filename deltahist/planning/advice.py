@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -145,25 +145,6 @@ def on_cells(
         )
 
 
-class Size(NamedTuple):
-    """Figures of one size of cells that depend neither on ε nor on the number of points.
-
-    The best mechanism does not depend on ε. `noise` is its error at ε = 1, which is proportional to points per user and
-    to 1/ε. `cut` is the mean of `cut_shares` over the queries, and `area` their median area, in units of the CRS.
-    """
-
-    mechanism: Mechanism
-    noise: float
-    cut: float
-    area: float
-
-    def choose(self, points: float, epsilon: float | Fraction, counting: Preprocessing) -> CellChoice:
-        """Return the choice with its expected errors for a number of points at a budget."""
-        mechanism = self.mechanism.with_counting(counting).with_budget(Budget(epsilon))
-        placement = expected_spread(mechanism.domain, points, contributions=counting.contributions) * self.cut
-        return CellChoice(mechanism, self.noise * counting.contributions / float(epsilon), math.sqrt(placement))
-
-
 def advise(
     bounds: tuple[float, ...],
     points: float,
@@ -204,61 +185,54 @@ def advise(
 
     points, half = check_positive(points=points), len(bounds) // 2
     whole = math.prod(high - low for low, high in zip(bounds[:half], bounds[half:], strict=True))
-    sizes = compare_sizes(bounds, deltas, workload, crs=crs, limits=limits)
-    rows = []
-    for own in sizes:
-        for epsilon, most in itertools.product(epsilons, per_user or (None,)):
-            counting = POINTS if most is None else Preprocessing(most, user=True)
-            choices = ((size.choose(points, epsilon, counting), size.area) for size in own)
-            choice, area = min(choices, key=lambda each: each[0].rmse)
-            mechanism, domain, count = choice.mechanism, choice.mechanism.domain, points * area / whole
-            rows.append(
-                {
-                    "delta": choice.neighbourhood.delta_ground,
-                    "epsilon": float(mechanism.budget.amount),
-                    "points_per_user": most or 0,
-                    "points": points,
-                    "cell": domain.ground(domain.cell[0]),
-                    "strategy": mechanism.strategy.name,
-                    "area": area / (domain.scale or 1.0) ** domain.ndim,
-                    "count": count,
-                    "error": choice.rmse,
-                    "noise_error": choice.noise_error,
-                    "placement_error": choice.placement_error,
-                    "of_count": choice.rmse / count,
-                    "observer": mechanism.guarantee.certainty,
-                    "any_move": choice.any_move,
-                }
-            )
-    return pd.DataFrame(rows)
-
-
-def compare_sizes(
-    bounds: tuple[float, ...],
-    deltas: Sequence[float | str],
-    workload: Workload | Callable[[Domain], Workload] | None,
-    *,
-    crs: str | None,
-    limits: Any,
-) -> list[list[Size]]:
-    """Return the sizes of cells with their best mechanisms for each δ; parameters as for `advise`."""
     # Several δ share cells of one size, so that queries are made on them once.
     nears = [(at, near) for at, delta in enumerate(deltas) for near in on_cells(bounds, delta, crs, limits=limits)]
     nears.sort(key=lambda each: each[1].domain.cell, reverse=True)
-    sizes: list[list[Size]] = [[] for _ in deltas]
+    budgets = list(itertools.product(epsilons, per_user or (None,)))
     skipped_kinds: list[set[type[Strategy]]] = [set() for _ in deltas]
+    best: dict[tuple[int, int], tuple[CellChoice, float]] = {}
     for domain, group in itertools.groupby(nears, key=lambda each: each[1].domain):
         if workload is None:
             side = min(high - low for low, high in zip(domain.low, domain.high, strict=True)) / 20
             queries: Workload = random_squares(side, 500, domain)
         else:
             queries = workload(domain) if callable(workload) else workload
+        cut, area = float(cut_shares(queries, domain).mean()), float(np.median(query_areas(queries, domain)))
         for at, near in group:
             near.check_on_map()
-            best = mechanism_for(near, epsilon=1, workload=queries, skipped_kinds=skipped_kinds[at])
-            cut, area = cut_shares(queries, domain).mean(), np.median(query_areas(queries, domain))
-            sizes[at].append(Size(best, best.rmse(queries), float(cut), float(area)))
-    return sizes
+            # The best mechanism does not depend on ε, and its error is proportional to points per user and to 1/ε.
+            unit = mechanism_for(near, epsilon=1, workload=queries, skipped_kinds=skipped_kinds[at])
+            noise = unit.rmse(queries)
+            for which, (epsilon, most) in enumerate(budgets):
+                counting = POINTS if most is None else Preprocessing(most, user=True)
+                number, mechanism = counting.contributions, unit.with_counting(counting).with_budget(Budget(epsilon))
+                placement = math.sqrt(expected_spread(domain, points, contributions=number) * cut)
+                choice = CellChoice(mechanism, noise * number / float(epsilon), placement)
+                if (at, which) not in best or choice.rmse < best[at, which][0].rmse:
+                    best[at, which] = choice, area
+    rows = []
+    for at, which in sorted(best):
+        choice, area = best[at, which]
+        mechanism, domain, count = choice.mechanism, choice.mechanism.domain, points * area / whole
+        rows.append(
+            {
+                "delta": choice.neighbourhood.delta_ground,
+                "epsilon": float(mechanism.budget.amount),
+                "points_per_user": budgets[which][1] or 0,
+                "points": points,
+                "cell": domain.ground(domain.cell[0]),
+                "strategy": mechanism.strategy.name,
+                "area": area / (domain.scale or 1.0) ** domain.ndim,
+                "count": count,
+                "error": choice.rmse,
+                "noise_error": choice.noise_error,
+                "placement_error": choice.placement_error,
+                "of_count": choice.rmse / count,
+                "observer": mechanism.guarantee.certainty,
+                "any_move": choice.any_move,
+            }
+        )
+    return pd.DataFrame(rows)
 
 
 def query_areas(workload: Workload, domain: Domain) -> NDArray[np.float64]:
