@@ -29,11 +29,11 @@ from deltahist.strategies.flow.noise import HubLine
 OUTSIDE = 1000.0
 
 
-def quiet(domain, delta, sources=None):
+def quiet(domain, delta, sources=None, limits=None):
     """A neighbourhood without advice: odd ratios of δ to the cell and far sources are meant."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", dh.DeltaHistWarning)
-        return dh.Neighbourhood(domain, delta, sources)
+        return dh.Neighbourhood(domain, delta, sources, limits)
 
 
 def random_domain(rng, ndim=None, most=(12, 5)):

@@ -1,11 +1,11 @@
 """The optimal Gaussian strategy: against a general convex solver, its certificate, its exact cost, its file form."""
 
 import math
-import warnings
 
 import numpy as np
 import pytest
 import shapely
+from examples import quiet
 from profiles import promised
 
 import deltahist as dh
@@ -17,10 +17,7 @@ from deltahist.strategies.optimal import Optimal, exact_gram, workload_gram
 
 def neighbourhood(shape, cells, sources=None, limits=None):
     """δ in cells, on cells of side one."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", dh.DeltaHistWarning)
-        domain = dh.Domain((*(0 for _ in shape), *shape), shape)
-        return dh.Neighbourhood(domain, float(cells), sources, limits)
+    return quiet(dh.Domain((0,) * len(shape) + shape, shape), cells, sources, limits)
 
 
 def best_by_solver(near, gram):
