@@ -1,6 +1,7 @@
 """The documentation's examples are tests: the Python and `sh` blocks of a page run from top to bottom.
 
-They run in a folder that holds what `deltahist demo --out demo` writes first. Blocks of other languages are not run.
+They run in a folder that holds what `deltahist demo --out demo` writes first. A `toml` block is written to the file
+that its first line names. Blocks of other languages are not run.
 """
 
 import contextlib
@@ -44,6 +45,12 @@ def _run_commands(example: Example) -> None:
             assert main(words[1:]) == 0, line
 
 
+def _write_file(example: Example) -> None:
+    """Write a block to the file that its first line names: "# deltahist.toml"."""
+    with open(example.parsed.split()[1].rstrip(":"), "w", encoding="utf-8") as file:
+        file.write(example.parsed)
+
+
 def _enter(names: dict[str, Any]) -> None:
     names["_left"] = contextlib.ExitStack()
     names["_left"].enter_context(contextlib.chdir(names["_left"].enter_context(tempfile.TemporaryDirectory())))
@@ -63,7 +70,12 @@ def _leave(names: dict[str, Any]) -> None:
 
 
 pytest_collect_file = Sybil(
-    parsers=[PythonCodeBlockParser(), CodeBlockParser("sh", _run_commands), SkipParser()],
+    parsers=[
+        PythonCodeBlockParser(),
+        CodeBlockParser("sh", _run_commands),
+        CodeBlockParser("toml", _write_file),
+        SkipParser(),
+    ],
     patterns=["README.md", "docs/*.md", "docs/**/*.md"],
     setup=_enter,
     teardown=_leave,

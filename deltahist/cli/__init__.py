@@ -204,22 +204,6 @@ def _check_passwords(options: dict[str, Any]) -> None:
             raise InputError(f"{key} holds a password: keep it in PGPASSWORD or ~/.pgpass, not in a project file")
 
 
-def write_project(context: typer.Context, file: Path) -> None:
-    """Write the options of a command line, typed or from a project file, as a project file."""
-    given: dict[str, Any] = {}
-    for each in context.command.params:
-        value, name = context.params.get(str(each.name)), str(each.name)
-        source = getattr(context.get_parameter_source(name), "name", "")
-        if source in ("COMMANDLINE", "DEFAULT_MAP") and name not in ("source", "dry_run", "write_config"):
-            value = ",".join(map(str, value)) if isinstance(value, tuple) else value
-            # Reading the file adds the empty password of a server again.
-            text = value if isinstance(value, bool | int | list) else re.sub(r"[?&]password=$", "", str(value))
-            given[name.replace("_", "-")] = text
-    _check_passwords(given)
-    lines = [f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in given.items()]
-    write_text("\n".join([f"[{context.command.name}]", *lines]), file)
-
-
 # --- what is printed and written -----------------------------------------------------------------------------
 
 

@@ -7,10 +7,9 @@ from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import typer
 from typer import Argument, Option
 
-from deltahist.cli import check_target, format_facts, options, print_note, show_progress, write_project, write_text
+from deltahist.cli import check_target, format_facts, options, print_note, show_progress, write_text
 from deltahist.cli.options import Length, OutFile, require
 
 if TYPE_CHECKING:
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
 
 
 def publish(
-    context: typer.Context,
     source: options.Input,
     *,
     x: options.X = None,
@@ -36,7 +34,6 @@ def publish(
     sources: options.Sources = "none",
     out: options.ReleaseFile,
     dry_run: options.DryRun = False,
-    write_config: Annotated[Path | None, Option(metavar="FILE", help="Project file to write, with --dry-run.")] = None,
     strategy: options.Strategy = "auto",
     regions: options.Regions = None,
     points: options.Points = None,
@@ -74,8 +71,6 @@ def publish(
     from deltahist.strategies.base import find_strategy_class
 
     budget = options.read_budget(epsilon, rho)
-    require(write_config is None or dry_run, "--write-config requires --dry-run")
-    check_target(write_config, source, regions, out, ledger, option="--write-config")
     check_target(out, regions)
     payer = _prepare(source, out, replaces, reason, state, (ledger, account, account_limit), budget, dry_run)
     refuse_weak(Budget(**budget), weakness_of(Budget(**budget).guarantee))
@@ -107,9 +102,6 @@ def publish(
         if chosen.cells:
             print(f"\nExpected errors by size of cells:\n{chosen.describe_cells()}")
         print(f"\n{write_statement(mechanism)}")
-        if write_config is not None:
-            write_project(context, write_config)
-            print_note(f"wrote {write_config}")
         return None
     with show_progress("Counting points …"):
         counted = count_file(source, mechanism.domain, **reading)

@@ -43,7 +43,6 @@ def query(
     compare: Annotated[
         tuple[str, str] | None, Option(metavar="FIRST LAST", help="Report the change from these steps.")
     ] = None,
-    overlapping: Annotated[bool, Option("--overlapping", help="Include steps that a period covers in part.")] = False,
     each: Annotated[bool, Option("--each", help="Answer every step of a folder, instead of their sum.")] = False,
     mean: Annotated[bool, Option("--mean", help="Answer with the mean per step, instead of the sum.")] = False,
     skip_missing: Annotated[bool, Option("--skip-missing", help="Skip steps of a folder without a release.")] = False,
@@ -94,11 +93,11 @@ def query(
     how: dict[str, Any] = {"level": level, "nonnegative": nonnegative}
     if options.is_folder(release) and quantiles is None:
         whole = options.open_series(release)
-        published = _choose_steps(whole, between, compare, overlapping, each, mean, skip_missing)
+        published = _choose_steps(whole, between, compare, each, mean, skip_missing)
     else:
         require(
-            not (between or compare or overlapping or each or mean or skip_missing),
-            "--between, --compare, --overlapping, --each, --mean and --skip-missing require a folder of "
+            not (between or compare or each or mean or skip_missing),
+            "--between, --compare, --each, --mean and --skip-missing require a folder of "
             f"`deltahist stream`, and {str(release)!r} is one release",
         )
         if isinstance(release, str) and not is_stored_file(release) and quantiles is None:
@@ -147,7 +146,6 @@ def _choose_steps(
     series: Series,
     between: tuple[str, str] | None,
     compare: tuple[str, str] | None,
-    overlapping: bool,
     each: bool,
     mean: bool,
     skip_missing: bool,
@@ -156,7 +154,7 @@ def _choose_steps(
     from deltahist.releases.series import PeriodDifference
 
     def choose_period(limits: tuple[str, str] | None) -> Series:
-        found = series if limits is None else series.between(*limits, overlapping=overlapping)
+        found = series if limits is None else series.between(*limits)
         print_note(f"note: steps {found.step_labels[0]} to {found.step_labels[-1]}")
         if found.missing_steps and (each or skip_missing):
             missing = found.describe_missing()

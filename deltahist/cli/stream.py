@@ -64,7 +64,6 @@ def plan(
     duration: Annotated[str | None, Option("--for", metavar="PERIOD", help="Length of the stream: 52w.")] = None,
     window: Annotated[int | None, Option(metavar="STEPS", min=1, help="Number of steps that share one budget.")] = None,
     window_limit: WindowLimit = None,
-    weights: Annotated[Path | None, Option(metavar="FILE.csv", help="Weights of steps: step,weight.")] = None,
     as_json: options.AsJson = False,
     out: Annotated[Path | None, OutFile(help="File to write.")] = None,
 ) -> None:
@@ -111,25 +110,20 @@ def plan(
     how: dict[str, Any] = {"counting": Preprocessing(max_per_user or 1)}
     how |= options.read_budget(epsilons and epsilons[0], rho)
     if stream:
-        if window is None or (duration is None and weights is None):
-            raise InputError("--stream requires --window, and --for or --weights")
+        if window is None or duration is None:
+            raise InputError("--stream requires --window and --for")
         longer = options.parse_limits(window_limit, "--window-limit") or []
         rule = Rule.from_budget(epsilons and epsilons[0], rho, window, longer)
-        amounts = None if weights is None else allocate_steps(weights, rule, out)
         clock = Clock(0, 0 if every is None else read_period(every, "--every"))
-        if amounts is not None:
-            steps = len(amounts)
-        elif clock.every and not str(duration).isdigit():
-            steps = read_period(str(duration), "--for") // clock.every
+        if clock.every and not duration.isdigit():
+            steps = read_period(duration, "--for") // clock.every
         else:
-            steps = check_whole(steps=options.parse_number(str(duration)) or 0)
-        share = rule.equal_share if amounts is None else Fraction(rule.limit, NANO) / window
+            steps = check_whole(steps=options.parse_number(duration) or 0)
         place = replace(place, cell=deltas[0] if cell is None else cell, sources="boundary")
-        chosen = options.choose_mechanism(place, points, asked, counting=how["counting"], **{rule.unit: share})
-        text = describe_stream(chosen, points, rule, clock, steps, amounts)
-        write_text(text, out if weights is None else None)
-        if weights is not None and out is not None:
-            print_note(f"wrote {out}, for `stream --budgets`")
+        chosen = options.choose_mechanism(
+            place, points, asked, counting=how["counting"], **{rule.unit: rule.equal_share}
+        )
+        write_text(describe_stream(chosen, points, rule, clock, steps), out)
         return
     chosen = options.choose_mechanism(place, points, asked, **how)
     best = chosen.mechanism
@@ -344,7 +338,7 @@ def describe_stream(
     rule: Rule,
     clock: Clock,
     steps: int,
-    amounts: Sequence[Fraction] | None,
+    amounts: Sequence[Fraction] | None = None,
 ) -> str:
     """Return the map and the figures of a stream: costs and errors of a step, a window, a month, a year and all steps.
 
@@ -374,48 +368,25 @@ def describe_stream(
 
 
 def read_amounts(file: Path, labels: Sequence[str], unit: str) -> list[Fraction]:
-    """Read the amount of each step from a CSV file with the columns `step` and epsilon (or rho)."""
-    steps, amounts = _read_steps(file, "--budgets", unit)
-    require(
-        steps[: len(labels)] == list(labels),
-        f"--budgets must have one row for each step, in order, from {labels[0]!r} to {labels[-1]!r}",
-    )
-    return amounts[: len(labels)]
+    """Read the amount of each step from a CSV file with the columns `step` and epsilon (or rho).
 
-
-def allocate_steps(file: Path, rule: Rule, out: Path | None = None) -> list[Fraction]:
-    """Return the amount of each step that minimises the error weighted by a file's public weights.
-
-    The CSV file has the column weight (0 for no release), and optionally step. `out` is a file for `stream --budgets`.
+    Without the column `step`, rows are steps 1, 2, 3 and so on.
     """
-    import pandas as pd
-
-    from deltahist.accounts.allocation import allocate_offline
-
-    steps, weights = _read_steps(file, "--weights", "weight")
-    power = 2.0 if rule.unit == "epsilon" else 1.0
-    assert rule.length is not None
-    limit = Fraction(rule.limit, NANO)
-    found = allocate_offline(list(map(float, weights)), length=rule.length, epsilon=limit, power=power)
-    amounts = [Fraction(round(each * NANO), NANO) for each in found]
-    if out is not None:
-        table = pd.DataFrame({"step": steps, rule.unit: [f"{float(amount):.9f}" for amount in amounts]})
-        write_text(table.to_csv(index=False, lineterminator="\n"), out)
-    return amounts
-
-
-def _read_steps(file: Path, option: str, column: str) -> tuple[list[str], list[Fraction]]:
-    """Read a CSV file of steps: their names, or numbers from 1 without names, and a column of non-negative numbers."""
     import pandas as pd
 
     try:
         table = pd.read_csv(file, dtype=str, keep_default_na=False, index_col=False, encoding="utf-8-sig")
     except ValueError as problem:
-        raise InputError(f"{option} is {str(file)!r}: it must be CSV in UTF-8 ({problem})") from None
-    numbers = [options.parse_number(text.strip()) for text in table.get(column, [])]
+        raise InputError(f"--budgets is {str(file)!r}: it must be CSV in UTF-8 ({problem})") from None
+    numbers = [options.parse_number(text.strip()) for text in table.get(unit, [])]
     amounts = [number for number in numbers if number is not None and number >= 0]
     require(
         amounts and len(amounts) == len(table),
-        f"{option} is {str(file)!r}: it must have numbers, zero or more, in the column {column}",
+        f"--budgets is {str(file)!r}: it must have numbers, zero or more, in the column {unit}",
     )
-    return [str(step).strip() for step in table.get("step", range(1, len(table) + 1))], amounts
+    steps = [str(step).strip() for step in table.get("step", range(1, len(table) + 1))]
+    require(
+        steps[: len(labels)] == list(labels),
+        f"--budgets must have one row for each step, in order, from {labels[0]!r} to {labels[-1]!r}",
+    )
+    return amounts[: len(labels)]

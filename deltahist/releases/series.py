@@ -201,12 +201,11 @@ class Series:
         """Return each step's name and its release; None for a missing one."""
         return ((self.clock.label(s), self.releases.get(s)) for s in range(self.first, self.last + 1))
 
-    def between(self, first: str, last: str, *, overlapping: bool = False) -> Series:
+    def between(self, first: str, last: str) -> Series:
         """Return the steps from `first` to `last`, both included.
 
         A date without a time of day means the whole day. The name of a step means that step. Raises InputError if the
-        period has no release, or contains only part of a step (some days of a week, say). With `overlapping` it then
-        includes the whole step.
+        period has no release, or contains only part of a step (some days of a week, say).
         """
         clock = self.clock
         one, other = clock.step(first, "the first step"), clock.step(last, "the last step")
@@ -219,10 +218,10 @@ class Series:
             while not named and clock.begin(other + 1) < end:
                 other += 1
             cut = [first] * (clock.begin(one) != begin) + [last] * (not named and clock.begin(other + 1) != end)
-        if cut and not overlapping:
+        if cut:
             raise InputError(
                 f"{cut[0]!r} lies inside a step: the period overlaps {clock.label(one)} to {clock.label(other)}, of "
-                f"{clock.period} each; name whole steps, or include overlapping ones"
+                f"{clock.period} each; name whole steps"
             )
         return self.select_steps(one, other)
 

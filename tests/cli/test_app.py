@@ -71,15 +71,6 @@ def test_typed_values_win_over_the_project_file(run, folder):
                                                                     "--level", "0.95").out  # fmt: skip
 
 
-def test_a_dry_run_writes_a_project_file(run, folder):
-    line = ["publish", "v.csv", *PLACE, "--epsilon", "0.1", "--limit", "3:2", "--out", "r.parquet"]
-    run(*line, "--dry-run", "--write-config", "c.toml")
-    assert not (folder / "r.parquet").exists()
-    run("--config", "c.toml", "publish", "v.csv")
-    release = dh.load("r.parquet")
-    assert (str(release.epsilon), release.domain.shape, len(release.neighbourhood.limits)) == ("1/10", (8, 8), 1)
-
-
 @pytest.mark.parametrize(
     "text",
     [
@@ -95,13 +86,6 @@ def test_a_project_file_that_cannot_be_meant(refused, folder, text):
     refused(["--config", "c.toml", "publish", "v.csv", *PLACE, "--epsilon", "1", "-o", "r.parquet"])
     refused(["--config", "none.toml", "publish", "v.csv"])
     assert not (folder / "r.parquet").exists()
-
-
-def test_no_password_is_written(refused, folder):
-    line = ["publish", "v.csv", *PLACE, "--epsilon", "1", "--out", "r.parquet", "--dry-run"]
-    account = ["--ledger", "postgresql://ann:secret@nowhere.invalid/city", "--account", "a", "--account-limit", "2"]
-    refused([*line, *account, "--write-config", "c.toml"])
-    assert not (folder / "c.toml").exists()
 
 
 # errors and signals

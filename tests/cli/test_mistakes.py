@@ -133,7 +133,6 @@ CASES = [
     publish(replaces="points.csv", reason="why"),
     publish(state="out.parquet"),
     publish(state="good.parquet"),
-    publish(write_config="c.toml"),
     publish(table="visits"),
     ["publish", "points.csv"],
     ["publish", "points.csv", "--bound", "1,2"],
