@@ -32,8 +32,7 @@ def publish_demo(
     """Publish a made-up city from start to end: turn a table of visits into a release, answers and a map.
 
     \b
-    Examples:
-      deltahist demo
+    Example:
       deltahist demo --out /tmp/demo
     """
     from deltahist.sample import sample_districts, sample_points

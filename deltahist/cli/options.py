@@ -130,9 +130,9 @@ OutFile = partial(Option, "--out", "-o", metavar="FILE")
 # --- options -------------------------------------------------------------------------------------------------
 
 Input = Annotated[str, Argument(metavar="INPUT", help="A table, a folder, s3://, gs://, az://, or - (stdin).")]
-Release = Annotated[Any, Argument(metavar="RELEASE", parser=parse_place, help="A release file, or its address.")]
+Release = Annotated[Path, Argument(metavar="RELEASE", parser=parse_place, help="A release file, or its address.")]
 Published = Annotated[
-    Any, Argument(metavar="RELEASE", parser=parse_place, help="A release file, a folder or an address.")
+    Path, Argument(metavar="RELEASE", parser=parse_place, help="A release file, a folder or an address.")
 ]
 X = Annotated[str | None, Option(metavar="COL", help="Column of x or longitude: a name or number.")]
 Y = Annotated[str | None, Option(metavar="COL", help="Column of y or latitude; omit it in one dimension.")]

@@ -66,11 +66,7 @@ def query(
     \b
     Examples:
       deltahist query city.parquet --box 583000,4505000,588000,4512000
-      deltahist query city.parquet --boxes boxes.csv --out answers.csv
       deltahist query city.parquet --regions zones.geojson --name zone --out answers.gpkg
-      deltahist query http://127.0.0.1:8000/releases/city --boxes boxes.csv     # of `deltahist serve`
-      deltahist query city.parquet --regions zones.geojson --name zone --rank
-      deltahist query ages.parquet --quantiles 0.25,0.5,0.75      # of `deltahist sorted`
       deltahist query city/ --between 2010-06-01 2010-06-30 --compare 2010-05-01 2010-05-31 --mean --boxes boxes.csv
     """
     from deltahist._files import form_of, is_stored_file
@@ -331,7 +327,6 @@ def plot(
 
     \b
     Examples:
-      deltahist plot city.parquet --out city.png
       deltahist plot city.parquet --regions districts.gpkg --context roads.gpkg --out districts.png
       deltahist plot city/ --regions districts.gpkg --between 2010-05-01 2010-08-31 --out summer.png
     """
@@ -385,8 +380,6 @@ def export(
     \b
     Examples:
       deltahist export city.parquet --out cells.gpkg
-      deltahist export city.parquet --out cells.geojson     # in longitude and latitude, as GeoJSON must be
-      deltahist export city.parquet --out cells.tif         # GeoTIFF: band 1 estimate, band 2 standard error
       deltahist export city.parquet --nonnegative --blocks 2,4,8 --out cells.parquet
     """
     from deltahist.exports import check_form, export as write_cells
