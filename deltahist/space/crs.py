@@ -182,16 +182,16 @@ def scales(crs: str, bounds: tuple[float, ...]) -> tuple[float, float]:
             f"bounds are {bounds} in {crs}: lengths on this map are up to {largest:.3g} times "
             "those on the ground; choose a projection made for the region"
         )
-    # Between two places the map's length is at most the largest scale times the ground's along a geodesic that
-    # stays inside. Three times as much between places on the rim means a seam that is reached from both sides.
+    # The distance of two places on the map is at most the largest scale times that along a geodesic inside it. Three
+    # times as much, between places on the rim, means that the map reaches a seam from both sides.
     x, y, lon, lat = (np.concatenate([a[0], a[-1], a[:, 0], a[:, -1]])[::4] for a in (x, y, lon, lat))
     i, j = np.triu_indices(len(x), 1)
     metres = np.asarray(pyproj.Geod(ellps="WGS84").inv(lon[i], lat[i], lon[j], lat[j])[2])
     on_map = np.hypot(x[i] - x[j], y[i] - y[j])
-    # Beyond a seam the map goes on, but no position is ever drawn there: it comes back on the other side.
+    # Positions beyond a seam come back on the other side of the map.
     again = to_ground.back(lon, lat)
     beyond = (np.hypot(again[0] - x, again[1] - y) > 1e-3 * on_map.max()).any()
-    # Corners stand on the rim twice: a millionth of the box is rounding.
+    # The rim lists corners twice, so a millionth of the box counts as rounding.
     if beyond or (on_map - 1e-6 * on_map.max() > 3 * largest * metres).any():
         raise InputError(
             f"bounds are {bounds} in {crs}: the domain reaches the antimeridian (or another seam of the "

@@ -67,18 +67,16 @@ class CellTooLarge(InputError):  # noqa: N818
 class Domain:
     """A box cut into equal cells, in one or two dimensions.
 
-    Every coordinate becomes an integer first: lattice step `floor((x - lo) / step + 1/2)`, clamped to the
-    box. A step belongs to one cell whole, so no point lies on the edge of a cell, and cells and moves are
-    compared in integers only.
+    Every coordinate first becomes an integer, the lattice step `floor((x - lo) / step + 1/2)`, clamped to the box. Each
+    step lies entirely in one cell, so no point lies on a cell's edge. Cells and moves are compared as integers.
 
     Parameters
     ----------
     bounds : (lo, hi) in 1-D, (west, south, east, north) in 2-D, in units of the CRS.
     shape : cells per axis, (n,) or (nx, ny); axis 0 is x.
-    crs : a *projected* coordinate reference system (anything that pyproj reads), or None for a plane
-        without units.
+    crs : a *projected* coordinate reference system (anything that pyproj reads), or None for a plane without units.
     scale : largest ratio of map length to ground metres over the domain; computed by default (1 without a CRS).
-        `from_cell` sets it, so that a cell and δ are converted with one figure.
+        `from_cell` sets it, so that cells and δ are converted with the same figure.
 
     Examples
     --------
@@ -110,18 +108,18 @@ class Domain:
             if not lo < hi:
                 raise InputError(f"bounds are {bounds}: {lo:g} must be less than {hi:g} (west, south, east, north)")
         sides = [(hi - lo) / n for lo, hi, n in zip(self.low, self.high, shape, strict=True)]
-        if not (min(sides) > 0 and max(sides) < min(sides) * 1e9 and max(sides) < 1e300):
-            raise InputError(f"bounds are {bounds} with {shape} cells: sides of a cell must be of like size")
         farthest = max(abs(b) for b in bounds)
-        if min(self.step) < 1e-290 or (farthest >= 2**53 and np.spacing(farthest) > min(self.step)):
+        if (
+            not (min(sides) > 0 and max(sides) < min(sides) * 1e9 and max(sides) < 1e300)
+            or min(self.step) < 1e-290
+            or (farthest >= 2**53 and np.spacing(farthest) > min(self.step))
+            or max(self.lattice_shape) > 1 << 52  # int64 and the exact integers of float64 hold this
+        ):
             raise InputError(
-                f"bounds are {bounds} with {shape} cells: floats of this size must hold a lattice step of "
-                f"{min(self.step):.3g}; use other units, or subtract the lower bound first"
+                f"bounds are {bounds} with {shape} cells: the integer lattice needs cells with sides of like size, and "
+                "fewer cells or smaller coordinates"
             )
-        if max(self.lattice_shape) > 1 << 52:  # int64 and the exact integers of float64 hold this
-            raise InputError(f"shape is {shape}: too many cells for the integer lattice; use larger cells")
-        if self.crs is None and self.scale not in (None, 1):
-            raise InputError(f"scale is {self.scale!r} without a CRS: it must be left out")
+        needed = 1.0
         if self.crs is not None:
             from deltahist.space.crs import check_order, scales
 
@@ -129,18 +127,19 @@ class Domain:
             check_order(str(self.crs), bounds)
             if self.scale is None:
                 object.__setattr__(self, "scale", needed)
-            elif check_positive(scale=self.scale) < needed * (1 - 1e-6):  # as much as versions of PROJ differ
-                raise InputError(
-                    f"scale is {self.scale!r}: lengths on the map are up to {needed:.7g} times those on the ground"
-                )
+        scale = check_positive(scale=1.0 if self.scale is None else self.scale)
+        if scale < needed * (1 - 1e-6) or (self.crs is None and scale != 1):  # versions of PROJ differ by as much
+            raise InputError(
+                f"scale is {scale!r}: it must be {needed:.7g}, the map's largest scale, or more with a CRS"
+            )
 
     @classmethod
     def from_cell(cls, bounds: ArrayLike, cell: float | str, crs: str | None = None, *, name: str = "cell") -> Domain:
         """Make a domain of square cells of a given size; the bounds are extended outwards to whole cells.
 
-        With a CRS the side of a cell is in ground metres (a number, or text such as "250m"): it is multiplied by the
-        projection's largest scale factor over the bounds. Without one it is a plain number. A cell longer than all
-        sides of the bounds is refused; messages call it `name`.
+        With a CRS the side of a cell is in ground metres (a number, or text such as "250m"), which are multiplied by
+        the projection's largest scale factor over the bounds. Without one it is a plain number. Raises CellTooLarge if
+        the cell is larger than the map; messages call the side `name`.
 
         >>> Domain.from_cell((0, 0, 1, 0.45), 0.2)
         Domain(bounds=(0.0, 0.0, 1.0, 0.6000000000000001), shape=(5, 3), crs=None, scale=None)
@@ -209,8 +208,8 @@ class Domain:
     def steps(self) -> tuple[int, ...]:
         """Lattice steps along the side of a cell, per axis.
 
-        One step is the same length on both axes when the cell's sides have a simple ratio; otherwise the
-        two lengths agree to nine digits, and lengths are converted with the shorter one (to more steps).
+        One step has the same length on both axes if the cell's sides have a simple ratio. Otherwise the two lengths
+        agree to nine digits, and lengths are converted with the shorter one (to more steps).
         """
         cell = self.cell
         if len(cell) == 1:
@@ -248,7 +247,7 @@ class Domain:
         return float(check_positive(**{name: read_length(value, name)})) * (self.scale or 1.0)
 
     def ground(self, length: float) -> float:
-        """Return a length in units of the CRS as ground units of the largest scale; the inverse of `length`."""
+        """Convert a length on the map to a ground length, by the largest scale factor: the inverse of `length`."""
         return length / (self.scale or 1.0)
 
     @property
@@ -263,10 +262,8 @@ class Domain:
         """
         points = np.asarray(points, dtype=np.float64)
         points = points.reshape(-1, 1) if self.ndim == 1 and points.ndim < 2 else points
-        if points.ndim != 2 or points.shape[1] != self.ndim:
-            raise InputError(f"points have shape {points.shape}: it must be (m, {self.ndim})")
-        if not np.isfinite(points).all():
-            raise InputError("points have NaN or infinite coordinates: all must be finite")
+        if points.ndim != 2 or points.shape[1] != self.ndim or not np.isfinite(points).all():
+            raise InputError(f"points have shape {points.shape}: they must be (m, {self.ndim}) finite numbers")
         steps = [self._steps_along(axis, points[:, axis]) for axis in range(self.ndim)]
         return np.stack(steps, axis=1).astype(np.int64)
 

@@ -23,7 +23,7 @@ from deltahist.space.workloads import reach_beyond
 if TYPE_CHECKING:
     import geopandas as gpd
 
-#: Endings of files of geometries, and the one driver of GDAL that may read them.
+#: Suffixes of geometry files, and the only GDAL driver that may read each.
 DRIVERS = {".gpkg": "GPKG", ".geojson": "GeoJSON", ".json": "GeoJSON", ".fgb": "FlatGeobuf", ".shp": "ESRI Shapefile"}
 
 
@@ -92,14 +92,14 @@ def _text_of(value: Any) -> Any:
 
 
 def _layer_of(file: Path, layer: str | None) -> tuple[str, str]:
-    """Return the address for GDAL, and the layer; the file must be of the kind that its ending says."""
+    """Return the address for GDAL, and the layer. Raises ValueError if the content does not match the suffix."""
     import pyogrio
 
-    # A file may name addresses, such as that of its CRS, which GDAL would open. Nothing listens at this proxy.
+    # GDAL would open addresses that a file names, such as that of its CRS. Nothing listens at this proxy.
     pyogrio.set_gdal_config_options({f"GDAL_{kind}_PROXY": "http://127.0.0.1:0" for kind in ("HTTP", "HTTPS")})
     suffix = file.suffix.lower()
     if suffix not in (*DRIVERS, ".zip"):
-        raise ValueError(f"its ending is {suffix!r}: it must be one of {', '.join((*DRIVERS, '.parquet', '.zip'))}")
+        raise ValueError(f"its suffix is {suffix!r}: it must be one of {', '.join((*DRIVERS, '.parquet', '.zip'))}")
     place = f"/vsizip/{file}" if suffix == ".zip" else str(file)
     layers = [str(each) for each, kind in pyogrio.list_layers(place) if kind is not None]
     if layer is None and len(layers) == 1:
@@ -109,13 +109,13 @@ def _layer_of(file: Path, layer: str | None) -> tuple[str, str]:
         raise InputError(f"layer is {layer!r}: it must be one of the layers of {file.name!r}, which are {known}")
     driver = pyogrio.read_info(place, layer=layer)["driver"]
     if driver not in DRIVERS.values() or driver != DRIVERS.get(suffix, driver):
-        raise ValueError(f"it is of the kind {driver}, which its ending does not say")
+        raise ValueError(f"it is {driver}, and its suffix says otherwise")
     return place, layer
 
 
 @contextmanager
 def open_layer(file: Path, layer: str | None, columns: list[str]) -> Iterator[tuple[Any, Any]]:
-    """Open the rows of a layer, some columns (by number from 0, too) and the geometry last, as Arrow; and its CRS."""
+    """Yield Arrow rows of a layer, with some columns (names, or numbers from 0) and the geometry last, and its CRS."""
     import pyogrio
 
     if file.suffix.lower() == ".shp":
@@ -123,7 +123,7 @@ def open_layer(file: Path, layer: str | None, columns: list[str]) -> Iterator[tu
             header = opened.read(28)
         # The missing points of a truncated file would look like rows without a point.
         if len(header) < 28 or 2 * int.from_bytes(header[24:28], "big") > file.stat().st_size:
-            raise InputError(f"input {file.name!r} is shorter than it says: was it cut short?")
+            raise InputError(f"input {file.name!r} is shorter than its header says: it is truncated")
     place, layer = _layer_of(file, layer)
     info = pyogrio.read_info(place, layer=layer)
     fields = [str(field) for field in info["fields"]]
@@ -153,8 +153,6 @@ def read_box_file(file: Path, wanted: int, name: str = "boxes") -> tuple[NDArray
 
     columns = ["west", "south", "east", "north"] if wanted == 4 else ["low", "high"]
     rule = f"it must have the columns {','.join(columns)} and may have name; without a header, figures in that order"
-    if not file.is_file():
-        raise InputError(f"{name} is {str(file)!r}: there is no such file")
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error")  # of rows that are longer than the header
@@ -213,19 +211,19 @@ def add_names(frame: gpd.GeoDataFrame, column: str | None = None, name: str = "n
 _SPECK = 1e-6
 #: The note of such a region.
 _OUTSIDE = "not answered: outside the map"
-#: How rings are made valid: where they overlap there is land, and not a hole.
+#: Options of make_valid: where rings overlap there is land, not a hole.
 _OVERLAPS_ARE_LAND: Any = {"method": "structure", "keep_collapsed": False}
 
 
 @dataclass(frozen=True, eq=False)
 class Fitted:
-    """Regions as far as a map holds them.
+    """Regions clipped to a map.
 
     Parameters
     ----------
     shapes : (m,) valid polygons on the map, or corners of boxes; None where nothing can be answered.
     outside : (m,) share of each region's area that lies outside the map; NaN without an area.
-    notes : (m,) what was done to a region, or why nothing can be answered; None where there is nothing to say.
+    notes : (m,) how a region was changed, or why it cannot be answered; None if neither.
     """
 
     shapes: NDArray[Any]
@@ -238,9 +236,9 @@ class Fitted:
         return np.array([shape is not None for shape in self.shapes], dtype=bool)
 
     def spread_over_regions(self, columns: Mapping[str, ArrayLike]) -> dict[str, NDArray[Any]]:
-        """Return columns of answers to the shapes (held,) as columns of all regions (m,), which say what was done.
+        """Spread columns of answers to the held shapes over all regions (m,), and add the columns outside and note.
 
-        There may be several answers to each, such as one per step, all of them one after another.
+        With several steps, the answers of one step follow those of the step before.
         """
         held, out = np.flatnonzero(self.held), {}
         for name, each in columns.items():
@@ -333,8 +331,8 @@ def write_clip_note(share: float) -> str:
 def read_rings(given: NDArray[Any]) -> NDArray[Any]:
     """Return geometries in longitude and latitude whose rings have no edge across more than 180 degrees.
 
-    Such an edge takes the shorter way: from -178 to 178 means from -178 to -182. Edges of a full 360 degrees go all the
-    way around, and so do the long edges of a rectangle that is wound anticlockwise, as RFC 7946 winds west to east.
+    Such an edge takes the shorter side: from -178 to 178 means from -178 to -182. Edges of a full 360 degrees go all
+    around, and so do the long edges of an anticlockwise rectangle, which RFC 7946 draws from west to east.
 
     >>> import shapely
     >>> read_rings(np.array([shapely.box(178, 0, -178, 1), shapely.box(-170, 0, 170, 1)]))[0].bounds
@@ -351,7 +349,7 @@ def read_rings(given: NDArray[Any]) -> NDArray[Any]:
 
 
 def _shorten_edges(polygon: Any) -> Any:
-    """Return a polygon whose edges of more than 180 degrees take the shorter way; its holes move with it."""
+    """Return a polygon whose edges of more than 180 degrees take the shorter side. Its holes move along."""
     rings: list[Any] = []
     for ring in shapely.get_rings(polygon):
         places, step = shapely.get_coordinates(ring), np.diff(shapely.get_coordinates(ring)[:, 0])
@@ -407,8 +405,8 @@ def polygons_of(shape: Any) -> Any:
 def _cut_surroundings(shapes: NDArray[Any], crs: Any, domain: Domain) -> tuple[NDArray[Any], NDArray[np.float64]]:
     """Return the parts of shapes in a CRS that lie around a map, and their share (m,) of the area.
 
-    A projection may fold far from the area that it is made for: a region on the other side of the earth could reach the
-    map. Degrees also get more vertices, so that edges become the curves that they are on the map.
+    A projection may fold far from its area of use, so a region on the other side of the earth could land on the map.
+    Edges in degrees also get more vertices, because they are curves on the map.
     """
     share, area = np.ones(len(shapes)), area_of(domain.crs, domain.bounds, crs)  # type: ignore[arg-type]
     if area is None:
@@ -417,11 +415,11 @@ def _cut_surroundings(shapes: NDArray[Any], crs: Any, domain: Domain) -> tuple[N
     margin = max((east - west) / 20, least)
     if crs.is_geographic:
         east, turns, least = west + width_in_degrees(west, east), [-360, 0, 360], 0.01
-        # The gap between turns of a map of nearly all longitudes holds its seam.
+        # On a map of nearly all longitudes, the gap between turns contains the seam.
         margin = min(max((east - west) / 20, least), (360 - east + west) / 4)
     above = max((north - south) / 20, least)
     parts = [shapely.box(west - margin + t, south - above, east + margin + t, north + above) for t in turns]
-    # The sides may be curves on the map, and must not come to lie on it.
+    # The window's sides may be curves on the map, and must stay outside it.
     window = shapely.segmentize(shapely.union_all(parts), max(east - west, north - south) / 64)
     shapely.prepare(window)
     shapes = shapes.copy()

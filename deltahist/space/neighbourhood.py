@@ -20,20 +20,20 @@ from numpy.typing import NDArray
 from deltahist.errors import InputError, as_printed_fraction, check_choice, check_memory, check_whole
 from deltahist.space.domain import Domain
 
-#: Part of a step by which a cell must be nearer than δ; it separates "exactly δ away" from rounding in distances.
+#: A cell must be nearer than δ by this part of a step, so that rounding cannot add a cell exactly δ away.
 _MARGIN = 0.25
 
-#: What any move at all costs at most, in units of ε, where a strategy is chosen and nothing is said (docs/choosing.md).
+#: Default cap on the cost of any move, in units of ε, for automatically chosen strategies (docs/choosing.md).
 USUAL_CAP = Fraction(4)
 #: The distance of a limit for moves of any length.
 ANY = "any"
 
 
 class Limit(NamedTuple):
-    """A limit: moves over at most a distance cost at most a factor times the cost within δ.
+    """A cap: a move over at most `distance` costs at most `factor` times ε (factor² times ρ).
 
-    distance : ground length, as δ is given, or infinity for any move at all; in time a number of steps. factor : of ε;
-    of ρ its square counts for moves.
+    The distance is a ground length, as δ is, or infinity for any move. For a stream it is a number of steps, and the
+    factor applies to ρ as it is.
     """
 
     distance: float | str
@@ -57,10 +57,10 @@ Limits: TypeAlias = "Iterable[tuple[float | str, Any]]"
 class Neighbourhood:
     """δ-neighbourhood: one entity moves by at most δ, or appears or vanishes within δ of a source.
 
-    Two cells are neighbours iff the gap between them is less than δ, in lattice steps: then, and only then,
-    can two points in them be within δ of each other (moves of exactly δ included, since no point lies on
-    the edge of a cell). A cell touches a source iff its gap to the source is less than δ; cells at the rim hold the
-    points outside the domain as well, and reach outwards without end.
+    Two cells are neighbours iff the gap between them is less than δ, in lattice steps. Only then can two points in them
+    be within δ of each other; moves of exactly δ are included, since no point lies on the edge of a cell. A cell
+    touches a source iff its gap to the source is less than δ. Cells at the rim also hold the points outside the domain,
+    so they extend outwards without end.
     Source: 2014, section 3, and the set N of section 5.2.
 
     Parameters
@@ -70,9 +70,9 @@ class Neighbourhood:
         such as "500m".
     sources : None (membership is fixed, the number of entities is public), "boundary", "left" or "right"
         (1-D), or a shapely geometry in the domain's coordinates, which may leave the domain.
-    limits : promises beyond δ: pairs (distance, factor), by which moves over at most the distance, and arrivals
-        within it of a source, cost at most factor · ε (for ρ in the noise's unit: factor² · ρ); the distance infinity,
-        or "any", stands for any move. () promises nothing beyond δ; None leaves it to who chooses the strategy.
+    limits : pairs (distance, factor) that cap longer moves. A move over at most the distance, or an arrival within it
+        of a source, costs at most factor · ε (factor² · ρ with Gaussian noise). The distance infinity, or "any", means
+        any move. () sets no cap. None lets the choice of a strategy set one.
 
     Raises
     ------
@@ -96,11 +96,11 @@ class Neighbourhood:
     delta: float | str
     sources: str | shapely.Geometry | None = None
     limits: Limits | None = field(default=None, compare=False)
-    #: The limits beyond δ by increasing distance: what is promised, however it was said.
+    #: The limits, normalised and sorted by distance.
     profile: tuple[Limit, ...] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        if isinstance(self.delta, numbers.Real):  # of any library, kept as a number that JSON has
+        if isinstance(self.delta, numbers.Real):  # as a plain number for JSON
             plain = int(self.delta) if isinstance(self.delta, numbers.Integral) else float(self.delta)
             object.__setattr__(self, "delta", plain)
         length = self.domain.length(self.delta, name="delta")
@@ -124,9 +124,9 @@ class Neighbourhood:
 
     def steps_of(self, distance: float | str) -> int:
         """Convert a distance (in the units of delta) to whole lattice steps, rounded up."""
-        # The shorter of two unequal steps gives the larger number: nothing is understated on either axis. Bounds far
-        # from zero lose digits of a cell's size; the rounding allowed for that is part of the one lattice step by which
-        # the guarantee for raw coordinates falls short of δ.
+        # The shorter of two unequal steps gives the larger number, so neither axis is understated. Cell sizes are
+        # rounded where bounds lie far from zero. 0.05 steps allow for that, within the one lattice step by which the
+        # guarantee for raw coordinates falls short of δ.
         steps = self.domain.length(distance, name="distance") / min(self.domain.step)
         return max(1, math.ceil(steps - 0.05))
 
@@ -178,7 +178,7 @@ class Neighbourhood:
 
     @functools.cached_property
     def frontier(self) -> NDArray[np.int64]:
-        """The displacements (m, ndim), none negative, that no other one exceeds on every axis."""
+        """The non-negative displacements (m, ndim) that no other one exceeds on every axis."""
         if self.domain.ndim == 1:
             return _make_readonly(self.reach.reshape(1, 1))
         keep = np.append(self.reach[1:] < self.reach[:-1], True)
@@ -194,7 +194,7 @@ class Neighbourhood:
             np.column_stack([np.full(2 * r + 1, dx, dtype=np.int64), np.arange(-r, r + 1)])
             for dx, r in enumerate(self.reach.tolist())
         ]
-        columns[0] = columns[0][int(self.reach[0]) + 1 :]  # one of each pair: no move back, and none at all
+        columns[0] = columns[0][int(self.reach[0]) + 1 :]  # keep one of each pair, and not the null move
         return np.concatenate(columns)
 
     @functools.cached_property
@@ -277,7 +277,7 @@ class Neighbourhood:
 
     @property
     def diameter(self) -> float:
-        """Longest distance between two points of the domain, in ground units of the largest scale."""
+        """Length of the domain's diagonal on the ground, by the largest scale factor."""
         sides = (hi - lo for lo, hi in zip(self.domain.low, self.domain.high, strict=True))
         return self.domain.ground(math.hypot(*sides))
 
@@ -341,7 +341,7 @@ def read_limits(given: Limits, within: float, measure: Callable[[Any], float]) -
             distance, factor = pair
         except (TypeError, ValueError):
             raise InputError(f"limits holds {pair!r}: it must be pairs (distance, factor)") from None
-        if isinstance(distance, numbers.Real):  # of any library, kept as a number that JSON has
+        if isinstance(distance, numbers.Real):  # as a plain number for JSON
             distance = int(distance) if isinstance(distance, numbers.Integral) else float(distance)
         distance = math.inf if distance == ANY else distance
         length = math.inf if distance == math.inf else measure(distance)
@@ -370,7 +370,7 @@ def describe_limits(limits: Sequence[Limit]) -> list[list[Any]]:
 
 
 def limits_of(description: Any) -> list[tuple[float | str, Fraction]]:
-    """Read the limits that `describe_limits` described; anything else is refused, since files are untrusted."""
+    """Read the limits that `describe_limits` described. Files are untrusted, so anything else is refused."""
     with contextlib.suppress(TypeError, ValueError, ZeroDivisionError):
         bounded = isinstance(description, list) and len(description) <= 4096
         if bounded and all(isinstance(far, int | float | str) and isinstance(f, str) for far, f in description):
@@ -449,7 +449,7 @@ def find_touched_cells(geometry: shapely.Geometry, domain: Domain, radius: int) 
     outer_high = np.where(steps > 0, np.maximum(shape * steps, bounds[2:] + radius), 0)
 
     near = np.zeros(tuple(shape), dtype=bool)
-    # From one block that holds the grid down to single cells.
+    # Refine from one block that holds the grid down to single cells.
     split = 8  # blocks per axis and level
     block, low = split ** math.ceil(math.log(shape.max(), split)), np.zeros((1, 2), dtype=np.int64)
     while True:

@@ -34,7 +34,7 @@ Field: TypeAlias = NDArray[np.float64]
 Index: TypeAlias = NDArray[np.int64]
 #: Intervals along one axis, in cells: starts (m,) and ends (m,), fractions where a cell is cut.
 Span: TypeAlias = tuple[Field, Field]
-#: Edges (m,) with weights (m,): an interval is the sum of all that lies before each, times its weight.
+#: Edges (m,) with weights (m,): the sum over an interval is Σ weight · (the sum of all cells before the edge).
 Edges: TypeAlias = Sequence[tuple[Index, Field]]
 
 #: All ranges of a domain are listed one by one up to this number.
@@ -397,8 +397,8 @@ class Pieces:
     ----------
     first, last : (m,) cells that they begin and end in.
     before : (m,) share of the first cell that lies before them.
-    head, tail : (m,) shares of the first and of the last cell that they hold; where both are one, the head is all, and
-        the tail 1.
+    head, tail : (m,) shares of the first and of the last cell inside. Within a single cell, the head is the length of
+        the interval, and the tail is 1.
     whole : whether no interval cuts a cell.
 
     >>> pieces = Pieces.of(np.array([0.25]), np.array([2.5]))
@@ -426,7 +426,7 @@ class Pieces:
 
     @property
     def two_cells(self) -> NDArray[np.bool_]:
-        """Whether the first and the last cell are two (m,)."""
+        """Whether the first and the last cell differ (m,)."""
         return self.last > self.first
 
     @functools.cached_property
@@ -449,10 +449,10 @@ class RegionCover:
 
     Parameters
     ----------
-    number : of the queries. shape : of the grid.
-    owner, x, y : (k,) query and cell of each cut cell, sorted by query. share : of the cell inside.
-    places : along each axis f ξ of every share, ξ the centroid of the part inside, from the cell's centre and in half
-        cells; empty where they are not wanted.
+    number : number of queries. shape : cells per axis.
+    owner, x, y : (k,) query and indices of each cut cell, sorted by query. share : (k,) part f of the cell inside.
+    places : f ξ along each axis, with ξ the centroid of the part inside, from the cell's centre, in half cells; () if
+        they are not needed.
     whole, low, high : query (r,) and corners (r, 2) of each rectangle, sorted by query.
     """
 
@@ -566,7 +566,7 @@ class BoxCover:
             for rounded, other in ((np.floor, np.ceil), (np.ceil, np.floor))
         )
         owners, cells = [], []
-        # Columns that are cut, over all rows; then rows that are cut, where columns are not.
+        # Cut columns over all rows, then cut rows where columns are not cut.
         for axis, (first, last) in enumerate((touched[1], inner[0])):
             (begin, end), (after, before) = touched[axis], inner[axis]
             for cell, cut in ((begin, begin < after), (end - 1, (before < end) & (after < end))):
@@ -628,7 +628,7 @@ def _cover_parts(start: Field, end: Field, owner: Index, shape: tuple[int, ...])
     begins = np.flatnonzero(np.append(True, owner[1:] != owner[:-1]))
     corner = np.floor(np.minimum.reduceat(start, begins)).astype(np.int64)
     wide = np.minimum(np.ceil(np.maximum.reduceat(start, begins)).astype(np.int64), shape) - corner
-    # Above every column stand two more cells, for what lies above the box.
+    # Each column gets two more cells on top, for what lies above the box.
     wide[:, 1] += 2
     behind = np.cumsum(wide.prod(axis=1))
     before = behind - wide.prod(axis=1)
@@ -652,12 +652,12 @@ def _cover_parts(start: Field, end: Field, owner: Index, shape: tuple[int, ...])
     def running_sums(own: Field) -> Field:
         """Return the sums of each polygon's cells up to and including each cell.
 
-        They are taken in whole multiples of 2^−52, exactly: a sum does not depend on the polygons before it.
+        Sums are exact, in multiples of 2^−52, so they do not depend on earlier polygons.
         """
         sums = np.concatenate([[0], np.cumsum(np.rint(own * (1 << 52)).astype(np.int64))])
         return (sums[1:] - np.repeat(sums[firsts], np.diff(firsts, append=len(held)))) / (1 << 52)
 
-    # What lies above the pieces of a cell enters all cells above; up to the next with a piece it is all or nothing.
+    # A piece also counts in all cells above it. Between cells with pieces, cells are entirely inside or outside.
     own = per_cell(east)
     above = running_sums(own)
     # Above y = u a cell holds ½ − u, and ∫ y = (¼ − u²) / 2: their means over a piece, u and v being linear.
@@ -674,7 +674,7 @@ def _cover_parts(start: Field, end: Field, owner: Index, shape: tuple[int, ...])
         x, y = np.divmod(flat - before[which], wide[which, 1])
         return which, x + corner[which, 0], y + corner[which, 1]
 
-    # Cells with pieces, and what lies between them, take turns.
+    # Cells with pieces alternate with the gaps between them.
     edges = np.column_stack([held, held + 1]).ravel()
     whole = np.column_stack([area >= 1 - rounding, above > 0.5]).ravel()
     begins, ends = edges[np.flatnonzero(np.diff(whole, prepend=False, append=False))].reshape(-1, 2).T
@@ -687,7 +687,7 @@ def _merge_runs(owner: Index, x: Index, y: Index, tall: Index) -> tuple[Index, I
     """Return owners, lower and upper corners of runs up columns, with adjacent runs of equal height merged."""
     columns = np.stack([owner, y, tall, x - np.arange(len(x))])
     new = (columns[:, 1:] != columns[:, :-1]).any(axis=0)
-    # No runs, so none is new.
+    # Without runs, none is new.
     first, last = (np.flatnonzero(each) for each in (np.append(len(x) > 0, new), np.append(new, len(x) > 0)))
     low = np.column_stack([x[first], y[first]])
     return owner[first], low, np.column_stack([x[last] + 1, y[first] + tall[first]])
@@ -701,7 +701,7 @@ def _list_edges(geometries: NDArray[Any], domain: Domain) -> tuple[Field, Field,
     turned = shapely.is_ccw(rings) != outer
     place, ring = shapely.get_coordinates(rings, return_index=True)
     place = (place - domain.low) / domain.cell
-    edge = np.rint(place)  # vertices within a hundred-millionth of a cell of an edge are on it
+    edge = np.rint(place)  # snap vertices that are nearly on a grid line
     place = np.clip(np.where(np.abs(place - edge) < 1e-8, edge, place), 0, domain.shape)
     here = np.flatnonzero(ring[1:] == ring[:-1])
     back = turned[ring[here]].astype(np.int64)
@@ -717,7 +717,7 @@ def _cut_edges(start: Field, end: Field) -> tuple[Field, Field, Index]:
     for axis in (0, 1):
         number = crossed[:, axis]
         edge = np.repeat(np.arange(len(start)), number)
-        # In the direction of each edge, so that three lists are in order, which sorting makes use of.
+        # Follow the direction of each edge: three lists in order are faster to sort.
         back = along[:, axis] < 0
         step = np.where(back, -1, 1)
         begin = first[:, axis] + np.where(back, number - 1, 0) - step * (np.cumsum(number) - number)
@@ -725,7 +725,7 @@ def _cut_edges(start: Field, end: Field) -> tuple[Field, Field, Index]:
         edges.append(edge)
         times.append((line - start[:, axis].take(edge)) / along[:, axis].take(edge))
     edge, time = np.concatenate(edges), np.clip(np.concatenate(times), 0, 1)
-    # Not by their sum, whose rounding would depend on how many edges are before.
+    # Sort pairs, because rounding their sum would depend on the number of earlier edges.
     both = np.empty(len(edge), dtype=np.complex128)
     both.real, both.imag = edge, time
     order = np.argsort(both, kind="stable")

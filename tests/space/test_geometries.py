@@ -61,7 +61,7 @@ def test_damaged_geometries_are_refused(tmp_path):
 def test_a_file_is_read_by_the_driver_of_its_ending_alone(tmp_path, ending):
     file = tmp_path / f"zones.{ending}"
     file.write_text('{"type": "FeatureCollection", "features": []}')
-    with pytest.raises(dh.InputError, match="its ending is"):
+    with pytest.raises(dh.InputError, match="its suffix is"):
         read_geometries(file, PLANE)
     (tmp_path / "zones.shp").write_text(write(tmp_path / "z.geojson", SQUARES, zone=list("abc")).read_text())
     with pytest.raises(dh.InputError):
