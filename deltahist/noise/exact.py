@@ -18,16 +18,16 @@ from numpy.typing import NDArray
 
 from deltahist.errors import InputError
 
-#: Bits of the fixed-point numbers that make tables; 64 are used, the others take up rounding.
+#: Bits of the fixed-point numbers behind tables. 64 of them are used; the rest absorb rounding.
 TABLE_BITS = 192
 #: The largest word.
 _MOST = (1 << 64) - 1
-#: Coins thrown at a time, which bounds the working memory.
+#: Coins to throw at a time, to bound the working memory.
 _COINS = 1 << 20
 
 #: Whole numbers low ≤ 2^bits · value ≤ high around a real number, at some number of bits.
 Interval = tuple[int, int]
-#: Certified bounds of a real number, closer for more bits; and of a distribution function at k.
+#: Functions that give certified bounds of a real number, closer for more bits, or of a distribution function at k.
 Bounds = Callable[[int], Interval]
 BoundsAt = Callable[[int, int], Interval]
 
@@ -54,7 +54,7 @@ class KeyStream:
 
     def words(self, number: int) -> NDArray[np.uint64]:
         """Return the next `number` words of the key stream."""
-        # The key stream is the cipher of zeros. The cipher asks for room for one more block than it writes.
+        # The key stream is the encryption of zeros. The cipher needs room for one block more than it writes.
         out = np.empty(8 * number + 16, dtype=np.uint8)
         for start in range(0, 8 * number, len(_ZEROS)):
             self._cipher.update_into(_ZEROS[: 8 * number - start], out.data[start:])
@@ -108,7 +108,7 @@ def exp_bounds(x: Fraction, bits: int) -> Interval:
 
 
 def multiply_bounds(a: Interval, b: Interval, bits: int) -> Interval:
-    """Bound a product of numbers that are not negative."""
+    """Bound a product of non-negative numbers."""
     return a[0] * b[0] >> bits, (a[1] * b[1] >> bits) + 1
 
 
@@ -152,16 +152,16 @@ class InversionTable:
 
     @functools.cached_property
     def guide(self) -> NDArray[np.int32]:
-        """Number of thresholds up to a word, by the word's first 16 bits; −1 where a threshold has the same bits."""
+        """Number of thresholds up to a word, by its first 16 bits; −1 if a threshold has the same bits."""
         here = np.bincount((self.thresholds >> np.uint64(48)).astype(np.int64), minlength=1 << 16)
         return np.where(here > 0, -1, here.cumsum()).astype(np.int32)
 
     def draw(self, number: int, words: Words) -> NDArray[np.int64]:
         """Draw (number,) int64; L means any value beyond the table."""
         word = words.words(number)
-        if number < 1 << 12:  # too few for the guide to pay
+        if number < 1 << 12:  # too few values to repay making the guide
             return self._search(word, words)
-        # Shifted words are places in the guide: nothing is ever clipped.
+        # Shifted words are always valid indices, so clipping only saves a check.
         first = (word >> np.uint64(48)).view(np.int64)
         found = self.guide.take(first, mode="clip").astype(np.int64)
         left = np.flatnonzero(found < 0)
@@ -169,7 +169,7 @@ class InversionTable:
         return found
 
     def _search(self, word: NDArray[np.uint64], words: Words) -> NDArray[np.int64]:
-        """Search the table; a word equal to a threshold's first bits does not say on which side its real lies."""
+        """Search the table. A word equal to a threshold's first bits needs more bits of both."""
         found = np.searchsorted(self.thresholds, word, side="right")
         below = np.maximum(found, 1) - 1
         for i in (self.thresholds[below] == word).nonzero()[0]:
@@ -177,7 +177,7 @@ class InversionTable:
         return found.astype(np.int64, copy=False)
 
     def _break_tie(self, word: int, words: Words) -> int:
-        """Return the first k with real < F(k), for a word that equals some thresholds; bits are drawn once."""
+        """Return the first k with real < F(k), for a word that equals some thresholds."""
         recorded = _Recorded(words)
         k = int(np.searchsorted(self.thresholds, np.uint64(word), side="left"))
         while k < len(self.thresholds) and int(self.thresholds[k]) == word:
@@ -189,7 +189,7 @@ class InversionTable:
 
 
 class _Recorded:
-    """Words that can be read again, so that one real is compared with several thresholds."""
+    """Words that can be read again, to compare one real with several thresholds."""
 
     def __init__(self, words: Words) -> None:
         self._words, self._drawn, self.next = words, list[int](), 0
@@ -202,7 +202,7 @@ class _Recorded:
 
 
 def certify_thresholds(fast: Sequence[Interval], bounds: BoundsAt) -> NDArray[np.uint64]:
-    """Return floor(2^64 F(k)) from bounds at 192 bits, or from more bits where they leave it open."""
+    """Return floor(2^64 F(k)) from bounds at 192 bits, or at more where those are inconclusive."""
     out = np.empty(len(fast), dtype=np.uint64)
     for k, (low, high) in enumerate(fast):
         bits = TABLE_BITS
@@ -216,7 +216,7 @@ def certify_thresholds(fast: Sequence[Interval], bounds: BoundsAt) -> NDArray[np
 def power_table(rate: Fraction, first: int, length: int, law: Callable[[Interval, int], Interval]) -> InversionTable:
     """Return the table of F(k) = law(e^(−rate (first + k))), k < length; `law` takes and returns bounds and their bits.
 
-    The law may lose 64 bits, and as many again as a small rate has zeros.
+    The law may lose 64 bits, plus as many as a small rate has leading zeros.
     """
     guard = 64 + 2 * int(1 / rate).bit_length()
 
@@ -261,7 +261,7 @@ def throw_coins(chances: Sequence[Fraction], which: NDArray[np.uint8], words: Wo
         chosen = flat[start : start + _COINS]
         word, threshold = words.words(len(chosen)), thresholds[chosen]
         part = word < threshold
-        # A word equal to the chance's first bits does not say on which side of it the real lies.
+        # A word equal to the chance's first bits needs more bits of both.
         for i in np.flatnonzero(word == threshold):
             part[i] = less_than(int(word[i]), functools.partial(bounds, int(chosen[i])), words)
         out[start : start + _COINS] = part

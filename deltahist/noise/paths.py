@@ -4,12 +4,11 @@ V_ε = √(2S)/ε · N(0, I) with S ~ Gamma((n + 1)/2). Downwards in ε it makes
 of ln ε, each √(2W)/ε · N(0, I) with W ~ Exp(1). Upwards, from the value x, it makes them at the rate 1 + ε|x|
 (docs/internals/processes.md). The formulas use values times their level, w = εx, whose law is the same at every level.
 
-A path is that process from a fixed base, ε = 1, downwards and upwards as far as needed. Its uniform reals are read
-from a keyed cipher, so any response can be given at any time, in any order, without a store. Rounded to whole
-numbers, paths are piecewise constant on a scale of whole levels. They are evaluated in float64 for all users at once,
-with a bound of the rounding error of every number. Where the bound leaves open a decision that matters to a request,
-the user's path is evaluated again in Decimal, from more bits of the same uniform reals, until nothing is open: no
-response has a floating-point error.
+A path is that process from a fixed base, ε = 1, downwards and upwards as far as needed. Its uniform reals come from a
+keyed cipher, so responses can be given at any time, in any order, without a store. Rounded to whole numbers, paths are
+piecewise constant on a scale of whole levels. They are evaluated in float64 for all users at once, with a bound on the
+rounding error of every number. If the bound is too wide for a decision that matters to a request, the user's path is
+evaluated again in Decimal, from more bits of the same uniform reals. So no response has a floating-point error.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ _FLOAT_PLANES = 2
 #: −log2 of the error that a step of a formula may add, relative to its parts, for each plane beyond the first. The
 #: roundings of a step, and the bits that are not read, come to a fiftieth of that at most.
 _PRECISION = 44
-#: Reals nearer to 0 or to 1 than 2 to minus this, for each plane, are left open: the bits unread would matter more.
+#: Reals nearer to 0 or 1 than 2 to minus this, for each plane, are undecided: unread bits matter too much there.
 _EDGE = 19
 #: First-order bounds are trusted only for numbers known better than this, relatively.
 _VAGUE = 2.0**-10
@@ -56,8 +55,8 @@ def keyed_words(
 ) -> NDArray[np.uint64]:
     """Return words (users, number, planes) that are a function of a secret key: `number` from an even index `first`.
 
-    Each two words are AES-256 of one distinct block. Without the key they are as good as random; words for another
-    label, or under another key, are independent of them.
+    Every two words are AES-256 of a distinct block. Without the key they look random. Words for other labels or keys
+    are independent.
     """
     from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
@@ -66,7 +65,7 @@ def keyed_words(
     blocks = np.zeros((len(users), planes, pairs), dtype=fields)
     blocks["user"], blocks["purpose"] = users[:, None, None], purpose
     blocks["plane"], blocks["pair"] = np.arange(planes)[:, None], first // 2 + np.arange(pairs)
-    # ECB of distinct blocks, because no stream can be entered at any of so many places.
+    # ECB of distinct blocks, because a stream has no random access.
     cipher = Cipher(algorithms.AES(hmac.digest(key, label.encode(), "sha256")), modes.ECB()).encryptor()
     words = np.frombuffer(cipher.update(blocks.tobytes()), dtype="<u8").astype(np.uint64, copy=False)
     return words.reshape(len(users), planes, 2 * pairs)[:, :, :number].swapaxes(1, 2)
@@ -89,11 +88,11 @@ class Uniforms:
             whole = np.zeros(words.shape[:2], dtype=object)
             for plane in range(words.shape[2]):
                 whole = whole * (1 << 64) + words[..., plane].astype(object)
-            size = 1 << (64 * words.shape[2] + 1)  # the middle of what the bits leave open
+            size = 1 << (64 * words.shape[2] + 1)  # the middle of the interval that the bits allow
             quotient = np.frompyfunc(lambda number: Decimal(number) / size, 1, 1)
             self.value, self.rest = quotient(2 * whole + 1), quotient(size - 1 - 2 * whole)
         else:
-            # From the complement, so that a real next to 1 keeps its distance from 1.
+            # By the complement, which keeps the distance of a real from 1.
             self.value, self.rest = _read_floats(words), _read_floats(~words)
 
     def exponential(self, slot: int) -> Reals:
@@ -122,7 +121,7 @@ class Uniforms:
 
 
 def _read_floats(words: NDArray[np.uint64]) -> NDArray[np.float64]:
-    """Return the middle of what the bits leave open, with full relative precision."""
+    """Return the middle of the interval that the bits allow, with full relative precision."""
     out = np.full(words.shape[:2], 0.5)
     for plane in reversed(range(words.shape[2])):
         out = (out + words[..., plane]) * 2.0**-64
@@ -135,7 +134,7 @@ def _in_both(floats: Callable[..., Any], decimals: Callable[[Decimal], Decimal])
     return lambda x: each(x) if x.dtype == object else floats(x)
 
 
-# Digits to spare make up for the cancellation in Decimal.
+# Extra digits make up for cancellation in Decimal.
 log, exp, sqrt = _in_both(np.log, Decimal.ln), _in_both(np.exp, Decimal.exp), _in_both(np.sqrt, Decimal.sqrt)
 expm1, log1p = _in_both(np.expm1, lambda x: x.exp() - 1), _in_both(np.log1p, lambda x: (1 + x).ln())
 
@@ -185,7 +184,7 @@ def _pi(digits: int) -> Decimal:
 
 
 class Jump(NamedTuple):
-    """A new value times its level, and what it was made of: for bounds of its rounding error."""
+    """A new value times its level, and its parts, which bound the rounding error."""
 
     value: Reals  # (rows, n)
     scale: Reals  # (rows,) of the normal
@@ -195,10 +194,10 @@ class Jump(NamedTuple):
 
 
 class JumpUp(NamedTuple):
-    """A jump upwards, and what decided it."""
+    """A jump upwards, and the quantities that decided it."""
 
     jump: Jump
-    size: Reals  # z = |w| before the jump, as all that follows
+    size: Reals  # z = |w| before the jump
     roots: tuple[Reals, Reals]  # the smaller and the larger one of the inverse Gaussian law
     coin: Reals  # decides between them
     smaller: NDArray[np.bool_]  # which one it was
@@ -206,7 +205,7 @@ class JumpUp(NamedTuple):
     share: Reals  # S / T
 
 
-#: Uniform reals that a step downwards and one upwards take, its level and its jump, besides the reals of a normal.
+#: Uniform reals that a step takes downwards and upwards, for its level and its jump, without the reals of a normal.
 DOWN_SLOTS, UP_SLOTS = 2, 7
 #: Purposes of uniform reals.
 _BASE, _DOWN, _UP, _RESET = range(4)
@@ -291,13 +290,13 @@ def jump_up(value: Reals, by_size: NDArray[np.bool_], uniforms: Uniforms) -> Jum
 
 
 class _Path(NamedTuple):
-    """The known part of one user's path on whole levels: K values, of which the next one holds from a jump on."""
+    """The known part of one user's path on whole levels: K values, one after each jump."""
 
-    span: tuple[int, int]  # the levels for which it was evaluated
+    span: tuple[int, int]  # evaluated levels
     perhaps: NDArray[np.int64]  # (K,) the first level from which each value may hold, rising; 0 for the first
     surely: NDArray[np.int64]  # (K,) the first level from which it certainly does
     values: NDArray[np.int64]  # (K, n)
-    open: NDArray[np.bool_]  # (K,) values that the error bound leaves open
+    open: NDArray[np.bool_]  # (K,) values that are undecided
 
     def decided(self, first: int, end: int) -> bool:
         """Return whether the values from `first` to before `end`, and the levels where they change, are certain."""
@@ -329,7 +328,7 @@ class PathSteps:
         ends = np.searchsorted(rows, np.arange(1, len(self.undecided)))
         parts = (np.split(of, ends) for of in (perhaps, surely, values, unsure))
         for undecided, first, last, value, unknown in zip(self.undecided, *parts, strict=True):
-            # Bounds of jumps that nearly coincide may cross: what is certain of the later holds for the earlier one.
+            # Bounds of nearly coinciding jumps may cross. What is certain of the later jump holds for the earlier one.
             first = np.minimum.accumulate(first[::-1])[::-1]
             yield None if undecided else _Path(span, first, np.maximum.accumulate(last), value, unknown)
 
@@ -363,7 +362,7 @@ class KeyedPaths(abc.ABC):
     def _read_uniforms(
         self, purpose: int, users: NDArray[np.int64], step: int, slots: int, planes: int
     ) -> tuple[Uniforms, NDArray[np.bool_]]:
-        """Return the reals of one step of each user, and where one is too near to 0 or 1."""
+        """Return the reals of one step of each user, and whether one is too near to 0 or 1."""
         first = step * (slots + slots % 2)
         words = keyed_words(self._key, self._label(), purpose, users, first=first, number=slots, planes=planes)
         reals, edge = Uniforms(words, exact=planes > _FLOAT_PLANES), 2.0 ** (-_EDGE * planes)
@@ -372,7 +371,7 @@ class KeyedPaths(abc.ABC):
 
     def _evaluate(self, users: NDArray[np.int64], span: tuple[int, int], planes: int) -> list[_Path | None]:
         with decimal.localcontext(decimal.Context(prec=20 * planes, Emin=decimal.MIN_EMIN, Emax=decimal.MAX_EMAX)):
-            # A little beyond the levels, by more than any error of a level.
+            # Go beyond the levels by more than the error of any level.
             wider = span[0] / NANO * (1 - 2.0**-8), span[1] / NANO * (1 + 2.0**-8)
             return list(self._walk(users, wider, planes).build_paths(span))
 
@@ -390,7 +389,7 @@ class KeyedPaths(abc.ABC):
         """Return the paths of distinct users, known at least from `least` to `most`."""
         known = [self._known.get(user) for user in users.tolist()]
         stale = [path is None or least < path.span[0] or path.span[1] < most for path in known]
-        # To the next power of two, and what was known stays known, so that growing requests soon need nothing new.
+        # Go to the next power of two and keep what is known, so that growing requests soon need nothing new.
         spans = [(1 << (least.bit_length() - 1), 1 << most.bit_length())]
         spans += [path.span for path, old in zip(known, stale, strict=True) if path and old]
         span = min(low for low, _ in spans), max(high for _, high in spans)
@@ -408,7 +407,7 @@ class KeyedPaths(abc.ABC):
         perhaps, surely, values, unsure = (
             np.concatenate([path[i] for path in paths]) for i in range(1, len(_Path._fields))
         )
-        # The last value that surely holds, by bisection of all users' stretches of the one array.
+        # Find the last value that surely holds, by bisection of each user's part of the array.
         low, end = np.concatenate([[0], ends[:-1]])[row], ends[row]
         high = end
         while (high - low > 1).any():
@@ -435,7 +434,7 @@ class KeyedPaths(abc.ABC):
             path = self._evaluate_exactly(user, path.span)
             first, end = (int(np.searchsorted(path.surely, level, side="right")) for level in (least, most))
         levels, values = np.maximum(path.surely[first - 1 : end], least), path.values[first - 1 : end]
-        # Of jumps between the same two whole levels the last one counts; then only what changes the rounded value.
+        # Keep the last jump between two whole levels, and only if it changes the rounded value.
         last = np.append(levels[1:] > levels[:-1], True)
         levels, values = levels[last], values[last]
         new = np.append(True, (values[1:] != values[:-1]).any(axis=1))
@@ -443,7 +442,7 @@ class KeyedPaths(abc.ABC):
 
 
 def _number_users(users: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the different users, rising, and which of them each one is; without sorting where numbers lie close."""
+    """Return the distinct users, sorted, and the index of each request's user; without sorting if numbers are dense."""
     if int(users.max()) > 4 * len(users):
         return np.unique(users, return_inverse=True)
     there = np.zeros(int(users.max()) + 1, dtype=bool)
@@ -474,7 +473,7 @@ def _step_error(planes: int) -> float:
 
 
 def _as_floats(x: Any) -> NDArray[np.float64]:
-    """Return an array as float64: bounds need no more, whatever the precision of the bounded numbers."""
+    """Return an array as float64, which is precise enough for bounds."""
     return np.asarray(x, dtype=np.float64)
 
 
@@ -493,18 +492,18 @@ def _floor_bounds(x: Reals, error: NDArray[np.float64]) -> tuple[NDArray[np.int6
 
 
 class _State(NamedTuple):
-    """Where the paths of some users are: between two jumps, the last of them at `level`."""
+    """The present state of some users' paths: between two jumps, the last one at `level`."""
 
     rows: NDArray[np.int64]
     level: Reals  # (rows,)
     value: Reals  # (rows, n) times the level
     blur: NDArray[np.float64]  # (rows,) bound of the relative error of the level
     drift: NDArray[np.float64]  # (rows,) bound of the length of the error of the value
-    undecided: NDArray[np.bool_]  # (rows,) whether a decision of the last step is open
+    undecided: NDArray[np.bool_]  # (rows,) whether a decision of the last step is undecided
 
 
 def _is_open(difference: Reals, error: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Return whether the sign of a difference is open; twice the error, for terms of second order."""
+    """Return whether the sign of a difference is undecided, with twice the error for terms of second order."""
     return ~(np.abs(_as_floats(difference)) > 2 * error)
 
 
@@ -519,8 +518,8 @@ class VectorPaths(KeyedPaths):
     key : 32 secret bytes. Anyone who has them can remove all noise. Use a key for one set of data only: two different
         u of one user under the same key show their difference.
     dimension : n, of the vectors.
-    reach : the distance, in whole lattice steps, over which a level of ε promises e^ε. Other dimensions and reaches
-        under the same key have independent noise.
+    reach : the distance, in whole lattice steps, that level ε protects by e^ε. Other dimensions and reaches under the
+        same key have independent noise.
 
     >>> paths = VectorPaths(bytes(32), dimension=2, reach=1000)
     >>> users, levels = np.array([7, 7, 8]), np.array([500_000_000, 2_000_000_000, 2_000_000_000])
@@ -535,7 +534,7 @@ class VectorPaths(KeyedPaths):
 
     def __init__(self, key: bytes, dimension: int, reach: int) -> None:
         super().__init__(key)
-        # As Python integers: the label, and with it the reals of a path, depends on them.
+        # Python integers, because the label, and so the reals of a path, depends on their text.
         self.dimension, self.reach = check_whole(dimension=dimension), check_whole(reach=reach)
 
     def at(self, users: Any, levels: Any) -> NDArray[np.int64]:

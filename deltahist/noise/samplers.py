@@ -1,4 +1,4 @@
-"""Exact samplers: one for each law of noise, at one level or refined later, and those of a published quantile.
+"""Exact samplers for each law of noise, at one level or refined later, and for published quantiles.
 
 A law is a class in `deltahist.laws`; its sampler is the class that `SAMPLERS` names, below.
 
@@ -48,15 +48,15 @@ Integers = NDArray[np.int64]
 Shape = int | Sequence[int]
 Level = float | Fraction
 
-#: Values drawn or refined at a time, which bounds the working memory. An array drawn in parts of this length holds the
+#: Values to draw or refine at a time, to bound the working memory. An array drawn in parts of this length holds the
 #: same numbers as one drawn at once.
 BLOCK = 1 << 20
 _REFINED_BLOCK = 1 << 18
-#: Entries of the longest table. Larger scales are drawn digit by digit, in base 1024.
+#: Largest number of entries of a table. Larger scales are drawn digit by digit, in base 1024.
 _LONGEST_TABLE = 4096
 #: A geometric variable exceeds this many times its scale with a probability of 2^−64.
 _SPREAD = 45
-#: Capped geometric variables end here, beyond every value that noise of a scale of at most 2^50 takes.
+#: Cap of geometric variables, beyond any value of noise with a scale of at most 2^50.
 CAP = 1 << 60
 #: Error allowed to a float acceptance probability, a thousand times its bound in docs/internals/noise.md.
 _FLOAT_ERROR = 1e-10
@@ -73,7 +73,7 @@ def discrete_laplace(scale: float | Fraction, shape: Shape = (), *, rng: Rng = N
     Parameters
     ----------
     scale : b from 2^−1074 to 2^50. A float means its binary value, a Fraction itself.
-    shape : of the array; () gives an array without dimensions.
+    shape : shape of the array; () gives an array without dimensions.
     rng : a seeded generator, for experiments only; None takes the operating system's entropy.
 
     Raises InputError on a scale out of range or an impossible shape.
@@ -90,14 +90,14 @@ def discrete_laplace(scale: float | Fraction, shape: Shape = (), *, rng: Rng = N
 
 
 def _read_scale(most: int, **parameter: Any) -> Fraction:
-    """Return the one keyword's value as a fraction of Python integers: squares of NumPy integers wrap around."""
+    """Return the value of the only keyword as a fraction of Python integers, since NumPy integers overflow."""
     ((name, value),) = parameter.items()
     check_positive(**parameter)
     if isinstance(value, numbers.Rational):
         exact = Fraction(int(value.numerator), int(value.denominator))
     else:  # floats of any width
         exact = Fraction(*(int(part) for part in value.as_integer_ratio()))
-    # Scales below the least float are surely a slip, and their e^(−1 / scale) would need thousands of digits.
+    # Below the least float a scale is surely a mistake, and e^(−1 / scale) would need thousands of digits.
     if not Fraction(1, 1 << 1074) <= exact <= most:
         rule = f"it must be between 2^-1074 and 2^{most.bit_length() - 1}, so that no int64 overflows"
         raise InputError(f"{name} is too {'large' if exact > most else 'small'}: {rule}")
@@ -118,7 +118,7 @@ def _fill_blocks(shape: Shape, draw: Callable[[int], Integers]) -> Integers:
 
 
 def _sign_randomly(sizes: Integers, words: Words) -> Integers:
-    """Give sizes independent random signs; zero keeps its value under both."""
+    """Give sizes independent random signs."""
     bits = np.unpackbits(words.words(-(-len(sizes) // 64)).view(np.uint8), count=len(sizes))
     return sizes * (1 - 2 * bits.view(np.int8))
 
@@ -147,7 +147,7 @@ def draw_geometric(scale: Fraction, number: int, words: Words) -> Integers:
         out += unit * digit.draw(number, words)
         unit *= 1024
     left = np.arange(number)
-    while len(left):  # beyond the table a geometric variable starts anew
+    while len(left):  # geometric variables have no memory: draw the excess anew
         sizes = table.draw(len(left), words)
         out[left] += unit * sizes
         left = left[sizes == len(table.thresholds)]
@@ -165,7 +165,7 @@ def draw_capped_geometric(scale: Fraction, number: int, words: Words) -> Integer
         return draw_geometric(scale, number, words)
     out = np.full(number, CAP, dtype=np.int64)
     below = np.flatnonzero(_cap_table(scale).draw(number, words))
-    # Below the cap the six digits are independent, like all digits of a geometric variable.
+    # Below the cap, the six digits of a geometric variable are independent.
     out[below] = 0
     for unit in (1024**place for place in range(6)):
         out[below] += unit * _digit_table(scale / unit).draw(len(below), words)
@@ -180,7 +180,7 @@ def _cap_table(scale: Fraction) -> InversionTable:
 
 @functools.lru_cache(maxsize=64)
 def _digit_tables(scale: Fraction) -> tuple[tuple[InversionTable, ...], InversionTable]:
-    """Return the laws of a geometric variable's digits, the last digit first, and of the rest."""
+    """Return the tables of a geometric variable's digits, last digit first, and of the rest."""
     digits = []
     while scale * _SPREAD > _LONGEST_TABLE:
         digits.append(_digit_table(scale))
@@ -205,7 +205,7 @@ def _digit_table(scale: Fraction) -> InversionTable:
     def law(power: Interval, bits: int) -> Interval:
         return divide_bounds(complement(power, bits), whole(bits), bits)
 
-    # The last threshold is one. No word lies beyond it, so the table leaves it out.
+    # Leave out the last threshold, one: no word lies beyond it.
     return power_table(1 / scale, 1, 1023, law)
 
 
@@ -269,7 +269,7 @@ def _gaussian_sums(variance: Fraction, bits: int) -> tuple[list[Interval], Inter
     # e^(−(k+1)²/2σ²) = e^(−k²/2σ²) · e^(−(2k+1)/2σ²), and the second factor shrinks by e^(−1/σ²) each time.
     term, factor = (1 << bits, 1 << bits), exp_bounds(1 / (2 * variance), bits)
     shrink = exp_bounds(1 / variance, bits)
-    # Rounding up keeps a term's upper bound above 1 / (1 − factor), which is less than variance + 4 out there.
+    # Rounding up keeps the upper bound above 1 / (1 − factor), which is less than variance + 4 this far out.
     while term[1] > math.ceil(variance) + 4:
         term, factor = multiply_bounds(term, factor, bits), multiply_bounds(factor, shrink, bits)
         total = total[0] + 2 * term[0], total[1] + 2 * term[1]
@@ -281,7 +281,7 @@ def _gaussian_sums(variance: Fraction, bits: int) -> tuple[list[Interval], Inter
 
 @functools.lru_cache(maxsize=64)
 def _gaussian_table(variance: Fraction) -> InversionTable:
-    """F(k) = P(|X| ≤ k), up to where less than 2^−64 is left."""
+    """F(k) = P(|X| ≤ k), until less than 2^−64 remains."""
     guard = 64 + 2 * math.ceil(variance).bit_length()
 
     def exact(k: int, bits: int) -> Interval:
@@ -296,7 +296,7 @@ def _gaussian_table(variance: Fraction) -> InversionTable:
 
 
 def _draw_gaussian_sizes(variance: Fraction, number: int, words: Words) -> Integers:
-    """Draw |X| of discrete Gaussian X; it lies beyond the table once in 2^64 draws."""
+    """Draw |X| of discrete Gaussian X. One draw in 2^64 lies beyond the table."""
     table = _gaussian_table(variance)
     length = len(table.thresholds)
     return _draw_beyond_table(
@@ -331,7 +331,7 @@ def _draw_wide_gaussian(variance: Fraction, number: int, words: Words) -> Intege
             chance = np.exp(-distance * distance / double) * 2.0**64
         real = word.astype(np.float64)
         accept = real < chance
-        # Floats decide only where they are far enough from the threshold to be right.
+        # Floats decide only where they are surely on the right side of the threshold.
         for i in np.flatnonzero(np.abs(real - chance) <= _FLOAT_ERROR * 2.0**64):
             gamma = (abs(int(offer[i])) - variance / t) ** 2 / (2 * variance)
             accept[i] = less_than(int(word[i]), functools.partial(exp_bounds, gamma), words)
@@ -392,7 +392,7 @@ class LaplaceSampler:
         return _change_blocks(values, tighten_block)
 
     def draw_addition(self, level: Level, coarser: Level, shape: Shape = (), *, rng: Rng = None) -> Integers:
-        """Draw what takes released numbers to a lower level, where their own noise is not known."""
+        """Draw the noise that takes released numbers to a lower level, without knowing theirs."""
         return self.tighten(np.zeros(shape, dtype=np.int64), level, coarser, rng=rng)
 
     def round_values(self, values: Integers) -> Integers:
@@ -401,7 +401,7 @@ class LaplaceSampler:
 
 
 class GaussianSampler:
-    """Discrete Gaussian noise on whole numbers. It has no path: two draws do not refine one another exactly."""
+    """Discrete Gaussian noise on whole numbers. It has no path: no draw refines another exactly."""
 
     def start(self, level: Level, shape: Shape = (), *, rng: Rng = None) -> Integers:
         return discrete_gaussian(variance=1 / as_exact_fraction(level=level), shape=shape, rng=rng)
@@ -414,7 +414,7 @@ class GaussianSampler:
                 "its Gaussian noise is too small for a copy so near; take less, give its state, or publish a release "
                 "at that budget"
             )
-        # The copy has slightly more noise than it states, which pays for that (docs/privacy/gradual.md).
+        # The copy has slightly more noise than it states, to make up for that (docs/privacy/gradual.md).
         return discrete_gaussian(variance=(1 + Fraction(1, 1 << 30)) / a - 1 / b, shape=shape, rng=rng)
 
     def round_values(self, values: Integers) -> Integers:
@@ -426,8 +426,8 @@ class RoundedGaussianSampler(GaussianSampler):
     """Gaussian noise as a process in 1/σ², on a lattice of steps 2^−bits; `round_values` gives whole numbers.
 
     Discrete Gaussian noises on one lattice do not refine one another exactly, unless their variances are an odd
-    number apart (docs/internals/gradual.md). So the path lies on a lattice so fine that this cannot matter: the
-    guarantee holds to the last digit (docs/privacy/gradual.md), and a release is rounded.
+    number apart (docs/internals/gradual.md). So the path lies on a lattice so fine that the guarantee holds to the last
+    digit (docs/privacy/gradual.md), and releases are rounded.
 
     >>> sampler = RoundedGaussianSampler.for_level(Fraction(1, 100))
     >>> coarse = sampler.start(Fraction(1, 100), 4, rng=np.random.default_rng(1))
@@ -444,14 +444,14 @@ class RoundedGaussianSampler(GaussianSampler):
         return cls(max(0, 24 + math.floor(math.log2(float(as_exact_fraction(level=level))) / 2)))
 
     def variance(self, level: Fraction) -> Fraction:
-        """Return σ² at a level, in steps squared, with a little more that pays for the lattice."""
+        """Return σ² at a level, in steps squared, with a small margin that covers the lattice."""
         return (1 << 2 * self.bits) * (1 + Fraction(1, 1 << 40)) / level
 
     def start(self, level: Level, shape: Shape = (), *, rng: Rng = None) -> Integers:
         return discrete_gaussian(variance=self.variance(as_exact_fraction(level=level)), shape=shape, rng=rng)
 
     def refine(self, values: ArrayLike, level: Level, finer: Level, *, rng: Rng = None) -> Integers:
-        # Gaussian around the part of each value that remains on average.
+        # Gaussian around the expected remainder of each value.
         a, b = _read_levels(level=level, finer=finer)
         variance = self._check_step(a, b)
         words = open_words(rng)
@@ -468,7 +468,10 @@ class RoundedGaussianSampler(GaussianSampler):
         return array if self.bits == 0 else (array + (1 << self.bits - 1)) >> self.bits
 
     def _check_step(self, a: Fraction, b: Fraction) -> Fraction:
-        """Return the variance, in steps squared, of a refinement from level a to b; it must hide the lattice."""
+        """Return the variance, in steps squared, of a refinement from level a to b.
+
+        InputError if it is too small for the lattice.
+        """
         variance = self.variance(b) * (1 - a / b)
         if variance < 64:
             raise InputError(
@@ -498,7 +501,7 @@ def sampler_of(law: Law, first: Fraction | None = None) -> Sampler:
 
 def sample_law(law: Law, size: int, rng: Rng) -> Integers:
     """Draw exact noise of a law (size,). All noise of single releases is drawn here."""
-    if not law.parameter:  # nothing changes between neighbours: there is nothing to hide
+    if not law.parameter:  # nothing differs between neighbours, so no noise is needed
         return np.zeros(size, dtype=np.int64)
     sampler = sampler_of(law)
     return sampler.round_values(sampler.start(1 / law.parameter, size, rng=rng))
@@ -540,9 +543,9 @@ def _change_blocks(values: ArrayLike, change: Callable[[Integers], Integers]) ->
 def _refine_laplace(values: Integers, a: Fraction, b: Fraction, words: Words) -> Integers:
     """Draw V at level b given V = `values` at level a < b.
 
-    Let x = |V|, r = e^(a − b), and G geometric, P(G ≥ k) = r^k. First a jump over zero, with the probability that
-    `_draw_first_moves` has; else G if G ≤ x; else x itself, or a jump outwards. Jumps are 1 + geometric, of ratio
-    e^(−a − b).
+    Let x = |V|, r = e^(a − b), and G geometric, P(G ≥ k) = r^k. The value jumps over zero with the probability in
+    `_draw_first_moves`. Otherwise it becomes G if G ≤ x, and else stays at x or jumps outwards. Jumps are 1 + geometric
+    of ratio e^(−a − b).
     """
     size = np.abs(values)
     outward = np.where(values < 0, -1, 1)
@@ -564,7 +567,7 @@ def _draw_first_moves(a: Fraction, b: Fraction, number: int, words: Words) -> In
     if scale * _SPREAD > _LONGEST_TABLE:
         inwards = _inward_table(a, b).draw(number, words) == 0
         out = np.zeros(number, dtype=np.int64)
-        # A step beyond every value leads nowhere: how far beyond does not matter.
+        # A step beyond every value is ignored, so its length does not matter.
         out[inwards] = 1 + draw_capped_geometric(scale, int(inwards.sum()), words)
         return out
     table = _first_move_table(a, b)
@@ -573,7 +576,7 @@ def _draw_first_moves(a: Fraction, b: Fraction, number: int, words: Words) -> In
 
 def _share_bounds(x: Fraction, y: Fraction, bits: int) -> Interval:
     """Bound (1 − e^−x) / (1 − e^−y) for x ≤ y."""
-    more = bits + 64 + max(0, -math.frexp(float(y))[1])  # so many bits are lost where y is small
+    more = bits + 64 + max(0, -math.frexp(float(y))[1])  # bits lost where y is small
     above, below = (complement(exp_bounds(z, more), more) for z in (x, y))
     return divide_bounds(above, below, bits)
 
@@ -636,7 +639,7 @@ def _draw_gaussian_around(values: Integers, share: Fraction, variance: Fraction,
             chance = np.exp(-distance * distance / double - 1 / t)
         real = word.astype(np.float64) * 2.0**-64
         accept = real < chance
-        # Floats decide only where they are far enough from the threshold to be right.
+        # Floats decide only where they are surely on the right side of the threshold.
         for i in np.flatnonzero(np.abs(real - chance) <= margin):
             at = left[i]
             side = 1 if offer[i] >= 0 else -1
@@ -652,30 +655,29 @@ def _draw_gaussian_around(values: Integers, share: Fraction, variance: Fraction,
 #
 # Notation of docs/internals/quantiles.md: x_1 ≤ … ≤ x_n are points on a line of whole places, and x_r is the quantile.
 # A move takes one point at most D places along; m(z) is how many moves make z the quantile. P(z) = e^(−λ m(z)) / W.
-# Above x_r every point i ≥ r with x_i < z has to go to z, in ⌈(z − x_i)/D⌉ moves: as many as there are places x_i,
-# x_i + D, x_i + 2D, … below z, the *marks* of that side. In rising order these are e_0 ≤ e_1 ≤ …, where e_0 is x_r
-# itself. So m(z) is the number of marks below z, and the places e_(l−1) < z ≤ e_l, a *stretch*, take l moves. Below
-# x_r everything is mirrored.
+# Above x_r every point i ≥ r with x_i < z must go to z, in ⌈(z − x_i)/D⌉ moves: the number of places x_i, x_i + D,
+# x_i + 2D, … below z, the *marks* of that side. Sorted, they are e_0 ≤ e_1 ≤ …, with e_0 = x_r. So m(z) is the number
+# of marks below z, and the places e_(l−1) < z ≤ e_l, a *stretch*, take l moves. Below x_r everything is mirrored.
 
-#: From a number to the distances of the points above the quantile and of those below it: at most that many on either
-#: side, the nearest, rising, the quantile's own 0 first.
+#: A function from k to the sorted distances of the k nearest points above the quantile, and of the k nearest below.
+#: Both begin with 0, the quantile itself.
 NearestDistances = Callable[[int], tuple[Integers, Integers]]
-#: Places that take more than L moves weigh at most 2^(−_TAIL) at first; the quantile itself weighs 1.
+#: At first, L is so large that places of more than L moves weigh at most 2^(−_TAIL); the quantile itself weighs 1.
 _TAIL = 80
 
 
 def draw_place(nearest: NearestDistances, room: tuple[int, int], reach: int, rate: Fraction, words: Words) -> int:
     """Draw a place z with P(z) ∝ e^(−λ m(z)), exactly, as its distance from the quantile.
 
-    A number of moves is drawn first, then a place. Bits of a uniform real U are drawn until they decide; e^(−λ) is
-    known between whole multiples of 2^(−b). An undecided draw is repeated with more bits of U, a larger b and a larger
-    L, so the law has no error.
+    First draws a number of moves, then a place. It draws bits of a uniform real U until they decide, with e^(−λ)
+    bounded by whole multiples of 2^(−b). An undecided draw is repeated with more bits of U, a larger b and a larger L,
+    so the law has no error.
 
     Parameters
     ----------
-    nearest : distances of the points, private; only as many are asked for as matter.
+    nearest : private distances of the points; asked for only as many as matter.
     room : places above and below the quantile, up to the ends of the line.
-    reach : D, how many places a point goes in one move at most. rate : λ, above zero.
+    reach : D, most places that a point goes in one move. rate : λ, above zero.
 
     >>> points = np.array([0, 3]), np.array([0])  # the quantile is the lower one of two points, 3 places apart
     >>> words = open_words(np.random.default_rng(0))
@@ -689,13 +691,13 @@ def draw_place(nearest: NearestDistances, room: tuple[int, int], reach: int, rat
         above, below = (
             find_stretches(distances, reach, end, most) for distances, end in zip(nearest(most + 1), room, strict=True)
         )
-        # The shorter side goes on with empty stretches.
+        # Pad the shorter side with empty stretches.
         longer = max(len(above), len(below))
         above, below = (np.pad(ends, (0, longer - len(ends)), mode="edge") for ends in (above, below))
-        # Of all places widths[l] take l moves; l is drawn if W_(l−1) ≤ U W < W_l, W_l = Σ_(k ≤ l) w_k e^(−λk).
+        # widths[l] places take l moves. Draw l if W_(l−1) ≤ U W < W_l, with W_l = Σ_(k ≤ l) w_k e^(−λk).
         widths = [1, *np.diff(above + below).tolist()]
         low, high = bound_partial_sums(widths, size - sum(widths), rate, bits)
-        # U lies in [first, first + 1) / 2^bits. Between W_L and W, the last sum, nothing is decided.
+        # U lies in [first, first + 1) / 2^bits. It is undecided between W_L and W, the last sum.
         first = uniform.read_bits(bits)
         moves = bisect.bisect_right(high, first * low[-1] >> bits)
         if ((first + 1) * high[-1] >> bits) + 1 <= low[moves]:
@@ -714,14 +716,14 @@ def find_stretches(distances: Integers, reach: int, room: int, most: int) -> Int
     There are fewer than L + 1 ends where no place takes L moves: then the last one is `room`, the number of places on
     this side. `distances` are d_i of the points, rising, the quantile's own 0 first; L + 1 of them are enough.
 
-    Points at 0 and 3 that go 5 places in a move: one of them goes to the places 1 to 3, both go to 4 and 5, and beyond
-    that the first one goes twice.
+    Take points at 0 and 3 that go up to 5 places in a move. Places 1 to 3 take one move, 4 and 5 take a move of each
+    point, and beyond that the first point moves twice.
 
     >>> find_stretches(np.array([0, 3]), reach=5, room=20, most=4)
     array([ 0,  3,  5,  8, 10])
     """
     ends: list[int] = []
-    marks = distances.tolist()  # rising, and so a heap
+    marks = distances.tolist()  # sorted, and so a heap
     while marks[0] < room and len(ends) <= most:
         ends.append(marks[0])
         heapq.heapreplace(marks, marks[0] + reach)
@@ -733,7 +735,7 @@ def bound_partial_sums(widths: Iterable[int], rest: int, rate: Fraction, bits: i
 
     W_l = Σ_(k ≤ l) w_k e^(−λk), and W_L ≤ W ≤ W_L + rest · e^(−λ(L+1)); `rest` places take more than L moves.
     """
-    guard = 32  # further bits, which take up the rounding of many products
+    guard = 32  # extra bits, which absorb the rounding of many products
     shift = bits + guard
     factor, power = exp_bounds(rate, shift), (1 << shift, 1 << shift)
     low, high, low_sum, high_sum = [], [], 0, 0
@@ -748,7 +750,7 @@ def bound_partial_sums(widths: Iterable[int], rest: int, rate: Fraction, bits: i
 
 
 class _UniformReal:
-    """A uniform real U in [0, 1), whose bits are drawn when they are needed."""
+    """A uniform real U in [0, 1) that draws its bits on demand."""
 
     def __init__(self, words: Words) -> None:
         self._words, self._first, self.bits = words, 0, 0
@@ -770,7 +772,7 @@ def draw_whole_below(number: int, words: Words) -> int:
 
 
 def _draw_bits(number: int, words: Words) -> int:
-    """Draw so many bits as a whole number; at least one word is drawn."""
+    """Draw a number of bits as a whole number."""
     drawn = words.words(max(1, -(-number // 64)))
     return int.from_bytes(drawn.astype(">u8").tobytes()) & ((1 << number) - 1)
 
@@ -778,14 +780,14 @@ def _draw_bits(number: int, words: Words) -> int:
 def draw_rounded_student(centre: int, scale: Fraction, words: Words) -> int:
     """Draw the whole number nearest to centre + scale · Z, exactly, for Z of Student's t with 2 degrees of freedom.
 
-    Discrete noise needs a public scale. A smooth sensitivity is private, so Z is drawn as a real number, by inversion
-    of a uniform one: P √(2 / (1 − P²)) for uniform P in (−1, 1). A scale that is not above zero is refused, since the
-    value would come out without noise.
+    Discrete noise needs a public scale. A smooth sensitivity is private, so Z is drawn as a real number, by inversion:
+    P √(2 / (1 − P²)) for uniform P in (−1, 1). Raises InputError unless the scale is positive, because the value would
+    have no noise.
     """
     if not scale > 0:
         raise InputError(f"scale is {scale}: it must be above zero, or nothing hides the value")
     uniform, bits = _UniformReal(words), 64
-    # Uniform reals of so many bits are exact decimals; everything after is rounded far below their spacing.
+    # Uniform reals of this many bits are exact decimals. What follows is rounded far below their spacing.
     context = decimal.Context(prec=168, Emin=decimal.MIN_EMIN, Emax=decimal.MAX_EMAX)
     with decimal.localcontext(context) as inner:
         while True:
@@ -813,5 +815,5 @@ def draw_cut_student(room: tuple[int, int], scale: Fraction, words: Words) -> in
     return min(max(draw_rounded_student(0, scale, words), -room[1]), room[0])
 
 
-#: Name of a method of quantiles -> the sampler of its noise, whose parameters the method gives.
+#: The sampler of each quantile method, which gives its parameters.
 QUANTILE_SAMPLERS: dict[str, Callable[..., int]] = {"inverse": draw_place, "smooth": draw_cut_student}
