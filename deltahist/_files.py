@@ -26,7 +26,7 @@ KEY, DIGEST = b"deltahist", "sha256"
 #: Bytes of the longest description that is read; a real one has a few thousand.
 _MOST_DESCRIPTION = 64 << 20
 _Read = TypeVar("_Read")
-#: Kinds of object storage. What tells an address from a path: `Path` leaves one slash of two.
+#: Kinds of object storage, and the pattern of an address. `Path` keeps one of two slashes.
 STORES = ("s3", "gs", "az")
 _ADDRESS = re.compile(r"([a-z][a-z0-9+.-]+):/+(.*)", re.IGNORECASE | re.DOTALL)
 
@@ -272,7 +272,7 @@ def first_line(problem: Exception) -> str:
 
 
 class UnseenObject(InputError):  # noqa: N818
-    """An object that is not there, or that the storage does not show."""
+    """An object that does not exist, or that is not visible."""
 
 
 def is_address(path: str | Path) -> bool:
@@ -300,7 +300,7 @@ def is_stored_file(place: str | Path) -> bool:
 def read_address(path: str | Path, what: str, schemes: tuple[str, ...] = STORES) -> tuple[str, str]:
     """Return the store and the key of an address, "s3://bucket" and "visits/a.parquet".
 
-    Raises InputError on another kind of address, and on one that may hold a secret, of which nothing is shown.
+    Raises InputError on another kind of address, and on one that may hold a secret, which no message shows.
     """
     match = _ADDRESS.fullmatch(Path(path).as_posix())
     assert match is not None
@@ -319,7 +319,7 @@ def read_object(place: str | Path, kind: str, most: int | None = None) -> bytes:
     """Return an object's bytes; `kind` is named in messages.
 
     Raises UnseenObject if there is none, and InputError if it has more than `most` bytes, or more than fit into memory,
-    or cannot be read: without what the storage says, which may hold keys and signatures.
+    or cannot be read. Messages omit what the storage says, which may hold keys and signatures.
     """
     bucket, key = read_address(place, kind, (*STORES, "http", "https"))
     try:

@@ -84,7 +84,7 @@ def _is_finite(value: Any) -> bool:
 
 
 def check_positive(**parameter: Any) -> Any:
-    """Return the one keyword's value, or raise InputError unless it is a finite number above zero.
+    """Return the given keyword's value, or raise InputError unless it is a finite number above zero.
 
     >>> check_positive(epsilon=-1)
     Traceback (most recent call last):
@@ -98,7 +98,7 @@ def check_positive(**parameter: Any) -> Any:
 
 
 def check_finite(**parameter: Any) -> Any:
-    """Return the one keyword's value, or raise InputError unless it is a finite number."""
+    """Return the given keyword's value, or raise InputError unless it is a finite number."""
     ((name, value),) = parameter.items()
     if not _is_finite(value):
         raise _refuse(name, value, "a finite number")
@@ -106,7 +106,7 @@ def check_finite(**parameter: Any) -> Any:
 
 
 def check_whole(*, least: int = 1, **parameter: Any) -> int:
-    """Return the one keyword's value as an int, or raise InputError unless it is a whole number >= least."""
+    """Return the given keyword's value as an int, or raise InputError unless it is a whole number >= least."""
     ((name, value),) = parameter.items()
     if not _is_finite(value) or value != int(value) or value < least:
         raise _refuse(name, value, f"a whole number of at least {least}")
@@ -114,7 +114,7 @@ def check_whole(*, least: int = 1, **parameter: Any) -> int:
 
 
 def check_choice(choices: tuple[Any, ...], **parameter: Any) -> Any:
-    """Return the one keyword's value, or raise InputError unless it is among the choices (1.0 is not the choice 1)."""
+    """Return the given keyword's value, or raise InputError unless it is one of the choices (1.0 is not 1)."""
     ((name, value),) = parameter.items()
     if (type(value), value) not in [(type(choice), choice) for choice in choices]:
         raise _refuse(name, value, f"one of {', '.join(map(repr, choices))}")
@@ -122,7 +122,7 @@ def check_choice(choices: tuple[Any, ...], **parameter: Any) -> Any:
 
 
 def as_exact_fraction(**parameter: Any) -> Fraction:
-    """Return the one keyword's value, a positive number, as a fraction: a float as its binary value."""
+    """Return the given keyword's value, a positive number, as a fraction: a float as its binary value."""
     value = check_positive(**parameter)
     # Numbers of NumPy's fixed length would overflow in fractions.
     if isinstance(value, numbers.Rational):

@@ -352,7 +352,7 @@ def gaussian_epsilon(rho: float, probability: float, *, least_variance: float, d
             continue
         mu = math.sqrt(2 * rho * least_variance / (least_variance - aside))
         target = probability * math.exp(-kappa) * (1 - 1e-9)  # the relative error of floats
-        # Most parts cannot do better than the best so far, which one look tells.
+        # Skip parts that cannot be better than the best so far.
         if best == math.inf or gaussian_failure(mu, max(best - 2 * kappa, 0.0)) <= target:
             best = min(best, gaussian_curve(mu, target) + 2 * kappa)
     return best

@@ -108,7 +108,7 @@ class Preprocessing:
 
 
 def check_line(**given: Any) -> str:
-    """Return the one keyword's value as one printable line, which a privacy statement shows in full."""
+    """Return the given keyword's value as one printable line, which a privacy statement shows in full."""
     ((name, value),) = given.items()
     line = value.strip() if isinstance(value, str) else ""
     if not 0 < len(line) <= 1000 or not line.isprintable():
@@ -117,7 +117,7 @@ def check_line(**given: Any) -> str:
 
 
 def check_digits(**given: Any) -> str:
-    """Return the one keyword's value, a SHA-256 in 64 hexadecimal digits; InputError for anything else."""
+    """Return the given keyword's value, a SHA-256 in 64 hexadecimal digits; InputError for anything else."""
     ((name, value),) = given.items()
     if not isinstance(value, str) or not re.fullmatch(r"[0-9a-f]{64}", value):
         raise InputError(f"{name} is {value!r:.80}: it must be a SHA-256, 64 hexadecimal digits")
@@ -130,7 +130,7 @@ POINTS = Preprocessing()
 
 # --- time ---------------------------------------------------------------------------------------------------
 
-#: Values of `--time-format` that are not patterns: seconds or milliseconds since 1970, UTC.
+#: Formats of times that are not patterns: seconds or milliseconds since 1970, UTC.
 SINCE_1970 = ("unix", "unix-ms")
 #: Seconds of a calendar month on average, by which a clock's period counts months.
 MONTH = 2_629_746
@@ -286,7 +286,7 @@ def check_format(format: str) -> str:
 
 
 def normalize_name(**parameter: Any) -> str:
-    """Return the one keyword's value, the name of a user, owner, account or key, in the one form that is compared.
+    """Return the given keyword's value, the name of a user, owner, account or key, in the one form that is compared.
 
     Text becomes NFC without surrounding spaces, a whole number its digits, a UUID its text. Raises InputError for
     anything else, empty text, and floats beyond 2^53, which cannot be told apart.

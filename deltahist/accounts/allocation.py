@@ -32,7 +32,7 @@ def allocate_offline(
 
     Parameters
     ----------
-    weights : (n,) of the queries, at most 10,000; 0 where nothing is published. They must be public.
+    weights : (n,) public weights of the steps, at most 10,000; 0 where nothing is published.
     length : δ, the steps of a window, as for `Window`.
     epsilon : limit of the sum over every `length` consecutive steps (or of ρ).
     power : a > 0 of Err(ε) = ε^−a; 2 for the variance of Laplace noise, 1 for that of Gaussian noise in ρ.
@@ -60,7 +60,7 @@ def allocate_offline(
 
 
 def _solve_program(weights: Array, steps: Whole, past: Whole, length: int, limit: int, power: float) -> Array:
-    """Return the best amounts of some steps (m,): minimise Σ w ε^−a, each window's sum being within its limit."""
+    """Return the best amounts of some steps (m,): minimise Σ w ε^−a with each window's sum within its limit."""
     import cvxpy as cp
 
     # In units of equal shares, in which the solver is accurate; sums of all amounts up to each step keep it sparse.
@@ -81,7 +81,7 @@ def _solve_program(weights: Array, steps: Whole, past: Whole, length: int, limit
 
 
 def _open_steps(weights: Array, past: Whole, length: int, limit: int) -> Whole:
-    """Return the steps with weight (m,) for which the past, at most length − 1 amounts, has left something.
+    """Return the steps (m,) that have weight, and for which the past has left something.
 
     Steps of a window that the past has left less than a billionth for each step get nothing.
     """
@@ -139,7 +139,7 @@ def allocate_online(
     limits = limits_ahead(before[None, :] / limit, length, horizon)
     drawn = draw_futures(model, known, horizon - 1, scenarios, np.random.default_rng(0) if rng is None else rng)
     found = float(decide(known[-1:], drawn.T[:, None, :], limits, length, power)[0])
-    # A millionth of what is left stays for weights that no scenario foresaw.
+    # Keep a millionth of what is left, for weights that no scenario has.
     return int(min(found * limit, (1 - 1e-6) * left)) / NANO
 
 
@@ -216,7 +216,7 @@ def check_budget(length: Any, epsilon: Any, power: float) -> tuple[int, int]:
 
 def check_past(past: ArrayLike, length: int, limit: int) -> Whole:
     """Return the last length − 1 committed amounts in billionths; InputError if they exceed a window's limit."""
-    # A hair of binary rounding is forgiven before rounding up.
+    # Allow for binary rounding before rounding up.
     units = np.ceil(check_weights(past, "past") * NANO - 1e-6).astype(np.int64)
     spent = window_sums(units, length)
     if len(spent) and spent.max() > limit:
@@ -235,7 +235,7 @@ def window_sums(values: NDArray[Any], length: int) -> NDArray[Any]:
 
 def round_down(amounts: Array, past: Whole, length: int, limit: int) -> Whole:
     """Round amounts down to billionths (n,), so that no window exceeds its limit; checked in whole numbers."""
-    # A hundredth of a unit is the solver's rounding. If it was more, the excess is taken away again.
+    # The solver rounds by less than a hundredth of a unit. A larger excess is removed below.
     units = np.floor(np.maximum(amounts, 0.0) * NANO + 0.01).astype(np.int64)
     while True:
         over = window_sums(np.concatenate([past, units]), length)[len(past) :] - limit

@@ -21,7 +21,7 @@ from deltahist._files import check_secret, sync_folder
 from deltahist._postgres import apply_settings
 from deltahist.errors import DamagedFile, InputError
 
-#: Of the tables. SQLite keeps it as the file's user_version, PostgreSQL in the comment of the schema.
+#: Version of the tables. SQLite keeps it as the file's user_version, PostgreSQL in the comment of the schema.
 VERSION = 3
 #: "dhLG" marks a SQLite file as a ledger.
 APPLICATION = 1684556871
@@ -30,7 +30,7 @@ SCHEMA = "deltahist"
 PATIENCE = 120.0
 
 METADATA = sa.MetaData()
-#: The people whom accounts are about. `rule` limits what all accounts may spend together; {} for no limit.
+#: Populations: the people that accounts are about. `rule` limits what all accounts may spend together; {} for no limit.
 POPULATIONS = sa.Table(
     "populations", METADATA, sa.Column("name", sa.Text, primary_key=True), sa.Column("rule", sa.JSON, nullable=False)
 )
@@ -114,7 +114,7 @@ class Database:
 
     @contextlib.contextmanager
     def begin_transaction(self, write: bool) -> Iterator[Connection]:
-        """Begin to read at one moment, or to change: alone, durable when the block ends, undone if it raises.
+        """Begin a consistent read, or an exclusive write that is durable when the block ends, and undone if it raises.
 
         Writing threads of one process take turns here, since databases let waiting clients poll.
         """
@@ -216,18 +216,18 @@ class SQLite(Database):
 
     def _prepare_transaction(self, connection: Connection, write: bool) -> None:
         driver: Any = connection.connection.driver_connection
-        # A pooled connection would go on with its file, even if another one has replaced it.
+        # A pooled connection would keep using its file even after another file replaced it.
         there = self.path.stat().st_ino if self.path.exists() else 0
         if not there or connection.info.setdefault("inode", there) != there:
             connection.invalidate()
             raise InputError(f"ledger {self.place!r} is gone, or another file took its place: nothing was charged")
-        # The journal is overwritten rather than deleted: as durable, and less to wait for the disk.
+        # Overwrite the journal instead of deleting it: equally durable, and faster.
         if (mode := _read_pragma(driver, "journal_mode")) == "delete":
             mode = _read_pragma(driver, "journal_mode = PERSIST")
         driver.execute("PRAGMA synchronous = EXTRA")
         durable = _read_pragma(driver, "synchronous")
         driver.execute("BEGIN IMMEDIATE" if write else "BEGIN")
-        # Asked again behind the lock. A ledger in WAL mode may have charges in a second file, which may be lost.
+        # Check again under the lock. A ledger in WAL mode may have charges in a second file, which may be lost.
         if mode != "persist" or (mode := _read_pragma(driver, "journal_mode")) != "persist" or durable != 3:
             raise DamagedFile(
                 f"ledger {self.place!r} is in journal mode {mode!r}: another program changed it, and charges may be in "
@@ -235,7 +235,7 @@ class SQLite(Database):
             )
 
     def _check_open(self, connection: Connection) -> None:
-        # Without memory or disk SQLite rolls back, and each later statement would commit alone.
+        # If memory or disk runs out, SQLite rolls back, and each later statement would commit alone.
         if not connection.connection.driver_connection.in_transaction:  # type: ignore[union-attr]
             raise InputError(f"ledger {self.place!r} cannot be used: its transaction broke off; nothing was charged")
 
@@ -271,7 +271,7 @@ def _refuse_triggers(place: str, connection: Connection, statement: str) -> None
     if found := connection.exec_driver_sql(statement).scalars().all():
         raise DamagedFile(
             f"ledger {place!r} has the trigger or rule {found[0]!r}, which is not deltahist's and may change charges: "
-            "drop it, and run `deltahist ledger audit`"
+            "drop it, and audit the ledger"
         )
 
 

@@ -24,7 +24,7 @@ from deltahist.space.neighbourhood import Limit as DistanceLimit, describe_limit
 
 #: First words of the keys of notes: the state of a chain of releases, and a release that was withdrawn.
 CHAIN, WITHDRAWN = "chain ", "withdrawn "
-#: The population of accounts that name none: a ledger is usually about the same people.
+#: The default population, since a ledger is usually about the same people.
 EVERYONE = "everyone"
 
 # Statements are built once, since building one takes as long as running it.
@@ -55,7 +55,7 @@ _CHARGE = insert(CHARGES)
 
 
 def check_text(**given: Any) -> str:
-    """Return the one keyword's value in its normal form: a name of 1 to 200 printable characters, or InputError."""
+    """Return the given keyword's value in its normal form: a name of 1 to 200 printable characters, or InputError."""
     (name,) = given
     text = normalize_name(**given)
     if len(text) > 200 or not text.isprintable():
@@ -115,7 +115,7 @@ class Rule:
 
     @property
     def spans(self) -> tuple[tuple[int | None, int], ...]:
-        """Steps in a row, None for all there are, with the billionths that they may spend together."""
+        """Numbers of consecutive steps, None for all, with the billionths that they may spend together."""
         further = (
             (None if each.any else int(each.distance), math.floor(self.limit * each.factor)) for each in self.longer
         )
@@ -123,7 +123,7 @@ class Rule:
 
     @property
     def total_limit(self) -> int | None:
-        """The billionths that all steps there will ever be may spend; None if only windows are limited."""
+        """The billionths that all steps ever may spend together; None if only windows are limited."""
         return dict(self.spans).get(None)
 
     @property
@@ -215,11 +215,14 @@ class Ledger:
         return self._database.place
 
     def transaction(self) -> contextlib.AbstractContextManager[Connection]:
-        """Change the ledger, alone: durable when the block ends, undone if it raises. It may change other tables."""
+        """Begin an exclusive write, durable when the block ends, undone if it raises.
+
+        It may also change other tables.
+        """
         return self._database.begin_transaction(write=True)
 
     def read(self) -> contextlib.AbstractContextManager[Connection]:
-        """Read the ledger as it is at one moment."""
+        """Begin a consistent read of the ledger."""
         return self._database.begin_transaction(write=False)
 
     def open(
@@ -231,7 +234,7 @@ class Ledger:
         population: str | None = None,
         population_limit: float | Fraction | None = None,
     ) -> None:
-        """Open an account for all that is ever published, or make sure that it has just these limits.
+        """Open an account with a lifetime limit, or check that it already has exactly this limit.
 
         Parameters
         ----------
@@ -473,8 +476,8 @@ def sum_population(connection: Connection, people: str) -> Population:
 class ChainCharge:
     """The charge of a chain of releases, and the state that it was for: an account pays once from each state.
 
-    Until the state that holds the noise is settled, the charge may be used again to refine the same state: the noise
-    drawn in between was not released. The first state that came of that one settles it.
+    Until the next state settles it, the charge may be used again to refine the same state, because the noise drawn in
+    between was not released. The first state made from that one settles it.
 
     Parameters
     ----------
