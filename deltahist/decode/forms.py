@@ -382,7 +382,7 @@ def iterate_query_boxes(
     wide, tall = wide[order], tall[order]
     here = 0
     while here < len(order):
-        # As many as there is room for, each in a box as large as the largest needs.
+        # Take as many queries as fit, in boxes of the size of the largest.
         rest = slice(here, here + max(1, min(most, _CELLS // int(wide[here] * tall[here]))))
         sizes = np.maximum.accumulate(wide[rest]) * np.maximum.accumulate(tall[rest])
         fit = max(1, int(np.searchsorted(sizes * np.arange(1, len(sizes) + 1), _CELLS, side="right")))

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from deltahist.errors import DeltaHistWarning
 
 FloatArray = NDArray[np.float64]
-#: Squared distance from the best estimate, in standard errors, at which the method ends.
+#: The method stops at this squared distance from the best estimate, in standard errors.
 CLOSE = 0.1
-#: Steps at most, and cells times steps at most, which take some minutes.
+#: Most steps, and most cells times steps, which take some minutes.
 _MOST_STEPS, _MOST_WORK = 6000, 3 << 31
 
 
@@ -40,7 +40,7 @@ class Metric:
 
     def filter(self, field: NDArray[Any], factor: NDArray[Any]) -> NDArray[Any]:
         """Return a field with each wave multiplied by a factor."""
-        workers = -1 if field.nbytes >= 1 << 21 else 1  # waking other processors takes longer than a small transform
+        workers = -1 if field.nbytes >= 1 << 21 else 1  # starting threads takes longer than a small transform
         if self.periodic:
             waves = scipy.fft.rfftn(field, workers=workers)
             waves *= factor
@@ -51,7 +51,7 @@ class Metric:
 
     @property
     def precision(self) -> FloatArray:
-        """One over the variance of each wave; 0 where that is 0, since such waves do not move."""
+        """Inverse variance of each wave; 0 for waves without noise, which must not change."""
         return np.divide(1.0, self.variance, out=np.zeros_like(self.variance), where=self.variance > 0)
 
     @property
@@ -254,7 +254,7 @@ class Anderson:
         self.forget()
 
     def forget(self) -> None:
-        """Start anew, from a point of another iteration."""
+        """Start again from another point."""
         self._count, self._least, self._best = 0, np.inf, np.empty(0)
         self._last: tuple[FloatArray, FloatArray] | None = None
 

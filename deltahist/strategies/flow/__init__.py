@@ -304,7 +304,7 @@ class Flow(Strategy):
 
     @functools.cached_property
     def groups(self) -> tuple[Group, ...]:
-        # A move changes 1 / unit draws, each of which counts that much less.
+        # A move changes 1 / unit draws, and each counts for that much less.
         out, end = [], 0
         for name, (number, unit) in self.draw_kinds.items():
             out.append(Group(name, slice(end, end + number), self.kind_shares[name] * unit, unit))
@@ -392,7 +392,7 @@ class Flow(Strategy):
         costs = PathCosts(self, norm)
         most, far = costs.find_direct(near), costs.bound_far(near)
         if far > most and self.domain.size <= 400 and not costs.far_is_exact(near):
-            return None  # so few cells are priced by the definition, which is not a bound
+            return None  # small domains are priced by the definition, which is exact
         most = max(most, far)
         if near.source_cells.any():
             block, point, by_hub = find_entrances(self, near)
@@ -425,7 +425,7 @@ class PathCosts:
         self.hub = share.pop(HUBS, 0) + share.pop(HUB_SUMS, 0) + 2 * share.pop(HUB_STRIPS, 0)
         straight, diagonal = share.pop(STRAIGHT), share.pop(DIAGONAL, 0)
         sums = sum(share.values())
-        #: One step across a border, and one across two.
+        #: Costs of a step across one border (straight), and across two (diagonal).
         self.straight, self.diagonal = straight + sums, diagonal + 2 * sums
 
     def price_path(self, x: int, y: int) -> int:
@@ -506,13 +506,13 @@ class PathCosts:
 def find_longest_direct(flow: Flow) -> int:
     """Return the number of blocks along either axis up to which moves take their direct path, not hubs.
 
-    So many steps cost as much as the costliest path through hubs. This does not depend on the kind of noise or the
-    neighbourhood, so that a move always takes the same path.
+    That many steps cost as much as the costliest path through hubs. The number does not depend on the kind of noise or
+    the neighbourhood, so that a move always takes the same path.
     """
     if flow.hub_grid is None:
         return max(flow.blocks)
     costs = PathCosts(flow, 1)
-    same = 2 * max(line.longest_walk for line in flow.hub_grid.axes)  # never twice through one hub
+    same = 2 * max(line.longest_walk for line in flow.hub_grid.axes)  # a path uses a hub only once
     return max(same, 2 * costs.through_hub // max(costs.straight, costs.diagonal))
 
 
@@ -574,8 +574,8 @@ class Routes:
     """The path of every move and arrival through the blocks of a flow, and the draws that make up for it.
 
     A move goes from block to block, diagonally first, then straight. A long one (`find_longest_direct`) leaves at the
-    hub of its first block and enters at the hub of its last. An arrival enters at its entrance, and goes on like a
-    move. Every border that is crossed changes the draws there.
+    hub of its first block and enters at the hub of its last. An arrival enters at its entrance and continues like a
+    move. Draws change at every border on the path.
     """
 
     def __init__(self, flow: Flow, near: Neighbourhood) -> None:

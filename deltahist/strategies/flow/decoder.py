@@ -1,8 +1,8 @@
 """Decoding flows, and the errors of their answers: in closed form over boxes, and near the perimeter of other queries.
 
 Block sums are their own estimates, and cells share what their block gains. Noise on a border enters an answer in
-proportion to how much the query differs across it, which is zero except at the perimeter. Sums along a line spread
-what crosses the line over all of its borders: that part has low rank. Hubs are few, and enter by products of waves.
+proportion to how much the query differs across it, which is zero except at the perimeter. Sums along a line spread the
+flow across it over all of its borders, by a matrix of low rank. Hubs are few, and enter as products of waves.
 """
 
 from __future__ import annotations
@@ -289,7 +289,7 @@ class HubVariance:
     def make_variance_term(self, total_known: bool) -> tuple[float, WavesKnown]:
         """Return the term of the variance over boxes."""
         core, spread = self.onto_total if total_known else (np.zeros_like(self.increments[1:, 1:]), 1.0)
-        # Without noise a total removes nothing.
+        # Without noise, a total reduces no variance.
         return 1.0, WavesKnown(self._lines, self.edges, self.increments, core / np.sqrt(spread) if spread > 0 else core)
 
     def make_fourth_term(self, kurtosis: float) -> tuple[float, tuple[Fourths, ...]]:
