@@ -251,10 +251,11 @@ class Guarantee:
     rho: Fraction | None = None
 
     def __post_init__(self) -> None:
-        if (self.epsilon is None) == (self.rho is None):
-            raise InputError("a guarantee must be one of them: epsilon or rho")
-        if not is_number(self.amount) or not 0 <= self.amount < math.inf:
-            raise InputError(f"a guarantee of {self.amount!r}: it must be a finite number, zero or more")
+        one = (self.epsilon is None) != (self.rho is None)
+        if not one or not is_number(self.amount) or not 0 <= self.amount < math.inf:
+            raise InputError(
+                f"epsilon is {self.epsilon!r}, rho is {self.rho!r}: one of them must be a finite number, zero or more"
+            )
 
     @property
     def amount(self) -> Fraction:

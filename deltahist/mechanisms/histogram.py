@@ -189,28 +189,22 @@ class Mechanism(BaseMechanism):
                 "outside is 'drop', but the boundary is no source: a point could vanish by moving out; take "
                 "outside='clamp', or declare sources='boundary'"
             )
-        if strategy.keeps_total and not near.fixed_membership:
+        if strategy.keeps_total and (counting.dropped or not near.fixed_membership):
+            reason = "rows were dropped" if near.fixed_membership else "the neighbourhood has sources"
             raise InputError(
-                f"the neighbourhood has sources, and {strategy.name} keeps the number of points exactly: it would "
-                "give away who appears; take another strategy (a flow with arrivals)"
-            )
-        if counting.dropped and strategy.keeps_total:
-            raise InputError(
-                f"rows were dropped, and {strategy.name} keeps the number of points exactly, which may then depend on "
-                "a person: take another strategy, or mend the rows"
+                f"strategy {strategy.name} keeps the number of points exactly, but {reason}, so the number is private: "
+                "take another strategy, such as a flow with arrivals"
             )
 
     def check_data(self, data: ArrayLike) -> NDArray[np.int64]:
-        if np.ma.is_masked(data):
-            raise InputError("counts have masked entries: each cell must have a number")
         array = np.asarray(data)
         if array.shape != self.domain.shape:
             raise InputError(f"counts have shape {array.shape}: the domain has {self.domain.shape} (axis 0 is x)")
-        whole_floats = array.dtype.kind == "f" and bool((np.isfinite(array) & (array == np.floor(array))).all())
-        if not (np.issubdtype(array.dtype, np.integer) or whole_floats):
-            raise InputError(f"counts are of type {array.dtype}: they must be whole numbers")
-        if array.size and array.min() < 0:
-            raise InputError("counts have a negative entry: they must be numbers of points")
+        whole = np.issubdtype(array.dtype, np.integer) or (
+            array.dtype.kind == "f" and bool((np.isfinite(array) & (array == np.floor(array))).all())
+        )
+        if not whole or array.min() < 0 or np.ma.is_masked(data):
+            raise InputError(f"counts are of type {array.dtype}: they must be whole numbers of points, none masked")
         total = float(array.sum(dtype=np.float64))
         if total >= 1 << 52:  # sums over any rows stay exact in 64 bits, and so do their float estimates
             raise InputError(f"counts add up to {total:.3g}: at most 2^52 points can be counted")

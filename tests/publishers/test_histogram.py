@@ -87,7 +87,7 @@ def test_counts_beyond_what_a_strategy_holds_are_refused_before_an_account_pays(
     ("counts", "words"),
     [
         (COUNTS[:5], "shape"),
-        (-COUNTS, "negative"),
+        (-COUNTS, "whole numbers"),
         (COUNTS + 0.5, "whole numbers"),
         *((np.full((6, 6), bad), "counts") for bad in (np.nan, 2.0**63, np.uint64(2**63), 2**64)),
     ],
