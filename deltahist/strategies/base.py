@@ -34,13 +34,13 @@ Members = slice | NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Group:
-    """Noise draws of one scale (`Strategy.groups`), or released values of one meaning (`Strategy.parts`).
+    """Noise draws that share a scale (`Strategy.groups`), or released values that share a meaning (`Strategy.parts`).
 
     Where noise is added row by row, both are the same: draw j is added to value j, the answer to row j.
 
     Parameters
     ----------
-    name : for people.
+    name : shown to readers.
     members : a slice or index array of the draws or values.
     share : of ε. The noise scale is Δ / (share · ε), where Δ is the largest sum over an edge of share · |change|.
     unit : points that one unit of a draw counts.
@@ -80,14 +80,14 @@ class Strategy(abc.ABC):
     domain: Domain
     #: Number of rows and cells (k, N).
     shape: tuple[int, int]
-    #: Whether the rows determine every cell; None if that takes the rank.
+    #: Whether the rows determine every cell. None means that the rank must be computed.
     determines_cells: ClassVar[bool | None] = None
     #: Whether noise leaves the number of points unchanged, so that a release reveals it.
     keeps_total: bool = False
-    #: Answers to fewer points than this fit 64 bits.
+    #: Answers about fewer points than this fit in 64 bits.
     point_limit: ClassVar[int] = 1 << 62
     dtype: ClassVar[np.dtype[Any]] = np.dtype(np.int64)
-    #: How users name the strategy, such as "hierarchical[:b]"; its word ends at [ or :.
+    #: How users name the strategy, such as "hierarchical[:b]". The name ends at [ or :.
     texts: ClassVar[tuple[str, ...]] = ()
 
     @property
@@ -117,7 +117,7 @@ class Strategy(abc.ABC):
 
     @property
     def scatters_linearly(self) -> bool:
-        """Whether R(η + ζ) = R(η) + R(ζ) exactly. A strategy that overrides `scatter` must claim it."""
+        """Whether R(η + ζ) = R(η) + R(ζ) exactly. A strategy that overrides `scatter` must declare it."""
         return self.row_by_row
 
     def scatter(self, noise: NDArray[Any]) -> NDArray[Any]:
@@ -324,10 +324,10 @@ _Kind = TypeVar("_Kind", bound=type[Strategy])
 
 
 def register(strategy: _Kind) -> _Kind:
-    """Register a class of strategies, so that its releases load and planning tries it; a class decorator.
+    """Register a strategy class, so that its releases load and planning tries it. Use it as a class decorator.
 
-    An installed package can do the same by an entry point of the group "deltahist.strategies". Raises InputError if the
-    name is taken.
+    An installed package can do the same through an entry point in the group "deltahist.strategies". Raises InputError
+    if the name is taken.
 
     >>> import dataclasses, numpy as np, deltahist as dh
     >>> @dh.register

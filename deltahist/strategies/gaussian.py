@@ -108,7 +108,7 @@ def maximise_bound(
     """
     at = before = start
     power, moved, last = 2.0, 0, 0.0
-    floor = gap / 1000 / len(start)  # no λ falls to zero, since its edge may have to come back
+    floor = gap / 1000 / len(start)  # keep λ above zero, since its edge may be needed again
     best = Climb(np.zeros(0), np.zeros((0, 0)), math.inf, 0.0)
     for _ in range(most_steps):
         weight = np.exp(at - at.max())

@@ -157,7 +157,7 @@ class Identity(Grids):
 
 @dataclass(frozen=True, eq=False)
 class ShiftedGrids(Grids):
-    """Overlapping grids that never use a line twice (2014, section 5.3), also of several widths.
+    """Overlapping grids, of one or several widths, that never share a line (2014, section 5.3).
 
     Every line is in one grid only, so a move of at most the distance between lines crosses at most one line per axis.
     It costs 4 in 2-D and 2 in 1-D for any number of grids.
@@ -170,7 +170,7 @@ class ShiftedGrids(Grids):
     Parameters
     ----------
     width, shift, m : the paper's form, in cells.
-    widths, offsets : or else cells for each grid, with lines at offset, offset + width, ... along both axes.
+    widths, offsets : the general form, in cells per grid, with lines at offset, offset + width, ... along both axes.
     shares : one number per grid; equal when None.
 
     Raises InputError if two grids use one line, or neither form is complete.
@@ -254,7 +254,7 @@ def dyadic_grids(domain: Domain, delta_cells: int) -> ShiftedGrids:
 
 
 class CellsDecoder(Decoder):
-    """Noise of one law on every cell: the estimate is the release itself, moved onto the public total."""
+    """Decode cells with noise of one law. The estimate is the release itself, moved onto the public total."""
 
     def solve(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
         return values

@@ -137,9 +137,9 @@ class Cumulative(Product):
         r(u) = Π (u_i + 1) rows hold cell u, and r(min(u, v)) hold both u and v (minimum axis by axis). An arrival at u
         costs r(u). A move costs C(u, v) = r(u) + r(v) − 2 r(min(u, v)).
 
-        If d = v − u has no negative component, C = r(u + d) − r(u). That does not fall as u or d grows, so the dearest
-        move of the frontier ends in the far corner: Π n_i − Π (n_i − d_i). In 2-D the move from (x, y + d_y) to
-        (x + d_x, y) costs d_x d_y less than the one from (x, y) to (x + d_x, y + d_y).
+        If d = v − u has no negative component, C = r(u + d) − r(u). That does not fall as u or d grows, so the
+        costliest move of the frontier ends in the far corner: Π n_i − Π (n_i − d_i). In 2-D the move from (x, y + d_y)
+        to (x + d_x, y) costs d_x d_y less than the one from (x, y) to (x + d_x, y + d_y).
         """
         shape = self.domain.shape
         most = max(
@@ -160,7 +160,7 @@ class _Haar:
 
     @functools.cached_property
     def levels(self) -> tuple[tuple[IntArray, IntArray, IntArray], ...]:
-        """Segments [low, high) split at mid, per level, coarse to fine. The left half is the longer one."""
+        """Segments [low, high) split at mid, per level, coarse to fine. The left half may be one cell longer."""
         low, high = np.array([0]), np.array([self.n])
         out: list[tuple[IntArray, IntArray, IntArray]] = []
         while True:
@@ -174,7 +174,7 @@ class _Haar:
 
     @functools.cached_property
     def depth(self) -> NDArray[np.int64]:
-        """Level of the last row that holds each cell (n,). Every level up to it has one such row."""
+        """Level of the last row that contains each cell (n,). Each level up to that one has one such row."""
         change = np.zeros(self.n + 1, dtype=np.int64)
         for low, _, high in self.levels:
             change[low] += 1
@@ -255,7 +255,7 @@ class Wavelet(Product):
 
     @classmethod
     def candidates(cls, near: Neighbourhood, workload: Workload, norm: int) -> Iterator[tuple[str, Strategy]]:
-        if max(near.domain.shape) <= 4096:  # finding the dearest move is slow on long axes
+        if max(near.domain.shape) <= 4096:  # finding the costliest move is slow on long axes
             yield "Wavelet", cls(near.domain)
 
     @functools.cached_property

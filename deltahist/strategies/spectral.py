@@ -87,7 +87,7 @@ class Spectral(BestGaussian):
 
     def __post_init__(self) -> None:
         check_memory(64 * math.prod(self.torus), f"a torus of {self.torus} cells")
-        if self.workload is not None:  # refuses a workload that does not fit
+        if self.workload is not None:  # raises if the workload does not fit the domain
             workload_power(self.workload, self.domain, tuple(min(n, 4) for n in self.torus))
 
     @functools.cached_property
@@ -196,7 +196,7 @@ class Spectral(BestGaussian):
         size, times = math.prod(self.torus), count_mirrored(self.torus)
         squares = self.transform[slice_quarter(self.torus)] ** 2
         covariance = cosine_transform(squares, self.torus) / size
-        # From the 2-norm errors of both transforms
+        # Bound from the 2-norm errors of both transforms
         largest, norm = (times * squares).sum() / size, math.sqrt((times * squares**2).sum() / size)
         return 2 * (covariance.flat[0] - covariance), float(4 * transform_error(size) * (2 * largest + norm))
 

@@ -36,13 +36,13 @@ if TYPE_CHECKING:
     from deltahist.space.neighbourhood import Neighbourhood
     from deltahist.space.workloads import Workload
 
-#: Numbers in an array of boxes by waves, or of regions by products of waves, that fits the processor's cache.
+#: Array entries (boxes × waves, or regions × products of waves) that fit in the processor's cache.
 _TOGETHER = 1 << 18
-#: With more products of waves than this, computing equal intervals of boxes once is faster.
+#: Above this number of products of waves, it is faster to compute each distinct interval only once.
 _SHARED = 1 << 12
-#: Most tents along an axis, since dense linear algebra finds their eigenvectors.
+#: Largest number of tents along an axis. Dense linear algebra finds their eigenvectors.
 MOST_TENTS = 4128
-#: Up to this many pairs of moves along the two axes, squares are compared one by one; beyond, a bound replaces them.
+#: Compare squares one by one up to this many pairs of moves along the two axes. Use a bound above it.
 MOST_PAIRS = 1 << 24
 
 
@@ -57,11 +57,11 @@ class Tents(Strategy):
 
     Parameters
     ----------
-    spacing : cells between the centres of tents, one number or one per axis; when None about right for all ranges.
+    spacing : cells between the centres of tents, one number or one per axis. The default suits all ranges.
     degree : of the B-splines: 1 for hats, 2 or 3 for smoother and wider tents.
     shares : of ε, for the cells and for the tents; equal when None.
 
-    Raises InputError if a spacing is longer than the domain, or makes too many tents or too large weights.
+    Raises InputError if a spacing is longer than the domain, or gives too many tents or weights that are too large.
 
     >>> import math, deltahist as dh
     >>> near = dh.Neighbourhood(dh.Domain((0, 0, 1, 1), (64, 64)), delta=1 / 64, limits=[(math.inf, 2)])
@@ -218,7 +218,7 @@ class TentsDecoder(Decoder):
     def __init__(self, strategy: Strategy, laws: Sequence[Law], total_known: bool) -> None:
         super().__init__(strategy, laws, total_known)
         self._lattices = self.strategy.lattices
-        #: Variance of a cell's noise; and r, in points, at most 10¹², beyond which cells add nothing.
+        #: Variance of a cell's noise, and r in points. r stops at 10¹², since cells add nothing beyond that.
         self._cells, tents = self.laws[0].variance(), self.laws[1].variance() / self.strategy.scale**2
         self._precision = self._cells / max(tents, self._cells / 1e12) if self._cells > 0 else 0.0
 
@@ -280,7 +280,7 @@ class TentsDecoder(Decoder):
             asked = [axis.project_intervals(*span) for axis, span in zip(self._lattices, boxes_once, strict=True)]
             taken = _sum_waves([each**2 for each in asked], known, places)
             if self.total_known:
-                # Half of the waves are odd about the middle of the axis, and have no share in the total.
+                # Half of the waves are odd about the middle of the axis, so they add nothing to the total.
                 held = [np.abs(axis.wave_sums[-1]) > 1e-9 for axis in self._lattices]
                 seen = [each[:, waves] for each, waves in zip(asked, held, strict=True)]
                 taken += _sum_waves(seen, onto[np.ix_(*held)], places) ** 2 / spread
@@ -325,7 +325,7 @@ class TentsDecoder(Decoder):
 
     def noise_metric(self) -> Metric:
         """Return the exact variance of each cosine; waves of tents are nearly cosines."""
-        # Of the powers tried, 1 had the least error on real counts.
+        # Among the powers tried, 1 had the least error on real counts.
         seen = [scipy.fft.dct(np.diff(axis.wave_sums, axis=0), axis=0, norm="ortho") ** 2 for axis in self._lattices]
         variance = self._cells * (1 - apply_along_axes(seen, self._covariance_parts[0]))
         if self.total_known:
@@ -365,12 +365,12 @@ def _spread_cut_cells(cover: RegionCover, lattices: Sequence[Lattice]) -> Region
 def _sum_waves(asked: Sequence[FloatArray], field: FloatArray, places: Sequence[IntArray] | None = None) -> FloatArray:
     """Return Σ over waves of a field times the parts of the waves in each query (m,), one array `asked` per axis.
 
-    `places` give the rows of `asked` for each query. They do not change a bit of the sums.
+    `places` gives the rows of `asked` for each query. The sums are the same bit for bit without it.
     """
     first, *rest = asked
     if not rest:
         return np.einsum("mw,w->m", np.ascontiguousarray(first), field)
-    # Contiguous arrays, or the order of the sums would depend on the number of queries.
+    # Make arrays contiguous. Otherwise the order of summation would depend on the number of queries.
     parts = multiply_rows(first, field), np.ascontiguousarray(rest[0])
     if places is not None:
         parts = np.take(parts[0], places[0], axis=0), np.take(parts[1], places[1], axis=0)
@@ -387,7 +387,7 @@ class Choice(NamedTuple):
 
 
 class TentSearch:
-    """Search for the tents of least error, from public data alone. It tries no choice twice."""
+    """Find the tents with the least error from public data alone, trying no choice twice."""
 
     def __init__(self, near: Neighbourhood, workload: Workload | None, norm: int) -> None:
         self.near, self.norm, self.shape = near, norm, near.domain.shape
@@ -443,7 +443,7 @@ class TentSearch:
         error = TentError(lattices, self.boxes, self.near.fixed_membership, 40)
 
         def largest_cost(ratio: float) -> float:
-            """Return the cost of the dearest move if the share of the cells is one."""
+            """Return the cost of the most expensive move when the cells' share is one."""
             return float(max((cells + ratio**self.norm * tents) for cells, tents in costs) ** (1 / self.norm))
 
         def variance(power: float) -> float:
@@ -557,7 +557,7 @@ class Lattice:
     @functools.cached_property
     def gram_eigen(self) -> tuple[FloatArray, FloatArray]:
         """Eigenvalues (m,) of T Tᵀ / scale², falling, and its eigenvectors (m, m)."""
-        # NumPy's solver, because importing SciPy's takes as long as reading a small release
+        # Use NumPy's solver, because importing SciPy's takes as long as reading a small release.
         tents, weights, size = self._tents, self.weights.astype(np.float64), self.size
         pairs = (tents[:, :, None] * size + tents[:, None, :]).ravel()
         both = np.bincount(pairs, (weights[:, :, None] * weights[:, None, :]).ravel(), size**2)
@@ -630,14 +630,14 @@ class Lattice:
         return list(dict.fromkeys(zip((u * u).sum(axis=1), (w * w).sum(axis=1), (u * v).sum(axis=1), strict=True)))
 
 
-#: Axes and strategies share equal lattices. Few are cached, since that of a large map takes hundreds of megabytes.
+#: Axes and strategies share equal lattices. The cache is small: a large map's lattice takes hundreds of megabytes.
 make_lattice = functools.lru_cache(maxsize=2)(Lattice)
 
 
 def apply_along_axes(matrices: Sequence[Any], field: NDArray[Any]) -> NDArray[Any]:
     """Return one matrix for each of the first axes of a field, applied along it."""
     axes = list(enumerate(matrices))
-    # A field that grows does so along its first axis last, so that nothing large is transposed.
+    # Grow a field along its first axis last, to avoid transposing a large array.
     for axis, matrix in reversed(axes) if matrices[0].shape[0] > matrices[0].shape[1] else axes:
         cube = np.moveaxis(field, axis, 0)
         flat = matrix @ cube.reshape(len(cube), -1)
