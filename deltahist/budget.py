@@ -118,7 +118,7 @@ class Budget:
 
     def __post_init__(self) -> None:
         if (self.epsilon is None) == (self.rho is None):
-            raise InputError("a budget must be one of them: epsilon (Laplace noise) or rho (zCDP, Gaussian noise)")
+            raise InputError("a budget must be either epsilon (Laplace noise) or rho (zCDP, Gaussian noise)")
         _ = self.amount
 
     @functools.cached_property
@@ -127,7 +127,9 @@ class Budget:
         given = self.epsilon if self.rho is None else self.rho
         if isinstance(given, Charge):
             if given.unit != self.unit:
-                raise InputError(f"{self.unit} is {float(given):g}, charged as {given.unit}: spend it as that")
+                raise InputError(
+                    f"{self.unit} is {float(given):g}, but was charged as {given.unit}: spend it in that unit"
+                )
             given = given.amount
         return as_exact_fraction(**{self.unit: given})
 

@@ -255,7 +255,7 @@ class Memory(Database):
     def begin_transaction(self, write: bool) -> contextlib._GeneratorContextManager[Connection]:
         """Begin a transaction. Readers take turns, too, since all share one connection."""
         if self._process != os.getpid():
-            raise InputError("the ledger is in another process's memory, and a copy would pay again: give it a file")
+            raise InputError("the ledger is in another process's memory, and a copy could spend twice: use a file")
         return super().begin_transaction(write=True)
 
     def create_ledger(self) -> None:

@@ -149,7 +149,7 @@ class Rule:
         own = amount.epsilon if self.unit == "epsilon" else amount.rho
         if not own:
             raise InputError(
-                f"account {account!r} keeps {self.unit}, and the amount has none above zero: use an account in rho for "
+                f"account {account!r} is in {self.unit}, and the amount is not: use an account in rho for "
                 "Gaussian noise, and one in epsilon for Laplace noise"
             )
         return Charge(Fraction(ceil_nano(amount=own), NANO), self.unit)
@@ -191,7 +191,7 @@ class Ledger:
 
     def __reduce__(self) -> Any:
         if self._where is None:
-            raise InputError("the ledger is in memory, and a copy of it would pay again: give a ledger a file")
+            raise InputError("the ledger is in memory, and a copy could spend twice: use a file")
         return Ledger, (self._where,)
 
     @classmethod

@@ -291,7 +291,7 @@ class RowCounter:
         what += " or user (floats must be whole, up to 2^53)" * (reading.user is not None)
         refuse_bad_rows(0 if reading.drop_bad_rows and bad < rows else bad, rows, rows_of, what)
         if not rows and rows_of != "points" and reading.outside is None:
-            raise InputError(f"there are no {rows_of}; if that is meant, set outside to clamp or drop")
+            raise InputError(f"there are no {rows_of}; if that is intended, set outside to clamp or drop")
         keys, numbers = self.kept.list_full()
         inner = np.searchsorted(keys, self.edge)
         if reading.outside == "drop":
@@ -417,7 +417,8 @@ def _number_users(user: Any, points: Any, number: int) -> tuple[NDArray[np.int64
     ids = pd.Series(user.data if masked else user.to_pandas() if hasattr(user, "to_pandas") else user)
     if shuffled or len(ids) != number:
         raise InputError(
-            f"user has {len(ids):,} entries or another index than the points: each of the {number:,} points needs one"
+            f"user has {len(ids):,} entries, or another index than the points: it must have one for each of the "
+            f"{number:,} points"
         )
     if masked:
         ids = ids.astype(object).mask(np.ma.getmaskarray(user))

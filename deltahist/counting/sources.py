@@ -128,7 +128,7 @@ def _open_path(path: Path, reading: Reading, connection: Any, stack: ExitStack) 
     ending = Path(path.name.lower().removesuffix(".gz")).suffix
     if ending not in FORMATS:
         raise InputError(
-            f"input {name!r} has the ending {path.suffix!r}: it must be {', '.join(FORMATS)}; or say table="
+            f"input {name!r} has the suffix {path.suffix!r}: it must be {', '.join(FORMATS)}; or set table="
         )
     opener = FORMATS[ending]
     if reading.layer is not None and opener not in (_open_excel, _open_geometries):

@@ -128,7 +128,7 @@ class Reading:
         check_choice(("clamp", "drop", None), outside=self.outside)
         check_choice((".", ","), decimal=self.decimal)
         if (self.user is None) != (self.max_per_user is None):
-            raise InputError(f"max_per_user is {self.max_per_user!r}: it requires user, and the reverse")
+            raise InputError(f"max_per_user is {self.max_per_user!r}: user and max_per_user require each other")
 
     @property
     def coordinates(self) -> list[str]:

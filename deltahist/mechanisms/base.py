@@ -83,12 +83,12 @@ class Chain:
         """Return the chain with a further release; InputError, with `what` as the name, unless its amount is larger."""
         if self.copied is not None:
             raise InputError(
-                "the release is a more private copy, which cannot be refined: refine the release that it was made of"
+                "the release is a more private copy, which cannot be refined: refine the release that it was made from"
             )
         if not amount > self.amounts[-1]:
             raise InputError(
                 f"{what} is {float(amount):.10g}, but the release has spent {float(self.amounts[-1]):.10g}: it "
-                "must be more (a more private copy of a release is what `tighten` makes)"
+                "must be more (`tighten` makes a more private copy)"
             )
         return replace(self, amounts=(*self.amounts, amount))
 
@@ -338,7 +338,7 @@ class BaseMechanism(abc.ABC):
         """Return the same mechanism at another budget in the same unit."""
         if budget.unit != self.budget.unit:
             raise InputError(
-                f"the mechanism spends {self.budget.unit}, not {budget.unit}: its noise is made for that unit"
+                f"the mechanism spends {self.budget.unit}, not {budget.unit}: its noise is designed for that unit"
             )
         return self._with(budget=budget, **({} if self.chain is None else {"chain": None}))
 

@@ -172,7 +172,7 @@ class Mechanism(BaseMechanism):
             if own.unit != window.unit or own.amount > window.amount:
                 raise InputError(
                     f"a step spends {own.unit} = {float(own.amount):g}, but every window of its stream has "
-                    f"{window.unit} = {float(window.amount):g}: it must be a part of that"
+                    f"{window.unit} = {float(window.amount):g}: it must be at most that"
                 )
 
     def with_step(self, step: Step) -> Mechanism:
@@ -186,8 +186,8 @@ class Mechanism(BaseMechanism):
             raise InputError("the strategy and the neighbourhood are on different domains: they must share one")
         if "points outside" in counting.dropped and near.sources != "boundary":
             raise InputError(
-                "outside is 'drop', but the boundary is no source: a point could vanish by moving out; take "
-                "outside='clamp', or declare sources='boundary'"
+                "outside is 'drop', but the boundary is not a source: a point could vanish by moving out; use "
+                "outside='clamp' or sources='boundary'"
             )
         if strategy.keeps_total and (counting.dropped or not near.fixed_membership):
             reason = "rows were dropped" if near.fixed_membership else "the neighbourhood has sources"

@@ -470,7 +470,7 @@ class DiffusionMechanism:
         if len(refused):
             owner, requester = nodes[owners[refused[0]]], nodes[requesters[refused[0]]]
             many = f"{len(refused):,} of {len(distances):,} pairs"
-            raise InputError(f"no path leads from {owner!r} to {requester!r} ({many}): omit them, or set a least ε")
+            raise InputError(f"no path leads from {owner!r} to {requester!r} ({many}): omit them, or set a minimum ε")
         return distances
 
     def find_levels(self, owners: Sequence[Any], requesters: Sequence[Any]) -> NDArray[np.int64]:

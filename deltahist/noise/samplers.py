@@ -250,7 +250,7 @@ def discrete_gaussian(
     dtype('int64')
     """
     if (sigma is None) == (variance is None):
-        raise InputError("give sigma or variance, one of them")
+        raise InputError("give exactly one of sigma and variance")
     if sigma is not None:
         exact = _read_scale(MOST_SCALE, sigma=sigma) ** 2
     else:
@@ -411,8 +411,8 @@ class GaussianSampler:
         # Gaussian noise on whole numbers adds up to Gaussian noise where this is large: e^(−2π² · 3) is 10⁻²⁶.
         if (1 - a / b) / b < 3:
             raise InputError(
-                "its Gaussian noise is too small for a copy so near; take less, give its state, or publish a release "
-                "at that budget"
+                "its Gaussian noise is too small for a copy at nearly the same budget; use less, give its state, or "
+                "publish a release at that budget"
             )
         # The copy has slightly more noise than it states, to make up for that (docs/privacy/gradual.md).
         return discrete_gaussian(variance=(1 + Fraction(1, 1 << 30)) / a - 1 / b, shape=shape, rng=rng)
@@ -475,8 +475,8 @@ class RoundedGaussianSampler(GaussianSampler):
         variance = self.variance(b) * (1 - a / b)
         if variance < 64:
             raise InputError(
-                f"levels {float(a):.10g} and {float(b):.10g} of Gaussian noise are too near to each other, or too far "
-                "from the first one: take a larger step, or begin a new chain"
+                f"levels {float(a):.10g} and {float(b):.10g} of Gaussian noise are too close to each other, or too far "
+                "from the first one: use a larger step, or begin a new chain"
             )
         return variance
 

@@ -319,8 +319,8 @@ def check_publication(mechanism: BaseMechanism, accepted: bool, rng: np.random.G
     check_memory(16 * mechanism.size + 5 * mechanism.draws, f"a release of {mechanism.size:,} values")
     if mechanism.counting.dropped and not all(law.parameter for law in laws):
         raise InputError(
-            "the domain is a single cell and rows were dropped: their number is then all there is to publish, and it "
-            "may depend on a person; use more cells, or mend the rows"
+            "the domain is a single cell, and rows were dropped: only their number would be published, which is "
+            "private; use more cells, or mend the rows"
         )
 
 
@@ -347,8 +347,8 @@ def refuse_weak(budget: Budget, weakness: str | None) -> None:
     """Raise InputError if there is a reason why a budget protects hardly anything."""
     if weakness is not None:
         raise InputError(
-            f"{budget.unit} is {float(budget.amount):g}: {weakness}; take less (epsilon of about 1, or rho of about "
-            "0.1), or say that it is meant, with weak_protection_accepted=True"
+            f"{budget.unit} is {float(budget.amount):g}: {weakness}; use less (epsilon of about 1, or rho of about "
+            "0.1), or pass weak_protection_accepted=True"
         )
 
 

@@ -78,7 +78,7 @@ def read_state(path: Path, form: str, parse: Callable[..., Any] = lambda *conten
             check_secret(path, "state")
             if (names := path.stat().st_nlink) > 1:
                 raise InputError(
-                    f"state {str(path)!r} has {names} names (hard links), and each would refine the same noise: leave "
+                    f"state {str(path)!r} has {names} names (hard links), and each would refine the same noise: keep "
                     f"one (`find FOLDER -samefile {str(path)!r}` shows them)"
                 )
         try:

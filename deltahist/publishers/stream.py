@@ -173,7 +173,7 @@ class Stream:
             before = self.counting.describe() | {"projection": (before or now)["projection"]}
             if differing := describe_differences(before, now):
                 raise InputError(
-                    f"rows became counts in another way than the stream states: {differing} (of the projection: points "
+                    f"rows were counted differently than the stream states: {differing} (of the projection: points "
                     "in another CRS, or another version of PROJ?)"
                 )
 

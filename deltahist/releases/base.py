@@ -299,7 +299,7 @@ def read_content(
     differing = [name for name in own if own[name] != description.get(name)]
     if differing or release.digest != digest:
         raise DamagedFile(
-            f"release file {path!r} was altered: its {' and '.join(differing) or 'digest'} cannot be right, so get it "
+            f"release file {path!r} was altered: its {' and '.join(differing) or 'digest'} is inconsistent, so get it "
             "again from the publisher"
         )
     return release

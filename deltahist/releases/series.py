@@ -120,7 +120,9 @@ class Series:
             step, own = clock.step(_read_time(name), f"the name {name!r}"), release.mechanism.step
             label = clock.label(step) if own is None else own.label
             if label != name:
-                raise InputError(f"release {name!r} is of step {label}: its name must be that (renamed?)")
+                raise InputError(
+                    f"release {name!r} is of step {label}: its name must be that of its step (was it renamed?)"
+                )
             steps[step] = release
         withdrawn = {step: each for step, each in steps.items() if each.withdrawn is not None}
         in_force = {step: each for step, each in steps.items() if step not in withdrawn}

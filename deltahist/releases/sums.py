@@ -235,8 +235,8 @@ class ReleaseDifference(Difference):
             and (before.domain, before.contributions) == (after.domain, after.contributions)
         ):
             raise InputError(
-                "the releases cannot be compared: both must be of counts, on the same cells, and with the same bound "
-                "on the points of a user"
+                "the releases cannot be compared: both must hold counts on the same cells, with the same bound on "
+                "points per user"
             )
         check_apart([before, after])
 

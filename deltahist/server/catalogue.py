@@ -127,9 +127,9 @@ class Catalogue:
         self._stamps[path] = stamp_of(path)  # before reading, so that a replacement during it is noticed
         other = self._served.get(path.stem)
         if other is not None and other.path != path and other.path.exists():
-            raise InputError(f"{path} and {other.path} have one name, {path.stem!r}: rename one of them")
+            raise InputError(f"{path} and {other.path} have the same name, {path.stem!r}: rename one of them")
         if path.stem in (".", ".."):
-            raise InputError(f"{path} has a name that no address can hold: rename it")
+            raise InputError(f"{path} has a name that a URL cannot contain: rename it")
         with open_regular(path, "release file") as file:
             release = parse_release(file, path)
         try:

@@ -400,14 +400,14 @@ def check_geometry(geometry: shapely.Geometry, domain: Domain) -> None:
     finite = np.isfinite(shapely.get_coordinates(geometry)).all()
     if shapely.is_empty(geometry) or not finite or not shapely.is_valid(geometry):
         reason = shapely.is_valid_reason(geometry)
-        raise InputError(f"sources is not a valid geometry with finite coordinates, but empty or unbounded ({reason})")
+        raise InputError(f"sources must be a valid, non-empty geometry with finite coordinates ({reason})")
     # Distances between nearer coordinates are right to a sixteenth of a step.
     away = np.abs(shapely.get_coordinates(geometry)[:, : domain.ndim] - domain.low)
     farthest = float((away / domain.step).max())
     if not farthest < 1 << 48:
         raise InputError(
             f"sources reach {farthest * max(domain.step):.3g} {domain.unit} from the domain's corner, where distances "
-            "are not exact: they must be nearer (are they in another CRS?)"
+            "are not exact: they must be closer (are they in another CRS?)"
         )
 
 

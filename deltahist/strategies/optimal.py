@@ -206,7 +206,7 @@ def solve_optimal(near: Neighbourhood, gram: FloatArray) -> tuple[IntArray, Cert
     parts = _split_symmetric(near, gram, free)
     rank = sum(part.factor.shape[1] for part in parts)
     if not rank:
-        raise InputError("the workload asks for the total alone, which is public: noise has nothing to hide")
+        raise InputError("the workload asks only for the total, which is public: no noise is needed")
 
     def evaluate(weight: FloatArray) -> tuple[FloatArray, FloatArray, float, float]:
         form, variance, bound = _geometric_mean(parts, _weighted_laplacian(weight / bounds, edges, domain.size))

@@ -278,7 +278,7 @@ def test_the_least_step_keeps_the_noise(name, tmp_path):
         finer = Fraction(float(amount))
         if unit == "rho" and finer < Fraction(0.001) * (1 + Fraction(1, 10**13)):  # its lattice would show
             spent = account.spent
-            with pytest.raises(dh.InputError, match="too near to each other"):
+            with pytest.raises(dh.InputError, match="too close to each other"):
                 dh.refine(release, tmp_path / "s", account=account, **{unit: finer}, **WEAK)
             assert account.spent == spent
             continue

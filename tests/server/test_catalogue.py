@@ -83,7 +83,7 @@ def test_files_that_cannot_be_served_at_the_start_are_told_and_the_others_are_se
     catalogue = Catalogue([folder, published, tmp_path / "nowhere.parquet", dots])
     assert [each.quoted for each in catalogue] == ["city", "with%20space", "line"]
     found = sorted(catalogue.problems, key=len)
-    said = ("half.parquet", "have one name, 'city'", "nowhere.parquet' cannot be opened", "no address can hold")
+    said = ("half.parquet", "have the same name, 'city'", "nowhere.parquet' cannot be opened", "a URL cannot contain")
     for words in (*said, "median.parquet", "key.parquet"):
         assert sum(words in each for each in found) == 1
     with pytest.raises(dh.InputError, match=r"nothing can be served: .*half.*; .*nowhere"):
