@@ -178,7 +178,7 @@ class Clients:
         report, publishable = (self.mechanism, drawn), self._publishable and rng is None
         self._write_file(self._file, self._token, report, publishable)
         self._report, self._publishable = report, publishable
-        # A copy, since the kept report must not change with the returned one.
+        # Copy, so that changes to the returned report do not reach the kept one.
         return Reports(self.mechanism, self.cohorts, drawn.copy(), self._publishable)
 
     def __getstate__(self) -> None:

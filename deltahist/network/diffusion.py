@@ -28,7 +28,7 @@ from deltahist.noise.paths import BitPaths, VectorPaths
 from deltahist.preprocessing import normalize_name
 from deltahist.publishers.publication import refuse_weak
 
-#: Memory to answer one pair.
+#: Memory needed to answer one pair.
 _BYTES_PER_PAIR = 160
 
 
@@ -78,7 +78,7 @@ class Diffusion:
         self._rows[mechanism.network.find_places(names)] = np.arange(len(names))
         self._state = None if state is None else Path(state)
         self._bound = _write_bound(names, self._values, mechanism)
-        # A key without a file is drawn now. Copies, forks and threads that drew one each would answer twice.
+        # Draw a key without a file now. Copies, forks and threads that each drew one would answer twice.
         if self._state is None or self._state.exists():
             _ = self._paths
 
@@ -100,7 +100,7 @@ class Diffusion:
         """Return responses to pairs (m, 2) of owners and requesters, or to a frame's first two columns.
 
         Each pair has a row: owner, requester, distance, epsilon, the data's columns in their units, and rmse, the root
-        mean square of the response's distance from the data. Bits have flipped instead, the probability of a flip.
+        mean square of the response's distance from the data. Bits have `flipped` instead, the chance of a flip.
         """
         frame, find = take_columns(pairs, 2), self.mechanism.network.find_places
         owners, requesters = find(frame.iloc[:, 0], "owner"), find(frame.iloc[:, 1], "requester")

@@ -63,7 +63,7 @@ class Channel:
     def find_remainder(self, finer: Channel) -> Channel:
         """Return the channel that turns a finer one into this one: `finer.then(...)` is this channel.
 
-        Raises InputError if a reported 1 or 0 has a larger likelihood ratio here: then there is no such channel.
+        Raises InputError if a reported 1 or 0 has a larger likelihood ratio here: no such channel exists then.
         """
         rise = finer.one - finer.zero
         if rise == 0 and self.zero == self.one:
@@ -239,7 +239,7 @@ class Rappor:
 
 
 class Reports:
-    """One report of each user: all that leaves the users' devices.
+    """One report of each user. Nothing else leaves the users' devices.
 
     Parameters
     ----------
@@ -264,7 +264,7 @@ class Reports:
 
     @functools.cached_property
     def ones(self) -> NDArray[np.int64]:
-        """Number of ones, (cohorts, m). Those of several collections add up."""
+        """Number of ones, (cohorts, m). Numbers of several collections add up."""
         cohorts = range(self.mechanism.cohorts)
         return np.array([self.bits[self.cohorts == cohort].sum(axis=0, dtype=np.int64) for cohort in cohorts])
 

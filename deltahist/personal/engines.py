@@ -44,7 +44,7 @@ _COMPILING = threading.Lock()
 
 
 class Session:
-    """One transaction of an engine. It is rolled back at its end."""
+    """One transaction of an engine, rolled back when it ends."""
 
     def __init__(self, engine: Engine, connection: Any) -> None:
         self._engine, self.connection = engine, connection
@@ -84,7 +84,7 @@ class Session:
         over = threading.Event()
 
         def watch() -> None:
-            # Repeated, since a statement may begin just after the last one was stopped.
+            # Repeat, since a statement may begin just after the last one was stopped.
             while not over.wait(min(max(end - time.monotonic(), 0.05), threading.TIMEOUT_MAX)):
                 with suppress(Exception):
                     self._engine.stop_statement(self.connection)
@@ -241,7 +241,7 @@ def write_sql(expression: Any, dialect: str, quote: Callable[[str], str] | None 
 
 @functools.cache
 def _make_function(name: str, taken: str, given: str) -> Any:
-    """Return a database's own function from one Ibis type to another."""
+    """Return a database's built-in function from one Ibis type to another."""
     return ibis.udf.scalar.builtin(lambda one: ..., name=name, signature=((taken,), given))
 
 

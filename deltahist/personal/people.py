@@ -35,7 +35,7 @@ from deltahist.personal.query import NAME, OWNER, Query
 from deltahist.personal.questions import Aggregate, Answer, Answers, Count, Histogram, Mean, Sum
 from deltahist.preprocessing import normalize_name
 
-#: Temporary tables: the names of people who can pay for a record, with their purses' places, and their records.
+#: Temporary tables: people who can pay for a record (names and places of their purses), and their records.
 PAYERS, RECORDS = "_deltahist_payers", "_deltahist_records"
 _TABLES = MetaData()
 #: A secret of the account, and the digest of each name with its limit.
@@ -43,7 +43,7 @@ _PEOPLE = Table(
     "purse_people", _TABLES, Column("account", String, primary_key=True),
     *(Column(name, LargeBinary, nullable=False) for name in ("secret", "marks", "limits")),
 )  # fmt: skip
-#: What each has spent, in the same order. A charge writes no other column.
+#: Spent amounts, in the same order. A charge writes no other column.
 _SPENT = Table(
     "purse_spent", _TABLES,
     Column("account", String, primary_key=True), Column("spent", LargeBinary, nullable=False),
@@ -197,7 +197,7 @@ class People:
     database : a DuckDB file or connection, the URL of a PostgreSQL database, or an `Engine`.
     table : the records. owner : the column of their owners.
     ledger : a Ledger, or the path or URL of one, which is created if it is missing. name : the account in it.
-    epsilon, rho : the default budget of people who join. At most one of both.
+    epsilon, rho : the default budget of people who join. Give at most one.
 
     >>> import duckdb, tempfile
     >>> folder = tempfile.TemporaryDirectory()
@@ -277,7 +277,7 @@ class People:
                 raise InputError(f"{listed[int(np.argmax(differs))]!r} joined with another budget, which never changes")
 
     def enrol(self) -> int:
-        """Let all other owners join with the default budget, and return their number, which is private."""
+        """Let all other owners join with the default budget, and return how many joined. Private."""
         with self.database.open_session() as session:
             owners = session.fetch_table(self.names)[NAME].to_pylist()
         limit = self._read_limits(1, None, None)
@@ -323,7 +323,7 @@ class Records(Query):
     """Records of people, or records derived from them, to be queried.
 
     A query costs people its ε times the number of their derived records, or its ρ times the square of that number.
-    The same query under the same key has the same answer, and is charged once.
+    Repeating a query under the same key repeats the answer, without a second charge.
 
     Parameters
     ----------
@@ -408,7 +408,7 @@ class Records(Query):
 
 @contextlib.contextmanager
 def as_unusable() -> Iterator[None]:
-    """Raise InputErrors of a ledger or a database as UnusableError."""
+    """Turn the InputErrors of a ledger or a database into UnusableError."""
     try:
         yield
         return
@@ -430,12 +430,12 @@ def _count_most_prices(turn: Turn, query: Query, aggregate: Aggregate) -> NDArra
 def _count_prices(number: NDArray[np.int64], aggregate: Aggregate) -> NDArray[np.int64]:
     """Return how often owners of these numbers of derived records pay the price of one."""
     times = number if aggregate.unit == "epsilon" else number**2
-    # No limit pays for so many records, whose square may overflow.
+    # No limit pays for this many records, and their square may overflow.
     return np.asarray(np.where(number > 1 << 31, 1 << 62, times))
 
 
 def _describe_request(query: Query, expression: Any, aggregate: Aggregate) -> dict[str, Any]:
-    """Describe a query as JSON, in the same way in every process."""
+    """Describe a query as JSON that is the same in every process."""
     text = write_sql(expression, "duckdb", pretty=True)
     # The names of public tables differ between runs, so hashes of their rows replace them.
     for name, rows in find_public_tables(expression).items():

@@ -41,9 +41,9 @@ DTYPES = {
 }  # fmt: skip
 #: Sizes of numbers other than zero, and of factors, whose products then stay within the range of floats.
 SMALLEST, LARGEST, _FACTOR = 1e-100, 1e100, (1e-150, 1e150)
-#: Most parts of an expression with its guards, and how deeply they may be nested.
+#: Limits on the parts of an expression with its guards, and on their nesting.
 _MOST_NODES, _MOST_DEEP = 4000, 60
-#: Most characters of a text. Longer ones in records are cut off, so that no record takes long.
+#: Longest text, in characters. Longer texts in records are cut off, so that no record takes long.
 LONGEST_TEXT = 1000
 #: Operations that keep the kind of their operands: that kind, and parts. Databases agree on the letters A to Z only.
 _OPERATIONS: dict[str, tuple[str, int, Any]] = {
@@ -54,7 +54,7 @@ _OPERATIONS: dict[str, tuple[str, int, Any]] = {
     "Upper": ("text", 3, lambda text: text.translate(string.ascii_lowercase, string.ascii_uppercase)),
 }
 _COMPARISONS = {"EQ": "eq", "NEQ": "ne", "LT": "lt", "LTE": "le", "GT": "gt", "GTE": "ge"}
-#: Databases order these kinds in different ways.
+#: Kinds that databases order differently.
 _UNORDERED = ("truth", "text")
 _DATE_PARTS = {"YEAR": "year", "QUARTER": "quarter", "MONTH": "month", "DAY": "day", "DOY": "day_of_year"}
 _CLOCK_PARTS = {"HOUR": "hour", "MINUTE": "minute", "SECOND": "second"}
@@ -202,7 +202,7 @@ def _read_time(value: str, kind: str) -> datetime.datetime | datetime.date:
 def _combine_parts(
     value: Any, kind: str, parts: list[SafeExpression], least: float = SMALLEST, most: float = LARGEST, more: int = 1
 ) -> SafeExpression:
-    """Return the expression that `value` makes of parts."""
+    """Combine parts into one expression with the given `value`."""
     deep = 1 + max((part.deep for part in parts), default=0)
     return SafeExpression(value, kind, least, most, more + sum(part.nodes for part in parts), deep)
 
@@ -295,7 +295,7 @@ class _Reader:
 
     def _read_like(self, node: Any) -> SafeExpression | None:
         part, pattern = self._read_as("text", node.this), self.read(node.expression).constant
-        # Databases read other patterns in different ways, and may take very long for some texts.
+        # Databases interpret other patterns differently, and some texts may take very long.
         if not isinstance(pattern, str) or not re.fullmatch(r"%?[^%_\\]*%?", pattern, re.DOTALL):
             return None
         # PostgreSQL compares the whole pattern at every place of a text.
@@ -476,7 +476,7 @@ class Query:
         if not rows or not columns[0] or any(each != columns[0] for each in columns):
             raise InputError(f"flat_map has rows of the columns {columns}: all rows need the same")
         copies = self.copies * len(rows)
-        self._derive_query(self.table, 0, copies=copies)  # refuses too many before they are written
+        self._derive_query(self.table, 0, copies=copies)  # refuse too many copies before writing them
         names = [name for name in rows[0] if name != "where"]
         check_names(names)
         made = {name: unify_kinds([self._read(row[name]) for row in rows]) for name in names}
@@ -492,7 +492,7 @@ class Query:
         return self._derive_query(ibis.union(*tables), parts, copies=copies, most=most, sizes=sizes)
 
     def union(self, other: Query) -> Self:
-        """Return the records of both. A record in both comes twice, and costs twice."""
+        """Return the records of both. A record in both appears twice, and costs twice."""
         if (other.source, other.columns) != (self.source, self.columns):
             said = f"{self.source} {self.columns} and {other.source} {other.columns}"
             raise InputError(f"union of {said}: both must have one table, owner and columns")
@@ -514,7 +514,7 @@ class Query:
         return out
 
     def distinct(self, *columns: str) -> Self:
-        """Return each owner's different records, with named columns (all by default)."""
+        """Return each owner's distinct records, with the named columns (all by default)."""
         kept = self.select(*(columns or self.columns))
         return kept._derive_query(kept.table.distinct(), len(kept.columns))
 
@@ -527,7 +527,7 @@ class Query:
         names = [by] if isinstance(by, str) else list(by)
         for name in names:
             check_column(name, self.columns)
-        # It makes no difference which of two equal records stays.
+        # Either of two equal records may stay.
         alike = not names or set(names) == set(self.columns)
         names = names or list(self.columns)
         table, stays = self.table, f"{OWNER}_stays"
@@ -543,7 +543,7 @@ class Query:
     def join(self, public: Any, on: str | Sequence[str]) -> Self:
         """Add the columns of a public pandas frame, and leave out the records without a row in it.
 
-        The frame becomes part of the query. Its rows must differ in the columns `on`, so that no record comes twice.
+        The frame becomes part of the query. Its rows must differ in the columns `on`, so that no record appears twice.
         """
         keys = [on] if isinstance(on, str) else list(on)
         for name in keys:

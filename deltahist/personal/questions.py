@@ -31,7 +31,7 @@ from deltahist.mechanisms.base import scale_noise
 from deltahist.personal.query import LARGEST, SMALLEST, Query, list_values, write_float
 from deltahist.publishers.publication import sample_law
 
-#: Probability of the intervals.
+#: Coverage of the intervals.
 LEVEL = 0.95
 #: The column with the place of a record's value in a histogram.
 _CELL = "_cell"
@@ -110,7 +110,7 @@ class Aggregate(ABC):
 
     def __post_init__(self) -> None:
         Budget(self.epsilon, self.rho)
-        # Refuse budgets that are too small and ranges that are too wide before anything is read.
+        # Refuse too small budgets and too wide ranges before reading anything.
         nothing = np.zeros(0, np.int64)
         self.decode(self.measure({"number": nothing, "total": nothing, _CELL: nothing}))
 
@@ -399,7 +399,7 @@ class Step(Strict):
 
 
 class Question(Strict):
-    """A query in writing: steps that derive records, and an aggregate of them.
+    """A written query: steps that derive records, and an aggregate of the result.
 
     >>> asked = {"steps": [{"where": "kind = 'bus'"}], "answer": {"kind": "count", "epsilon": 0.1}}
     >>> Question.from_mapping(asked).answer

@@ -1,7 +1,7 @@
 """The private service: clients with keys query private data over HTTP, charged to the people whose records it uses.
 
-Every answer leaves one step after its query was read, and holds the ledger for one share of the step, whatever the
-records are.
+The service sends every answer one step after reading its query, and holds the ledger for one share of the step. Neither
+time depends on records.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ from deltahist.personal.people import InterruptedQuestionError, KeyReuseError, P
 from deltahist.personal.questions import Question, Strict, check_model, read_toml
 
 _LOG = logging.getLogger("deltahist.personal")
-#: Parts of a step: records are read in the first, and no longer in the last. Planning has the rest.
+#: Fractions of a step: the first is for reading records, and the last reads none. Planning takes the rest.
 _READ, _LAST = 0.64, 0.1
 
 _Text = Annotated[str, Field(min_length=1)]
 _Positive = Annotated[int, Field(ge=1)]
-#: A client and a key of a request, joined by a colon, are the key in the ledger. So names have no colon.
+#: The ledger's key is the client and the request's key, joined by a colon. So names must not contain one.
 _ClientName = Annotated[str, Field(pattern=r"^[\w .@-]{1,60}$")]
 _Hash = Annotated[str, Field(pattern=r"^sha256\$[0-9a-f]{64}$")]
 
@@ -187,7 +187,7 @@ def create_app(settings: PrivateSettings, people: Mapping[str, People]) -> FastA
             body += part
             if len(body) > settings.max_bytes:
                 return _refuse(413, "body", f"body is longer than {settings.max_bytes:,} bytes")
-        # Each request takes one whole step, so this depends only on when other requests came.
+        # Each request takes one whole step, so this depends only on when other requests arrived.
         if at_work >= settings.max_waiting:
             return _refuse(503, "body", "too many queries wait: ask again later", **{"retry-after": "1"})
         due = time.monotonic() + settings.step
