@@ -1,4 +1,4 @@
-"""Choice of cells, δ and ε, and figures of a stream, from public figures alone.
+"""Choose cells, δ and ε, and compute the figures of a stream, from public figures alone.
 
 Smaller cells raise the error from noise and lower the error from unknown places within cells (docs/choosing.md).
 """
@@ -35,12 +35,12 @@ if TYPE_CHECKING:
 CLUMPING = 0.55
 #: Number of random boxes that represent boxes anywhere.
 BOXES = 2_000
-#: Sides of cells to try, in δ, the largest first.
+#: Cell sides to try, in δ, largest first.
 SIDES = (2.0, 1.0, 1 / 2, 1 / 4, 1 / 8)
 
 
 def expected_spread(domain: Domain, points: float, *, contributions: int = 1) -> float:
-    """Return four times the variance of the count in half a cell, whose points are anywhere in the cell.
+    """Return four times the variance of the count in half a cell, for points anywhere in the cell.
 
     It assumes `CLUMPING` at every scale, and that all points of one user (`contributions`) may be at one place.
     """
@@ -94,8 +94,8 @@ def plan_cells(
     """Rank sizes of cells, best first, by the expected error from noise and from places within cells.
 
     The neighbourhoods (`on_cells`) have ever smaller cells. The search stops after two sizes that are each worse than
-    the one before. The number of points is a rough, public figure. The workload may be a function of the domain, and is
-    boxes anywhere when None. Strategy and budget are as for `publish`.
+    the one before. The number of points is a rough, public figure. The workload may be a function of the domain, and
+    None means boxes anywhere. Strategy and budget are as for `publish`.
 
     >>> import deltahist as dh
     >>> for points in (1_000, 1_000_000):
@@ -164,9 +164,9 @@ def advise(
     points : rough, public number of points on the map.
     workload : the queries, or a function from a domain to its queries; squares of a twentieth of the map's shorter side
         when None.
-    deltas : distances within which to hide people.
+    deltas : distances within which to hide users.
     epsilons : budgets of pure ε.
-    per_user : numbers of points to keep of each user, which protects users as a whole. None protects single points.
+    per_user : numbers of points to keep per user, which protects each user as a whole. None protects single points.
     limits : promises beyond δ, as for `Neighbourhood`. None caps any move at 4 ε.
 
     Returns
@@ -185,7 +185,7 @@ def advise(
 
     points, half = check_positive(points=points), len(bounds) // 2
     whole = math.prod(high - low for low, high in zip(bounds[:half], bounds[half:], strict=True))
-    # Several δ share cells of one size, so that queries are made on them once.
+    # Several δ share cells of one size, so make the queries on them once.
     nears = [(at, near) for at, delta in enumerate(deltas) for near in on_cells(bounds, delta, crs, limits=limits)]
     nears.sort(key=lambda each: each[1].domain.cell, reverse=True)
     budgets = list(itertools.product(epsilons, per_user or (None,)))

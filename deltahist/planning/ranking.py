@@ -78,9 +78,9 @@ def plan(
     Parameters
     ----------
     near : the neighbourhood. If it has no limits beyond δ (`limits` is None), any move costs at most 4 ε.
-    workload : the queries; all ranges when None. Of more than 50,000 boxes a sample is taken.
+    workload : the queries; all ranges when None. Beyond 50,000 boxes, a sample is used.
     epsilon or rho : pure ε with Laplace noise (1.0 when neither is given), or ρ-zCDP with Gaussian noise.
-    counting : how rows become counts. If some may be left out, strategies that reveal the number of points are too.
+    counting : how rows become counts. If it may leave rows out, strategies that reveal the number of points are too.
 
     >>> import deltahist as dh
     >>> domain = dh.Domain((0, 1), (4,))
