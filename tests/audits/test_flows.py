@@ -195,9 +195,9 @@ def test_strips_of_hubs_keep_their_promise_and_bugs_in_them_are_caught(bug, monk
 def spectral_audit(seed, number=100_000, **budget):
     """Audit of a spectral strategy with its own rows; its statistic is the Gaussian likelihood."""
     near = Neighbourhood(line(4), 1)
-    spectral = Spectral(near, pad=0)
-    # A coarse kernel makes the exact law of the statistic a short sum.
-    spectral.__dict__["kernel"] = np.array([3, -1, 0, -1])
+    spectral = Spectral(near)
+    # A torus without a margin and a coarse kernel make the exact law of the statistic a short sum.
+    spectral.__dict__.update(torus=(4,), kernel=np.array([3, -1, 0, -1]))
     pairs = worst_pairs(spectral, near, norm=2)[:1]
     assert len(gaussian_losses(pairs[0], 0.5)[0]) > 10
     draw = releases(near, spectral, lambda v: v, rho=Fraction(1, 2))
