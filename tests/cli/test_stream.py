@@ -205,7 +205,7 @@ def test_another_way_to_the_map_is_refused(tmp_path, run, refused):
     place = DAILY | {"x": "lon", "y": "lat", "project": "EPSG:25832", "cell": "1km", "delta": "2km"}
     place["bounds"] = "580000,5300000,620000,5360000"
     run(*stream(tmp_path, **place, crs="EPSG:4326", until="2020-03-01"))
-    refused(stream(tmp_path, **place, crs="EPSG:4230", until="2020-03-02"), "another way")
+    refused(stream(tmp_path, **place, crs="EPSG:4230", until="2020-03-02"), "projection")
     assert set(charges(tmp_path)) == {0}
     run(*stream(tmp_path, **place, crs="EPSG:4326", until="2020-03-02"))
 
