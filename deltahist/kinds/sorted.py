@@ -193,7 +193,7 @@ class SortedMechanism(BaseMechanism):
         array, number = read_line(data), self.number
         if len(array) > number or (self.total_known and len(array) != number):
             raise InputError(
-                f"number is {number:,}: it must not be exceeded by the points, and must be exact if it is public"
+                f"number is {number:,}: it must be at least the number of points, and equal to it if that is public"
             )
         check_memory(40 * number, f"sorting {number:,} points")
         return self.domain.lattice(array)[:, 0] if len(array) else np.zeros(0, dtype=np.int64)
