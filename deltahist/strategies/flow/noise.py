@@ -321,7 +321,7 @@ class Crossings(NamedTuple):
         ]
 
     def slice_lines(self) -> Iterator[tuple[slice, slice]]:
-        """Yield a few lines at a time, as the blocks before and behind them, so that intermediate arrays stay small."""
+        """Yield a few lines at a time, as the blocks on both sides, to keep intermediate arrays small."""
         number = self.straight.shape[-2]
         step = max(1, (1 << 17) * number // max(1, self.straight.size))
         for start in range(0, number, step):
@@ -408,7 +408,7 @@ class HubLine:
 
     @property
     def longest_walk(self) -> int:
-        """Blocks from any block to its hub, at most."""
+        """Most blocks on the way from a block to its hub."""
         return self.blocks_apart // 2
 
     @functools.cached_property
@@ -434,7 +434,7 @@ class HubLine:
 
     @property
     def weight_unit(self) -> int:
-        """Weights are counted in this part of one."""
+        """Unit of the weights, as a part of one."""
         return int(self.windows.units[0])
 
     @functools.cached_property
@@ -442,7 +442,7 @@ class HubLine:
         """Eigenvalues λ > 0 of Θ Θᵀ, and its eigenvectors over √λ as columns."""
         theta = self.windows.theta
         values, vectors = np.linalg.eigh(theta @ theta.T)
-        seen = values > 1e-12 * values[-1]  # smaller ones are rounding
+        seen = values > 1e-12 * values[-1]  # smaller ones are rounding errors
         return values[seen], vectors[:, seen] / np.sqrt(values[seen])
 
     @functools.cached_property
@@ -541,7 +541,7 @@ class Hubs:
     def level_spectra(self) -> list[FloatArray]:
         """Eigenvalues of squares and of strips for products of waves (1 + waves, 1 + waves).
 
-        IntArray 0 along an axis is everything orthogonal to the waves there.
+        Index 0 along an axis is everything orthogonal to the waves there.
         """
         x, y = (np.concatenate([[0.0], line.spectrum[0]]) for line in self.axes)
         return [np.multiply.outer(x, y), np.add.outer(x, y)]

@@ -37,11 +37,11 @@ if TYPE_CHECKING:
 Limit: TypeAlias = tuple[int, float]
 #: Lines shorter than this gain nothing from sums.
 _SHORT = 16
-#: Widths that are tried, over the square root of a line's length.
+#: Widths to try, over the square root of a line's length.
 _WIDTHS = (0.3, 0.45, 0.65, 0.85, 1.05, 1.25, 1.45, 1.7, 2.0, 2.5)
-#: Distances between sums of hubs that are tried: of one level, and of the first of two.
+#: Distances to try between sums of hubs: of one level, and of the first of two.
 _HUB_WIDTHS, _NEAR_HUB_WIDTHS = (4, 5, 6, 8, 12, 18, 27, 40), (12, 18, 27)
-#: Candidates whose shares are refined, of those that are best at the usual shares.
+#: How many of the best candidates at the usual shares get refined shares.
 _REFINED = 3
 
 
@@ -84,7 +84,7 @@ def find_best_parameters(near: Neighbourhood, flow: Flow, workload: Workload | N
 
 def choose_usual_widths(blocks: tuple[int, ...]) -> tuple[int, ...]:
     """Return widths near the best for all ranges, from 64 to 4096 blocks a side; () in 1-D."""
-    # A line along one axis exists where the other has two blocks.
+    # Lines along one axis exist only if the other axis has two blocks.
     longest = max(n if m > 1 else 0 for n, m in (blocks, blocks[::-1])) if len(blocks) == 2 else 0
     if longest < _SHORT:
         return ()
@@ -173,7 +173,7 @@ def _find_best_sums(flow: Flow, workload: Workload | None, norm: int) -> _BestSu
     shares += [(1 - both) * rest]
     shares += [] if len(flow.blocks) == 1 else [(1 - 2 * both) * rest, *(sums * rest)]
     shares += [1 - cells / 2] if flow.arrivals is not None else []
-    # For Gaussian noise they are roots of shares of ρ.
+    # For Gaussian noise the shares are square roots of shares of ρ.
     exact = (max(Fraction(round(s ** (1 / norm) * 1000), 1000), Fraction(1, 1000)) for s in shares)
     return _BestSums(widths, tuple(exact), cells, error)
 
@@ -219,7 +219,7 @@ class MeanError:
         self._sides = list(zip(blocks[::-1], ends, spans[::-1], strict=True)) if len(spans) == 2 else []
         #: Mean over the boxes of |q|², both directions together.
         self._borders = sum(float((own * BlockPower(1, 2)(*span)).mean()) for _, own, span in self._sides)
-        # Corners add next to nothing along long lines, and sums that are not centred have always been chosen without.
+        # Corners add almost nothing along long lines, and uncentred sums have always been chosen without them.
         self._with_corners = centred and max(blocks) < 400
         self._level, self._pair = functools.cache(self._compute_level), functools.cache(self._compute_pair)
 
@@ -237,7 +237,7 @@ class MeanError:
             logs[level] = log
             return self.of_shares(widths, to_shares())
 
-        # One level after the other. Two levels hardly interact, so that three rounds are enough.
+        # Optimise one level after the other. Levels hardly interact, so three rounds are enough.
         for _ in range(1 if len(widths) == 1 else 3):
             for level in range(len(widths)):
                 error, logs[level] = find_minimum(functools.partial(try_log, level), -4.0, 3.0, 0.04)
@@ -265,7 +265,7 @@ class MeanError:
     def _of_corners(self, widths: tuple[int, ...], each: float, diagonal: float, own: list[float]) -> float:
         """Return the covariance of the sides where diagonal moves end at corners (docs/internals/theory.md, section 5).
 
-        Boxes whose corners lie inside blocks are left out: they count parts of moves, which have no product form.
+        This ignores boxes with corners inside blocks, because they count parts of moves, which have no product form.
         """
         parts, whole = [], True
         for n, ends, (low, high) in self._sides:
