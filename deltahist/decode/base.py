@@ -589,7 +589,7 @@ class IterativeDecoder(Decoder):
 
     def __init__(self, strategy: Strategy, laws: Sequence[Law], total_known: bool) -> None:
         super().__init__(strategy, laws, total_known)
-        # Where values share draws, all rows count alike: unbiased, if not the best.
+        # Where values share draws, all rows get equal weight: unbiased, but not optimal.
         known = strategy.row_by_row and self.draw_variance.all()
         self._weight = 1 / np.sqrt(self.draw_variance) if known else np.ones(strategy.shape[0])
 
