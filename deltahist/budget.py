@@ -19,7 +19,7 @@ from deltahist.errors import (
 )
 from deltahist.laws import LAWS, Guarantee, Law
 
-#: Of the units of budgets.
+#: The symbols of the units of budgets.
 LETTERS = {"epsilon": "ε", "rho": "ρ"}
 #: Largest amount, so that sums of many stay within 64 bits.
 _MOST = 10**9

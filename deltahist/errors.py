@@ -67,7 +67,7 @@ class DeltaHistWarning(UserWarning):
 def _refuse(name: str, value: Any, rule: str) -> InputError:
     try:
         return InputError(f"{name} is {value!r:.200}: it must be {rule}")
-    except ValueError:  # Python prints no number of thousands of digits
+    except ValueError:  # Python refuses to print integers of thousands of digits
         return InputError(f"{name} is too long a number: it must be {rule}")
 
 
