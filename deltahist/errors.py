@@ -117,7 +117,8 @@ def check_choice(choices: tuple[Any, ...], **parameter: Any) -> Any:
     """Return the given keyword's value, or raise InputError unless it is one of the choices (1.0 is not 1)."""
     ((name, value),) = parameter.items()
     if (type(value), value) not in [(type(choice), choice) for choice in choices]:
-        raise _refuse(name, value, f"one of {', '.join(map(repr, choices))}")
+        listed = ", ".join(map(repr, choices))
+        raise _refuse(name, value, listed if len(choices) == 1 else f"one of {listed}")
     return value
 
 

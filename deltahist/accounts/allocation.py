@@ -51,7 +51,7 @@ def allocate_offline(
     length, limit = check_budget(length, epsilon, power)
     before = check_past(past, length, limit)
     if len(wanted) > MOST_STEPS:
-        raise InputError(f"weights are {len(wanted):,}: there can be at most {MOST_STEPS:,}; allocate them in parts")
+        raise InputError(f"there are {len(wanted):,} weights: at most {MOST_STEPS:,} are allowed in one allocation")
     steps = _open_steps(wanted, before, length, limit)
     out = np.zeros(len(wanted))
     if len(steps):

@@ -544,7 +544,7 @@ def get_note(connection: Connection, account: str, key: str) -> Any:
 
 
 def set_note(connection: Connection, account: str, key: str, value: Any) -> None:
-    """Keep a small fact of an account (JSON), in the place of an earlier one."""
+    """Store a small fact about an account (JSON), replacing an earlier one."""
     notes = {**find_account(connection, account).notes, key: value}
     connection.execute(update(ACCOUNTS).where(ACCOUNTS.c.name == account).values(notes=notes))
 

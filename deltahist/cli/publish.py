@@ -275,7 +275,7 @@ def publish_quantile(
 def refine(
     release: Annotated[Path | None, Argument(metavar="RELEASE", help="[default: the last one of the state]")] = None,
     *,
-    state: Annotated[Path, Option(metavar="FILE", help="State that `publish --state` wrote.")],
+    state: Annotated[Path, Option(metavar="FILE", help="State file that `publish --state` wrote.")],
     out: options.ReleaseFile,
     epsilon: options.Epsilon = None,
     rho: options.Rho = None,

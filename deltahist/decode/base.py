@@ -155,7 +155,7 @@ def stands_out(
     errors, steps, _ = np.broadcast_arrays(errors * coarse, steps, size)
     half = np.minimum(errors, 1) / 2
     found = np.zeros(size.shape, dtype=bool)
-    while True:  # each estimate that is found leaves more of the level to the others
+    while True:  # each estimate found leaves more of the level for the others
         alone = level / (1 + either_side) / max(1, size.size - int(found.sum()))
         limits = np.array([_find_limit(alone, step) for step in range(_STEPS + 1)])
         now = size > limits[steps] * errors + half

@@ -20,7 +20,7 @@ from deltahist.space.workloads import Edges, Pieces, RegionCover, Span, count_up
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
-#: Cells of the boxes around queries that are worked on together, which fit the processor's cache.
+#: Cells of the boxes around queries that are worked on together, which fit in the processor's cache.
 _CELLS = 1 << 16
 
 
@@ -53,7 +53,7 @@ SumOfProducts = Sequence[tuple[float, tuple[IntervalFunction, ...] | BoxFunction
 
 def evaluate_boxes(terms: SumOfProducts, spans: Sequence[Span]) -> FloatArray:
     """Return the values of a closed form at boxes (m,)."""
-    out, together = np.zeros(len(spans[0][0])), 1 << 13  # fits the processor's cache
+    out, together = np.zeros(len(spans[0][0])), 1 << 13  # fits in the processor's cache
     for start in range(0, len(out), together):
         some = slice(start, start + together)
         boxes, found = [(low[some], high[some]) for low, high in spans], out[some]

@@ -458,7 +458,7 @@ def weakness_of(guarantee: Guarantee) -> str | None:
 
 
 def factor_promised(near: Neighbourhood, distance: float) -> Fraction:
-    """Return the cost of a move over a ground distance in units of the budget, directly or in several moves.
+    """Return the cost, in units of the budget, of covering a ground distance in one move or several.
 
     >>> import deltahist as dh
     >>> near = dh.Neighbourhood(dh.Domain((0, 90), (90,)), 1, limits=[(10, 2), ("any", 8)])

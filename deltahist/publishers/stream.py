@@ -220,7 +220,7 @@ def check_folders(source: Path, time: Any, clock: Clock, out: Path, table: str |
         )
     inside = source.is_dir() and out.resolve().is_relative_to(source.resolve())
     if inside or (out.exists() and not out.is_dir()) or not out.parent.is_dir():
-        raise InputError(f"out is {str(out)!r}: it must be a folder, in a folder that exists, outside the input")
+        raise InputError(f"out is {str(out)!r}: it must be a folder outside the input, in an existing folder")
 
 
 def step_files(folder: Path, labels: Sequence[str]) -> dict[str, Path]:

@@ -161,7 +161,7 @@ class Series:
         return [label for label, release in self if release is None]
 
     def describe_missing(self) -> list[str]:
-        """Return the names of the missing steps, withdrawn ones with their date and reason."""
+        """Return the names of the missing steps, with date and reason for those that were withdrawn."""
         known = {self.clock.label(step): each.withdrawn for step, each in self.withdrawn.items()}
         said = ((label, known.get(label)) for label in self.missing_steps)
         return [label if notice is None else f"{label} (withdrawn {notice})" for label, notice in said]

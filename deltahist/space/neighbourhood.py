@@ -33,7 +33,7 @@ class Limit(NamedTuple):
     """A cap: a move over at most `distance` costs at most `factor` times ε (factor² times ρ).
 
     The distance is a ground length, as δ is, or infinity for any move. For a stream it is a number of steps, and the
-    factor applies to ρ as it is.
+    factor applies to ρ directly.
     """
 
     distance: float | str

@@ -467,7 +467,7 @@ def convolve_circularly(kernel: IntArray, field: NDArray[Any]) -> NDArray[Any]:
 
 def squared_distance(kernel: IntArray, move: Sequence[int] | None) -> int:
     """Return the exact Σ (k(w) − k(w − move))², or Σ k(w)² without a move."""
-    step = max(1, (1 << 16) * len(kernel) // kernel.size)  # fits the processor's cache
+    step = max(1, (1 << 16) * len(kernel) // kernel.size)  # fits in the processor's cache
     total = 0
     for start in range(0, len(kernel), step):
         change = kernel[start : start + step]

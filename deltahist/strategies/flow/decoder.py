@@ -748,7 +748,7 @@ class _LineSums:
         low, size = around.low[:, axis], around.shares.shape[1 + axis]
         end = np.minimum(around.high[:, axis], self._places - 1)
         picked, (leaf, theta) = self._sums.find_near(np.maximum(low - 1, 0), end, low, size)
-        # Padding behind a box's rim counts nothing.
+        # Padding beyond a box's rim contributes nothing.
         theta *= (np.arange(size) <= (end + 1 - low)[:, None])[:, None]
         return picked, leaf, theta
 
