@@ -26,7 +26,7 @@ _MOST = 10**9
 
 
 def read_amount(**amount: Any) -> Fraction:
-    """Return the given keyword's value as an exact fraction: a float stands for the decimal that it prints as.
+    """Return the given keyword's value as an exact fraction: a float counts as the decimal that it prints as.
 
     Budgets are typed and added up by people: ten times 0.1 must be 1, although the binary number is a little more.
 

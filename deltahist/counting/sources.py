@@ -69,21 +69,23 @@ def open_input(path: str | Path | Any, reading: Reading) -> Iterator[Any]:
         BadZipFile, Zlib, csv.Error,
     )  # fmt: skip
     damages = (Exception,) if server else damages
-    failed: Exception | None = None
+    failed: InputError | None = None
     try:
         with _open_table(path, str(reading.table)) if server else _open_files(Path(path), reading) as source:
             yield source
+    except InputError as problem:
+        failed = problem
     except damages as problem:
-        said = next(iter(str(problem).splitlines()), "")[:300] or type(problem).__name__  # further lines quote rows
-        hint = " (a quote that does not close, mixed line ends, or a line cut short?)" if "CSV" in said else ""
-        message = f"input {Path(str(path)).name!r} cannot be read: {said}{hint}"
         if server:
-            message = (
+            failed = InputError(
                 f"the database failed ({type(problem).__name__}): does it answer, does it have the table "
                 f"{reading.table!r}, and is its package installed ('deltahist[postgresql]', 'deltahist[spark]')? Its "
                 "message may quote records, so it is hidden"
             )
-        failed = problem if isinstance(problem, InputError) else InputError(message)
+        else:
+            said = next(iter(str(problem).splitlines()), "")[:300] or type(problem).__name__  # other lines quote rows
+            hint = " (a quote that does not close, mixed line ends, or a line cut short?)" if "CSV" in said else ""
+            failed = InputError(f"input {Path(str(path)).name!r} cannot be read: {said}{hint}")
     if failed is not None:  # outside of `except` and from None, or tracebacks would show the database's own message
         raise failed from None
 

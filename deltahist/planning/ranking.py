@@ -80,7 +80,7 @@ def plan(
     near : the neighbourhood. If it has no limits beyond δ (`limits` is None), any move costs at most 4 ε.
     workload : the queries; all ranges when None. Beyond 50,000 boxes, a sample is used.
     epsilon or rho : pure ε with Laplace noise (1.0 when neither is given), or ρ-zCDP with Gaussian noise.
-    counting : how rows become counts. If it may leave rows out, strategies that reveal the number of points are too.
+    counting : how rows become counts. If it may leave rows out, no strategy that reveals the number of points is tried.
 
     >>> import deltahist as dh
     >>> domain = dh.Domain((0, 1), (4,))

@@ -133,9 +133,10 @@ class State:
         def parse(description: dict[str, Any], arrays: dict[str, NDArray[Any]], token: str) -> State:
             release = parse_release(arrays["release"].tobytes(), path)
             draws = arrays["draws"].astype(np.int64, casting="equiv").reshape(release.mechanism.draws)
-            found = cls(release, draws, token, description.get("source"))
-            _ = found.chain  # fails if the release is in none
-            return found
+            chain = release.mechanism.chain
+            if chain is None or chain.copied is not None:
+                raise ValueError("its release is in no chain")
+            return cls(release, draws, token, description.get("source"))
 
         found: State = read_state(Path(path), _FORMAT, parse)
         return found

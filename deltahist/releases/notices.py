@@ -96,7 +96,7 @@ def find_notice(path: str | Path, digest: str | None = None) -> Notice | None:
 
 
 def _read_local(place: Path) -> bytes | None:
-    """Return the start of a notice; None if there is none. A longer one breaks off, and is not valid JSON."""
+    """Return the start of a notice; None if there is none. A longer one is cut short, which is not valid JSON."""
     if not os.path.lexists(place):
         return None
     with open_regular(place, "notice") as file:

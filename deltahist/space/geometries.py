@@ -331,7 +331,7 @@ def write_clip_note(share: float) -> str:
 def read_rings(given: NDArray[Any]) -> NDArray[Any]:
     """Return geometries in longitude and latitude whose rings have no edge across more than 180 degrees.
 
-    Such an edge takes the shorter side: from -178 to 178 means from -178 to -182. Edges of a full 360 degrees go all
+    Longer edges take the shorter side: from -178 to 178 means from -178 to -182. Edges of a full 360 degrees go all
     around, and so do the long edges of an anticlockwise rectangle, which RFC 7946 draws from west to east.
 
     >>> import shapely

@@ -307,8 +307,8 @@ class Pair(NamedTuple):
 def _cost(x: Pair, y: Pair, norm: int) -> Any:
     """Return Σ_r |A_r(u, v) − A_r(u', v')|^p of a move from (u, v) to (u', v'); x = (u, u') and y = (v, v').
 
-    h_u h_v rows hold (u, v), and h_u' h_v' rows hold (u', v'). Both figures count the rows that hold both. Such a row
-    changes by 0 if its factors agree on both axes or on neither, and by 2 otherwise.
+    h_u h_v rows hold (u, v), and h_u' h_v' rows hold (u', v'). Both figures count the rows that hold both. These
+    rows change by 0 if their factors agree on both axes or on neither, and by 2 otherwise.
     """
     agree = x.agree * y.agree + x.opposite * y.opposite
     opposite = x.agree * y.opposite + x.opposite * y.agree

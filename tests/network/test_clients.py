@@ -55,7 +55,7 @@ def test_a_chain_of_permanent_bits_costs_its_last_level_between_all_texts(monkey
 def audit(monkeypatch, levels, way, calls):
     """Laws of all that users of two texts say that differ in two bits (k = 1); the same with their permanent bits.
 
-    `way` lists what they are told: to report, to relax to the next one of the levels (f, p, q), to refine.
+    `way` lists the steps: report, relax to the next of the levels (f, p, q), or refine.
     """
     levels = [dict(zip("fpq", level, strict=True)) for level in levels]
     start, laws, everything = Rappor(bits=2, hashes=1, cohorts=1, **levels[0]), [], []

@@ -1,4 +1,4 @@
-"""Diffusion: promises before there are data, the same answers whoever asks, signals, key files, and bad input."""
+"""Diffusion: promises before there are data, the same answers however one asks, signals, key files, and bad input."""
 
 import copy
 import itertools

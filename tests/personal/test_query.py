@@ -232,7 +232,7 @@ def open_both(postgres_url):
     return [Engine.open(connection), Engine.open(postgres_url)]
 
 
-#: Leaves and rules of random expressions, by kind. A kind in <> stands for an expression of it.
+#: Leaves and rules of random expressions, by kind. A kind in <> is replaced by an expression of that kind.
 LEAVES = {
     "whole": ["0", "1", "-3", "9223372036854775807", "7"],
     "number": ["0.0", "0.1", "-1e100", "1e-100", "2.5", "0.1234567890123456789"],

@@ -28,7 +28,7 @@ FARES = Query(ibis.table({OWNER: "int64", "fare": "float64"}, name="fares"), ("f
 
 @pytest.fixture(scope="module")
 def add_up():
-    """The sums of values, each of which belongs to one of two people."""
+    """Sums of values that belong to two people by turns."""
     with duckdb.connect() as connection:
         connection.execute("SET threads = 1")
 

@@ -370,6 +370,18 @@ def test_states_that_contradict_themselves_are_refused(chain, changes):
         dh.refine(release, path, epsilon=2)
 
 
+@pytest.mark.parametrize("kind", ["alone", "copy"])
+def test_a_state_holds_the_latest_release_of_a_chain(chain, kind):
+    path, release = chain
+    wrong = dh.tighten(release, epsilon=0.5) if kind == "copy" else dh.publish(COUNTS, SQUARE, "identity", epsilon=1)
+    said, arrays, token = read_state(path, "deltahist-state")
+    path.unlink()
+    arrays["release"] = np.frombuffer(wrong.to_bytes(), dtype=np.uint8)
+    write_state(path, "deltahist-state", said, arrays, token)
+    with pytest.raises(dh.DamagedFile):
+        State.load(path)
+
+
 def test_copies_that_need_the_noise_are_refused_without_it():
     for release, how in (
         (dh.publish(COUNTS, SQUARE, FLOW, epsilon=1), {"epsilon": 0.5}),

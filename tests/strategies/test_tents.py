@@ -67,7 +67,7 @@ def test_descriptions_are_bounded_before_anything_is_made():
     assert from_description(domain, good).tents == (1003,)
     with pytest.raises(dh.InputError, match="at most 4,128 tents"):
         from_description(domain, {**good, "spacing": [1]})
-    # Planning tries other strategies on such a line.
+    # Planning tries other strategies on that line.
     near = dh.Neighbourhood(domain, 1e-6)
     assert not list(Tents.candidates(near, dh.workloads.all_ranges(domain), 1))
     with pytest.raises(dh.InputError, match="at most 2\\^40"):

@@ -304,7 +304,7 @@ class Flow(Strategy):
 
     @functools.cached_property
     def groups(self) -> tuple[Group, ...]:
-        # A move changes 1 / unit draws, and each counts for that much less.
+        # A move changes 1 / unit draws of a kind, which split the share of that kind.
         out, end = [], 0
         for name, (number, unit) in self.draw_kinds.items():
             out.append(Group(name, slice(end, end + number), self.kind_shares[name] * unit, unit))
