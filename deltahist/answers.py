@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from deltahist.decode import check_level, interval
 from deltahist.errors import DeltaHistWarning, InputError
 from deltahist.releases import BaseRelease, Release, Series
-from deltahist.releases.sums import Difference
+from deltahist.releases.series import Difference
 from deltahist.space.crs import LONGITUDE_LATITUDE
 from deltahist.space.domain import Domain
 from deltahist.space.geometries import boxes_in_degrees, fit
@@ -51,7 +51,7 @@ def answer(
     Parameters
     ----------
     release : a release, a `Series` (sums over its steps, or means per step), the change between two
-        (`PeriodDifference`, `ReleaseDifference`), or a release behind a service (`dh.connect`).
+        (`Difference`), or a release behind a service (`dh.connect`).
     workload : boxes, all ranges or regions. Also corners (m, 4), or (m, 2) on a line; shapely geometries in the
         release's coordinates; a GeoSeries or GeoDataFrame in any CRS. Geometries are clipped to the map, and crossing
         rings are repaired. Boxes that can only be degrees are projected. A workload must lie on the map.

@@ -17,7 +17,7 @@ from deltahist._files import form_of, write_whole
 from deltahist.decode import stands_out
 from deltahist.errors import InputError, check_memory, check_whole
 from deltahist.releases.base import NONNEGATIVE, PLACED, UNBIASED
-from deltahist.releases.series import PeriodDifference, Series
+from deltahist.releases.series import Difference, Series
 from deltahist.space.crs import LONGITUDE_LATITUDE
 from deltahist.space.domain import Domain
 from deltahist.space.geometries import find_operation, to_degrees
@@ -244,14 +244,14 @@ def describe_answers(facts: dict[str, Any], table: Mapping[str, Any], level: flo
 
 def facts_of(source: Any) -> dict[str, Any]:
     """Return the facts of a local or remote release, or of all releases of a series or a change together."""
-    if not isinstance(source, Series | PeriodDifference):
+    if not isinstance(source, Series | Difference):
         return list_facts(source)
-    periods = [source.before, source.after] if isinstance(source, PeriodDifference) else [source]
+    periods = [source.before, source.after] if isinstance(source, Difference) else [source]
     digests = {label: each.digest for period in periods for label, each in period if each is not None}
     verdicts = [period.may_be_published for period in periods]
     verdict = next((each for each in verdicts if each != "yes"), "yes")
     own: dict[str, Any] = {"digest": digests, "may_be_published": verdict, "estimator": UNBIASED}
-    if isinstance(source, PeriodDifference):
+    if isinstance(source, Difference):
         own["promise"] = source.promise
     return list_facts(periods[-1]) | own
 

@@ -19,7 +19,7 @@ import datasets
 import deltahist as dh
 from deltahist.decode.placement import Placement, placement_variance
 from deltahist.preprocessing import Clock
-from deltahist.releases.sums import Summed
+from deltahist.releases.series import Summed
 from deltahist.space.workloads import RegionCover
 from experiments._common import Found, parser_of, print_found, print_table, write_csv
 from experiments.districts import projected, regions

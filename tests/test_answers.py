@@ -12,7 +12,7 @@ import deltahist as dh
 from deltahist.answers import rank
 from deltahist.decode import Moments, interval
 from deltahist.laws import Laplace
-from deltahist.releases.sums import ReleaseDifference
+from deltahist.releases.series import Difference
 
 DOMAIN = dh.Domain((0, 0, 8, 8), (8, 8))
 COUNTS = np.random.default_rng(1).integers(0, 50, (8, 8))
@@ -146,16 +146,16 @@ def test_answers_in_parts_are_those_in_one(strategy, monkeypatch):
     low, high = np.sort(rng.uniform((0, 0), (30, 20), (2, 20, 2)), axis=0)
     corners = np.hstack([low, high])
     corners[::4] = np.hstack([np.floor(low), np.ceil(high)])[::4]
-    change, shapes = ReleaseDifference(release, later), shapely.box(*corners.T)
+    change, shapes = Difference(release, later), shapely.box(*corners.T)
     for source, work in ((release, shapes), (release, shapes[::4]), (release, corners), (change, shapes)):
-        release.answerer.precompute_sums()
+        release.precompute_sums()
         expected = dh.answer(source, work)
         with monkeypatch.context() as small:
             small.setattr("deltahist.space.workloads._CELLS_AT_A_TIME", 40)
-            small.setattr("deltahist.releases.answerer._CELLS_AT_A_TIME", 40)
-            small.setattr("deltahist.releases.answerer._BOXES_AT_A_TIME", 3)
-            small.setattr("deltahist.releases.answerer._MOST", 300)
-            release.answerer.precompute_sums()
+            small.setattr("deltahist.releases.histogram._CELLS_AT_A_TIME", 40)
+            small.setattr("deltahist.releases.histogram._BOXES_AT_A_TIME", 3)
+            small.setattr("deltahist.releases.histogram._MOST", 300)
+            release.precompute_sums()
             pd.testing.assert_frame_equal(dh.answer(source, work), expected, rtol=1e-9, atol=1e-9)
 
 
@@ -168,21 +168,21 @@ def test_a_prepared_answer_to_a_box_is_the_same_alone_and_with_others(strategy, 
     rng = np.random.default_rng(6)
     near = dh.Neighbourhood(dh.Domain((0, 0, side, side), (side, side)), delta)
     release = dh.publish(rng.poisson(20, (side, side)), near, strategy, epsilon=1, rng=rng)
-    release.answerer.precompute_sums()
-    made = list(vars(release.answerer._unbiased_sums))
+    release.precompute_sums()
+    made = list(vars(release._unbiased_sums))
     low, high = np.sort(rng.uniform(0, side, (2, 60, 2)), axis=0)
     corners = np.hstack([low, high])
     corners[::3] = np.hstack([np.floor(low), np.ceil(high)])[::3]
 
     def ask(some):
-        return release.answerer.answer_workload(dh.workloads.boxes(corners[some]), level=0.9)
+        return release.answer_workload(dh.workloads.boxes(corners[some]), level=0.9)
 
     alone, *parts = ([ask(some) for some in np.array_split(np.arange(60), number)] for number in (60, 31, 7, 2, 1))
     for name in ("estimate", "std_error", "low", "high"):
         own = np.concatenate([each[name] for each in alone])
         for found in parts:
             assert np.array_equal(np.concatenate([each[name] for each in found]), own), name
-    assert list(vars(release.answerer._unbiased_sums)) == made
+    assert list(vars(release._unbiased_sums)) == made
 
 
 def test_ranks_come_from_joint_errors():

@@ -358,7 +358,7 @@ def withdraw(
     from deltahist.accounts.ledger import Ledger
     from deltahist.kinds import read_release
     from deltahist.publishers.revisions import withdraw as withdraw_release
-    from deltahist.releases.notices import notice_path
+    from deltahist.releases.base import notice_path
 
     notice = withdraw_release(release, reason, ledger=ledger)
     payment = read_release(release).payment

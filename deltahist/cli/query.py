@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from deltahist.releases import Series
-    from deltahist.releases.series import PeriodDifference
+    from deltahist.releases.series import Difference
     from deltahist.space.domain import Domain
 
 #: Columns of answers, in a frame or by their names.
@@ -145,9 +145,9 @@ def _choose_steps(
     each: bool,
     mean: bool,
     skip_missing: bool,
-) -> Series | PeriodDifference:
+) -> Series | Difference:
     """Return the selected steps, or the change between two periods."""
-    from deltahist.releases.series import PeriodDifference
+    from deltahist.releases.series import Difference
 
     def choose_period(limits: tuple[str, str] | None) -> Series:
         found = series if limits is None else series.between(*limits)
@@ -166,7 +166,7 @@ def _choose_steps(
     if compare is None:
         return choose_period(between)
     after, before = choose_period(between), choose_period(compare)
-    change = PeriodDifference(before, after)
+    change = Difference(before, after)
     one, other = len(before.releases), len(after.releases)
     if one != other and not mean:
         print_note(f"note: sums of {one:,} and {other:,} steps are compared: --mean compares means per step")

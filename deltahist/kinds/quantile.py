@@ -24,8 +24,7 @@ from deltahist.kinds.sorted import check_line, read_line, read_shares
 from deltahist.laws import Law
 from deltahist.mechanisms.base import BaseMechanism, budget_description, budget_of
 from deltahist.preprocessing import POINTS, Preprocessing
-from deltahist.releases.base import BaseRelease
-from deltahist.releases.notices import Notice
+from deltahist.releases.base import BaseRelease, Notice
 from deltahist.space.domain import Domain
 from deltahist.space.neighbourhood import Neighbourhood
 from deltahist.space.workloads import Workload

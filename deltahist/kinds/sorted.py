@@ -21,8 +21,7 @@ from deltahist.errors import InputError, check_choice, check_memory, check_whole
 from deltahist.laws import Law
 from deltahist.mechanisms.base import BaseMechanism, Chain, budget_description, budget_of, scale_noise
 from deltahist.preprocessing import POINTS, Preprocessing
-from deltahist.releases.base import BaseRelease
-from deltahist.releases.notices import Notice
+from deltahist.releases.base import BaseRelease, Notice
 from deltahist.space.domain import Domain
 from deltahist.space.neighbourhood import Neighbourhood
 from deltahist.space.workloads import BoxCover, Workload

@@ -21,8 +21,7 @@ from deltahist.preprocessing import check_line
 from deltahist.publishers.publication import amounts_for, charge_and_draw, check_publication
 from deltahist.publishers.state import State, check_refines, draw_chain, lock_state, released_noise
 from deltahist.releases import BaseRelease
-from deltahist.releases.base import mark_publishable
-from deltahist.releases.notices import Notice
+from deltahist.releases.base import Notice, mark_publishable
 
 if TYPE_CHECKING:
     from deltahist.accounts.window import Account

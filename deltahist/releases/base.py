@@ -4,27 +4,39 @@ from __future__ import annotations
 
 import abc
 import base64
+import datetime
 import functools
 import html
 import io
 import json
 import math
+import os
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from deltahist._files import check_format, digest_of, read_values, write_parquet, write_whole
+from deltahist._files import (
+    UnseenObject,
+    check_format,
+    digest_of,
+    first_line,
+    is_stored_file,
+    open_regular,
+    read_object,
+    read_values,
+    write_parquet,
+    write_whole,
+)
 from deltahist.budget import Payment
 from deltahist.errors import DamagedFile, InputError, check_choice, check_memory
 from deltahist.laws import Guarantee, Law
 from deltahist.mechanisms import BaseMechanism
 from deltahist.mechanisms.base import OfMechanism, make_readonly
-from deltahist.preprocessing import Preprocessing
-from deltahist.releases.notices import Notice, find_notice
+from deltahist.preprocessing import Preprocessing, check_line
 from deltahist.space.domain import Domain
 from deltahist.space.neighbourhood import Neighbourhood
 from deltahist.space.workloads import Boxes, Workload
@@ -44,6 +56,46 @@ PLACED = "unbiased by noise (positions inside cells are assumed)"
 UNCUT = {"noise_error": "std_error", "placement_error": None, "cut": None, "inner": "estimate", "outer": "estimate"}
 #: Version of all release files.
 VERSION = 1
+
+
+@dataclass(frozen=True)
+class Notice:
+    """When and why a release was withdrawn: a small public file next to it, which every reader of a release checks.
+
+    Parameters
+    ----------
+    digest : SHA-256 of the release. reason : one line. date : YYYY-MM-DD.
+
+    >>> str(Notice("0" * 64, "wrong column", "2026-11-25"))
+    'on 2026-11-25: wrong column'
+    """
+
+    digest: str
+    reason: str
+    date: str
+
+    def __post_init__(self) -> None:
+        check_line(reason=self.reason)
+        datetime.date.fromisoformat(self.date)  # raises ValueError on anything but a day
+
+    def __str__(self) -> str:
+        return f"on {self.date}: {self.reason}"
+
+    def save(self, path: Path) -> None:
+        """Write the notice next to the file of its release."""
+        readme = f"{path.name} (SHA-256 {self.digest}) was withdrawn {self}. Do not use it."
+        content = {"format": "deltahist-withdrawal", "version": 2, **asdict(self), "readme": readme}
+        text = json.dumps(content, indent=2) + "\n"
+        write_whole(Path(notice_path(path)), lambda part: part.write_text(text, encoding="utf-8"))
+
+
+def notice_path(path: str | Path) -> str:
+    """Return the path or URL of the notice that would withdraw a release.
+
+    >>> notice_path("maps/city.parquet"), notice_path("median.json")
+    ('maps/city.withdrawn.json', 'median.json.withdrawn.json')
+    """
+    return str(path).removesuffix(".parquet") + ".withdrawn.json"
 
 
 class BaseRelease(OfMechanism, abc.ABC):
@@ -306,11 +358,36 @@ def read_content(
 
 
 def heed_notice(release: _Release, path: str | Path) -> _Release:
-    """Return a file's release with its notice of withdrawal, if any; DamagedFile if the notice cannot be read."""
-    notice = find_notice(path, release.digest)
-    if notice is None:
-        return release
-    return mark_publishable(replace(release, withdrawn=notice), release.publishable)  # type: ignore[type-var]
+    """Return a file's release with the notice next to the file, or next to the target of a link, if there is one.
+
+    A notice is untrusted input. Raises DamagedFile if it cannot be read or is about another release, because nobody can
+    tell whether this one is still in force.
+    """
+    stored = is_stored_file(path)
+    places = [str(path)] if stored else dict.fromkeys([str(path), str(Path(path).resolve())])
+    most = 1 << 16
+    for place in map(notice_path, places):
+        try:
+            if stored:
+                content = read_object(place, "notice", most)
+            elif not os.path.lexists(place):
+                continue
+            else:
+                with open_regular(Path(place), "notice") as file:
+                    content = file.read(most)  # the rest of a longer file is missing, which makes it no JSON
+            found = json.loads(content)
+            check_format(found, place, ("deltahist-withdrawal",), 2)
+            digest = check_choice((release.digest,), digest=found["digest"])
+            notice = Notice(digest, found["reason"], found["date"])
+        except UnseenObject:
+            continue
+        except (LookupError, TypeError, ValueError, AttributeError, RecursionError, OSError) as problem:
+            raise DamagedFile(
+                f"release file {str(path)!r} may be withdrawn, but the notice {place!r} cannot be read "
+                f"({first_line(problem)}): get both files again from the publisher"
+            ) from None
+        return mark_publishable(replace(release, withdrawn=notice), release.publishable)  # type: ignore[type-var]
+    return release
 
 
 def list_blocks(

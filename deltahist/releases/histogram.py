@@ -1,52 +1,149 @@
-"""Release of a histogram: estimates of all cells, and its file."""
+"""Releases of counts: estimates of all cells, their files, and answers as arrays from cached sums over the map.
+
+A few queries sum cell by cell. Many use prefix sums over the map (`_CellSums`). Where boxes cut cells, they also use
+sums of blocks along each axis and a few single cells (`Rims`).
+"""
 
 from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from statistics import NormalDist
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from deltahist.budget import Payment
-from deltahist.decode import Decoder, Placement, ProjectedCells, learn_placement, project_nonnegative
+from deltahist.decode import (
+    Decoder,
+    Placement,
+    ProjectedCells,
+    interval,
+    learn_placement,
+    project_nonnegative,
+    sums_between,
+)
 from deltahist.decode.base import Moments
-from deltahist.decode.placement import block_variance
+from deltahist.decode.placement import Chosen, block_variance, placement_variance
 from deltahist.errors import check_whole
 from deltahist.mechanisms import Mechanism
-from deltahist.releases.answerer import Answerer
-from deltahist.releases.base import BaseRelease, list_blocks
-from deltahist.releases.notices import Notice
-from deltahist.space.workloads import Workload
+from deltahist.releases.base import NONNEGATIVE, BaseRelease, Notice, join_answers, list_blocks
+from deltahist.space.domain import Domain
+from deltahist.space.workloads import (
+    BoxCover,
+    Cover,
+    Pieces,
+    RegionCover,
+    Regions,
+    Workload,
+    count_up_to,
+    in_parts,
+    prefix_sums,
+)
 from deltahist.strategies.base import Strategy
 
-#: Number of cells to compute errors of together, to save memory.
-_CELLS_TOGETHER = 1_000_000
+Field = NDArray[np.float64]
+Index = NDArray[np.int64]
+#: Numbers of boxes, and of cells, to process together, to save memory.
+_BOXES_AT_A_TIME, _CELLS_AT_A_TIME = 1 << 12, 1 << 17
+#: Most numbers in sums of blocks (128 MiB); larger maps have longer blocks.
+_MOST = 1 << 24
 
 
 class CountEstimates:
     """Estimates of counts from a release, or from a sum of releases.
 
     A subclass has `total`, `decoder` and `placement` as `Release` does, `_unbiased_cells` (domain.shape) by least
-    squares, and `projection`, the nearest non-negative cells with their certificate.
+    squares, and `projection`, the nearest non-negative cells with their certificate. Threads may share it.
     """
 
-    def cells(self: Any, *, nonnegative: bool = False) -> NDArray[np.float64]:
+    def cells(self: Any, *, nonnegative: bool = False) -> Field:
         """Return estimates of all cells (domain.shape).
 
         The default is least squares, which is unbiased, so some estimates are negative. With `nonnegative` they are the
         nearest non-negative cells in the noise's own metric (`projection`), and add up to the total if that is public.
         They are biased, but usually much closer to the truth if many cells are empty.
         """
-        found: NDArray[np.float64] = self.projection.cells if nonnegative else self._unbiased_cells
+        found: Field = self.projection.cells if nonnegative else self._unbiased_cells
         return found
 
     @functools.cached_property
-    def answerer(self) -> Answerer:
-        """The release's `Answerer`."""
-        return Answerer(self)
+    def _unbiased_sums(self: Any) -> _CellSums:
+        return _CellSums(self, self.cells(), True)
+
+    @functools.cached_property
+    def _nonnegative_sums(self: Any) -> _CellSums:
+        return _CellSums(self, self.cells(nonnegative=True), False, self._unbiased_sums.asked)
+
+    def precompute_sums(self: Any) -> None:
+        """Precompute prefix sums, so that answers do not depend on query order."""
+        vars(self).pop("_nonnegative_sums", None)
+        vars(self)["_unbiased_sums"] = sums = _CellSums(self, self.cells(), True, math.inf)
+        _ = sums.prefix_sums, sums.rim_sums
+
+    def answer_workload(
+        self: Any, work: Workload, *, level: float, nonnegative: bool = False
+    ) -> dict[str, NDArray[Any]]:
+        """Return the columns of `dh.answer` for a workload, arrays (m,).
+
+        Raises InputError if a query is reversed, empty or outside the domain.
+        """
+        domain = self.decoder.domain
+        return answer_in_parts(work, domain, lambda part: self._answer_part(part, level, nonnegative))
+
+    def _answer_part(self: Any, work: Workload, level: float, nonnegative: bool) -> dict[str, NDArray[Any]]:
+        decoder = self.decoder
+        cover = work.cover(decoder.domain)
+        cut = cover.cut.any()
+        noise = decoder.moments(cover if isinstance(cover, RegionCover) else work)
+        unbiased, whole, touched, misplaced = self._unbiased_sums.sum_over(cover)
+        estimate, inner, outer = unbiased, whole, touched
+        if nonnegative:
+            found, inner, outer, _ = self._nonnegative_sums.sum_over(cover)
+            estimate = np.maximum(found, 0.0)  # without rounding errors below zero
+        error = np.sqrt(noise.variance)
+        reach = [interval(each, decoder.laws[0], level) for each in (noise, noise.and_normal(misplaced))]
+        (least, most), (down, up) = reach
+        columns = {}
+        if cut:
+            share, room = cover.cut_share, np.maximum(np.maximum(whole, touched) - unbiased, 0.0)
+            if len(alone := np.flatnonzero(share == 1)):
+                # A query without a whole cell may lie there because there are points (docs/internals/placement.md). The
+                # interval then reaches up by one point, or by the size-weighted mean of points if that is more. The
+                # noise grows in proportion.
+                found = np.maximum(unbiased[alone], 1e-9)
+                more = np.maximum(np.minimum(misplaced[alone], room[alone] * found) / found, 1.0)
+                times = np.maximum((found + more) / np.maximum(found, (found + more) * cover.area[alone]), 1.0)
+                variance = more**2 + noise.variance[alone] * (times**2 - 1)
+                up[alone] = more + np.hypot(up[alone], NormalDist().inv_cdf((1 + level) / 2) * np.sqrt(variance))
+                room[alone], most[alone] = np.maximum(room[alone], 1.0), most[alone] * times
+            # For any positions in cut cells, the answer is at least that of the whole cells and at most that of all
+            # cells. The interval may exceed this range by 1.5 half-widths of the noise alone.
+            least = np.maximum(unbiased - np.minimum(whole, touched), 0.0) + 1.5 * least
+            most = room + 1.5 * most
+            down, up = (np.where(cover.cut, np.minimum(h, m), h) for h, m in ((down, least), (up, most)))
+            columns = {
+                "noise_error": error,
+                "placement_error": np.sqrt(misplaced),
+                "cut": share,
+                "inner": np.clip(inner, 0.0 if nonnegative else None, estimate),
+                "outer": np.maximum(outer, estimate),
+            }
+        low, high = unbiased - down, unbiased + up
+        if nonnegative:
+            ceiling = np.inf if self.total is None else float(self.total)
+            low = np.minimum(np.clip(low, 0.0, ceiling), estimate)
+            high = np.maximum(np.clip(high, 0.0, ceiling), estimate)
+        table = {"estimate": estimate, "std_error": np.sqrt(error**2 + misplaced), "low": low, "high": high, **columns}
+        if decoder.strategy.determines_cells is not True:
+            unresolved = noise.unresolved
+            table["unresolved"] = np.full(len(estimate), np.nan) if unresolved is None else unresolved
+        if nonnegative:
+            table["estimator"] = np.full(len(estimate), NONNEGATIVE, dtype=object)
+        return table
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -86,7 +183,7 @@ class Release(CountEstimates, BaseRelease):
         return self.mechanism.decoder
 
     @functools.cached_property
-    def _unbiased_cells(self) -> NDArray[np.float64]:
+    def _unbiased_cells(self) -> Field:
         cells = self.decoder.estimate_cells(self.values, self.total)
         cells.flags.writeable = False
         return cells
@@ -96,19 +193,19 @@ class Release(CountEstimates, BaseRelease):
         field, metric = self.decoder.estimate_on_grid(self.values, self.total), self.decoder.noise_metric()
         return project_nonnegative(field, metric, self.total)
 
-    def estimate_cells(self, *, nonnegative: bool = False) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def estimate_cells(self, *, nonnegative: bool = False) -> tuple[Field, Field]:
         """Return estimates of all cells and the standard errors of the unbiased ones."""
         return self.cells(nonnegative=nonnegative), self._cell_errors
 
     @functools.cached_property
-    def _cell_errors(self) -> NDArray[np.float64]:
+    def _cell_errors(self) -> Field:
         return np.sqrt(self.block_moments(1).variance).reshape(self.domain.shape)
 
     def block_moments(self, width: int) -> Moments:
         """Return variance and kurtosis of the noise in all blocks of `width` cells a side, x varying slowest."""
         shape = [-(-n // width) for n in self.domain.shape]
         # Evaluate a closed form in parts to save memory. Without one, all blocks share simulated noise.
-        part = max(1, _CELLS_TOGETHER * shape[0] // math.prod(shape)) if self.decoder.has_closed_form else shape[0]
+        part = max(1, 8 * _CELLS_AT_A_TIME * shape[0] // math.prod(shape)) if self.decoder.has_closed_form else shape[0]
         found = [
             self.decoder.moments(list_blocks(self.domain, width, start, min(start + part, shape[0]))[2])
             for start in range(0, shape[0], part)
@@ -120,9 +217,6 @@ class Release(CountEstimates, BaseRelease):
     def placement(self) -> Placement:
         """The positions of points inside cells, learnt from the estimates."""
         return learn_placement(self._unbiased_cells, block_variance(self.decoder))
-
-    def answer_workload(self, work: Workload, *, level: float, nonnegative: bool) -> dict[str, NDArray[Any]]:
-        return self.answerer.answer_workload(work, level=level, nonnegative=nonnegative)
 
     def describe(self) -> dict[str, Any]:
         return super().describe() | {"total": self.total}
@@ -141,3 +235,216 @@ class Release(CountEstimates, BaseRelease):
             # A number that is too large becomes another one, which the file does not state.
             total = min(check_whole(least=0, total=description["total"]), (1 << 63) - 1)
         return fields | {"total": total}
+
+
+# --- answers ------------------------------------------------------------------------------------------------
+
+
+@dataclass(eq=False)
+class _CellSums:
+    """Estimates of a release's cells (domain.shape), to be summed over queries.
+
+    `placed` asks for the variance from positions inside cells. `asked` is the cost of all queries so far, in cells of
+    the map's sums.
+    """
+
+    release: Any
+    cells: Field
+    placed: bool
+    asked: float = 0.0
+
+    @functools.cached_property
+    def prefix_sums(self) -> Field:
+        """Sums of the cells up to every edge."""
+        return prefix_sums(self.cells)
+
+    @functools.cached_property
+    def rim_sums(self) -> Rims:
+        """Sums over the cells that boxes cut."""
+        return Rims(self._find_fields, self.cells.shape)
+
+    def _find_fields(self, chosen: Chosen) -> tuple[Field, ...]:
+        """Return slopes times cells along each axis, and `spreads` if `placed` (`Placement`)."""
+        placement = self.release.placement
+        leaning = placement.slope_terms(self.cells[chosen], chosen)
+        return (*leaning, *(placement.spreads(chosen) if self.placed else ()))
+
+    def sum_over(self, cover: Cover) -> tuple[Field, Field, Field, Field]:
+        """Return estimates of queries (m,), those without and with all points of cut cells, and placement variances."""
+        if isinstance(cover, BoxCover):
+            if not len(cover.cut):
+                return (np.zeros(0),) * 4
+            sizes = [high - low for low, high in cover.spans]
+            rims = 4 * float(sum(sizes) @ cover.cut)  # cells at both ends, each as costly as two
+            pays = self._sums_pay_off(len(cover.cut), float(np.prod(sizes, axis=0).sum()), rims)
+            if len(sizes) == 1 or pays:
+                parts = in_parts(np.ones(len(cover.cut)), _BOXES_AT_A_TIME)
+                found = [self._by_sums(cover[some]) for some in parts]
+            else:
+                parts = in_parts(2 * np.sum(sizes, axis=0), _CELLS_AT_A_TIME)
+                found = [self._by_cells(cover[some].list_cells(self.cells.shape)) for some in parts]
+            one, two, three, four = (np.concatenate(each) for each in zip(*found, strict=True))
+            return one, two, three, four
+        assert isinstance(cover, RegionCover)
+        return self._by_cells(cover)
+
+    def _sums_pay_off(self, number: int, area: float, rims: float = 0.0) -> bool:
+        """Return whether sums over the map pay off after one more call for `number` boxes."""
+        # A box costs as much as 64 cells of the map's sums, and so do 64² whole cells.
+        self.asked += 64 * number + area / 64 + rims
+        return self.asked > self.cells.size
+
+    def _by_sums(self, cover: BoxCover) -> tuple[Field, Field, Field, Field]:
+        if not cover.cut.any():
+            return (sums_between(self.prefix_sums, cover.spans),) * 3 + (np.zeros(len(cover.cut)),)
+        touched = sums_between(self.prefix_sums, [(np.floor(low), np.ceil(high)) for low, high in cover.spans])
+        inner = [(np.ceil(low), np.floor(high)) for low, high in cover.spans]
+        whole = sums_between(self.prefix_sums, [(low, np.maximum(low, high)) for low, high in inner])
+        lean, *apart = self.rim_sums.sum_over(cover)
+        found = sums_between(self.prefix_sums, cover.spans) + lean
+        misplaced = self._join_variances([np.maximum(each, 0.0) for each in apart], len(found))
+        return found, whole, touched, np.where(cover.cut, misplaced, 0.0)
+
+    def _by_cells(self, cover: RegionCover) -> tuple[Field, Field, Field, Field]:
+        inside, cut = self._sum_inside(cover), (cover.x, cover.y)
+        if not len(cover.owner):
+            return inside, inside, inside, np.zeros(len(inside))
+        own, others = self.cells[cut], self._find_fields(cut)
+
+        def sum_by_query(part: Field) -> Field:
+            return np.asarray(np.bincount(cover.owner, part, cover.number))
+
+        lean = sum(along * part for along, part in zip(cover.places, others, strict=False))
+        spreads, share = others[self.cells.ndim :], cover.share
+        apart = [placement_variance(sum_by_query(share * u), sum_by_query(share**2 * u)) for u in spreads]
+        found, touched = inside + sum_by_query(cover.share * own + lean), inside + sum_by_query(own)
+        return found, inside, touched, self._join_variances(apart, len(found))
+
+    def _join_variances(self, apart: list[Field], number: int) -> Field:
+        return self.release.placement.joined_variance(apart) if apart else np.zeros(number)
+
+    def _sum_inside(self, cover: RegionCover) -> Field:
+        """Return sums over the cells that lie wholly inside queries (m,)."""
+        (west, south), (east, north) = cover.low.T, cover.high.T
+        if self._sums_pay_off(len(west), float(((east - west) * (north - south)).sum())):
+            sums = self.prefix_sums
+            each = sums[east, north] - sums[west, north] - sums[east, south] + sums[west, south]
+        else:
+            boxes = zip(west, east, south, north, strict=True)
+            each = np.array([self.cells[w:e, s:n].sum() for w, e, s, n in boxes])
+        return np.asarray(np.bincount(cover.whole, each, cover.number))
+
+
+def answer_in_parts(
+    work: Workload, domain: Domain, answer: Callable[[Workload], dict[str, NDArray[Any]]]
+) -> dict[str, NDArray[Any]]:
+    """Return columns of answers (m,), computed in parts for regions, to save memory."""
+    parts = work.parts(domain) if isinstance(work, Regions) else [work]
+    found = []
+    while parts:
+        found.append(answer(parts.pop(0)))  # frees each part and its cover before the next
+    return found[0] if len(found) == 1 else join_answers(found)
+
+
+# --- cells that boxes cut -----------------------------------------------------------------------------------
+
+
+class _Sides(NamedTuple):
+    """First and last cells of boxes along an axis (2, m), and the shares f of them that boxes hold.
+
+    If both are the same cell, the last has share 0. `lean` is f ξ, where ξ is the centroid of the part inside, in half
+    cells from the cell's centre.
+    """
+
+    cell: Index
+    share: Field
+    lean: Field
+
+    @classmethod
+    def from_pieces(cls, pieces: Pieces) -> Self:
+        head, tail = pieces.head, pieces.tail * pieces.two_cells
+        # The part inside is at the end of the first cell, and at the start of the last one.
+        lean = np.array([head * (2 * pieces.before + head - 1), tail * (tail - 1)])
+        return cls(np.array([pieces.first, pieces.last]), np.array([head, tail]), lean)
+
+
+class Rims:
+    """Sums over the cells that boxes cut, on a map of some shape.
+
+    `fields` returns slopes times chosen cells along each axis, and spreads u (`Placement`).
+    """
+
+    def __init__(self, fields: Callable[[Chosen], Sequence[Field]], shape: tuple[int, ...]) -> None:
+        self._fields, self._shape = fields, shape
+        if len(shape) == 2:
+            number = len(fields((slice(1), slice(1)))) - 1
+            self._width = -(-2 * number * math.prod(shape) // _MOST)
+            self._blocks = self._sums_of_blocks(number)
+
+    def _sums_of_blocks(self, number: int) -> tuple[Field, Field]:
+        """Return sums up to every block along each axis: (blocks + 1, ny, number) and (nx, blocks + 1, number).
+
+        The first of `number` is for slopes across the axis, the others are for spreads.
+        """
+        width, (nx, ny), (of_x, of_y) = self._width, self._shape, (n // self._width for n in self._shape)
+        along_x, along_y = np.zeros((of_x + 1, ny, number)), np.zeros((nx, of_y + 1, number))
+        step = width * max(1, _CELLS_AT_A_TIME // (width * ny))
+        for start in range(0, nx, step):
+            rows = slice(start, start + step)
+            lean_x, lean_y, *spreads = self._fields((rows, slice(None)))
+            for place, field in enumerate((lean_x, *spreads)):
+                blocks = field[:, : of_y * width].reshape(len(field), of_y, width) @ np.ones(width)
+                np.cumsum(blocks, axis=1, out=along_y[rows, 1:, place])
+            for place, field in enumerate((lean_y, *spreads)):
+                blocks = field[: len(field) // width * width].reshape(-1, width, ny).sum(axis=1)
+                for block, each in enumerate(blocks, start // width):
+                    np.add(along_x[block, :, place], each, out=along_x[block + 1, :, place])
+        return along_x, along_y
+
+    def sum_over(self, cover: BoxCover) -> Field:
+        """Return sums over cells (1 + spreads, m): f ξ times slopes, and f (1 − f) u for each spread u."""
+        pieces = [Pieces.of(*span) for span in cover.spans]
+        x, *others = sides = [_Sides.from_pieces(each) for each in pieces]
+        if not others:
+            lean, *spreads = self._fields((x.cell,))
+            return _weigh_fields(x.lean * lean, x.share, spreads).sum(axis=1)
+        (y,) = others
+        cell, share, lean = x.cell[:, None], x.share[:, None], x.lean[:, None]
+        lean_x, lean_y, *spreads = self._fields((cell, y.cell))
+        corners = _weigh_fields(lean * y.share * lean_x + share * y.lean * lean_y, share * y.share, spreads)
+        out: Field = corners.sum(axis=1).sum(axis=1)
+        for axis in (0, 1):
+            out += self._sum_sides(axis, pieces[axis], sides[1 - axis])
+        return out
+
+    def _sum_sides(self, axis: int, pieces: Pieces, sides: _Sides) -> Field:
+        """Return sums over both sides of boxes along an axis, without corners (1 + spreads, m).
+
+        A side ends at the nearest edges of blocks. Single cells are added or subtracted up to its own ends.
+        """
+        blocks, width, low = self._blocks[axis], self._width, pieces.first + 1
+        ends = np.array([np.maximum(pieces.last, low), low])[:, None]
+        nearest = np.minimum((ends + width // 2) // width, self._shape[axis] // width)
+        row = nearest * blocks.shape[1] + sides.cell if axis == 0 else sides.cell * blocks.shape[1] + nearest
+        far, near = np.take(blocks.reshape(-1, blocks.shape[2]), row, axis=0)
+        lean, *spreads = np.moveaxis(far - near, 2, 0)
+        found: Field = _weigh_fields(sides.lean * lean, sides.share, spreads).sum(axis=1)
+        if width > 1:
+            edge = nearest * width
+            begin: Index = np.broadcast_to(np.minimum(edge, ends), row.shape).ravel()
+            gap: Index = np.broadcast_to(ends - edge, row.shape).ravel()
+            which = np.repeat(np.arange(row.size), abs(gap))
+            place = begin[which] + count_up_to(abs(gap))
+            sign = np.where(which < sides.cell.size, 1, -1) * np.sign(gap)[which]
+            side = which % sides.cell.size
+            cell, share, lean = sides.cell.ravel()[side], sides.share.ravel()[side], sides.lean.ravel()[side]
+            lean_x, lean_y, *singles = self._fields((place, cell) if axis == 0 else (cell, place))
+            parts = sign * _weigh_fields(lean * (lean_y if axis == 0 else lean_x), share, singles)
+            found += [np.bincount(which % len(low), part, len(low)) for part in parts]
+        return found
+
+
+def _weigh_fields(lean: Field, share: Field, spreads: Sequence[Field]) -> Field:
+    """Return `lean` and f (1 − f) u of each spread u (1 + spreads, …)."""
+    uneven = share * (1 - share)
+    return np.array([lean, *(uneven * each for each in spreads)])

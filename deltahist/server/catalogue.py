@@ -12,9 +12,8 @@ import deltahist.kinds  # noqa: F401  registers every kind of release
 from deltahist._files import open_regular
 from deltahist.errors import InputError
 from deltahist.kinds import parse_release
-from deltahist.releases.base import BaseRelease, heed_notice
+from deltahist.releases.base import BaseRelease, heed_notice, notice_path
 from deltahist.releases.histogram import CountEstimates
-from deltahist.releases.notices import notice_path
 
 _LOG = logging.getLogger("deltahist.server")
 #: Change time (also of permissions), size and inode of a file. If one of them differs, the file is read again.
@@ -140,7 +139,7 @@ class Catalogue:
         if not release.publishable:
             raise InputError(f"{path} is not for publication: publish the data without a seed")
         if isinstance(release, CountEstimates) and release.withdrawn is None:
-            release.answerer.precompute_sums()
+            release.precompute_sums()
         self._served[path.stem] = Served(path.stem, path, self._stamps[path], release)
 
 

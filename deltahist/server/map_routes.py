@@ -18,7 +18,7 @@ from deltahist.errors import InputError
 from deltahist.plots.ground import block_areas, unit_of_area
 from deltahist.releases import Release
 from deltahist.releases.histogram import CountEstimates
-from deltahist.releases.sums import Difference
+from deltahist.releases.series import Difference
 from deltahist.server.answer_routes import read_box
 from deltahist.server.catalogue import Served
 from deltahist.server.models import Cells, CellsAsked, FeatureCollection, ItemsAsked, returns

@@ -19,7 +19,7 @@ from deltahist._text import format_length
 from deltahist.errors import InputError
 from deltahist.plots import protection_curve
 from deltahist.releases import BaseRelease, Release, Series
-from deltahist.releases.series import PeriodDifference
+from deltahist.releases.series import Difference
 from deltahist.server.catalogue import Served
 from deltahist.server.models import Described, OfSeries, returns
 from deltahist.server.service import PARQUET, Service, Source, service_of, to_json_value
@@ -196,7 +196,7 @@ async def sum_periods(service: Service, stream: str, asked: OfSeries) -> tuple[S
             raise InputError(f"{period.explain_missing()}; use missing=skip to leave them out")
         if "summed_releases" not in vars(period):
             await service.run(getattr, period, "summed_releases")
-    return periods[0] if len(periods) == 1 else PeriodDifference(*periods), periods
+    return periods[0] if len(periods) == 1 else Difference(*periods), periods
 
 
 @functools.lru_cache(maxsize=16)  # sums over many steps take long

@@ -16,7 +16,7 @@ from starlette.exceptions import HTTPException
 from deltahist.errors import InputError
 from deltahist.releases import Series
 from deltahist.releases.base import UNCUT, BaseRelease
-from deltahist.releases.sums import Difference, ReleaseDifference
+from deltahist.releases.series import Difference
 from deltahist.server.catalogue import Catalogue, Served
 from deltahist.space.crs import LONGITUDE_LATITUDE
 from deltahist.space.geometries import bend_boxes, clip_boxes, fit
@@ -191,7 +191,7 @@ class Service:
         if compare is None:
             return served.release, [served]
         other = self.find(compare, "compare")
-        return ReleaseDifference(served.release, other.release), [served, other]
+        return Difference(served.release, other.release), [served, other]
 
     @contextlib.asynccontextmanager
     async def take_place(self) -> AsyncIterator[None]:

@@ -11,7 +11,7 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import expect, sync_playwright
 
 import deltahist as dh
-from deltahist.releases.sums import ReleaseDifference
+from deltahist.releases.series import Difference
 from tests.server.conftest import BOUNDS
 from tests.serving import serving
 
@@ -146,7 +146,7 @@ def download(page):
 def load_prepared(path):
     """Sums are then added in one order, whatever is asked, as the service does."""
     release = dh.load(path)
-    release.answerer.precompute_sums()
+    release.precompute_sums()
     return release
 
 
@@ -254,7 +254,7 @@ def test_two_releases_are_compared_with_the_error_of_both(visit, folder):
         expected = dh.answer(load_prepared(folder / f"{name}.parquet"), box, nonnegative=True)
         assert found["estimate"] == expected["estimate"].item()
     releases = [load_prepared(folder / f"{name}.parquet") for name in ("city", "later")]
-    assert difference["estimate"] == pytest.approx(dh.answer(ReleaseDifference(*releases), box)["estimate"].item())
+    assert difference["estimate"] == pytest.approx(dh.answer(Difference(*releases), box)["estimate"].item())
     assert difference["std_error"] > max(own["std_error"], other["std_error"])
     expect(page.locator("#legend")).to_contain_text("later minus city")
     expect(page.locator("[data-shows='city later']")).to_have_count(1)

@@ -83,7 +83,7 @@ def test_few_boxes_and_many_have_the_same_answers(nonnegative, smooth):
     asked[:12] = np.round(asked[:12] * 40) / 40
     asked[12:20, 2:] = asked[12:20, :2] + 0.01
     many = dh.answer(release, asked, nonnegative=nonnegative)
-    estimates = release.answerer._nonnegative_sums if nonnegative else release.answerer._unbiased_sums
+    estimates = release._nonnegative_sums if nonnegative else release._unbiased_sums
     assert "rim_sums" in vars(estimates)
     for row, box in enumerate(asked):
         estimates.asked = -np.inf

@@ -13,7 +13,7 @@ from deltahist._files import exclusive
 from deltahist.noise import samplers
 from deltahist.publishers import publication
 from deltahist.publishers.state import State, read_state, released_noise, write_state
-from deltahist.releases.sums import Summed
+from deltahist.releases.series import Summed
 
 SQUARE = dh.Neighbourhood(dh.Domain((0, 0, 8, 8), (8, 8)), delta=1)
 LINE = dh.Neighbourhood(dh.Domain((0, 16), (16,)), delta=1)

@@ -21,7 +21,7 @@ import deltahist as dh
 from deltahist.preprocessing import Clock, Preprocessing
 from deltahist.publishers import publication
 from deltahist.publishers.stream import Stream
-from deltahist.releases.sums import ReleaseDifference, Summed
+from deltahist.releases.series import Difference, Summed
 from deltahist.strategies import CutAugmented, Flow, Hierarchical, ShiftedGrids, strategies
 
 LINE, SQUARE = dh.Domain((0, 16), (16,)), dh.Domain((0, 0, 6, 6), (6, 6))
@@ -230,8 +230,8 @@ def test_sums_and_differences_are_as_far_off_as_they_state():
     for _ in range(RELEASES):
         three = [dh.publish(np.ones(16, int), near, "identity", e, rng=rng) for e in (1, 1, 2)]
         for found, truth in (
-            (Summed(tuple(three)).answerer.answer_workload(boxes, level=0.95), 6),
-            (ReleaseDifference(*three[1:]).answer_workload(boxes, level=0.95, nonnegative=False), 0),
+            (Summed(tuple(three)).answer_workload(boxes, level=0.95), 6),
+            (Difference(*three[1:]).answer_workload(boxes, level=0.95, nonnegative=False), 0),
         ):
             off.append(((found["estimate"] - truth) / found["std_error"]) ** 2)
     assert np.mean(off) == pytest.approx(1, abs=SIGMAS * math.sqrt(4 / np.size(off)))

@@ -3,15 +3,15 @@
 import numpy as np
 import pytest
 
-from deltahist.releases.answerer import Rims
+from deltahist.releases.histogram import Rims
 from deltahist.space.workloads import BoxCover
 
 
 @pytest.mark.parametrize("most", [1 << 20, 90])  # blocks of one cell, and of nine, the last of which is not whole
 @pytest.mark.parametrize("shape", [(13, 31), (3, 40), (17,)])
 def test_sums_over_cut_cells_are_those_of_all_cells(shape, most, monkeypatch):
-    monkeypatch.setattr("deltahist.releases.answerer._MOST", most)
-    monkeypatch.setattr("deltahist.releases.answerer._CELLS", 100)
+    monkeypatch.setattr("deltahist.releases.histogram._MOST", most)
+    monkeypatch.setattr("deltahist.releases.histogram._CELLS_AT_A_TIME", 100)
     rng, ndim = np.random.default_rng(6), len(shape)
     fields = rng.normal(size=(ndim + 2, *shape))
     low, high = np.sort(rng.uniform(0, shape, (2, 300, ndim)), axis=0)

@@ -1,4 +1,4 @@
-"""releases/notices.py: notices are heeded wherever releases are read, and are untrusted input."""
+"""Notices are heeded wherever releases are read, and are untrusted input."""
 
 import json
 import warnings

@@ -9,8 +9,7 @@ import scipy.stats
 import deltahist as dh
 from deltahist.mechanisms.base import Step
 from deltahist.preprocessing import Clock
-from deltahist.releases.series import PeriodDifference
-from deltahist.releases.sums import Summed
+from deltahist.releases.series import Difference, Summed
 
 DAYS = Clock.of("2010-05-01", "1d")
 DOMAIN = dh.Domain((0, 0, 8, 6), (8, 6))
@@ -56,7 +55,7 @@ def sum_of_days(days, counts):
 
 def change_of_means(days, counts):
     before, after = days.between("2010-05-01", "2010-05-02"), days.between("2010-05-03", "2010-05-06")
-    return PeriodDifference(before.per_step(), after.per_step()), counts[2:].mean(axis=0) - counts[:2].mean(axis=0)
+    return Difference(before.per_step(), after.per_step()), counts[2:].mean(axis=0) - counts[:2].mean(axis=0)
 
 
 @pytest.mark.parametrize("asked", [sum_of_days, change_of_means])
@@ -145,14 +144,14 @@ def test_the_noise_of_a_sum_is_that_of_all_its_releases(near, strategy):
 def test_a_change_is_the_later_period_less_the_earlier_one():
     whole = series(made(7))
     before, after = whole.between("2010-05-01", "2010-05-03"), whole.between("2010-05-04", "2010-05-07")
-    found = dh.answer(PeriodDifference(before, after), ASKED)
+    found = dh.answer(Difference(before, after), ASKED)
     parts = [dh.answer(period, ASKED) for period in (before, after)]
     assert found["before"].tolist() == parts[0]["estimate"].tolist()
     assert found["after"].tolist() == parts[1]["estimate"].tolist()
     assert np.allclose(found["estimate"], parts[1]["estimate"] - parts[0]["estimate"])
     assert np.allclose(found["noise_error"] ** 2, sum(p["noise_error"] ** 2 for p in parts))
     assert np.allclose(found["placement_error"], sum(p["placement_error"] for p in parts))
-    means = dh.answer(PeriodDifference(before.per_step(), after.per_step()), ASKED)
+    means = dh.answer(Difference(before.per_step(), after.per_step()), ASKED)
     assert np.allclose(means["estimate"], parts[1]["estimate"] / 4 - parts[0]["estimate"] / 3)
     expected = parts[1]["noise_error"] ** 2 / 16 + parts[0]["noise_error"] ** 2 / 9
     assert np.allclose(means["noise_error"] ** 2, expected)

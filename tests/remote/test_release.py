@@ -25,8 +25,8 @@ def pairs(published, service):
     """Each release, from its file and behind the service."""
     found = {path.stem: (dh.load(path), dh.connect(f"{service}/releases/{path.stem}")) for path in published.iterdir()}
     for local, _ in found.values():
-        if hasattr(local, "answerer"):
-            local.answerer.precompute_sums()  # sums are added in the same order, whatever was asked before
+        if hasattr(local, "precompute_sums"):
+            local.precompute_sums()  # sums are added in the same order, whatever was asked before
     return found
 
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings, strategies as st
 
 import deltahist as dh
 from deltahist.decode import stands_out
-from deltahist.releases.sums import ReleaseDifference
+from deltahist.releases.series import Difference
 from deltahist.server.map_routes import encode_blocks
 from deltahist.server.models import CellsAsked
 from deltahist.space.crs import Operation
@@ -58,7 +58,7 @@ def test_blocks_have_the_librarys_answers(atlas, maps, box, width, compare):
     if not number:
         return
     one, other = (maps.find(name).release for name in ("yesterday", "today"))
-    release = ReleaseDifference(one, other) if compare else other
+    release = Difference(one, other) if compare else other
     work = dh.workloads.boxes(corners)
     expected = {name: each.to_numpy() for name, each in dh.answer(release, work).items()}
     area = np.prod((corners[:, 2:] - corners[:, :2]) / 1000, axis=1)

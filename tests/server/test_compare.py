@@ -7,7 +7,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 import deltahist as dh
-from deltahist.releases.sums import ReleaseDifference
+from deltahist.releases.series import Difference
 from deltahist.server.app import create_app
 from deltahist.server.catalogue import Catalogue
 from tests.server.conftest import BOUNDS, DEGREES, check_problem
@@ -43,7 +43,7 @@ def ask(client, box=DEGREES, **asked):
 def test_a_difference_has_the_errors_of_both(client, catalogue, box, crs):
     found = ask(client, box, crs=crs, level=0.9).json()
     city, later = (catalogue.find(name).release for name in ("city", "later"))
-    expected = dh.answer(ReleaseDifference(city, later), [box], level=0.9).iloc[0]
+    expected = dh.answer(Difference(city, later), [box], level=0.9).iloc[0]
     assert (found["difference"], found["compare"], found["release"]) == ("later minus city", "later", "city")
     for name, value in expected.items():
         assert found[name] == value
