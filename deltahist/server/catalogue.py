@@ -51,12 +51,7 @@ class Catalogue:
         self._paths = [Path(path) for path in paths]
         self._stamps: dict[Path, tuple[_Stamp | None, ...]] = {}
         self._served: dict[str, Served] = {}
-        self.problems: list[str] = []
-        for path in self._files():
-            try:
-                self._take_up(path)
-            except Exception as problem:  # the others are served
-                self.problems.append(str(problem))
+        self.problems = self._read_changed(list(self._files()))
         if self.problems and not self._served:
             raise InputError("nothing can be served: " + "; ".join(self.problems))
 
@@ -89,7 +84,7 @@ class Catalogue:
         return found
 
     def refresh(self) -> bool:
-        """Read new and replaced files, drop removed ones, and return whether there were any.
+        """Read new and replaced files, drop removed ones, and return whether what is served has changed.
 
         An unreadable file is logged once, and its former release stays, unless its notice of withdrawal is damaged.
         """
@@ -98,14 +93,8 @@ class Catalogue:
         except OSError as problem:
             _LOG.warning("a folder cannot be read: %s", problem)
             return False
-        for path in found:
-            if self._stamps.get(path) == stamp_of(path):
-                continue
-            try:
-                self._take_up(path)
-                _LOG.info("serving %s", path)
-            except Exception as problem:  # the others are served
-                _LOG.warning("not served: %s: %s", path, problem)
+        for reason in self._read_changed(found):
+            _LOG.warning("not served: %s", reason)
         for served in self:
             if served.path not in found:
                 del self._served[served.name]
@@ -121,14 +110,24 @@ class Catalogue:
             else:
                 yield path
 
+    def _read_changed(self, paths: Sequence[Path]) -> list[str]:
+        """Serve the releases of new and replaced files; return the reason for each file that cannot be served."""
+        problems = []
+        for path in paths:
+            try:
+                if self._stamps.get(path) != stamp_of(path):
+                    self._take_up(path)
+                    _LOG.info("serving %s", path)
+            except Exception as problem:  # the others are served
+                problems.append(str(problem))
+        return problems
+
     def _take_up(self, path: Path) -> None:
-        """Serve a file's release, unless another file has its name or the name does not fit in a URL."""
+        """Serve a file's release, unless another file has its name."""
         self._stamps[path] = stamp_of(path)  # before reading, so that a replacement during it is noticed
         other = self._served.get(path.stem)
         if other is not None and other.path != path and other.path.exists():
             raise InputError(f"{path} and {other.path} have the same name, {path.stem!r}: rename one of them")
-        if path.stem in (".", ".."):
-            raise InputError(f"{path} has a name that a URL cannot contain: rename it")
         with open_regular(path, "release file") as file:
             release = parse_release(file, path)
         try:

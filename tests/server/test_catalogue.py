@@ -76,14 +76,13 @@ def test_files_that_cannot_be_served_at_the_start_are_told_and_the_others_are_se
     (folder / "half.parquet").write_bytes((folder / "city.parquet").read_bytes()[:-40])
     (folder / "line.parquet").rename(folder / "with space.PARQUET")
     shutil.copy(folder / "city.parquet", folder / ".hidden.parquet")
-    dots = shutil.copy(folder / "city.parquet", tmp_path / "...parquet")
     near = dh.Neighbourhood(dh.Domain((0, 8), (8,)), delta=1)
     dh.publish_quantile(np.arange(8.0), 0.5, near, epsilon=1).save(folder / "median.parquet")
     (folder / "key.parquet").write_bytes(b"deltahist diffusion key")
-    catalogue = Catalogue([folder, published, tmp_path / "nowhere.parquet", dots])
+    catalogue = Catalogue([folder, published, tmp_path / "nowhere.parquet"])
     assert [each.quoted for each in catalogue] == ["city", "with%20space", "line"]
     found = sorted(catalogue.problems, key=len)
-    said = ("half.parquet", "have the same name, 'city'", "nowhere.parquet' cannot be opened", "a URL cannot contain")
+    said = ("half.parquet", "have the same name, 'city'", "nowhere.parquet' cannot be opened")
     for words in (*said, "median.parquet", "key.parquet"):
         assert sum(words in each for each in found) == 1
     with pytest.raises(dh.InputError, match=r"nothing can be served: .*half.*; .*nowhere"):
