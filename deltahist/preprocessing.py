@@ -228,15 +228,6 @@ class Clock:
         whole_days = self.every % 86_400 == 0 and self.start % 86_400 == 0
         return at.strftime("%Y-%m-%d" if whole_days else "%Y-%m-%dT%H%M%S")
 
-    def span(self, step: int) -> tuple[int, int] | None:
-        """Return the first second of a step since 1970 (UTC), and that after its last one; None for step numbers."""
-        if not self.every:
-            return None
-        zone = datetime.UTC if self.tz is None else zoneinfo.ZoneInfo(self.tz)
-        walls = (_EPOCH + datetime.timedelta(seconds=self.begin(each)) for each in (step, step + 1))
-        begin, end = (int(wall.replace(tzinfo=zone).timestamp()) for wall in walls)
-        return begin, end
-
     @property
     def period(self) -> str:
         """Length of a step in words; empty for plain step numbers."""

@@ -103,11 +103,11 @@ class RemoteRelease:
 
     def _ask(self, number: int, queries: Any, how: dict[str, Any]) -> dict[str, NDArray[Any]]:
         if isinstance(queries, list):
-            content = _send(f"{self.url}/answers", _ARROW, json.dumps({"boxes": queries, **how}).encode(), _JSON)
+            body, media = json.dumps({"boxes": queries}), _JSON
         else:
             shapes = ",".join(f'{{"type":"Feature","geometry":{each}}}' for each in shapely.to_geojson(queries))
-            body = f'{{"type":"FeatureCollection","features":[{shapes}]}}'.encode()
-            content = _send(f"{self.url}/answers?{urlencode(how)}", _ARROW, body, _GEOJSON)
+            body, media = f'{{"type":"FeatureCollection","features":[{shapes}]}}', _GEOJSON
+        content = _send(f"{self.url}/answers?{urlencode(how)}", _ARROW, body.encode(), media)
         try:
             table = pa.ipc.open_stream(content).read_all()
             digest = table.schema.metadata[b"digest"].decode()

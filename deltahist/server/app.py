@@ -29,7 +29,6 @@ from deltahist import __version__
 from deltahist.errors import DeltaHistWarning, InputError
 from deltahist.server import answer_routes, map_routes, release_routes
 from deltahist.server.catalogue import Catalogue
-from deltahist.server.models import PROBLEMS
 from deltahist.server.service import PARQUET, Service, Settings
 
 
@@ -50,13 +49,13 @@ def create_app(catalogue: Catalogue, settings: Settings | None = None) -> FastAP
         generate_unique_id_function=lambda route: route.name,
     )
     app.state.service = Service(catalogue, settings)
-    pictures = "'self' data:"  # Leaflet's empty tile is a data: address
-    if settings.tiles is not None:
-        parts = urlsplit(settings.tiles)
-        pictures += f" {parts.scheme}://{parts.netloc}"
-    own = "; ".join(f"{each}-src 'self'" for each in ("script", "style", "connect"))
-    ends = "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-    policy = f"default-src 'none'; {own}; img-src {pictures}; {ends}"
+    static, tiles = Path(__file__).parent / "static", urlsplit(settings.tiles or "")
+    background = f" {tiles.scheme}://{tiles.netloc}" if tiles.netloc else ""
+    policy = (
+        "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
+        f"img-src 'self' data:{background}; "  # Leaflet's empty tile is a data: address
+        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    )
 
     @app.get("/", responses={200: {"content": {"text/html": {"schema": {}}}}})
     async def land(request: Request) -> Response:
@@ -64,12 +63,14 @@ def create_app(catalogue: Catalogue, settings: Settings | None = None) -> FastAP
         if "text/html" not in request.headers.get("accept", ""):
             return JSONResponse(map_routes.list_links(str(request.base_url)), headers={"vary": "Accept"})
         headers = {"content-security-policy": policy, "referrer-policy": "no-referrer", "vary": "Accept"}
-        return FileResponse(release_routes.STATIC / "index.html", headers=headers)
+        return FileResponse(static / "index.html", headers=headers)
 
+    problem = {"type": "object", "required": ["title", "status", "detail"]}  # RFC 9457
+    described = {"content": {"application/problem+json": {"schema": problem}}}
     for module in (release_routes, answer_routes, map_routes):
-        app.include_router(module.router, responses=PROBLEMS)
+        app.include_router(module.router, responses={"4XX": described, "503": described})
     app.mount("/static/leaflet", StaticFiles(directory=xstatic.pkg.leaflet.BASE_DIR))
-    app.mount("/static", StaticFiles(directory=release_routes.STATIC))
+    app.mount("/static", StaticFiles(directory=static))
     for kind in (InputError, RequestValidationError, HTTPException, ClientDisconnect, Exception):
         app.add_exception_handler(kind, explain_error)
     excluded = (*DEFAULT_EXCLUDED_CONTENT_TYPES, PARQUET)

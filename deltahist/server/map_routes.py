@@ -22,7 +22,7 @@ from deltahist.releases.series import Difference
 from deltahist.server.answer_routes import read_box
 from deltahist.server.catalogue import Served
 from deltahist.server.models import Cells, CellsAsked, FeatureCollection, ItemsAsked, returns
-from deltahist.server.service import CRS84, GEOJSON, JSON, PARQUET, Service, Source, are_in_degrees, service_of
+from deltahist.server.service import CRS84, GEOJSON, JSON, PARQUET, Service, ServiceOf, Source, are_in_degrees
 from deltahist.space.crs import LONGITUDE_LATITUDE, Operation, area_of, width_in_degrees
 from deltahist.space.domain import Domain
 from deltahist.space.geometries import bend_boxes, fit, to_degrees
@@ -45,9 +45,8 @@ router = APIRouter()
 
 
 @router.get("/releases/{name}/cells", responses=returns({JSON: Cells}), tags=["maps"])
-async def list_cells(request: Request, name: str, asked: Annotated[CellsAsked, Query()]) -> Response:
+async def list_cells(service: ServiceOf, name: str, asked: Annotated[CellsAsked, Query()]) -> Response:
     """Return the densities of at most 20,000 blocks of cells from the lower left corner, x varying slowest."""
-    service = service_of(request)
     source, _ = service.find_source(name, asked.compare)
     degrees = are_in_degrees(source, asked.crs)
     box = None if asked.bbox is None else read_box(asked.bbox, source.domain)
@@ -128,10 +127,8 @@ def _corners(domain: Domain, ends: list[Index]) -> tuple[NDArray[np.float64], ND
     x, y = np.meshgrid(*places, indexing="ij")
     if domain.crs is not None:
         x, y = Operation.off(domain, LONGITUDE_LATITUDE)(x, y)
-        x = np.round(
-            x[0, 0] + (x - x[0, 0] + 180) % 360 - 180, DIGITS
-        )  # keeps a map in one piece across the antimeridian
-        y = np.round(y, DIGITS)
+        # Keep a map in one piece across the antimeridian.
+        x, y = np.round(x[0, 0] + (x - x[0, 0] + 180) % 360 - 180, DIGITS), np.round(y, DIGITS)
     return np.ravel(x), np.ravel(y)
 
 
@@ -175,27 +172,26 @@ async def list_conformance() -> dict[str, Any]:
 
 
 @router.get("/collections", tags=["OGC API"])
-async def list_collections(request: Request) -> dict[str, Any]:
+async def list_collections(request: Request, service: ServiceOf) -> dict[str, Any]:
     """List the collections: all releases of a map with a CRS."""
     base = str(request.base_url)
-    found = [
-        _describe_collection(each, base) for each in service_of(request).catalogue.in_force() if _is_collection(each)
-    ]
+    found = [_describe_collection(each, base) for each in service.catalogue.in_force() if _is_collection(each)]
     return {"links": [_link("self", f"{base}collections")], "collections": found}
 
 
 @router.get("/collections/{name}", tags=["OGC API"])
-async def describe_collection(request: Request, name: str) -> dict[str, Any]:
+async def describe_collection(request: Request, service: ServiceOf, name: str) -> dict[str, Any]:
     """Describe a collection: its extent, and links to its features."""
-    return _describe_collection(_find_collection(service_of(request), name), str(request.base_url))
+    return _describe_collection(_find_collection(service, name), str(request.base_url))
 
 
 @router.get("/collections/{name}/items", responses=returns({GEOJSON: FeatureCollection}), tags=["OGC API"])
-async def list_items(request: Request, name: str, asked: Annotated[ItemsAsked, Query()]) -> Response:
+async def list_items(
+    request: Request, service: ServiceOf, name: str, asked: Annotated[ItemsAsked, Query()]
+) -> Response:
     """Return cells as GeoJSON with 95% intervals, page by page, column by column from the south-west."""
-    service = service_of(request)
     served, limit = _find_collection(service, name), min(asked.limit, 10_000)
-    box = None if asked.bbox is None else _read_degrees(asked.bbox)
+    box = None if asked.bbox is None else _read_degrees(asked.bbox, served.release.domain)
     features, matched = await service.run(_list_page, served.release, box, asked.offset, limit)
     collection = f"{request.base_url}collections/{served.quoted}"
     links = [_link("self", f"{collection}/items?{request.url.query}", GEOJSON), _link("collection", collection)]
@@ -208,14 +204,13 @@ async def list_items(request: Request, name: str, asked: Annotated[ItemsAsked, Q
 
 
 @router.get("/collections/{name}/items/{number}", responses=returns({GEOJSON: None}), tags=["OGC API"])
-async def show_item(request: Request, name: str, number: str) -> Response:
+async def show_item(request: Request, service: ServiceOf, name: str, number: int) -> Response:
     """Return one cell as GeoJSON."""
-    service = service_of(request)
     served = _find_collection(service, name)
     size = served.release.domain.size
-    if not (number.isdecimal() and number.isascii() and len(number) < 16 and int(number) < size):
-        raise HTTPException(404, f"feature is {number[:80]!r}: it must be a number from 0 to {size - 1:,}")
-    (feature,) = await service.run(_encode_features, served.release, np.array([int(number)]))
+    if not 0 <= number < size:
+        raise HTTPException(404, f"feature is {number}: it must be a number from 0 to {size - 1:,}")
+    (feature,) = await service.run(_encode_features, served.release, np.array([number]))
     address = f"{request.base_url}collections/{served.quoted}"
     links = [_link("self", f"{address}/items/{number}", GEOJSON), _link("collection", address)]
     return Response(orjson.dumps(feature | {"links": links}), media_type=GEOJSON)
@@ -264,26 +259,19 @@ def extent_of(domain: Domain) -> Box:
     return west, south, east, north
 
 
-def _read_degrees(text: str) -> Box:
+def _read_degrees(text: str, domain: Domain) -> Box:
     """Return the box of a bbox in longitude and latitude; heights are ignored."""
-    try:
-        parts = [float(part) for part in text.split(",")]
-    except ValueError:
-        parts = []
-    west, south, east, north = parts if len(parts) == 4 else parts[:2] + parts[3:5] if len(parts) == 6 else [np.nan] * 4
-    if not (np.isfinite([west, east]).all() and -90 <= south <= north <= 90):
-        raise InputError(f"bbox is {text[:80]!r}: it must be west,south,east,north in degrees, south at most north")
+    parts = text.split(",")
+    west, south, east, north = read_box(",".join(parts[:2] + parts[3:5]) if len(parts) == 6 else text, domain).tolist()
+    if not -90 <= south <= north <= 90:
+        raise InputError(f"bbox is {text[:80]!r}: south must be at most north, in degrees")
     return west, south, east, north
 
 
 def _list_page(release: Release, asked: Box | None, offset: int, limit: int) -> tuple[list[dict[str, Any]], int]:
     """Return the features of a page, and the number of all."""
     domain = release.domain
-    if asked is None:
-        return _encode_features(
-            release, np.arange(min(offset, domain.size), min(offset + limit, domain.size))
-        ), domain.size
-    cells = np.flatnonzero(cells_within(domain, asked))
+    cells = np.arange(domain.size) if asked is None else np.flatnonzero(cells_within(domain, asked))
     return _encode_features(release, cells[offset : offset + limit]), len(cells)
 
 

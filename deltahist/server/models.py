@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Generic, Literal, TypeAlias, TypeVar
 
 import msgspec
 from pydantic import BaseModel, ConfigDict, Field
 
-_SPAN = r"^[^,]+,[^,]+$"
-_BOX = Field(description="west,south,east,north; low,high on a line", examples=["-74.0,40.7,-73.9,40.8"])
+#: First and last step of a period.
+Span: TypeAlias = Annotated[str, Field(pattern=r"^[^,]+,[^,]+$")]
+Corners = TypeVar("Corners")
 
 
 class Asked(BaseModel):
@@ -26,33 +27,33 @@ class Options(Asked):
     f: Literal["json", "csv", "arrow"] | None = Field(None, description="format; by default the Accept header decides")
 
 
+class Box(Asked):
+    """One box."""
+
+    bbox: str = Field(description="west,south,east,north; low,high on a line", examples=["-74.0,40.7,-73.9,40.8"])
+
+
 class OfRelease(Options):
     """How to answer from a release, or from another one minus it."""
 
     compare: str | None = Field(None, description="another release: the answer is its count minus this release's")
 
 
-class BoxOfRelease(OfRelease):
+class BoxOfRelease(OfRelease, Box):
     """One box of a release."""
-
-    bbox: str = _BOX
 
 
 class OfSeries(Options):
     """How to answer from a series."""
 
-    between: str | None = Field(None, pattern=_SPAN, description="first and last step: FIRST,LAST; all by default")
-    compare: str | None = Field(
-        None, pattern=_SPAN, description="first and last step: the answer is their sum minus `between`'s"
-    )
+    between: Span | None = Field(None, description="first and last step: FIRST,LAST; all by default")
+    compare: Span | None = Field(None, description="first and last step: the answer is their sum minus `between`'s")
     mean: bool = Field(False, description="the mean per step instead of the sum")
     missing: Literal["stop", "skip"] = Field("stop", description="refuse steps without a release, or skip them")
 
 
-class BoxOfSeries(OfSeries):
+class BoxOfSeries(OfSeries, Box):
     """One box of a series."""
-
-    bbox: str = _BOX
 
 
 class CellsAsked(Asked):
@@ -107,13 +108,10 @@ class FeatureCollection(BaseModel):
     features: list[dict[str, Any]]
 
 
-class Boxes(msgspec.Struct, forbid_unknown_fields=True):
+class Boxes(msgspec.Struct, Generic[Corners], forbid_unknown_fields=True):
     """The body of a request for many boxes. msgspec reads it 2 to 5 times faster than pydantic."""
 
-    boxes: Annotated[list[Annotated[list[float], msgspec.Meta(min_length=2, max_length=4)]], msgspec.Meta(min_length=1)]
-    crs: str | None = None
-    level: Annotated[float, msgspec.Meta(gt=0, lt=1)] = 0.95
-    nonnegative: bool = False
+    boxes: Annotated[list[Corners], msgspec.Meta(min_length=1)]
 
 
 class Described(BaseModel):
@@ -130,7 +128,6 @@ class Described(BaseModel):
     digest: str = Field(description="SHA-256 of the release")
     links: dict[str, str]
     withdrawn: dict[str, Any] | None = None
-    chain: dict[str, Any] | None = Field(None, description="releases that share noise, and the finest of them")
     statement: dict[str, Any] | None = None
 
 
@@ -156,9 +153,3 @@ class Cells(BaseModel):
 def returns(media: dict[str, type[BaseModel] | None]) -> dict[int | str, dict[str, Any]]:
     """Describe the media types of a response that a route encodes itself."""
     return {200: {"content": {name: {"schema": m.model_json_schema() if m else {}} for name, m in media.items()}}}
-
-
-_PROBLEM = {"type": "object", "required": ["title", "status", "detail"]}  # RFC 9457
-PROBLEMS: dict[int | str, dict[str, Any]] = {
-    status: {"content": {"application/problem+json": {"schema": _PROBLEM}}} for status in ("4XX", "503")
-}

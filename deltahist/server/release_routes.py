@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import datetime
 import functools
+import math
 import threading
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -22,37 +21,34 @@ from deltahist.releases import BaseRelease, Release, Series
 from deltahist.releases.series import Difference
 from deltahist.server.catalogue import Served
 from deltahist.server.models import Described, OfSeries, returns
-from deltahist.server.service import PARQUET, Service, Source, service_of, to_json_value
+from deltahist.server.service import PARQUET, Service, ServiceOf, Source
 from deltahist.space.crs import area_of
 from deltahist.statement import list_facts, list_rows, write_statement
 from deltahist.statement.facts import bound_guess, explain_cost, explain_guess, explain_window, list_together
 
-STATIC = Path(__file__).parent / "static"
 _RENDERING = threading.Lock()
 
 router = APIRouter()
 
 
 @router.get("/healthz", tags=["releases"])
-async def health(request: Request) -> dict[str, Any]:
+async def health(service: ServiceOf) -> dict[str, Any]:
     """Report that the service is up, and how many releases it serves."""
-    return {"status": "ok", "releases": len(service_of(request).catalogue)}
+    return {"status": "ok", "releases": len(service.catalogue)}
 
 
 @router.get("/static/settings.json", include_in_schema=False)
-async def show_settings(request: Request) -> dict[str, str | None]:
+async def show_settings(service: ServiceOf) -> dict[str, str | None]:
     """Return the operator's choices for the map."""
-    settings = service_of(request).settings
-    return {"tiles": settings.tiles, "attribution": settings.attribution}
+    return {"tiles": service.settings.tiles, "attribution": service.settings.attribution}
 
 
 # --- releases -----------------------------------------------------------------------------------------------
 
 
 @router.get("/releases", response_model_exclude_unset=True, tags=["releases"])
-async def list_releases(request: Request) -> dict[str, list[Described]]:
+async def list_releases(service: ServiceOf) -> dict[str, list[Described]]:
     """List all releases with their promises. Withdrawn releases are marked, and their other routes return 410."""
-    service = service_of(request)
     return {"releases": [Described(**_summarize(service, each)) for each in service.catalogue]}
 
 
@@ -63,36 +59,29 @@ async def list_releases(request: Request) -> dict[str, list[Described]]:
     responses=returns({"text/html": None}),
     tags=["releases"],
 )
-async def describe(request: Request, name: str) -> Any:
+async def describe(request: Request, service: ServiceOf, name: str) -> Any:
     """Describe a release: its promise as JSON, or its privacy statement as a page (Accept: text/html)."""
-    service = service_of(request)
     served = service.find(name)
     if "text/html" in request.headers.get("accept", ""):
         return await _show_statement(served.release, served.name)
-    about = _summarize(service, served) | {"statement": list_facts(served.release)}
-    shared = [each for each in service.catalogue.in_force() if each.release.noise_origin == served.release.noise_origin]
-    if len(shared) > 1:  # releases that share noise, from coarse to fine
-        names = [each.name for each in sorted(shared, key=lambda each: each.release.mechanism.budget.amount)]
-        about["chain"] = {"finest": names[-1], "releases": names}
-    return about
+    return _summarize(service, served) | {"statement": list_facts(served.release)}
 
 
 @router.head("/releases/{name}/download", include_in_schema=False)
 @router.get(
     "/releases/{name}/download", response_class=FileResponse, responses=returns({PARQUET: None}), tags=["releases"]
 )
-async def download(request: Request, name: str) -> FileResponse:
+async def download(service: ServiceOf, name: str) -> FileResponse:
     """Return the release file."""
-    served = service_of(request).find(name)
+    served = service.find(name)
     if not served.is_current:  # its replacement has not been checked
         raise HTTPException(503, "the file is being replaced: try again in a second", {"retry-after": "1"})
     return FileResponse(served.path, media_type=PARQUET, filename=f"{served.name}.parquet")
 
 
 @router.get("/releases/{name}/explanation", tags=["releases"])
-async def explain(request: Request, name: str) -> Response:
+async def explain(service: ServiceOf, name: str) -> Response:
     """Return the rows of a release's privacy statement, and how often a guess is right at each distance."""
-    service = service_of(request)
     return JSONResponse(await service.run(_explain, service.find(name).release))
 
 
@@ -115,7 +104,7 @@ def _explain(release: BaseRelease | Series) -> dict[str, Any]:
     delta, steps = facts["delta"], len(release.spent) if isinstance(release, Series) else None
     places = []
     for distance, cost in zip(curve["distance"].tolist(), curve["exact"].tolist(), strict=True):
-        label, share = format_length(distance, facts["unit"]), bound_guess(facts, to_json_value(cost))
+        label, share = format_length(distance, facts["unit"]), bound_guess(facts, cost if math.isfinite(cost) else None)
         text = explain_guess(label, share, steps)
         places.append({"distance": distance, "label": label, "guess": share, "text": text})
     return {"statement": list_rows(release), "delta": delta, "distances": places}
@@ -143,16 +132,15 @@ def _summarize(service: Service, served: Served) -> dict[str, Any]:
 
 
 @router.get("/series", tags=["series"])
-async def list_series(request: Request) -> Response:
+async def list_series(service: ServiceOf) -> Response:
     """List all series: folders whose releases are the steps of one stream."""
-    found = ((name, _series_of(served)) for name, served in service_of(request).catalogue.folders().items())
+    found = ((name, _series_of(served)) for name, served in service.catalogue.folders().items())
     return JSONResponse({"series": [_summarize_series(name, series) for name, series in found if series is not None]})
 
 
 @router.get("/series/{stream}", tags=["series"])
-async def describe_series(request: Request, stream: str) -> Response:
+async def describe_series(request: Request, service: ServiceOf, stream: str) -> Response:
     """Describe a series and its steps as JSON, or its privacy statement as a page (Accept: text/html)."""
-    service = service_of(request)
     series = _find_series(service, stream)
     if "text/html" in request.headers.get("accept", ""):
         return await _show_statement(series, stream)
@@ -161,9 +149,8 @@ async def describe_series(request: Request, stream: str) -> Response:
 
 
 @router.get("/series/{stream}/explanation", tags=["series"])
-async def explain_series(request: Request, stream: str) -> Response:
+async def explain_series(service: ServiceOf, stream: str) -> Response:
     """Return the rows of a series' privacy statement, and how often a guess from all its steps is right."""
-    service = service_of(request)
     return JSONResponse(await service.run(_explain, _find_series(service, stream)))
 
 
@@ -186,17 +173,23 @@ def _make_series(named: tuple[tuple[str, Release], ...]) -> Series | None:
         return None
 
 
-async def sum_periods(service: Service, stream: str, asked: OfSeries) -> tuple[Source, tuple[Series, ...]]:
-    """Return a period of a series, or its difference from another one, and the periods; their sums are computed."""
+async def sum_periods(service: Service, stream: str, asked: OfSeries) -> tuple[Source, dict[str, Any]]:
+    """Return a period of a series, or another one minus it, and what answers say about them. Sums are computed."""
     series = _find_series(service, stream)
     spans = [asked.between] if asked.compare is None else [asked.between, asked.compare]
-    periods = tuple(_choose_period(series, span, asked.mean, asked.missing == "skip") for span in spans)
+    periods = [_choose_period(series, span, asked.mean, asked.missing == "skip") for span in spans]
     for period in periods:
-        if period.missing_steps and not period.skipping:
-            raise InputError(f"{period.explain_missing()}; use missing=skip to leave them out")
         if "summed_releases" not in vars(period):
             await service.run(getattr, period, "summed_releases")
-    return periods[0] if len(periods) == 1 else Difference(*periods), periods
+    ends = [[period.clock.label(period.first), period.clock.label(period.last)] for period in periods]
+    steps: list[Any] = [len(period.releases) for period in periods]
+    about = {"between": ends[0], "per": "step" if asked.mean else "period", "steps": steps}
+    if missing := [label for period in periods for label in period.missing_steps]:
+        about["missing"] = missing
+    if len(periods) == 1:
+        return periods[0], about | {"steps": steps[0]}
+    first, second = (" to ".join(each) for each in ends)
+    return Difference(*periods), about | {"compare": ends[1], "difference": f"{second} minus {first}"}
 
 
 @functools.lru_cache(maxsize=16)  # sums over many steps take long
@@ -228,13 +221,10 @@ def _summarize_series(name: str, series: Series) -> dict[str, Any]:
 
 
 def _list_steps(service: Service, series: Series) -> list[dict[str, Any]]:
-    """Return the name, time and promise of each step, or why it has no release."""
+    """Return the name and promise of each step, or why it has no release."""
     found: list[dict[str, Any]] = []
-    for number in range(series.first, series.last + 1):
-        label, release = series.clock.label(number), series.releases.get(number)
-        times = [datetime.datetime.fromtimestamp(end, datetime.UTC) for end in series.clock.span(number) or ()]
+    for number, (label, release) in enumerate(series, series.first):
         entry: dict[str, Any] = {"step": label}
-        entry |= zip(("begin", "end"), (each.isoformat() for each in times), strict=False)
         if number in series.withdrawn:
             entry["withdrawn"] = service.describe_withdrawal(series.withdrawn[number])
         if release is not None:

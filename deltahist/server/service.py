@@ -6,10 +6,10 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 import numpy as np
-from fastapi import Request
+from fastapi import Depends, Request
 from numpy.typing import NDArray
 from starlette.exceptions import HTTPException
 
@@ -83,9 +83,9 @@ class BoxQuery:
                 return [problem]
             half = len(corners) // 2  # one bad box must not slow down all others
             return [*self.answer_separately(corners[:half]), *self.answer_separately(corners[half:])]
-        unanswered = np.isnan(columns["estimate"]) & (
-            len(corners) > 1
-        )  # answered alone, to raise the error with the reason
+        if len(corners) == 1:
+            return [_select_row(columns, 0)]
+        unanswered = np.isnan(columns["estimate"])  # alone, such a box raises an error with the reason
         return [
             self.answer_separately([each])[0] if unanswered[at] else _select_row(columns, at)
             for at, each in enumerate(corners)
@@ -185,13 +185,13 @@ class Service:
         about = {"date": release.withdrawn.date, "reason": release.withdrawn.reason}
         return about | {"replacement": None if successor is None else successor.name}
 
-    def find_source(self, name: str, compare: str | None) -> tuple[Source, list[Served]]:
-        """Return a release, or its difference from another one, and the releases that take part."""
-        served = self.find(name)
+    def find_source(self, name: str, compare: str | None) -> tuple[Source, dict[str, Any]]:
+        """Return a release, or another one minus it, and what answers say about them."""
+        release = self.find(name).release
         if compare is None:
-            return served.release, [served]
-        other = self.find(compare, "compare")
-        return Difference(served.release, other.release), [served, other]
+            return release, {"digest": release.digest}
+        about = {"compare": compare, "difference": f"{compare} minus {name}"}
+        return Difference(release, self.find(compare, "compare").release), about
 
     @contextlib.asynccontextmanager
     async def take_place(self) -> AsyncIterator[None]:
@@ -223,13 +223,10 @@ class Service:
         return bytes(body)
 
 
-def service_of(request: Request) -> Service:
-    """Return the service that a request is for."""
+async def _find_service(request: Request) -> Service:
     service: Service = request.app.state.service
     return service
 
 
-def to_json_value(value: Any) -> Any:
-    """Return a figure as a JSON value, with None for NaN and infinity."""
-    value = value.item() if isinstance(value, np.generic) else value
-    return None if isinstance(value, float) and not np.isfinite(value) else value
+#: The service that a request is for, as a parameter of its route.
+ServiceOf: TypeAlias = Annotated[Service, Depends(_find_service)]

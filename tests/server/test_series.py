@@ -52,9 +52,7 @@ def test_a_period_is_answered_with_the_error_of_all_its_steps(client, folder, me
     assert {name: found[name] for name in expected.index} == pytest.approx(expected.to_dict())
     assert (found["between"], found["series"], found["steps"]) == (["2010-05-01", "2010-05-03"], "city", 3)
     assert found["per"] == ("step" if mean else "period")
-    many = client.post(f"{CITY}/answers", params={"between": asked["between"], "mean": mean}, json={
-        "boxes": [BOX, BOX], "level": 0.9,
-    })  # fmt: skip
+    many = client.post(f"{CITY}/answers", params=asked, json={"boxes": [BOX, BOX]})
     assert many.json()["std_error"] == [found["std_error"]] * 2
 
 
@@ -92,22 +90,3 @@ def test_a_series_says_what_all_its_steps_cost_together(client):
 )
 def test_periods_that_cannot_be_are_refused(client, asked, status, said):
     check_problem(ask(client, **asked), status, said)
-
-
-def test_releases_of_a_chain_tell_of_each_other(tmp_path):
-    near = dh.Neighbourhood(dh.Domain((0, 8), (8,)), delta=1)
-    served = tmp_path / "served"
-    served.mkdir()
-    rough = dh.publish(np.arange(8), near, "identity", epsilon=0.5, state=tmp_path / "line.state")
-    fine = dh.refine(rough, tmp_path / "line.state", epsilon=2)
-    dh.tighten(fine, epsilon=1, state=tmp_path / "line.state").save(served / "a_copy.parquet")
-    fine.save(served / "b_fine.parquet")
-    rough.save(served / "c_rough.parquet")
-    dh.publish(np.arange(8), near, "identity", epsilon=1.5).save(served / "other.parquet")
-    with TestClient(create_app(Catalogue([served]))) as client:
-        rough, fine, other = (client.get(f"/releases/{name}") for name in ("c_rough", "b_fine", "other"))
-        assert rough.json()["chain"] == fine.json()["chain"]
-        assert fine.json()["chain"]["releases"] == ["c_rough", "a_copy", "b_fine"]
-        assert fine.json()["chain"]["finest"] == "b_fine"
-        assert "chain" not in other.json()
-        check_problem(client.get("/releases/c_rough/answer?bbox=0,4&compare=b_fine"), 400, "share data and noise")
