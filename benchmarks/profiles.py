@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import math
 import sys
+from dataclasses import replace
 
 import deltahist as dh
 from benchmarks.processes import figures
@@ -48,7 +49,7 @@ def prices(n: int, cells: int) -> tuple[list[float], float]:
     work = dh.workloads.all_ranges(near.domain)
     found, gaps = [], []
     for limits in ((), *([(math.inf, limit)] for limit in LIMITS)):
-        strategy = Spectral(near.with_limits(limits))
+        strategy = Spectral(replace(near, limits=limits))
         found.append(dh.Mechanism(strategy.near, strategy, dh.Budget(rho=0.5)).rmse(work))
         gaps.append(strategy.solution.gap)
     return [rmse / found[0] for rmse in found[1:]], max(gaps)

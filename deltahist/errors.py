@@ -16,10 +16,10 @@ class InputError(ValueError):
     """A parameter or a file that cannot be used.
 
     >>> import deltahist as dh
-    >>> dh.Domain((1, 0), (4,))
+    >>> dh.Domain((0, 1), (0,))
     Traceback (most recent call last):
     ...
-    deltahist.errors.InputError: bounds are (1.0, 0.0): 1 must be less than 0 (west, south, east, north)
+    deltahist.errors.InputError: shape is 0: it must be a whole number of at least 1
     """
 
 

@@ -18,9 +18,9 @@ from deltahist.decode import stands_out
 from deltahist.errors import InputError, check_memory, check_whole
 from deltahist.releases.base import NONNEGATIVE, PLACED, UNBIASED
 from deltahist.releases.series import Difference, Series
-from deltahist.space.crs import LONGITUDE_LATITUDE
+from deltahist.space.crs import LONGITUDE_LATITUDE, Operation
 from deltahist.space.domain import Domain
-from deltahist.space.geometries import find_operation, to_degrees
+from deltahist.space.geometries import to_degrees
 from deltahist.statement import list_facts, write_statement
 from deltahist.strategies.base import sum_blocks
 
@@ -284,7 +284,7 @@ def _describe_columns(
 
 def _on_map(frame: gpd.GeoDataFrame, domain: Domain) -> gpd.GeoDataFrame:
     """Return a frame in the domain's CRS, without shapes that cannot be projected to it."""
-    operation = find_operation(frame.crs, domain, "the table")
+    operation = Operation.onto(domain, frame.crs)
     shapes = frame.geometry.to_numpy()
     return frame.set_geometry(shapes if operation is None else operation.shapes(shapes), crs=domain.crs)
 

@@ -4,6 +4,7 @@ import functools
 import itertools
 import math
 import warnings
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -160,7 +161,7 @@ def _small_optimum(rng, near):
     """An optimum for arrivals at the boundary, which serves every neighbourhood; None on one cell, or many."""
     if not 1 < near.domain.size <= 16:
         return None
-    return Optimal(near.with_sources("boundary"))
+    return Optimal(replace(near, sources="boundary"))
 
 
 #: Name -> how to make a random example for a neighbourhood, None where it serves it not: those of any domain, and those

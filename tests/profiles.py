@@ -3,6 +3,7 @@
 import itertools
 import math
 import warnings
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -15,7 +16,7 @@ def limited(near, limits):
     """The same neighbourhood with limits, without advice."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", dh.DeltaHistWarning)
-        return near.with_limits(limits)
+        return replace(near, limits=limits)
 
 
 def random_limits(rng, near):

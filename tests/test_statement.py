@@ -4,6 +4,7 @@ import html.parser
 import json
 import math
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -41,7 +42,7 @@ def publish_step(number=0):
 def publish_users(near=BOUNDARY):
     users = {"user": [1, 1, 2, 2], "max_per_user": 1}
     counts = dh.count(np.full((4, 2), 4_505_000.0), DOMAIN, outside="clamp", **users)
-    return dh.publish(counts, near.with_limits(LIMITS), dh.strategies.Identity(DOMAIN), 1.0)
+    return dh.publish(counts, replace(near, limits=LIMITS), dh.strategies.Identity(DOMAIN), 1.0)
 
 
 def publish_chosen_rows():
@@ -85,7 +86,7 @@ def test_every_reviewed_wording_is_checked():
         (lambda: publish(dropped=["bad rows"]), "Number of points", "not published"),
         (lambda: publish(BOUNDARY, contributions=5, dropped=["points outside"]), "Users", "5 rows"),
         (publish_chosen_rows, "Account", "ε = 1 of 3"),
-        (lambda: publish(FIXED.with_limits(LIMITS), rho=0.1), "Limits", "at most 16 ρ"),
+        (lambda: publish(replace(FIXED, limits=LIMITS), rho=0.1), "Limits", "at most 16 ρ"),
         (lambda: publish(epsilon=50, weak_protection_accepted=True), "May be published", "only if everybody"),
     ],
 )
@@ -126,7 +127,7 @@ def test_delta_for_raw_coordinates_is_less_by_lattice_steps(sources, steps):
 
 
 def test_limits_are_facts():
-    release = publish(FIXED.with_limits(LIMITS), "cumulative", epsilon=0.5)
+    release = publish(replace(FIXED, limits=LIMITS), "cumulative", epsilon=0.5)
     facts = dh.list_facts(release)
     assert facts["limits"] == [
         {"distance": 4000.0, "factor": 2.0, "times": 2.0},
@@ -137,10 +138,10 @@ def test_limits_are_facts():
     assert [bound for _, bound in rows[4:]] == [2, 2]
     assert all(row["exact"] <= row["bound"] for row in facts["protection"])
     assert release.mechanism.promise.endswith("up to 1000 m, at most 2 ε up to 4 km, at most 4 ε however far")
-    facts = dh.list_facts(publish(FIXED.with_limits(LIMITS), rho=0.1))
+    facts = dh.list_facts(publish(replace(FIXED, limits=LIMITS), rho=0.1))
     assert facts["protection"][-1]["bound"] == pytest.approx(1.6)
     assert [limit["times"] for limit in facts["limits"]] == [4, 16]
-    assert dh.list_facts(publish(BOUNDARY.with_limits(LIMITS)))["appear_anywhere"] <= 4
+    assert dh.list_facts(publish(replace(BOUNDARY, limits=LIMITS)))["appear_anywhere"] <= 4
     # Having said that there are none makes no other promise.
     free = publish(dh.Neighbourhood(DOMAIN, "1km", limits=()))
     assert write_statement(free.mechanism) == write_statement(publish().mechanism)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from fractions import Fraction
 from functools import partial
@@ -245,7 +245,7 @@ class MapOptions:
             entry is None or isinstance(entry, str) or not is_far(entry, domain, near.radius),
             f"--sources is {self.sources!r}: none of it is within δ of the map",
         )
-        return near.with_sources(entry)
+        return replace(near, sources=entry)
 
     def compare_cells(self) -> Iterator[Neighbourhood]:
         """Return the neighbourhood on cells of several sizes, from large to small."""

@@ -201,12 +201,6 @@ class OfMechanism:
         return self.mechanism.any_move
 
 
-def make_readonly(*arrays: NDArray[Any]) -> None:
-    """Forbid changes of published numbers."""
-    for array in arrays:
-        array.flags.writeable = False
-
-
 class BaseMechanism(abc.ABC):
     """A neighbourhood, a budget and a measurement, with everything that follows from them. It stores no data.
 
@@ -465,11 +459,11 @@ def factor_promised(near: Neighbourhood, distance: float) -> Fraction:
     >>> [int(factor_promised(near, r)) for r in (1, 2, 10, 11, 19, 30, 80)]
     [1, 2, 2, 3, 4, 6, 8]
     """
-    direct = near.factor_within(distance)
-    few = near.profile if len(near.profile) < 4 else ()  # the time grows with each limit
-    lengths = [(near.steps_of(limit.distance), limit.factor) for limit in few if not limit.any]
-    on_the_way = max(Fraction(1), _cover(near.steps_of(distance), lengths[::-1], near.radius))
-    return on_the_way if direct is None else min(direct, on_the_way)
+    steps = near.steps_of(distance)
+    limits = [(steps if limit.any else near.steps_of(limit.distance), limit.factor) for limit in near.profile]
+    few = limits[::-1] if len(limits) < 4 else []  # the time grows with each limit
+    moves = max(Fraction(1), _cover(steps, few, near.radius))
+    return min([moves, *(factor for far, factor in limits if steps <= far)])
 
 
 def _cover(distance: int, lengths: Sequence[tuple[int, Fraction]], delta: int) -> Fraction:

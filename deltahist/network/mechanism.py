@@ -24,7 +24,6 @@ from scipy.sparse import csgraph
 from deltahist.budget import floor_nano
 from deltahist.errors import NANO, InputError, as_printed_fraction, check_choice, check_memory, check_positive
 from deltahist.laws import Guarantee
-from deltahist.mechanisms.base import make_readonly
 from deltahist.preprocessing import normalize_name
 from deltahist.space.crs import extent_on, read_crs, unit_of
 from deltahist.space.domain import Domain
@@ -557,7 +556,8 @@ class Signal:
     publishable: bool = False
 
     def __post_init__(self) -> None:
-        make_readonly(self.starts, self.values)
+        for array in (self.starts, self.values):
+            array.flags.writeable = False
 
     @property
     def epsilon(self) -> Fraction:

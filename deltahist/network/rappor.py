@@ -21,7 +21,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from deltahist.errors import InputError, check_positive, check_whole
 from deltahist.laws import Guarantee
-from deltahist.mechanisms.base import make_readonly
 
 
 @dataclass(frozen=True)
@@ -257,7 +256,8 @@ class Reports:
             rule = f"{mechanism.bits} of 0 or 1 and one of {mechanism.cohorts} cohorts for each user"
             raise InputError(f"bits have the shape {given.shape}: there must be {rule}")
         self.cohorts, self.bits = groups.astype(np.int64), given.astype(np.uint8, copy=False)
-        make_readonly(self.cohorts, self.bits)
+        for array in (self.cohorts, self.bits):
+            array.flags.writeable = False
 
     def __len__(self) -> int:
         return len(self.cohorts)

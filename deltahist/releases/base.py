@@ -35,7 +35,7 @@ from deltahist.budget import Payment
 from deltahist.errors import DamagedFile, InputError, check_choice, check_memory
 from deltahist.laws import Guarantee, Law
 from deltahist.mechanisms import BaseMechanism
-from deltahist.mechanisms.base import OfMechanism, make_readonly
+from deltahist.mechanisms.base import OfMechanism
 from deltahist.preprocessing import Preprocessing, check_line
 from deltahist.space.domain import Domain
 from deltahist.space.neighbourhood import Neighbourhood
@@ -126,7 +126,7 @@ class BaseRelease(OfMechanism, abc.ABC):
                 f"values have shape {self.values.shape} and type {self.values.dtype}: there must be "
                 f"{self.mechanism.size:,} of int64 ({self.mechanism.words})"
             )
-        make_readonly(self.values)
+        self.values.flags.writeable = False
 
     @property
     def neighbourhood(self) -> Neighbourhood:

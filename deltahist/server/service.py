@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Annotated, Any, TypeAlias
 
 import numpy as np
@@ -19,8 +20,8 @@ from deltahist.releases.base import UNCUT, BaseRelease
 from deltahist.releases.series import Difference
 from deltahist.server.catalogue import Catalogue, Served
 from deltahist.space.crs import LONGITUDE_LATITUDE
-from deltahist.space.geometries import bend_boxes, clip_boxes, fit
-from deltahist.space.workloads import Workload, boxes, regions
+from deltahist.space.geometries import bend_boxes, fit
+from deltahist.space.workloads import boxes, regions
 
 #: Sources of answers: a release, a series of steps, or the difference of two.
 Source: TypeAlias = BaseRelease | Series | Difference
@@ -54,21 +55,18 @@ class BoxQuery:
     nonnegative: bool
 
     def answer(self, corners: NDArray[np.float64]) -> Columns:
-        """Return the columns of `dh.answer` for boxes (m, 4), or (m, 2) on a line, clipped to the map."""
-        domain = self.release.domain
+        """Return the columns of `dh.answer` for boxes (m, 4), or (m, 2) on a line; boxes in degrees are clipped."""
+        domain, answer = self.release.domain, partial(self.release.answer_workload, level=self.level)
         if not self.degrees:
-            clipped = clip_boxes(corners, domain)
-            work: Workload = boxes(corners if clipped is None else np.array(clipped.shapes[clipped.held].tolist()))
-        else:
-            west, south, east, north = corners.T
-            valid = (west != east) & (south < north) & (np.abs(corners) <= (360, 90, 360, 90)).all(axis=1)
-            if not valid.all():
-                wrong = corners[np.argmin(valid)].tolist()
-                raise InputError(f"bbox is {wrong}: it must be west, south, east, north, in degrees")
-            clipped = fit(bend_boxes(corners, domain), domain, LONGITUDE_LATITUDE)
-            work = regions(clipped.shapes[clipped.held])
-        found = self.release.answer_workload(work, level=self.level, nonnegative=self.nonnegative)
-        return found if clipped is None else clipped.spread_over_regions(found)
+            return answer(boxes(corners), nonnegative=self.nonnegative)
+        west, south, east, north = corners.T
+        valid = (west != east) & (south < north) & (np.abs(corners) <= (360, 90, 360, 90)).all(axis=1)
+        if not valid.all():
+            wrong = corners[np.argmin(valid)].tolist()
+            raise InputError(f"bbox is {wrong}: it must be west, south, east, north, in degrees")
+        clipped = fit(bend_boxes(corners, domain), domain, LONGITUDE_LATITUDE)
+        found = answer(regions(clipped.shapes[clipped.held]), nonnegative=self.nonnegative)
+        return clipped.spread_over_regions(found)
 
     def answer_one(self, corners: NDArray[np.float64]) -> Columns:
         """Return the columns (1,) of the answer to one box (4,), or (2,) on a line."""

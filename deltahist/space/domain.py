@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+import operator
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,38 +19,33 @@ from deltahist.errors import InputError, check_finite, check_memory, check_posit
 #: Least number of lattice steps along the side of a cell: a step is a fraction of a millimetre for cells of up to a
 #: kilometre, far below the accuracy of any position, and whole decimals of a cell stay whole.
 STEPS_PER_CELL = 1_000_000
-_LENGTH = re.compile(r"\s*([-+0-9.eE]+)\s*(km|m|cm|mm)\s*")
 
 
-def has_unit(value: float | str) -> bool:
-    """Return whether a length is text with a unit."""
-    return isinstance(value, str) and _LENGTH.fullmatch(value) is not None
-
-
-def read_length(value: float | str, name: str = "length") -> float:
-    """Return a length without its unit, in metres if it has one.
+def read_length(value: float | str, name: str = "length", *, units: bool = True) -> float:
+    """Return a length without its unit, in metres if it has one; InputError if it must not have `units`.
 
     >>> read_length("0.5km"), read_length("7"), read_length(7)
     (500.0, 7.0, 7)
     """
     if not isinstance(value, str):
         return value
-    match = _LENGTH.fullmatch(value)
+    match = re.fullmatch(r"(.*[0-9.]) *(km|m|cm|mm)", value.strip()) if units else None
     try:
         metres = {"km": 1000.0, "m": 1.0, "cm": 0.01, "mm": 0.001}
         return float(value) if match is None else float(match[1]) * metres[match[2]]
     except ValueError:
-        raise InputError(f"{name} is {value!r}: it must be a number, with a unit or without, such as 250m") from None
+        rule = "a number, with a unit or without, such as 250m" if units else "a number, because the map has no metres"
+        raise InputError(f"{name} is {value!r}: it must be {rule}") from None
 
 
 def multiply_length(length: float | str, factor: float) -> float | str:
     """Multiply a length, a number or text with its unit, by a factor.
 
-    >>> multiply_length("0.5km", 1 / 4)
-    '125m'
+    >>> multiply_length("0.5km", 1 / 4), multiply_length(8, 1 / 4)
+    ('125m', 2.0)
     """
     product = read_length(length) * factor
-    return f"{product:.15g}m" if has_unit(length) else product
+    return f"{product:.15g}m" if str(length).strip().endswith("m") else product
 
 
 def check_memory_for(domain: Domain) -> None:
@@ -95,18 +91,15 @@ class Domain:
     def __post_init__(self) -> None:
         bounds = tuple(float(check_finite(bounds=b)) for b in np.ravel(np.asarray(self.bounds, dtype=object)))
         shape = tuple(check_whole(shape=n) for n in np.ravel(np.asarray(self.shape, dtype=object)))
-        if self.crs is not None and not isinstance(self.crs, str):  # a number, or a CRS object of pyproj
-            number = isinstance(self.crs, int)
-            object.__setattr__(self, "crs", f"EPSG:{self.crs}" if number else self.crs.to_string())
-        object.__setattr__(self, "bounds", bounds)
-        object.__setattr__(self, "shape", shape)
-        if len(bounds) not in (2, 4) or len(shape) * 2 != len(bounds):
+        crs: Any = self.crs
+        if crs is not None and not isinstance(crs, str):  # a number, or a CRS object of pyproj
+            crs = f"EPSG:{crs}" if isinstance(crs, int) else crs.to_string()
+        vars(self).update(bounds=bounds, shape=shape, crs=crs)
+        if (len(bounds), len(shape)) not in ((2, 1), (4, 2)) or not all(map(operator.lt, self.low, self.high)):
             raise InputError(
-                f"bounds are {bounds} and shape {shape}: they must be (lo, hi) and (n,), or (w, s, e, n) and (nx, ny)"
+                f"bounds are {bounds} and shape {shape}: they must be (low, high) and (n,) with low < high, or "
+                "(west, south, east, north) and (nx, ny) with west < east and south < north"
             )
-        for lo, hi in zip(self.low, self.high, strict=True):
-            if not lo < hi:
-                raise InputError(f"bounds are {bounds}: {lo:g} must be less than {hi:g} (west, south, east, north)")
         sides = [(hi - lo) / n for lo, hi, n in zip(self.low, self.high, shape, strict=True)]
         farthest = max(abs(b) for b in bounds)
         if (
@@ -120,18 +113,16 @@ class Domain:
                 "fewer cells or smaller coordinates"
             )
         needed = 1.0
-        if self.crs is not None:
-            from deltahist.space.crs import check_order, scales
+        if crs is not None:
+            from deltahist.space.crs import scales
 
-            needed = scales(str(self.crs), bounds)[1]
-            check_order(str(self.crs), bounds)
-            if self.scale is None:
-                object.__setattr__(self, "scale", needed)
-        scale = check_positive(scale=1.0 if self.scale is None else self.scale)
-        if scale < needed * (1 - 1e-6) or (self.crs is None and scale != 1):  # versions of PROJ differ by as much
+            needed = scales(crs, bounds)[1]
+        scale = check_positive(scale=needed if self.scale is None else self.scale)
+        if scale < needed * (1 - 1e-6) or (crs is None and scale != 1):  # versions of PROJ differ by as much
             raise InputError(
                 f"scale is {scale!r}: it must be {needed:.7g}, the map's largest scale, or more with a CRS"
             )
+        vars(self)["scale"] = None if crs is None else scale
 
     @classmethod
     def from_cell(cls, bounds: ArrayLike, cell: float | str, crs: str | None = None, *, name: str = "cell") -> Domain:
@@ -167,8 +158,7 @@ class Domain:
         Parameters
         ----------
         bounds : west, south, east, north in degrees of WGS 84; west above east means across the antimeridian.
-        crs : a projected CRS, or "auto" for the one that suits: a UTM zone, EPSG:3035, or an equal-area map
-            (`deltahist.space.crs.extent_of` has the rule).
+        crs : a projected CRS, or "auto" for a UTM zone that contains the bounds, or else an equal-area map.
 
         >>> domain = Domain.from_degrees((-74.3, 40.45, -73.6, 40.95), "500m")
         >>> domain.crs, domain.shape
@@ -242,9 +232,8 @@ class Domain:
 
     def length(self, value: float | str, *, name: str = "length") -> float:
         """Return a ground length in units of the CRS: multiplied by the largest scale factor over the domain."""
-        if self.crs is None and has_unit(value):
-            raise InputError(f"{name} is {value!r}: without a CRS there are no metres, so it must be a plain number")
-        return float(check_positive(**{name: read_length(value, name)})) * (self.scale or 1.0)
+        plain = read_length(value, name, units=self.crs is not None)
+        return float(check_positive(**{name: plain})) * (self.scale or 1.0)
 
     def ground(self, length: float) -> float:
         """Convert a length on the map to a ground length, by the largest scale factor: the inverse of `length`."""

@@ -15,7 +15,7 @@ import numpy as np
 import shapely.affinity
 from numpy.typing import ArrayLike, NDArray
 
-from deltahist.errors import DeltaHistWarning, InputError
+from deltahist.errors import DeltaHistWarning, InputError, check_choice
 from deltahist.space.crs import LONGITUDE_LATITUDE, Operation, area_of, metres_per_unit, read_crs, width_in_degrees
 from deltahist.space.domain import Domain
 from deltahist.space.workloads import reach_beyond
@@ -29,25 +29,13 @@ DRIVERS = {".gpkg": "GPKG", ".geojson": "GeoJSON", ".json": "GeoJSON", ".fgb": "
 
 def project_frame(frame: gpd.GeoDataFrame, domain: Domain, name: str) -> gpd.GeoDataFrame:
     """Return geometries in a domain's coordinates, projected by one operation if they state a CRS."""
-    operation = find_operation(frame.crs, domain, name)
+    operation = Operation.onto(domain, frame.crs)
     if operation is None:
         return frame
     moved = operation.shapes(frame.geometry.to_numpy())
     if (shapely.is_missing(moved) & frame.geometry.notna().to_numpy()).any():
         raise InputError(f"{name} lies partly outside the area where {domain.crs} is defined: cut it to the map")
     return frame.set_geometry(moved, crs=read_crs(domain.crs))
-
-
-def find_operation(crs: Any, domain: Domain, name: str) -> Operation | None:
-    """Return the operation from geometries in a CRS to a domain's map; None if they are in its coordinates."""
-    if crs is None:
-        return None
-    if domain.crs is None:
-        raise InputError(
-            f"{name} is in {crs.to_string()}, but the map is a plane without a CRS: give the geometries in the "
-            "plane's own coordinates"
-        )
-    return Operation.onto(domain, crs)
 
 
 def read_geometries(file: str | Path, domain: Domain, name: str = "file", layer: str | None = None) -> gpd.GeoDataFrame:
@@ -60,8 +48,6 @@ def read_geometries(file: str | Path, domain: Domain, name: str = "file", layer:
     from shapely.errors import ShapelyError
 
     file = Path(file)
-    if not file.is_file():
-        raise InputError(f"{name} is {str(file)!r}: there is no such file")
     try:
         with warnings.catch_warnings():
             # Warnings of the readers (empty geometries) do not matter here, and may quote the file.
@@ -71,14 +57,9 @@ def read_geometries(file: str | Path, domain: Domain, name: str = "file", layer:
             else:
                 place, layer = _layer_of(file, layer)
                 frame = gpd.read_file(place, layer=layer, engine="pyogrio")
-            shapes = frame.geometry.to_numpy()
-    except InputError:
-        raise
     except (KeyError, TypeError, ValueError, AttributeError, RuntimeError, OSError, ShapelyError) as problem:
         said = " ".join(str(problem).split())[:300] or type(problem).__name__
-        raise InputError(f"{name} {str(file)!r} is not a readable file of geometries: {said}") from None
-    if (shapely.is_missing(shapes) | shapely.is_empty(shapes)).all():
-        raise InputError(f"{name} {str(file)!r} has no geometries")
+        raise InputError(f"{name} {str(file)!r} cannot be read: {said}") from None
     for column in [c for c in frame.columns if c != frame.geometry.name and frame[c].dtype == object]:
         frame[column] = [_text_of(value) for value in frame[column]]
     plain = domain.crs is None and file.suffix.lower() in (".geojson", ".json")
@@ -99,14 +80,10 @@ def _layer_of(file: Path, layer: str | None) -> tuple[str, str]:
     pyogrio.set_gdal_config_options({f"GDAL_{kind}_PROXY": "http://127.0.0.1:0" for kind in ("HTTP", "HTTPS")})
     suffix = file.suffix.lower()
     if suffix not in (*DRIVERS, ".zip"):
-        raise ValueError(f"its suffix is {suffix!r}: it must be one of {', '.join((*DRIVERS, '.parquet', '.zip'))}")
+        raise ValueError(f"its suffix is {suffix!r}: it must be {', '.join((*DRIVERS, '.parquet'))} or .zip")
     place = f"/vsizip/{file}" if suffix == ".zip" else str(file)
     layers = [str(each) for each, kind in pyogrio.list_layers(place) if kind is not None]
-    if layer is None and len(layers) == 1:
-        layer = layers[0]
-    if layer is None or layer not in layers:
-        known = ", ".join(layers) or "none"
-        raise InputError(f"layer is {layer!r}: it must be one of the layers of {file.name!r}, which are {known}")
+    layer = layers[0] if layer is None and len(layers) == 1 else check_choice(tuple(layers), layer=layer)
     driver = pyogrio.read_info(place, layer=layer)["driver"]
     if driver not in DRIVERS.values() or driver != DRIVERS.get(suffix, driver):
         raise ValueError(f"it is {driver}, and its suffix says otherwise")
@@ -140,10 +117,6 @@ def read_sources(text: str, domain: Domain, name: str = "sources") -> str | shap
         return None
     if text == "boundary" or (domain.ndim == 1 and text in ("left", "right")):
         return text
-    if not Path(text).is_file():
-        raise InputError(
-            f"{name} is {text!r}: it must be none, boundary, left or right (in 1-D only), or a file of geometries"
-        )
     return project_frame(read_geometries(text, domain, name), domain, f"{name} {text!r}").union_all()
 
 
@@ -161,13 +134,13 @@ def read_box_file(file: Path, wanted: int, name: str = "boxes") -> tuple[NDArray
             if len(frame.columns) == wanted and pd.to_numeric(frame.columns.to_series(), errors="coerce").notna().all():
                 frame = pd.read_csv(file, header=None, names=columns, **how)
         frame.columns = [str(each).strip().lower() for each in frame.columns]
-        figures = frame[columns].to_numpy(np.float64)
+        corners = np.asarray_chkfinite(frame[columns], np.float64)
+        if not len(corners):
+            raise ValueError("it has no rows")
     except (ValueError, KeyError, OSError, pd.errors.ParserWarning) as problem:
         said = " ".join(str(problem).split())[:200]
         raise InputError(f"{name} {str(file)!r} is not readable as CSV ({said}): {rule}") from None
-    if not len(figures) or not np.isfinite(figures).all():
-        raise InputError(f"{name} {str(file)!r} has {len(figures):,} rows: all corners must be finite numbers")
-    return figures, frame["name"].fillna("").tolist() if "name" in frame else list(map(str, range(len(frame))))
+    return corners, frame["name"].fillna("").tolist() if "name" in frame else list(map(str, range(len(frame))))
 
 
 def add_names(frame: gpd.GeoDataFrame, column: str | None = None, name: str = "name") -> gpd.GeoDataFrame:
@@ -185,9 +158,9 @@ def add_names(frame: gpd.GeoDataFrame, column: str | None = None, name: str = "n
     import pandas as pd
 
     others = [str(c) for c in frame.columns if c != frame.geometry.name]
-    if column is not None and column not in others:
-        raise InputError(f"{name} is {column!r}: it must be one of the file's columns, {', '.join(others) or 'none'}")
-    if column is None:
+    if column is not None:
+        check_choice(tuple(others), **{name: column})
+    else:
         filled = [c for c in others if frame[c].notna().any()]
         called = {c.lower(): c for c in reversed(filled)}
         usual = ("name", "nom", "nombre", "nome", "naam", "navn", "namn", "label", "id", "code", "geoid")
@@ -207,10 +180,6 @@ def add_names(frame: gpd.GeoDataFrame, column: str | None = None, name: str = "n
 
 # --- regions on a map ---------------------------------------------------------------------------------------
 
-#: Share of a cell's area: a region with less than this on the map is outside.
-_SPECK = 1e-6
-#: The note of such a region.
-_OUTSIDE = "not answered: outside the map"
 #: Options of make_valid: where rings overlap there is land, not a hole.
 _OVERLAPS_ARE_LAND: Any = {"method": "structure", "keep_collapsed": False}
 
@@ -221,7 +190,7 @@ class Fitted:
 
     Parameters
     ----------
-    shapes : (m,) valid polygons on the map, or corners of boxes; None where nothing can be answered.
+    shapes : (m,) valid polygons on the map; None where nothing can be answered.
     outside : (m,) share of each region's area that lies outside the map; NaN without an area.
     notes : (m,) how a region was changed, or why it cannot be answered; None if neither.
     """
@@ -274,12 +243,10 @@ def fit(regions: ArrayLike, domain: Domain, crs: Any = None) -> Fitted:
     >>> found.outside.tolist(), found.notes.tolist()
     ([0.75, nan, 0.0], ['clipped: 75% of its area lies outside the map', 'not answered: no geometry', None])
     """
-    if domain.ndim != 2:
-        raise InputError("regions are polygons: they need a 2-D domain")
     given, crs = np.array(regions, dtype=object), None if crs is None else read_crs(crs)
-    if not len(given):
-        raise InputError("there are 0 regions: give at least one")
-    operation = find_operation(crs, domain, "the frame of geometries")
+    if domain.ndim != 2 or not len(given):
+        raise InputError(f"there are {len(given)} regions on a {domain.ndim}-D map: give polygons, and a 2-D map")
+    operation = Operation.onto(domain, crs)
     parts = (given[start : start + 4096] for start in range(0, len(given), 4096))
     found = Fitted(*map(np.concatenate, zip(*(_fit(part, domain, crs, operation) for part in parts), strict=True)))
     if not found.held.any():
@@ -314,18 +281,14 @@ def _fit(
     bounds = shapely.box(*domain.bounds)
     for at in np.flatnonzero(reach_beyond(shapely.bounds(shapes), domain) | shapely.is_empty(shapes)):
         part = polygons_of(shapely.intersection(shapes[at], bounds))
-        if part.area > _SPECK * np.prod(domain.cell):
-            outside[at] = share = 1 - near[at] * part.area / shapes[at].area
-            shapes[at], notes[at] = part, "; ".join(filter(None, [notes[at], write_clip_note(share)]))
-        else:
-            shapes[at], outside[at], notes[at] = None, 1.0, _OUTSIDE
+        if part.area <= 1e-6 * np.prod(domain.cell):
+            shapes[at], outside[at], notes[at] = None, 1.0, "not answered: outside the map"
+            continue
+        outside[at] = share = 1 - near[at] * part.area / shapes[at].area
+        percent = "less than 1%" if share < 0.01 else "more than 99%" if share > 0.99 else f"{share:.0%}"
+        clipped = f"clipped: {percent} of its area lies outside the map"
+        shapes[at], notes[at] = part, "; ".join(filter(None, [notes[at], clipped]))
     return shapes, outside, notes
-
-
-def write_clip_note(share: float) -> str:
-    """Return the note of a clipped region, which never rounds to none or all."""
-    words = "less than 1%" if share < 0.01 else "more than 99%" if share > 0.99 else f"{share:.0%}"
-    return f"clipped: {words} of its area lies outside the map"
 
 
 def read_rings(given: NDArray[Any]) -> NDArray[Any]:
@@ -442,38 +405,6 @@ def _area(shape: Any, crs: Any) -> float:
 
 
 # --- boxes --------------------------------------------------------------------------------------------------
-
-
-def clip_boxes(corners: NDArray[np.float64], domain: Domain) -> Fitted | None:
-    """Clip boxes (m, 4), or (m, 2) on a line, in a map's coordinates to the map.
-
-    The shapes are corners (2 d,). Returns None if every box lies on the map, or one is empty or reversed.
-
-    >>> import deltahist as dh
-    >>> found = clip_boxes(np.array([[3.0, 7.0], [0.0, 1.0], [5.0, 6.0]]), dh.Domain((0, 4), (4,)))
-    >>> found.shapes.tolist(), found.notes.tolist()[0]
-    ([array([3., 4.]), array([0., 1.]), None], 'clipped: 75% of its area lies outside the map')
-    """
-    low, high = np.array(domain.low), np.array(domain.high)
-    first, last = np.split(corners, 2, axis=1)
-    beyond = reach_beyond(corners, domain)
-    if not beyond.any() or not (first < last).all():
-        return None
-    clipped = np.hstack([np.clip(first, low, high), np.clip(last, low, high)])
-    sides = np.diff(np.split(clipped, 2, axis=1), axis=0)[0]
-    share = np.where(beyond, 1 - (sides / (last - first)).prod(axis=1), 0.0)
-    gone = beyond & (sides.prod(axis=1) <= _SPECK * np.prod(domain.cell))
-    if gone.all():
-        raise InputError(
-            f"0 of {len(corners):,} boxes are inside the domain, whose bounds are {domain.bounds}: the first is "
-            f"{corners[0].tolist()}"
-        )
-    shapes, notes = np.full(len(corners), None), np.full(len(corners), None)
-    for at in np.flatnonzero(~gone):
-        shapes[at] = clipped[at] if beyond[at] else corners[at]
-    for at in np.flatnonzero(beyond):
-        notes[at] = _OUTSIDE if gone[at] else write_clip_note(share[at])
-    return Fitted(shapes, np.where(gone, 1.0, share), notes)
 
 
 def boxes_in_degrees(corners: NDArray[np.float64], domain: Domain) -> NDArray[Any] | None:

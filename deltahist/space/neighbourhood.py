@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import itertools
 import math
@@ -17,16 +16,8 @@ import scipy
 import shapely
 from numpy.typing import NDArray
 
-from deltahist.errors import InputError, as_printed_fraction, check_choice, check_memory, check_whole
+from deltahist.errors import InputError, as_printed_fraction, check_choice, check_memory, check_positive, check_whole
 from deltahist.space.domain import Domain
-
-#: A cell must be nearer than δ by this part of a step, so that rounding cannot add a cell exactly δ away.
-_MARGIN = 0.25
-
-#: Default cap on the cost of any move, in units of ε, for automatically chosen strategies (docs/choosing.md).
-USUAL_CAP = Fraction(4)
-#: The distance of a limit for moves of any length.
-ANY = "any"
 
 
 class Limit(NamedTuple):
@@ -43,10 +34,6 @@ class Limit(NamedTuple):
     def any(self) -> bool:
         """Whether it holds for moves of any length."""
         return self.distance == math.inf
-
-    def __str__(self) -> str:
-        where = "for any move" if self.any else f"within {self.distance}"
-        return f"{float(self.factor):g} times the budget {where}"
 
 
 #: What limits may be given as: pairs of a distance and a factor.
@@ -100,22 +87,17 @@ class Neighbourhood:
     profile: tuple[Limit, ...] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        if isinstance(self.delta, numbers.Real):  # as a plain number for JSON
-            plain = int(self.delta) if isinstance(self.delta, numbers.Integral) else float(self.delta)
-            object.__setattr__(self, "delta", plain)
         length = self.domain.length(self.delta, name="delta")
         if length < max(self.domain.step):
             raise InputError(f"delta is {self.delta!r}: it must be at least a step of {max(self.domain.step):.3g}")
-        if isinstance(self.sources, str):
-            allowed = ("boundary", "left", "right") if self.domain.ndim == 1 else ("boundary",)
-            check_choice(allowed, sources=self.sources)
-        elif self.sources is not None:
+        if isinstance(self.sources, shapely.Geometry):
             check_geometry(self.sources, self.domain)
+        elif self.sources is not None:
+            check_choice(("boundary", "left", "right")[: 3 if self.domain.ndim == 1 else 1], sources=self.sources)
         measure = functools.partial(self.domain.length, name="the distance of a limit")
-        profile = () if self.limits is None else read_limits(self.limits, length, measure)
-        object.__setattr__(self, "profile", profile)
-        if self.limits is not None:
-            object.__setattr__(self, "limits", profile)
+        profile = read_limits(self.limits or (), length, measure)
+        limits = None if self.limits is None else profile
+        vars(self).update(delta=_make_plain(self.delta), limits=limits, profile=profile)
 
     @functools.cached_property
     def radius(self) -> int:
@@ -141,19 +123,11 @@ class Neighbourhood:
 
         The cost of a strategy is the largest of its costs under these relations, each divided by its factor.
         """
-        out = [(Fraction(1), self if self.limits == () else self.with_limits(()))]
+        out = [(Fraction(1), self if self.limits == () else replace(self, limits=()))]
         for limit in self.profile:
             relation = self.anywhere() if limit.any else Neighbourhood(self.domain, limit.distance, self.sources, ())
             out.append((limit.factor, relation))
         return tuple(out)
-
-    def factor_within(self, distance: float) -> Fraction | None:
-        """Return the factor of the budget promised for moves over a distance (ground units); None without limit."""
-        steps = self.steps_of(distance)
-        if steps <= self.radius:
-            return Fraction(1)
-        reached = (limit for limit in self.profile if limit.any or steps <= self.steps_of(limit.distance))
-        return next((limit.factor for limit in reached), None)
 
     @functools.cached_property
     def reach(self) -> NDArray[np.int64]:
@@ -244,22 +218,14 @@ class Neighbourhood:
         places = rows, np.concatenate([column, column[moves]])
         return scipy.sparse.csc_array((values, places), shape=(self.domain.size, len(edges)))
 
-    def with_sources(self, sources: str | shapely.Geometry | None) -> Neighbourhood:
-        """Return a neighbourhood with the same moves and other sources."""
-        return replace(self, sources=sources)
-
-    def with_limits(self, limits: Limits | None) -> Neighbourhood:
-        """Return a neighbourhood with the same moves and sources, and other limits beyond δ."""
-        return replace(self, limits=limits)
-
     def capped(self) -> Neighbourhood:
-        """Return the neighbourhood with the usual limit for any move, unless it has limits.
+        """Return the neighbourhood with the usual limit of 4 for any move, unless it has limits (docs/choosing.md).
 
         >>> near = Neighbourhood(Domain((0, 1), (4,)), 0.25)
-        >>> [float(limit.factor) for limit in near.capped().profile], near.with_limits(()).capped().profile
+        >>> [float(limit.factor) for limit in near.capped().profile], replace(near, limits=()).capped().profile
         ([4.0], ())
         """
-        return self if self.limits is not None else self.with_limits([(math.inf, USUAL_CAP)])
+        return self if self.limits is not None else replace(self, limits=[("any", 4)])
 
     def moves_within(self, distance: float) -> Neighbourhood:
         """Return the relation of moves over `distance` (in the units of delta), with fixed membership."""
@@ -299,24 +265,18 @@ class Neighbourhood:
         """Make the neighbourhood that `describe` described."""
         sources = description["sources"]
         if isinstance(sources, dict):
-            try:
-                sources = shapely.from_wkt(sources["wkt"])
-            except shapely.errors.GEOSException:
-                raise InputError("sources is a damaged geometry: it must be well-known text") from None
+            # None would mean no sources, so anything else must stand for a damaged geometry.
+            sources = shapely.from_wkt(sources["wkt"], on_invalid="ignore") or "damaged"
         limits = limits_of(description["limits"]) if "limits" in description else None
         return Neighbourhood(domain, description["delta"], sources, limits)
 
     def check_on_map(self) -> None:
         """Raise InputError if δ is longer than any move on the map, or looks like degrees."""
-        small = isinstance(self.delta, numbers.Real) and self.delta < 1
-        if small and self.domain.crs is not None:
+        degrees = isinstance(self.delta, numbers.Real) and self.delta < 1 and self.domain.crs is not None
+        if degrees or self.delta_ground > self.diameter * (1 + 1e-9):
+            rule = "have a unit below 1 m, such as '0.5m' (or is it in degrees?)" if degrees else "be on the map"
             raise InputError(
-                f"delta is {self.delta!r}: without a unit it is in metres, and less than 1 looks like degrees; it must "
-                "have a unit, such as '500m' or '0.5m'"
-            )
-        if self.delta_ground > self.diameter * (1 + 1e-9):
-            raise InputError(
-                f"delta is {self.delta!r}: it must be smaller than the map, whose diagonal is {self.diameter:,.6g} "
+                f"delta is {self.delta!r}: it must {rule}; the map's diagonal is {self.diameter:,.6g} "
                 f"{self.domain.unit}"
             )
 
@@ -325,6 +285,13 @@ def _make_readonly(array: NDArray[Any]) -> NDArray[Any]:
     """Make an array read-only, since sensitivities are computed from it."""
     array.flags.writeable = False
     return array
+
+
+def _make_plain(value: Any) -> Any:
+    """Return a number as a plain one for JSON, and anything else as it is."""
+    if not isinstance(value, numbers.Real):
+        return value
+    return int(value) if isinstance(value, numbers.Integral) else float(value)
 
 
 # --- profiles: limits on the cost of a change by its length in space, or in time -------------------------------
@@ -336,24 +303,17 @@ def read_limits(given: Limits, within: float, measure: Callable[[Any], float]) -
     `within` is the length up to which the budget itself holds; `measure` gives the length of a distance.
     """
     found = []
-    for pair in given:
-        try:
-            distance, factor = pair
-        except (TypeError, ValueError):
-            raise InputError(f"limits holds {pair!r}: it must be pairs (distance, factor)") from None
-        if isinstance(distance, numbers.Real):  # as a plain number for JSON
-            distance = int(distance) if isinstance(distance, numbers.Integral) else float(distance)
-        distance = math.inf if distance == ANY else distance
-        length = math.inf if distance == math.inf else measure(distance)
-        if length <= within:
-            raise InputError(f"the distance of a limit is {distance!r}: it must be longer than {within:g}")
-        if not isinstance(factor, numbers.Real) or isinstance(factor, bool) or not math.isfinite(factor) or factor < 1:
-            raise InputError(f"the factor of a limit is {factor!r}: it must be a finite number of at least 1")
-        found.append((length, Limit(distance, as_printed_fraction(factor))))
+    for distance, factor in given:
+        distance = math.inf if distance == "any" else _make_plain(distance)
+        factor = as_printed_fraction(check_positive(**{"the factor of a limit": factor}))
+        found.append((math.inf if distance == math.inf else measure(distance), Limit(distance, factor)))
     found.sort(key=lambda each: each[0])
-    for (length, near), (same, far) in itertools.pairwise(found):
-        if far.factor < near.factor or (length == same and far.factor != near.factor):
-            raise InputError(f"limits holds {near} and {far}: the factor must not fall with the distance")
+    for (near, low), (far, high) in itertools.pairwise([(within, Limit(within, Fraction(1))), *found]):
+        if far < near or high.factor < low.factor or (far == near and high.factor > low.factor):
+            raise InputError(
+                f"limits holds ({high.distance}, {float(high.factor):g}): distances must be longer than {within:g}, "
+                "factors must be 1 or more, and must not fall with the distance"
+            )
     kept = [limit for _, limit in found]
     return tuple(a for a, b in itertools.zip_longest(kept, kept[1:]) if b is None or a.factor < b.factor)
 
@@ -366,19 +326,12 @@ def read_lasting(given: Limits, window: int | None) -> tuple[Limit, ...]:
 
 def describe_limits(limits: Sequence[Limit]) -> list[list[Any]]:
     """Describe limits as JSON: pairs of the distance, or "any", and the exact factor."""
-    return [[ANY if limit.any else limit.distance, str(limit.factor)] for limit in limits]
+    return [["any" if limit.any else limit.distance, str(limit.factor)] for limit in limits]
 
 
 def limits_of(description: Any) -> list[tuple[float | str, Fraction]]:
-    """Read the limits that `describe_limits` described. Files are untrusted, so anything else is refused."""
-    with contextlib.suppress(TypeError, ValueError, ZeroDivisionError):
-        bounded = isinstance(description, list) and len(description) <= 4096
-        if bounded and all(isinstance(far, int | float | str) and isinstance(f, str) for far, f in description):
-            return [(far, Fraction(factor)) for far, factor in description]
-    raise InputError(f"limits is {str(description)[:80]!r}: it must be pairs of a distance and a factor, a fraction")
-
-
-# --- sources that are geometries ----------------------------------------------------------------------------
+    """Read at most 4096 of the limits that `describe_limits` described; a file that states more contradicts itself."""
+    return [(distance, Fraction(factor)) for distance, factor in description[:4096]]
 
 
 def list_limits(near: Neighbourhood, most: int | None = None) -> list[tuple[float | None, Fraction]]:
@@ -393,21 +346,18 @@ def list_limits(near: Neighbourhood, most: int | None = None) -> list[tuple[floa
     return [(None if each.any else domain.ground(domain.length(each.distance)), each.factor) for each in chosen]
 
 
+# --- sources that are geometries ----------------------------------------------------------------------------
+
+
 def check_geometry(geometry: shapely.Geometry, domain: Domain) -> None:
-    """Raise InputError unless a source is a valid, non-empty, finite shapely geometry, not too far away."""
-    if not isinstance(geometry, shapely.Geometry):
-        raise InputError(f'sources is {geometry!r}: it must be None, "boundary", "left", "right" or a shapely geometry')
-    finite = np.isfinite(shapely.get_coordinates(geometry)).all()
-    if shapely.is_empty(geometry) or not finite or not shapely.is_valid(geometry):
-        reason = shapely.is_valid_reason(geometry)
-        raise InputError(f"sources must be a valid, non-empty geometry with finite coordinates ({reason})")
-    # Distances between nearer coordinates are right to a sixteenth of a step.
-    away = np.abs(shapely.get_coordinates(geometry)[:, : domain.ndim] - domain.low)
-    farthest = float((away / domain.step).max())
-    if not farthest < 1 << 48:
+    """Raise InputError unless a source is a valid, non-empty, finite geometry, not too far away."""
+    away = np.abs(shapely.get_coordinates(geometry)[:, : domain.ndim] - domain.low) / domain.step
+    # Distances between nearer coordinates are right to a sixteenth of a step. NaN is not near.
+    near = away.max(initial=0.0) < 1 << 48
+    if shapely.is_empty(geometry) or not shapely.is_valid(geometry) or not near:
         raise InputError(
-            f"sources reach {farthest * max(domain.step):.3g} {domain.unit} from the domain's corner, where distances "
-            "are not exact: they must be closer (are they in another CRS?)"
+            f"sources is a geometry that is empty, invalid, or so far away that distances are not exact "
+            f"({shapely.is_valid_reason(geometry)}; is it in another CRS?)"
         )
 
 
@@ -428,7 +378,7 @@ def place_on_lattice(geometry: shapely.Geometry, domain: Domain) -> shapely.Geom
 def is_far(geometry: shapely.Geometry, domain: Domain, radius: int) -> bool:
     """Return whether no place of the domain is within `radius` lattice steps of the geometry."""
     sides = (*domain.lattice_shape, 0)[:2]
-    return bool(shapely.distance(place_on_lattice(geometry, domain), shapely.box(0, 0, *sides)) >= radius - _MARGIN)
+    return bool(shapely.distance(place_on_lattice(geometry, domain), shapely.box(0, 0, *sides)) >= radius)
 
 
 def find_touched_cells(geometry: shapely.Geometry, domain: Domain, radius: int) -> NDArray[np.bool_]:
@@ -442,7 +392,7 @@ def find_touched_cells(geometry: shapely.Geometry, domain: Domain, radius: int) 
     shapely.prepare(placed)
     shape = np.array((*domain.shape, 1)[:2])
     steps = np.array((*domain.steps, 0)[:2], dtype=np.float64)
-    limit = radius - _MARGIN
+    limit = radius - 0.25  # steps, so that rounding cannot add a cell exactly δ away
     # Places still further out are no nearer to the geometry.
     bounds = np.array(shapely.bounds(placed))
     outer_low = np.where(steps > 0, np.minimum(0, bounds[:2] - radius), 0)

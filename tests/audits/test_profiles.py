@@ -3,6 +3,7 @@
 The false-alarm probability is at most 0.1% per audit of both distances.
 """
 
+from dataclasses import replace
 from fractions import Fraction
 
 import pytest
@@ -63,7 +64,9 @@ def test_both_promises_hold_for_gaussian_noise():
 
 def test_a_limit_that_is_ignored_is_caught_far_away_only(monkeypatch):
     right = mechanism.sensitivity
-    monkeypatch.setattr(mechanism, "sensitivity", lambda A, near, *, norm=1: right(A, near.with_limits(()), norm=norm))
+    monkeypatch.setattr(
+        mechanism, "sensitivity", lambda A, near, *, norm=1: right(A, replace(near, limits=()), norm=norm)
+    )
     near, far = at_both_distances(tight, 3)
     assert not near.rejected
     assert far.rejected

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from fractions import Fraction
 
 import pytest
@@ -48,7 +49,9 @@ def test_a_limit_that_is_ignored_is_caught(monkeypatch):
     findings = near_and_far(Fraction(5, 4), line(6), 3, **shares)
     assert not any(refuted(found) for found in findings), "\n".join(map(report, findings))
     right = mechanism.sensitivity
-    monkeypatch.setattr(mechanism, "sensitivity", lambda A, near, *, norm=1: right(A, near.with_limits(()), norm=norm))
+    monkeypatch.setattr(
+        mechanism, "sensitivity", lambda A, near, *, norm=1: right(A, replace(near, limits=()), norm=norm)
+    )
     within, anywhere = near_and_far(Fraction(5, 4), line(6), 4, **shares)
     assert not refuted(within)
     assert refuted(anywhere)

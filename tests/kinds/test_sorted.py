@@ -1,6 +1,7 @@
 """Sorted points: sensitivity by brute force, exact noise, decoding and intervals, files, bad input."""
 
 import itertools
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -81,7 +82,7 @@ def test_entry_at_an_end_is_a_move_from_the_parking_place():
         mechanism = SortedMechanism(near, 5, dh.Budget(1), 1)
         with_it, without = (mechanism.measure(mechanism.check_data(x)) for x in ([20.0, 50.0, place], [20.0, 50.0]))
         assert np.abs(with_it - without).sum() <= near.radius
-    mechanism = SortedMechanism(near.with_sources("right"), 4, dh.Budget(1), 1)
+    mechanism = SortedMechanism(replace(near, sources="right"), 4, dh.Budget(1), 1)
     right = mechanism.measure(mechanism.check_data([20.0, 50.0]))
     assert right[2:].tolist() == [20 * LINE.steps[0] - 1] * 2
 

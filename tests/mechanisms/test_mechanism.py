@@ -1,6 +1,7 @@
 """A mechanism: all that will be published but the numbers, each figure computed once."""
 
 import json
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -67,7 +68,7 @@ def test_every_publisher_takes_its_mechanism():
     one = dh.publish_mechanism(found, points, rng=seed())
     assert one.mechanism == found
     assert one.value == dh.publish_quantile(points[:, None], 0.5, LINE, 1, method="inverse", rng=seed()).value
-    parked = SortedMechanism(LINE.with_sources("left"), 30, dh.Budget(1), 3)
+    parked = SortedMechanism(replace(LINE, sources="left"), 30, dh.Budget(1), 3)
     assert dh.publish_mechanism(parked, points).mechanism == parked
     for mechanism, given, more in (
         (made, points[:20], {}),
@@ -127,7 +128,7 @@ def test_another_amount_is_what_it_would_be_from_the_start(unit, monkeypatch):
 def test_what_would_give_people_away_is_no_mechanism():
     flow = dh.strategies.Flow(SQUARE)
     with pytest.raises(dh.InputError, match="has sources"):
-        dh.Mechanism(NEAR.with_sources("boundary"), flow, dh.Budget(1))
+        dh.Mechanism(replace(NEAR, sources="boundary"), flow, dh.Budget(1))
     with pytest.raises(dh.InputError, match="rows were dropped"):
         dh.Mechanism(NEAR, flow, dh.Budget(1), Preprocessing(dropped=("bad rows",)))
     with pytest.raises(dh.InputError, match="different domains"):

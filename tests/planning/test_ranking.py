@@ -1,6 +1,7 @@
 """Planning: mechanisms ranked by expected error."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -52,7 +53,7 @@ def test_any_move_is_capped_where_nothing_is_said_of_it():
     near = dh.Neighbourhood(grid(16, 16), 1)
     for budget, most in (({"epsilon": 0.5}, 4), ({"rho": 0.5}, 16)):
         assert all(c.any_move <= most * 0.5 * (1 + 1e-12) for c in dh.plan(near, **budget))
-    free = dh.plan(near.with_limits(()), epsilon=0.5)[0]
+    free = dh.plan(replace(near, limits=()), epsilon=0.5)[0]
     assert (free.strategy.name, free.any_move) == ("Flow", 7.5)
     # What is chosen says so; what is named or given stays as it is.
     chosen = mechanism_for(near, epsilon=1)
@@ -61,13 +62,13 @@ def test_any_move_is_capped_where_nothing_is_said_of_it():
     given = mechanism_for(near, dh.strategies.Cumulative(near.domain), epsilon=1)
     assert given.neighbourhood is near
     assert given.any_move > 4
-    assert mechanism_for(near.with_limits([("any", 9)]), epsilon=1).neighbourhood.profile[0].factor == 9
+    assert mechanism_for(replace(near, limits=[("any", 9)]), epsilon=1).neighbourhood.profile[0].factor == 9
 
 
 def test_a_limit_of_one_is_the_relation_of_any_move():
     near = dh.Neighbourhood(grid(9, 7), 1)
     for strategy in (dh.strategies.Identity(near.domain), dh.strategies.Hierarchical(near.domain, 2)):
-        limited = dh.Mechanism(near.with_limits([("any", 1)]), strategy, dh.Budget(epsilon=1))
+        limited = dh.Mechanism(replace(near, limits=[("any", 1)]), strategy, dh.Budget(epsilon=1))
         assert limited.laws == dh.Mechanism(near.anywhere(), strategy, dh.Budget(epsilon=1)).laws
 
 

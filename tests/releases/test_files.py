@@ -17,7 +17,7 @@ import deltahist as dh
 
 SQUARE = dh.Domain((0, 0, 4, 4), (4, 4))
 LINE = dh.Neighbourhood(dh.Domain((0, 12), (12,)), 1)
-LIMITED = LINE.with_limits([(3, 1.5), ("any", 3)])
+LIMITED = replace(LINE, limits=[(3, 1.5), ("any", 3)])
 POINTS = np.linspace(0.5, 11.5, 40)
 #: A release of each kind; a quantile's file is JSON.
 KINDS = {
@@ -86,7 +86,11 @@ def test_every_strategy_comes_back(name, tmp_path):
 
 @pytest.mark.parametrize(
     ("kind", "near"),
-    [*((kind, near) for kind in KINDS for near in (LINE, LINE.with_limits(()))), ("map", LIMITED), ("sorted", LIMITED)],
+    [
+        *((kind, near) for kind in KINDS for near in (LINE, replace(LINE, limits=()))),
+        ("map", LIMITED),
+        ("sorted", LIMITED),
+    ],
 )
 def test_every_kind_comes_back(kind, near, tmp_path):
     release = KINDS[kind](near)

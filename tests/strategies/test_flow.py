@@ -180,7 +180,7 @@ def test_tuning_reaches_the_targets_for_all_ranges(n, limit, most):
     """Expected RMSE at ε = 1, δ = one cell, diagonal moves included."""
     near = square(n, limits=() if limit is None else [(ANY, limit)])
     flow = Flow.tuned(near)
-    assert dh.sensitivity(flow, near.with_limits(())) <= Fraction(101, 100)
+    assert dh.sensitivity(flow, replace(near, limits=())) <= Fraction(101, 100)
     assert rmse(flow, near) <= most
 
 
@@ -205,7 +205,7 @@ def test_tuning_is_for_the_workload_and_the_noise():
 def test_limits_are_kept(delta, sources, norm, limits):
     """A tuned flow need not scale its noise: what each relation costs is its factor, but for rounding."""
     near = square(30, delta, limits, sources)
-    flow, plain = Flow.tuned(near, norm=norm), Flow.tuned(near.with_limits(()), norm=norm)
+    flow, plain = Flow.tuned(near, norm=norm), Flow.tuned(replace(near, limits=()), norm=norm)
     budget = {"epsilon": 1} if norm == 1 else {"rho": 1}
     mechanism = dh.Mechanism(near, flow, dh.Budget(**budget))
     for factor, relation in near.relations:

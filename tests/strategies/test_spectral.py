@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -79,7 +80,7 @@ def test_the_certified_gap_holds_against_a_general_solver(shape, delta, sources,
 def test_what_a_limit_for_any_move_costs(n, cells, limit, price):
     """RMSE relative to no limit: the design's figures, and the limit holds."""
     near = dh.Neighbourhood(dh.Domain((0, 0, n, n), (n, n)), cells, limits=())
-    capped = near.with_limits([(math.inf, limit)])
+    capped = replace(near, limits=[(math.inf, limit)])
     work = dh.workloads.all_ranges(near.domain)
     free, held = (dh.Mechanism(one, Spectral(one), dh.Budget(rho=0.5)) for one in (near, capped))
     assert held.strategy.solution.gap < 0.005
