@@ -1,7 +1,7 @@
 """Random words, and exact decisions with them: streams, comparisons, tables of laws, coins.
 
-A uniform real in [0, 1) is an endless string of random bits. The first 64 are drawn and decide every comparison,
-unless they equal the threshold's first 64 bits. Then more bits of both are compared.
+A uniform real in [0, 1) is an endless string of random bits. Its first 64 decide nearly every comparison. If they equal
+the threshold's first 64 bits, more bits of both are compared.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import decimal
 import functools
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction
 from typing import Protocol
 
@@ -20,10 +20,9 @@ from deltahist.errors import InputError
 
 #: Bits of the fixed-point numbers behind tables. 64 of them are used; the rest absorb rounding.
 TABLE_BITS = 192
-#: The largest word.
-_MOST = (1 << 64) - 1
-#: Coins to throw at a time, to bound the working memory.
-_COINS = 1 << 20
+#: Values to draw at a time, to bound the working memory. An array drawn in parts of this length holds the same numbers
+#: as one drawn at once.
+BLOCK = 1 << 20
 
 #: Whole numbers low ≤ 2^bits · value ≤ high around a real number, at some number of bits.
 Interval = tuple[int, int]
@@ -55,13 +54,11 @@ class KeyStream:
     def words(self, number: int) -> NDArray[np.uint64]:
         """Return the next `number` words of the key stream."""
         # The key stream is the encryption of zeros. The cipher needs room for one block more than it writes.
-        out = np.empty(8 * number + 16, dtype=np.uint8)
-        for start in range(0, 8 * number, len(_ZEROS)):
-            self._cipher.update_into(_ZEROS[: 8 * number - start], out.data[start:])
-        return out[: 8 * number].view(np.uint64)
-
-
-_ZEROS = memoryview(bytes(1 << 16))
+        size, step = 8 * number, 1 << 16
+        out, zeros = np.empty(size + 16, dtype=np.uint8), memoryview(bytes(min(size, step)))
+        for start in range(0, size, step):
+            self._cipher.update_into(zeros[: size - start], out.data[start:])
+        return out[:size].view(np.uint64)
 
 
 class Seeded:
@@ -72,7 +69,7 @@ class Seeded:
 
     def words(self, number: int) -> NDArray[np.uint64]:
         """Return the next `number` words of the generator."""
-        return self._rng.integers(0, _MOST, number, dtype=np.uint64, endpoint=True)
+        return self._rng.integers(0, 1 << 64, number, dtype=np.uint64)
 
 
 #: A seeded generator, for experiments only; or None for a fresh stream.
@@ -122,20 +119,36 @@ def complement(p: Interval, bits: int) -> Interval:
     return (1 << bits) - p[1], (1 << bits) - p[0]
 
 
-def less_than(word: int, bounds: Bounds, words: Words) -> bool:
-    """Return whether a random real whose first 64 bits are `word` is less than a real with certified bounds.
+class UniformReal:
+    """A uniform real U in [0, 1) that draws its bits on demand, after a first word that is known already."""
 
-    Ends with probability one, since the chance that the bits agree halves with each bit.
-    """
-    bits, drawn = 64, word
-    while True:
-        low, high = bounds(bits)
-        if drawn + 1 <= low:
-            return True
-        if drawn >= high:
-            return False
-        drawn = drawn << 64 | int(words.words(1)[0])
-        bits += 64
+    def __init__(self, words: Words, first: int | None = None) -> None:
+        self._words, self._known, self._bits = words, first or 0, 0 if first is None else 64
+
+    def read_bits(self, bits: int) -> int:
+        """Return ⌊2^bits · U⌋."""
+        if bits > self._bits:
+            self._known = self._known << (bits - self._bits) | draw_bits(bits - self._bits, self._words)
+            self._bits = bits
+        return self._known >> (self._bits - bits)
+
+    def is_below(self, bounds: Bounds) -> bool:
+        """Return whether U is less than a real. Ends with probability one: the chance of a tie halves with each bit."""
+        bits = 64
+        while True:
+            low, high = bounds(bits)
+            drawn = self.read_bits(bits)
+            if drawn + 1 <= low:
+                return True
+            if drawn >= high:
+                return False
+            bits += 64
+
+
+def draw_bits(number: int, words: Words) -> int:
+    """Draw a number of bits as a whole number."""
+    drawn = words.words(max(1, -(-number // 64)))
+    return int.from_bytes(drawn.astype(">u8").tobytes()) & ((1 << number) - 1)
 
 
 class InversionTable:
@@ -143,12 +156,20 @@ class InversionTable:
 
     Parameters
     ----------
-    thresholds : (L,) floor(2^64 F(k)), certified, not decreasing; F(L − 1) may be less than one.
+    fast : bounds of F(0), …, F(L − 1) in units of 2^−192; F(L − 1) may be less than one.
     bounds : certified bounds of F(k) at any number of bits, for the undecided cases.
     """
 
-    def __init__(self, thresholds: NDArray[np.uint64], bounds: BoundsAt) -> None:
-        self.thresholds, self.bounds = thresholds, bounds
+    def __init__(self, fast: Iterable[Interval], bounds: BoundsAt) -> None:
+        self.bounds, thresholds = bounds, []
+        for k, (low, high) in enumerate(fast):
+            bits = TABLE_BITS
+            while low >> (bits - 64) != high >> (bits - 64) and not high >> bits:
+                bits += 64
+                low, high = bounds(k, bits)
+            thresholds.append(min(low >> (bits - 64), (1 << 64) - 1))
+        #: (L,) ⌊2^64 F(k)⌋, not decreasing.
+        self.thresholds = np.array(thresholds, dtype=np.uint64)
 
     @functools.cached_property
     def guide(self) -> NDArray[np.int32]:
@@ -178,39 +199,12 @@ class InversionTable:
 
     def _break_tie(self, word: int, words: Words) -> int:
         """Return the first k with real < F(k), for a word that equals some thresholds."""
-        recorded = _Recorded(words)
-        k = int(np.searchsorted(self.thresholds, np.uint64(word), side="left"))
+        real, k = UniformReal(words, word), int(np.searchsorted(self.thresholds, np.uint64(word), side="left"))
         while k < len(self.thresholds) and int(self.thresholds[k]) == word:
-            recorded.next = 0
-            if less_than(word, functools.partial(self.bounds, k), recorded):
+            if real.is_below(functools.partial(self.bounds, k)):
                 return k
             k += 1
         return k
-
-
-class _Recorded:
-    """Words that can be read again, to compare one real with several thresholds."""
-
-    def __init__(self, words: Words) -> None:
-        self._words, self._drawn, self.next = words, list[int](), 0
-
-    def words(self, number: int) -> NDArray[np.uint64]:
-        while len(self._drawn) < self.next + number:
-            self._drawn.append(int(self._words.words(1)[0]))
-        self.next += number
-        return np.array(self._drawn[self.next - number : self.next], dtype=np.uint64)
-
-
-def certify_thresholds(fast: Sequence[Interval], bounds: BoundsAt) -> NDArray[np.uint64]:
-    """Return floor(2^64 F(k)) from bounds at 192 bits, or at more where those are inconclusive."""
-    out = np.empty(len(fast), dtype=np.uint64)
-    for k, (low, high) in enumerate(fast):
-        bits = TABLE_BITS
-        while low >> (bits - 64) != high >> (bits - 64) and high >> (bits - 64) <= _MOST:
-            bits += 64
-            low, high = bounds(k, bits)
-        out[k] = min(low >> (bits - 64), _MOST)
-    return out
 
 
 def power_table(rate: Fraction, first: int, length: int, law: Callable[[Interval, int], Interval]) -> InversionTable:
@@ -231,14 +225,12 @@ def power_table(rate: Fraction, first: int, length: int, law: Callable[[Interval
     for _ in range(length):
         fast.append(drop_guard(law(power, bits)))
         power = multiply_bounds(power, step, bits)
-    return InversionTable(certify_thresholds(fast, exact), exact)
+    return InversionTable(fast, exact)
 
 
 def chance_table(bounds: Bounds) -> InversionTable:
     """Return the table that draws 0 with the probability of given bounds, else 1."""
-    return InversionTable(
-        certify_thresholds([bounds(TABLE_BITS)], lambda k, bits: bounds(bits)), lambda k, bits: bounds(bits)
-    )
+    return InversionTable([bounds(TABLE_BITS)], lambda k, bits: bounds(bits))
 
 
 def throw_coins(chances: Sequence[Fraction], which: NDArray[np.uint8], words: Words) -> NDArray[np.bool_]:
@@ -255,14 +247,14 @@ def throw_coins(chances: Sequence[Fraction], which: NDArray[np.uint8], words: Wo
         scaled = chances[k].numerator << bits
         return scaled // chances[k].denominator, -(-scaled // chances[k].denominator)
 
-    thresholds = certify_thresholds([bounds(k, TABLE_BITS) for k in range(len(chances))], bounds)
+    thresholds = InversionTable([bounds(k, TABLE_BITS) for k in range(len(chances))], bounds).thresholds
     flat, out = which.reshape(-1), np.empty(which.size, dtype=bool)
-    for start in range(0, flat.size, _COINS):
-        chosen = flat[start : start + _COINS]
+    for start in range(0, flat.size, BLOCK):
+        chosen = flat[start : start + BLOCK]
         word, threshold = words.words(len(chosen)), thresholds[chosen]
         part = word < threshold
         # A word equal to the chance's first bits needs more bits of both.
         for i in np.flatnonzero(word == threshold):
-            part[i] = less_than(int(word[i]), functools.partial(bounds, int(chosen[i])), words)
-        out[start : start + _COINS] = part
+            part[i] = UniformReal(words, int(word[i])).is_below(functools.partial(bounds, int(chosen[i])))
+        out[start : start + BLOCK] = part
     return out.reshape(which.shape)

@@ -11,34 +11,32 @@ numbers: docs/internals/gradual.md.
 from __future__ import annotations
 
 import bisect
-import decimal
 import functools
 import heapq
 import math
-import numbers
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from deltahist.errors import InputError, as_exact_fraction, check_choice, check_positive
+from deltahist.errors import InputError, as_exact_fraction
 from deltahist.laws import MOST_SCALE, Gaussian, Laplace, Law, RoundedGaussian
 from deltahist.noise.exact import (
+    BLOCK,
     TABLE_BITS,
     Interval,
     InversionTable,
     Rng,
+    UniformReal,
     Words,
-    certify_thresholds,
     chance_table,
     complement,
     divide_bounds,
+    draw_bits,
     exp_bounds,
-    less_than,
     multiply_bounds,
     open_words,
     power_table,
@@ -48,16 +46,8 @@ Integers = NDArray[np.int64]
 Shape = int | Sequence[int]
 Level = float | Fraction
 
-#: Values to draw or refine at a time, to bound the working memory. An array drawn in parts of this length holds the
-#: same numbers as one drawn at once.
-BLOCK = 1 << 20
-_REFINED_BLOCK = 1 << 18
 #: Largest number of entries of a table. Larger scales are drawn digit by digit, in base 1024.
 _LONGEST_TABLE = 4096
-#: A geometric variable exceeds this many times its scale with a probability of 2^−64.
-_SPREAD = 45
-#: Cap of geometric variables, beyond any value of noise with a scale of at most 2^50.
-CAP = 1 << 60
 #: Error allowed to a float acceptance probability, a thousand times its bound in docs/internals/noise.md.
 _FLOAT_ERROR = 1e-10
 
@@ -76,27 +66,22 @@ def discrete_laplace(scale: float | Fraction, shape: Shape = (), *, rng: Rng = N
     shape : shape of the array; () gives an array without dimensions.
     rng : a seeded generator, for experiments only; None takes the operating system's entropy.
 
-    Raises InputError on a scale out of range or an impossible shape.
+    Raises InputError on a scale out of range.
 
     >>> discrete_laplace(2.5, (2, 3)).shape
     (2, 3)
     """
     exact = _read_scale(MOST_SCALE, scale=scale)
     words = open_words(rng)
-    if exact * _SPREAD <= _LONGEST_TABLE:
+    if _count_entries(exact) <= _LONGEST_TABLE:
         return _fill_blocks(shape, lambda number: _sign_randomly(_draw_laplace_sizes(exact, number, words), words))
     # The difference of two geometric variables follows the two-sided law.
     return _fill_blocks(shape, lambda number: _draw_difference(exact, number, words))
 
 
 def _read_scale(most: int, **parameter: Any) -> Fraction:
-    """Return the value of the only keyword as a fraction of Python integers, since NumPy integers overflow."""
-    ((name, value),) = parameter.items()
-    check_positive(**parameter)
-    if isinstance(value, numbers.Rational):
-        exact = Fraction(int(value.numerator), int(value.denominator))
-    else:  # floats of any width
-        exact = Fraction(*(int(part) for part in value.as_integer_ratio()))
+    """Return the value of the only keyword as a fraction; InputError unless it lies between 2^−1074 and `most`."""
+    exact, (name,) = as_exact_fraction(**parameter), parameter
     # Below the least float a scale is surely a mistake, and e^(−1 / scale) would need thousands of digits.
     if not Fraction(1, 1 << 1074) <= exact <= most:
         rule = f"it must be between 2^-1074 and 2^{most.bit_length() - 1}, so that no int64 overflows"
@@ -106,10 +91,7 @@ def _read_scale(most: int, **parameter: Any) -> Fraction:
 
 def _fill_blocks(shape: Shape, draw: Callable[[int], Integers]) -> Integers:
     """Draw an array of `shape`, block by block."""
-    try:
-        out = np.empty(shape, dtype=np.int64)
-    except (TypeError, ValueError):
-        raise InputError(f"shape is {shape!r}: it must be a whole number or a tuple of them, each at least 0") from None
+    out = np.empty(shape, dtype=np.int64)
     flat = out.reshape(-1)
     for start in range(0, flat.size, BLOCK):
         part = flat[start : start + BLOCK]
@@ -125,8 +107,9 @@ def _sign_randomly(sizes: Integers, words: Words) -> Integers:
 
 def _draw_laplace_sizes(scale: Fraction, number: int, words: Words) -> Integers:
     """Draw |X| of two-sided geometric X. Given |X| ≥ L, the excess over L is geometric."""
-    table = _laplace_size_table(scale)
-    return _draw_beyond_table(table, number, words, lambda beyond: draw_geometric(scale, beyond, words))
+    return _draw_beyond_table(
+        _laplace_size_table(scale), number, words, lambda beyond: draw_geometric(scale, beyond, words)
+    )
 
 
 def _draw_beyond_table(table: InversionTable, number: int, words: Words, excess: Callable[[int], Integers]) -> Integers:
@@ -159,42 +142,26 @@ def _draw_difference(scale: Fraction, number: int, words: Words) -> Integers:
     return draw_geometric(scale, number, words) - draw_geometric(scale, number, words)
 
 
-def draw_capped_geometric(scale: Fraction, number: int, words: Words) -> Integers:
-    """Draw min(G, 2^60) with P(G ≥ k) = e^(−k / scale), at any scale."""
-    if scale <= MOST_SCALE:
-        return draw_geometric(scale, number, words)
-    out = np.full(number, CAP, dtype=np.int64)
-    below = np.flatnonzero(_cap_table(scale).draw(number, words))
-    # Below the cap, the six digits of a geometric variable are independent.
-    out[below] = 0
-    for unit in (1024**place for place in range(6)):
-        out[below] += unit * _digit_table(scale / unit).draw(len(below), words)
-    return out
-
-
-@functools.lru_cache(maxsize=64)
-def _cap_table(scale: Fraction) -> InversionTable:
-    """0 with probability e^(−2^60 / scale), else 1."""
-    return chance_table(functools.partial(exp_bounds, CAP / scale))
-
-
 @functools.lru_cache(maxsize=64)
 def _digit_tables(scale: Fraction) -> tuple[tuple[InversionTable, ...], InversionTable]:
     """Return the tables of a geometric variable's digits, last digit first, and of the rest."""
     digits = []
-    while scale * _SPREAD > _LONGEST_TABLE:
+    while _count_entries(scale) > _LONGEST_TABLE:
         digits.append(_digit_table(scale))
         scale /= 1024
     return tuple(digits), _geometric_table(scale)
 
 
-@functools.lru_cache(maxsize=64)
+def _count_entries(scale: Fraction) -> int:
+    """Return the entries of a table of a geometric variable, which lies beyond them with a probability of 2^−64."""
+    return max(1, math.ceil(45 * scale))
+
+
 def _geometric_table(scale: Fraction) -> InversionTable:
     """F(k) = 1 − e^(−(k+1) / scale)."""
-    return power_table(1 / scale, 1, max(1, math.ceil(_SPREAD * scale)), complement)
+    return power_table(1 / scale, 1, _count_entries(scale), complement)
 
 
-@functools.lru_cache(maxsize=64)
 def _digit_table(scale: Fraction) -> InversionTable:
     """F(k) = (1 − e^(−(k+1) / scale)) / (1 − e^(−1024 / scale)), k < 1024."""
 
@@ -221,19 +188,13 @@ def _laplace_size_table(scale: Fraction) -> InversionTable:
     def law(power: Interval, bits: int) -> Interval:
         return complement(divide_bounds((2 * power[0], 2 * power[1]), whole(bits), bits), bits)
 
-    return power_table(1 / scale, 1, max(1, math.ceil(_SPREAD * scale)), law)
+    return power_table(1 / scale, 1, _count_entries(scale), law)
 
 
 # --- discrete Gaussian --------------------------------------------------------------------------------------
 
 
-def discrete_gaussian(
-    sigma: float | Fraction | None = None,
-    shape: Shape = (),
-    *,
-    variance: float | Fraction | None = None,
-    rng: Rng = None,
-) -> Integers:
+def discrete_gaussian(sigma: float | Fraction, shape: Shape = (), *, rng: Rng = None) -> Integers:
     """Draw discrete Gaussian noise, P(k) ∝ exp(−k² / (2 σ²)), exactly, as int64 of `shape`.
 
     Source: Canonne, Kamath, Steinke 2020, "The Discrete Gaussian for Differential Privacy", algorithm 3 for
@@ -241,24 +202,20 @@ def discrete_gaussian(
 
     Parameters
     ----------
-    sigma or variance : σ or σ², exactly one of them; σ up to 2^50.
-    shape, rng : as in `discrete_laplace`.
+    sigma : σ from 2^−537 to 2^50, read like the scale in `discrete_laplace`. shape, rng : as there.
 
-    Raises InputError unless exactly one of sigma and variance is given and in range, or on an impossible shape.
+    Raises InputError on a sigma out of range.
 
     >>> discrete_gaussian(3.0, 5).dtype
     dtype('int64')
     """
-    if (sigma is None) == (variance is None):
-        raise InputError("give exactly one of sigma and variance")
-    if sigma is not None:
-        exact = _read_scale(MOST_SCALE, sigma=sigma) ** 2
-    else:
-        exact = _read_scale(MOST_SCALE**2, variance=variance)
-    words = open_words(rng)
-    if exact <= 400 * 400:
-        return _fill_blocks(shape, lambda number: _sign_randomly(_draw_gaussian_sizes(exact, number, words), words))
-    return _fill_blocks(shape, lambda number: _draw_wide_gaussian(exact, number, words))
+    return _draw_gaussian(_read_scale(MOST_SCALE, sigma=sigma) ** 2, shape, rng)
+
+
+def _draw_gaussian(variance: Fraction, shape: Shape, rng: Rng) -> Integers:
+    variance = _read_scale(MOST_SCALE**2, variance=variance)
+    words, draw = open_words(rng), _draw_narrow_gaussian if variance <= 400 * 400 else _draw_wide_gaussian
+    return _fill_blocks(shape, lambda number: draw(variance, number, words))
 
 
 @functools.lru_cache(maxsize=2)
@@ -292,17 +249,18 @@ def _gaussian_table(variance: Fraction) -> InversionTable:
     fast: list[Interval] = []
     while not fast or (1 << TABLE_BITS) - fast[-1][1] >= 1 << (TABLE_BITS - 66):
         fast.append(exact(len(fast), TABLE_BITS))
-    return InversionTable(certify_thresholds(fast, exact), exact)
+    return InversionTable(fast, exact)
 
 
-def _draw_gaussian_sizes(variance: Fraction, number: int, words: Words) -> Integers:
-    """Draw |X| of discrete Gaussian X. One draw in 2^64 lies beyond the table."""
+def _draw_narrow_gaussian(variance: Fraction, number: int, words: Words) -> Integers:
+    """Draw |X| from a table, and a sign. One draw in 2^64 lies beyond the table."""
     table = _gaussian_table(variance)
     length = len(table.thresholds)
-    return _draw_beyond_table(
-        table, number, words,
-        lambda beyond: np.array([_draw_gaussian_tail(variance, length, words) - length for _ in range(beyond)]),
-    )  # fmt: skip
+
+    def draw_excess(beyond: int) -> Integers:
+        return np.array([_draw_gaussian_tail(variance, length, words) - length for _ in range(beyond)])
+
+    return _sign_randomly(_draw_beyond_table(table, number, words, draw_excess), words)
 
 
 def _draw_gaussian_tail(variance: Fraction, start: int, words: Words) -> int:
@@ -313,31 +271,43 @@ def _draw_gaussian_tail(variance: Fraction, start: int, words: Words) -> int:
     while True:
         offer = int(draw_geometric(variance / start, 1, words)[0])
         gamma = Fraction(offer * offer) / (2 * variance)
-        if less_than(int(words.words(1)[0]), functools.partial(exp_bounds, gamma), words):
+        if UniformReal(words).is_below(functools.partial(exp_bounds, gamma)):
             return start + offer
 
 
 def _draw_wide_gaussian(variance: Fraction, number: int, words: Words) -> Integers:
     """Offer discrete Laplace y of scale t = floor(σ) + 1, accept with e^(−(|y| − σ²/t)² / (2 σ²))."""
     t = math.isqrt(int(variance)) + 1
-    centre, double = float(variance / t), float(2 * variance)
     parts, have = [], 0
     while have < number:
-        size = int((number - have) * 1.5) + 64
-        offer = _draw_difference(Fraction(t), size, words)
-        word = words.words(size)
-        distance = np.abs(offer).astype(np.float64) - centre
-        with np.errstate(under="ignore"):
-            chance = np.exp(-distance * distance / double) * 2.0**64
-        real = word.astype(np.float64)
-        accept = real < chance
-        # Floats decide only where they are surely on the right side of the threshold.
-        for i in np.flatnonzero(np.abs(real - chance) <= _FLOAT_ERROR * 2.0**64):
-            gamma = (abs(int(offer[i])) - variance / t) ** 2 / (2 * variance)
-            accept[i] = less_than(int(word[i]), functools.partial(exp_bounds, gamma), words)
+        offer = _draw_difference(Fraction(t), int((number - have) * 1.5) + 64, words)
+
+        def find_exponent(i: int, offer: Integers = offer) -> Fraction:
+            return (abs(int(offer[i])) - variance / t) ** 2 / (2 * variance)
+
+        distance = np.abs(offer).astype(np.float64) - float(variance / t)
+        accept = _decide(-distance * distance / float(2 * variance), _FLOAT_ERROR, find_exponent, words)
         parts.append(offer[accept])
         have += len(parts[-1])
     return np.concatenate(parts)[:number]
+
+
+def _decide(
+    exponents: NDArray[np.float64], error: float, find_exponent: Callable[[int], Fraction], words: Words
+) -> NDArray[np.bool_]:
+    """Decide with probabilities e^−γ(i), i.i.d., exactly.
+
+    `exponents` are −γ as floats, from which the probabilities follow within `error`; find_exponent(i) is γ(i).
+    """
+    word = words.words(len(exponents))
+    with np.errstate(under="ignore"):
+        chance = np.exp(exponents)
+    real = word.astype(np.float64) * 2.0**-64
+    out = real < chance
+    # Floats decide only where they are surely on the right side of the threshold.
+    for i in np.flatnonzero(np.abs(real - chance) <= error):
+        out[i] = UniformReal(words, int(word[i])).is_below(functools.partial(exp_bounds, find_exponent(i)))
+    return out
 
 
 # --- the sampler of each law --------------------------------------------------------------------------------
@@ -369,7 +339,7 @@ class LaplaceSampler:
         a (b² − a²)/(4b) e^(−a|x − y| − b|y|). y is drawn given x, from that over the density a/2 e^(−a|x|) of x.
         Source, on the integers: 2015, Theorem 10, eq. (19), (20), (25), Algorithm 1; 2015 abstract, Theorem 1, eq. (2).
         """
-        a, b = _read_levels(level=level, finer=finer)
+        a, b = _read_levels(Fraction(1, MOST_SCALE), level=level, finer=finer)
         words = open_words(rng)
         return _change_blocks(values, lambda part: _refine_laplace(part, a, b, words))
 
@@ -404,7 +374,7 @@ class GaussianSampler:
     """Discrete Gaussian noise on whole numbers. It has no path: no draw refines another exactly."""
 
     def start(self, level: Level, shape: Shape = (), *, rng: Rng = None) -> Integers:
-        return discrete_gaussian(variance=1 / as_exact_fraction(level=level), shape=shape, rng=rng)
+        return _draw_gaussian(1 / as_exact_fraction(level=level), shape, rng)
 
     def draw_addition(self, level: Level, coarser: Level, shape: Shape = (), *, rng: Rng = None) -> Integers:
         a, b = _read_levels(coarser=coarser, level=level)
@@ -415,7 +385,7 @@ class GaussianSampler:
                 "publish a release at that budget"
             )
         # The copy has slightly more noise than it states, to make up for that (docs/privacy/gradual.md).
-        return discrete_gaussian(variance=(1 + Fraction(1, 1 << 30)) / a - 1 / b, shape=shape, rng=rng)
+        return _draw_gaussian((1 + Fraction(1, 1 << 30)) / a - 1 / b, shape, rng)
 
     def round_values(self, values: Integers) -> Integers:
         return values
@@ -448,7 +418,7 @@ class RoundedGaussianSampler(GaussianSampler):
         return (1 << 2 * self.bits) * (1 + Fraction(1, 1 << 40)) / level
 
     def start(self, level: Level, shape: Shape = (), *, rng: Rng = None) -> Integers:
-        return discrete_gaussian(variance=self.variance(as_exact_fraction(level=level)), shape=shape, rng=rng)
+        return _draw_gaussian(self.variance(as_exact_fraction(level=level)), shape, rng)
 
     def refine(self, values: ArrayLike, level: Level, finer: Level, *, rng: Rng = None) -> Integers:
         # Gaussian around the expected remainder of each value.
@@ -461,7 +431,7 @@ class RoundedGaussianSampler(GaussianSampler):
         a, b = _read_levels(coarser=coarser, level=level)
         self._check_step(a, b)
         array = _read_values(values)
-        return array + discrete_gaussian(variance=self.variance(a) - self.variance(b), shape=array.shape, rng=rng)
+        return array + _draw_gaussian(self.variance(a) - self.variance(b), array.shape, rng)
 
     def round_values(self, values: ArrayLike) -> Integers:
         array = _read_values(values)
@@ -495,7 +465,6 @@ SAMPLERS: dict[str, Callable[[Fraction], Sampler]] = {
 
 def sampler_of(law: Law, first: Fraction | None = None) -> Sampler:
     """Return the sampler of a law, from the first level of its chain (by default the law's own)."""
-    check_choice(tuple(SAMPLERS), law=law.kind)
     return SAMPLERS[law.kind](1 / law.parameter if first is None else first)
 
 
@@ -507,33 +476,31 @@ def sample_law(law: Law, size: int, rng: Rng) -> Integers:
     return sampler.round_values(sampler.start(1 / law.parameter, size, rng=rng))
 
 
-def _read_levels(**levels: Level) -> tuple[Fraction, Fraction]:
-    """Return two levels as fractions; raise InputError unless the second is above the first."""
+def _read_levels(step: Fraction = Fraction(0), /, **levels: Level) -> tuple[Fraction, Fraction]:
+    """Return two levels as fractions; raise InputError unless the second is more than a step above the first."""
     a, b = (as_exact_fraction(**{name: level}) for name, level in levels.items())
-    if not a < b:
+    if b - a <= step:
         low, high = levels
-        raise InputError(f"{high} is {float(b):.10g} with {low} {float(a):.10g}: {high} must be above {low}")
+        raise InputError(
+            f"{high} is {float(b):.10g}: it must be more than {float(step):.3g} above {low}, {float(a):.10g}"
+        )
     return a, b
 
 
 def _read_values(values: ArrayLike) -> Integers:
-    """Return noise as int64; raise InputError unless it holds whole numbers within ±2^60."""
+    """Return noise as int64; raise InputError unless it holds whole numbers within ±2^60, more than any noise."""
     array = np.asarray(values)
-    if array.dtype.kind not in "iu":
-        raise InputError(f"values are of type {array.dtype}: they must be whole numbers")
-    if array.size and max(int(array.max()), -int(array.min())) >= CAP:
-        raise InputError(f"values hold {max(int(array.max()), int(array.min()), key=abs)}: they must lie within ±2^60")
+    if array.dtype.kind not in "iu" or (array.size and max(int(array.max()), -int(array.min())) >= 1 << 60):
+        raise InputError(f"values are {array!r:.80}: they must be whole numbers within ±2^60")
     return array.astype(np.int64, copy=False)
 
 
 def _change_blocks(values: ArrayLike, change: Callable[[Integers], Integers]) -> Integers:
-    """Change all values, one block at a time."""
+    """Change all values, one block at a time, to bound the working memory."""
     array = _read_values(values)
-    out = np.empty(array.shape, dtype=np.int64)
-    flat, given = out.reshape(-1), array.reshape(-1)
-    for start in range(0, flat.size, _REFINED_BLOCK):
-        part = slice(start, start + _REFINED_BLOCK)
-        flat[part] = change(given[part])
+    out, ends = np.empty(array.shape, dtype=np.int64), range(1 << 18, array.size, 1 << 18)
+    for part, given in zip(*(np.array_split(each.reshape(-1), ends) for each in (out, array)), strict=True):
+        part[:] = change(given)
     return out
 
 
@@ -564,11 +531,10 @@ def _refine_laplace(values: Integers, a: Fraction, b: Fraction, words: Words) ->
 def _draw_first_moves(a: Fraction, b: Fraction, number: int, words: Words) -> Integers:
     """Draw 0 with probability 1 − s, else 1 + G: the distribution function at j is 1 − s r^j, s of `_inward_table`."""
     scale = 1 / (b - a)
-    if scale * _SPREAD > _LONGEST_TABLE:
-        inwards = _inward_table(a, b).draw(number, words) == 0
-        out = np.zeros(number, dtype=np.int64)
-        # A step beyond every value is ignored, so its length does not matter.
-        out[inwards] = 1 + draw_capped_geometric(scale, int(inwards.sum()), words)
+    if _count_entries(scale) > _LONGEST_TABLE:
+        out = 1 - _inward_table(a, b).draw(number, words)
+        inwards = out > 0
+        out[inwards] += draw_geometric(scale, int(inwards.sum()), words)
         return out
     table = _first_move_table(a, b)
     return _draw_beyond_table(table, number, words, lambda beyond: draw_geometric(scale, beyond, words))
@@ -601,7 +567,7 @@ def _first_move_table(a: Fraction, b: Fraction) -> InversionTable:
     def law(power: Interval, bits: int) -> Interval:
         return complement(multiply_bounds(share(bits), power, bits), bits)
 
-    return power_table(b - a, 0, math.ceil(_SPREAD / (b - a)) + 1, law)
+    return power_table(b - a, 0, _count_entries(1 / (b - a)) + 1, law)
 
 
 @functools.lru_cache(maxsize=64)
@@ -626,26 +592,19 @@ def _draw_gaussian_around(values: Integers, share: Fraction, variance: Fraction,
     """
     near = np.rint(values.astype(np.float64) * float(share)).astype(np.int64)
     t = math.isqrt(int(variance)) + 1
-    centre, double = float(variance / t), float(2 * variance)
     # f and rounding move the probability by less than 4/s, since e^(−u²/2) u is at most 0.61.
-    margin = 4 / math.sqrt(float(variance)) + _FLOAT_ERROR
-    out = np.empty(len(values), dtype=np.int64)
-    left = np.arange(len(values))
+    error = 4 / math.sqrt(float(variance)) + _FLOAT_ERROR
+    out, left = np.empty(len(values), dtype=np.int64), np.arange(len(values))
     while len(left):
         offer = _draw_difference(Fraction(t), len(left), words)
-        word = words.words(len(left))
-        distance = np.abs(offer).astype(np.float64) - centre
-        with np.errstate(under="ignore"):
-            chance = np.exp(-distance * distance / double - 1 / t)
-        real = word.astype(np.float64) * 2.0**-64
-        accept = real < chance
-        # Floats decide only where they are surely on the right side of the threshold.
-        for i in np.flatnonzero(np.abs(real - chance) <= margin):
-            at = left[i]
-            side = 1 if offer[i] >= 0 else -1
-            f = side * (int(values[at]) * share - int(near[at]))
-            gamma = (abs(int(offer[i])) - f - variance / t) ** 2 / (2 * variance) + (1 - f) / t
-            accept[i] = less_than(int(word[i]), functools.partial(exp_bounds, gamma), words)
+
+        def find_exponent(i: int, offer: Integers = offer, left: Integers = left) -> Fraction:
+            f = int(values[left[i]]) * share - int(near[left[i]])
+            f = f if offer[i] >= 0 else -f
+            return (abs(int(offer[i])) - f - variance / t) ** 2 / (2 * variance) + (1 - f) / t
+
+        distance = np.abs(offer).astype(np.float64) - float(variance / t)
+        accept = _decide(-distance * distance / float(2 * variance) - 1 / t, error, find_exponent, words)
         out[left[accept]] = near[left[accept]] + offer[accept]
         left = left[~accept]
     return out
@@ -662,8 +621,6 @@ def _draw_gaussian_around(values: Integers, share: Fraction, variance: Fraction,
 #: A function from k to the sorted distances of the k nearest points above the quantile, and of the k nearest below.
 #: Both begin with 0, the quantile itself.
 NearestDistances = Callable[[int], tuple[Integers, Integers]]
-#: At first, L is so large that places of more than L moves weigh at most 2^(−_TAIL); the quantile itself weighs 1.
-_TAIL = 80
 
 
 def draw_place(nearest: NearestDistances, room: tuple[int, int], reach: int, rate: Fraction, words: Words) -> int:
@@ -684,9 +641,9 @@ def draw_place(nearest: NearestDistances, room: tuple[int, int], reach: int, rat
     >>> [draw_place(lambda number: points, (9, 4), 5, Fraction(1), words) for _ in range(8)]
     [-3, -3, 1, -4, 2, 0, 3, 6]
     """
-    size, uniform, bits = 1 + sum(room), _UniformReal(words), 192
-    # L ≥ 8 with size · e^(−λL) ≤ 2^(−_TAIL).
-    most = max(8, math.ceil((math.log(size) + _TAIL * math.log(2)) / float(rate)))
+    size, uniform, bits = 1 + sum(room), UniformReal(words), 192
+    # At first places of more than L moves weigh at most 2^−80 together, and the quantile itself weighs 1.
+    most = max(8, math.ceil((math.log(size) + 80 * math.log(2)) / float(rate)))
     while True:
         above, below = (
             find_stretches(distances, reach, end, most) for distances, end in zip(nearest(most + 1), room, strict=True)
@@ -749,36 +706,16 @@ def bound_partial_sums(widths: Iterable[int], rest: int, rate: Fraction, bits: i
     return [*low, low_sum], [*high, high_sum + beyond]
 
 
-class _UniformReal:
-    """A uniform real U in [0, 1) that draws its bits on demand."""
-
-    def __init__(self, words: Words) -> None:
-        self._words, self._first, self.bits = words, 0, 0
-
-    def read_bits(self, bits: int) -> int:
-        """Return ⌊2^bits · U⌋, for at least as many bits each time."""
-        if bits > self.bits:
-            self._first = self._first << (bits - self.bits) | _draw_bits(bits - self.bits, self._words)
-            self.bits = bits
-        return self._first
-
-
 def draw_whole_below(number: int, words: Words) -> int:
     """Draw a uniform whole number from 0 to number − 1, by rejection."""
     while True:
-        drawn = _draw_bits((number - 1).bit_length(), words)
+        drawn = draw_bits((number - 1).bit_length(), words)
         if drawn < number:
             return drawn
 
 
-def _draw_bits(number: int, words: Words) -> int:
-    """Draw a number of bits as a whole number."""
-    drawn = words.words(max(1, -(-number // 64)))
-    return int.from_bytes(drawn.astype(">u8").tobytes()) & ((1 << number) - 1)
-
-
-def draw_rounded_student(centre: int, scale: Fraction, words: Words) -> int:
-    """Draw the whole number nearest to centre + scale · Z, exactly, for Z of Student's t with 2 degrees of freedom.
+def draw_student(room: tuple[int, int], scale: Fraction, words: Words) -> int:
+    """Draw scale · Z, rounded exactly and cut to the room above and below; Z is Student's t with 2 degrees of freedom.
 
     Discrete noise needs a public scale. A smooth sensitivity is private, so Z is drawn as a real number, by inversion:
     P √(2 / (1 − P²)) for uniform P in (−1, 1). Raises InputError unless the scale is positive, because the value would
@@ -786,34 +723,25 @@ def draw_rounded_student(centre: int, scale: Fraction, words: Words) -> int:
     """
     if not scale > 0:
         raise InputError(f"scale is {scale}: it must be above zero, or nothing hides the value")
-    uniform, bits = _UniformReal(words), 64
-    # Uniform reals of this many bits are exact decimals. What follows is rounded far below their spacing.
-    context = decimal.Context(prec=168, Emin=decimal.MIN_EMIN, Emax=decimal.MAX_EMAX)
-    with decimal.localcontext(context) as inner:
-        while True:
-            first, unit = uniform.read_bits(bits), Decimal(2) ** -bits
-            low, high = 2 * (first * unit) - 1, 2 * ((first + 1) * unit) - 1
-            if low > -1 and high < 1:
-                bounds = bound_student(low, high)
-                least, most = (math.floor(centre + scale * Fraction(z) + Fraction(1, 2)) for z in bounds)
-                if least == most:
-                    return least
-                inner.prec += 64
-            bits += 64
+    uniform, bits = UniformReal(words), 64
+    while True:
+        # P = 2U − 1 lies in [first, first + 2) / 2^bits.
+        first = 2 * uniform.read_bits(bits) - (1 << bits)
+        if abs(first + 1) < (1 << bits) - 1:
+            ends = bound_student(first, bits)[0], bound_student(first + 2, bits)[1]
+            low, high = (math.floor(scale * end + Fraction(1, 2)) for end in ends)
+            if low == high:
+                return min(max(low, -room[1]), room[0])
+        bits += 64
 
 
-def bound_student(low: Decimal, high: Decimal) -> tuple[Decimal, Decimal]:
-    """Bound P √(2 / (1 − P²)) for P from low to high, with room for the rounding of decimals."""
-    least, most = (p * (2 / ((1 - p) * (1 + p))).sqrt() for p in (low, high))
-    digits = decimal.getcontext().prec - 10
-    slack = max(abs(least), abs(most)).scaleb(-digits) + Decimal(1).scaleb(-digits)
-    return least - slack, most + slack
-
-
-def draw_cut_student(room: tuple[int, int], scale: Fraction, words: Words) -> int:
-    """Draw scale · Z, rounded, for Z of Student's t with 2 degrees of freedom, cut to the places above and below."""
-    return min(max(draw_rounded_student(0, scale, words), -room[1]), room[0])
+def bound_student(place: int, bits: int) -> tuple[Fraction, Fraction]:
+    """Bound P √(2 / (1 − P²)) for P = place / 2^bits."""
+    unit = 1 << 2 * bits
+    root = math.isqrt(2 * (place * unit) ** 2 // (unit - place * place))
+    low, high = Fraction(root, unit), Fraction(root + 1, unit)
+    return (low, high) if place >= 0 else (-high, -low)
 
 
 #: The sampler of each quantile method, which gives its parameters.
-QUANTILE_SAMPLERS: dict[str, Callable[..., int]] = {"inverse": draw_place, "smooth": draw_cut_student}
+QUANTILE_SAMPLERS: dict[str, Callable[..., int]] = {"inverse": draw_place, "smooth": draw_student}

@@ -143,12 +143,11 @@ def test_beyond_the_table_a_magnitude_goes_on_as_a_geometric_variable():
 
 def test_beyond_the_table_a_gaussian_magnitude_goes_on(monkeypatch):
     most = 2**64 - 1
-    length = len(samplers._gaussian_table(Fraction(4)).thresholds)
-    asked = []
+    length, asked = len(samplers._gaussian_table(Fraction(4)).thresholds), []
     monkeypatch.setattr(
         samplers, "_draw_gaussian_tail", lambda variance, start, words: asked.append(start) or start + 3
     )
-    assert samplers._draw_gaussian_sizes(Fraction(4), 1, Scripted(most, most)).tolist() == [length + 3]
+    assert samplers._draw_narrow_gaussian(Fraction(4), 1, Scripted(most, most)).tolist() == [length + 3]
     assert asked == [length]
 
 
@@ -180,7 +179,7 @@ def test_tail_proposal_times_acceptance_is_the_gaussian_as_fractions(monkeypatch
     monkeypatch.setattr(samplers, "exp_bounds", lambda x, bits: chances.append(x) or exp_bounds(x, bits))
     monkeypatch.setattr(samplers, "draw_geometric", lambda scale, *_: scales.append(scale) or np.array([next(offers)]))
     # The fifth offer is accepted, whatever the words.
-    monkeypatch.setattr(samplers, "less_than", lambda word, bounds, words: bool(bounds(64)) and len(scales) == 5)
+    monkeypatch.setattr(samplers.UniformReal, "is_below", lambda real, bounds: bool(bounds(64)) and len(scales) == 5)
     assert samplers._draw_gaussian_tail(variance, start, Scripted(*[0] * 5)) == start + 4
     constants = {j / scales[j] + gamma - Fraction((start + j) ** 2) / (2 * variance) for j, gamma in enumerate(chances)}
     assert (len(chances), len(constants)) == (5, 1)
@@ -211,24 +210,18 @@ def test_numbers_of_every_type_mean_their_value(make):
     for draw in (discrete_laplace, discrete_gaussian):
         ours, plain = (draw(x, 500, rng=np.random.default_rng(2)) for x in (make(value), value))
         assert np.array_equal(ours, plain)
-    given_variance = discrete_gaussian(variance=make(value), shape=500, rng=np.random.default_rng(2))
-    assert np.array_equal(
-        given_variance, discrete_gaussian(variance=Fraction(value), shape=500, rng=np.random.default_rng(2))
-    )
 
 
 IMPOSSIBLE = [
     *[{"scale": bad} for bad in (0, -1, math.nan, math.inf, "1", 2**51, Fraction(1, 10**5000))],
     {"sigma": 2**51},
-    {"variance": 2**101},
-    {"sigma": 1.0, "variance": 1.0},
 ]
 
 
 @pytest.mark.parametrize("parameters", IMPOSSIBLE)
 def test_impossible_parameters_are_named(parameters):
     draw = discrete_laplace if "scale" in parameters else discrete_gaussian
-    with pytest.raises(dh.InputError, match=next(iter(parameters), "sigma or variance")):
+    with pytest.raises(dh.InputError, match=next(iter(parameters))):
         draw(shape=3, **parameters)
 
 
@@ -240,8 +233,6 @@ def test_shapes_and_seeds(kind, scale):
         assert (out.shape, out.dtype, out.flags.writeable) == (expected, np.int64, True)
     one, two = (DRAW[kind](scale, 50, rng=np.random.default_rng(5)) for _ in range(2))
     assert np.array_equal(one, two)
-    with pytest.raises(dh.InputError, match="shape is"):
-        DRAW[kind](scale, (2, -1))
 
 
 def test_working_memory_does_not_grow_with_the_array():

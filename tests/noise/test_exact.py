@@ -122,8 +122,8 @@ def searched(table, word, words):
 @pytest.mark.parametrize(
     "table",
     [*TABLES.values(), _laplace_size_table(Fraction(20)),
-     InversionTable(np.zeros(1, dtype=np.uint64), lambda k, bits: (0, 0)),
-     InversionTable(np.array([0, 1 << 48, (1 << 64) - 1], dtype=np.uint64), lambda k, bits: (k, k + 1))],
+     InversionTable([(0, 0)], lambda k, bits: (0, 0)),
+     InversionTable([(k << 128, k << 128) for k in (0, 1 << 48, (1 << 64) - 1)], lambda k, bits: (k, k + 1))],
 )  # fmt: skip
 def test_a_guide_finds_what_the_search_finds(table):
     # The first and the last word of every fifth place of the guide, and all words around a threshold.

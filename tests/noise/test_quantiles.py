@@ -1,6 +1,5 @@
 """Noise of one quantile: places by moves against brute force, heavy tails by exact bounds; bits drawn on demand."""
 
-import decimal
 import itertools
 from decimal import Decimal, localcontext
 from fractions import Fraction
@@ -75,12 +74,11 @@ def test_places_have_their_probabilities(rate, reach):
         assert p_value(drawn, chances(points, 4, reach, size, Fraction(9, 10))) < 1e-3
 
 
-def test_far_places_are_looked_at_when_the_drawn_real_asks_for_them(monkeypatch):
-    """With a tail bound that is far too short at first, the law is the same. False alarms: 1 in 1,000."""
-    monkeypatch.setattr(samplers, "_TAIL", -40)
-    points, size, rate = np.array([5, 20, 21]), 60, Fraction(1, 8)
-    drawn = drawn_places(points, 2, 2, size, rate, open_words(np.random.default_rng(5)), 1000)
-    assert p_value(drawn, chances(points, 2, 2, size, rate)) > 1e-3
+def test_far_places_are_looked_at_when_the_drawn_real_asks_for_them():
+    """U = 1 − 2^−1024 is the farthest place, 30 moves away, though all beyond 8 moves weigh less than 2^−80."""
+    points, words = (np.array([0]), np.array([0])), Scripted(*[2**64 - 1] * 16)
+    assert samplers.draw_place(lambda most: points, (59, 0), 2, Fraction(8), words) == 59
+    assert words.used > 6
 
 
 def test_partial_sums_are_bounds():
@@ -132,16 +130,11 @@ def test_as_many_points_are_asked_for_as_stretches_need(monkeypatch):
     assert 0 < min(given) < max(given) < len(every)
 
 
-def real(*words):
-    """The ends of what so many first bits of a uniform real leave open."""
-    low = sum(Decimal(word) / Decimal(2) ** (64 * i) for i, word in enumerate(words, start=1))
-    return low, low + Decimal(2) ** (-64 * len(words))
-
-
 def test_heavy_tails_are_rounded():
-    """P(round(Z) = k) = F(k + ½) − F(k − ½), by chi-square. False alarms: 1 in 1,000."""
+    """P(round(Z) = k) = F(k + ½) − F(k − ½), by chi-square, with cut tails. False alarms: 1 in 1,000."""
     words = open_words(np.random.default_rng(2))
-    drawn = np.array([samplers.draw_rounded_student(-3, Fraction(1), words) for _ in range(1000)]) + 3
+    drawn = np.array([samplers.draw_student((9, 5), Fraction(1), words) for _ in range(1000)])
+    assert (drawn.min(), drawn.max()) == (-5, 9)
     edges = np.arange(-4, 4) + 0.5
     chance = np.diff(np.concatenate([[0.0], scipy.stats.t(2).cdf(edges), [1.0]]))
     seen = np.bincount(np.searchsorted(edges, drawn), minlength=len(chance))
@@ -159,19 +152,15 @@ def test_whole_numbers_below_a_bound_are_uniform():
 @pytest.mark.parametrize("scale", [Fraction(0), Fraction(-1)])
 def test_a_value_is_never_returned_as_it_is(scale):
     with pytest.raises(InputError):
-        samplers.draw_rounded_student(17, scale, open_words(None))
+        samplers.draw_student((17, 17), scale, open_words(None))
 
 
-def test_bounds_hold_every_value_that_the_bits_leave_open_and_hardly_more():
-    """Against the formula at 400 digits, at both ends of the real; with the bits drawn first, and with more."""
-    rng = np.random.default_rng(5)
-    for _ in range(12):
-        words = [int(rng.integers(0, 1 << 63)) for _ in range(2)]
-        for number in (1, 2):
-            low, high = (2 * end - 1 for end in real(*words[:number]))
-            with decimal.localcontext(decimal.Context(prec=168)):
-                least, most = samplers.bound_student(low, high)
-            with decimal.localcontext(decimal.Context(prec=400)):
-                exact = [p * (2 / (1 - p * p)).sqrt() for p in (low, high)]
-                assert least <= exact[0] <= exact[1] <= most
-                assert most - least < Decimal(10) ** (3 - 19 * number)
+@pytest.mark.parametrize("place", [-(2**64) + 3, -(10**12), -1, 0, 1, 3 * 2**60, 2**64 - 1])
+def test_bounds_hold_the_value_and_are_close(place):
+    """Against the formula at 400 digits."""
+    low, high = samplers.bound_student(place, 64)
+    with localcontext(prec=400):
+        p = Decimal(place) / 2**64
+        value = p * (2 / (1 - p * p)).sqrt()
+        assert Decimal(low.numerator) / low.denominator <= value <= Decimal(high.numerator) / high.denominator
+    assert high - low == Fraction(1, 2**128)
