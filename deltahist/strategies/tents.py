@@ -38,8 +38,6 @@ if TYPE_CHECKING:
 
 #: Array entries (boxes × waves, or regions × products of waves) that fit in the processor's cache.
 _TOGETHER = 1 << 18
-#: Above this number of products of waves, it is faster to compute each distinct interval only once.
-_SHARED = 1 << 12
 #: Largest number of tents along an axis. Dense linear algebra finds their eigenvectors.
 MOST_TENTS = 4128
 #: Compare squares one by one up to this many pairs of moves along the two axes. Use a bound above it.
@@ -272,18 +270,13 @@ class TentsDecoder(Decoder):
         step = max(1, _TOGETHER // sum(known.shape))
         for some in (slice(i, i + step) for i in range(0, len(out), step)):
             boxes = [(low[some], high[some]) for low, high in spans]
-            boxes_once, places = boxes, None
-            if known.size >= _SHARED and known.ndim > 1:
-                # Blocks of a map share their intervals, so each is computed once.
-                once, places = zip(*(np.unique(a + 1j * b, return_inverse=True) for a, b in boxes), strict=True)
-                boxes_once = [(each.real, each.imag) for each in once]
-            asked = [axis.project_intervals(*span) for axis, span in zip(self._lattices, boxes_once, strict=True)]
-            taken = _sum_waves([each**2 for each in asked], known, places)
+            asked = [axis.project_intervals(*span) for axis, span in zip(self._lattices, boxes, strict=True)]
+            taken = _sum_waves([each**2 for each in asked], known)
             if self.total_known:
                 # Half of the waves are odd about the middle of the axis, so they add nothing to the total.
                 held = [np.abs(axis.wave_sums[-1]) > 1e-9 for axis in self._lattices]
                 seen = [each[:, waves] for each, waves in zip(asked, held, strict=True)]
-                taken += _sum_waves(seen, onto[np.ix_(*held)], places) ** 2 / spread
+                taken += _sum_waves(seen, onto[np.ix_(*held)]) ** 2 / spread
             size = math.prod((BlockPower(1, 2)(*span) for span in boxes), start=np.ones(len(taken)))
             out[some] = self._cells * (size - taken)
         return out
@@ -291,12 +284,6 @@ class TentsDecoder(Decoder):
     def moments(self, work: Asked) -> Moments:
         if isinstance(work, Boxes | AllRanges) or self.domain.ndim == 1:
             return super().moments(work)
-        variance = self.answer_variance(work)
-        return Moments(variance, self.bound_kurtosis(variance), note=self.note)
-
-    def answer_variance(self, work: Asked) -> FloatArray:
-        if isinstance(work, Boxes | AllRanges) or self.domain.ndim == 1:
-            return super().answer_variance(work)
         cover = work if isinstance(work, RegionCover) else RegionCover.of_rows(work, self.domain.shape)
         area = np.bincount(cover.whole, (cover.high - cover.low).prod(axis=1), cover.number)
         out = self._cells * (area + np.bincount(cover.owner, cover.share**2, cover.number))
@@ -315,7 +302,7 @@ class TentsDecoder(Decoder):
                 taken += np.einsum("kij,ij->k", seen, onto) ** 2 / spread
             out[around.some] -= self._cells * taken
         out[out < self.rounding_floor] = 0.0
-        return np.asarray(out)
+        return Moments(out, self.bound_kurtosis(out), note=self.note)
 
     def mean_variance(self, work: AllRanges) -> float:
         return self._cells * max(0.0, TentError(self._lattices, None, self.total_known).mean_variance(self._precision))
@@ -362,19 +349,11 @@ def _spread_cut_cells(cover: RegionCover, lattices: Sequence[Lattice]) -> Region
     return RegionCover.of_cells(cover.number, shape, cover.owner[begins][owner][held], tents, found[held])
 
 
-def _sum_waves(asked: Sequence[FloatArray], field: FloatArray, places: Sequence[IntArray] | None = None) -> FloatArray:
-    """Return Σ over waves of a field times the parts of the waves in each query (m,), one array `asked` per axis.
-
-    `places` gives the rows of `asked` for each query. The sums are the same bit for bit without it.
-    """
-    first, *rest = asked
-    if not rest:
-        return np.einsum("mw,w->m", np.ascontiguousarray(first), field)
+def _sum_waves(asked: Sequence[FloatArray], field: FloatArray) -> FloatArray:
+    """Return Σ over waves of a field times the parts of the waves in each query (m,), one array `asked` per axis."""
     # Make arrays contiguous. Otherwise the order of summation would depend on the number of queries.
-    parts = multiply_rows(first, field), np.ascontiguousarray(rest[0])
-    if places is not None:
-        parts = np.take(parts[0], places[0], axis=0), np.take(parts[1], places[1], axis=0)
-    return np.einsum("mw,mw->m", *parts)
+    first, *rest = map(np.ascontiguousarray, asked)
+    return np.einsum("mw,mw->m", multiply_rows(first, field), *rest) if rest else np.einsum("mw,w->m", first, field)
 
 
 class Choice(NamedTuple):

@@ -141,14 +141,3 @@ def test_the_metric_has_the_variance_of_every_cosine():
         assert np.allclose(variance.ravel()[1:], exact[1:] * trust[1:], rtol=1e-7)
         longest = variance.ravel()[1:][np.argmin(trust[1:])]
         assert variance.flat[0] == (0 if mechanism.total_known else pytest.approx(min(exact[0], longest)))
-
-
-def test_boxes_that_share_their_intervals_have_the_same_errors_as_alone(monkeypatch):
-    for sources in (None, "boundary"):
-        near = quiet(dh.Domain((0, 0, 20, 20), (20, 20)), 1, sources)
-        decoder = dh.Mechanism(near, Tents(near.domain, (2, 2)), dh.Budget(1)).decoder
-        blocks = dh.workloads.boxes([[x, y, x + 2.5, y + 2] for x in range(0, 16, 2) for y in range(0, 16, 2)])
-        alone = decoder.answer_variance(blocks)
-        monkeypatch.setattr("deltahist.strategies.tents._SHARED", 1)
-        assert (decoder.answer_variance(blocks) == alone).all()
-        monkeypatch.undo()
