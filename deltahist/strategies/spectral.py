@@ -115,10 +115,8 @@ class Spectral(BestGaussian):
         for bits in range(8, 29, 2):
             rounded = np.rint(kernel * 2.0**bits)
             error = np.abs(cosine_transform(rounded, self.torus) / 2.0**bits / spectrum - 1)
-            if error.max() <= 0.01:
+            if error.max() <= 0.01 or 4 * np.abs(rounded).max() >= LARGEST_ENTRY:
                 break
-        if np.abs(rounded).max() >= LARGEST_ENTRY:
-            raise InputError("the entries of strategy Spectral are too large for exact sums: they must be below 2^30")
         return mirror_quarter(rounded.astype(np.int64), self.torus)
 
     @functools.cached_property
@@ -151,21 +149,13 @@ class Spectral(BestGaussian):
     def decoder_class(self) -> type[Decoder]:
         return SpectralDecoder
 
-    def edge_cost(self, near: Neighbourhood, norm: int) -> int:
-        # The position of an edge on the torus does not matter, and mirrored moves cost the same.
-        arrival = near.source_cells.any()
-        if norm == 2:
-            return max(self._largest_square(near), squared_distance(self.kernel, None) if arrival else 0)
-        entry, reach = int(np.abs(self.kernel).sum()), near.reach.tolist()
-        if (sum(reach) + len(reach) - 1) * self.kernel.size > 1 << 31:  # too many moves to try
-            return 2 * entry  # an upper bound, by the triangle inequality
-        axes = range(self.kernel.ndim)
-        moves = [(dx, dy)[-len(axes) :] for dx, far in enumerate(reach) for dy in range(far + 1)]
-        costs = [int(np.abs(self.kernel - np.roll(self.kernel, move, axes)).sum()) for move in moves[1:]]
-        return max([*costs, entry if arrival else 0])
+    def edge_cost(self, near: Neighbourhood, norm: int) -> int | None:
+        """Return the exact largest Σ (k(w) − k(w − d))² of the moves d within δ, or Σ k(w)² if an arrival costs more.
 
-    def _largest_square(self, near: Neighbourhood) -> int:
-        """Return the exact largest Σ (k(w) − k(w − d))² of the moves d within δ."""
+        Mirrored moves cost the same, and the position of a move on the torus does not matter.
+        """
+        if norm == 1:
+            return None
         # A move over more than half the torus ends where a shorter one does, which is tried as well.
         distances, error = np.atleast_2d(self._distances[0]), self._distances[1]
         reach = np.minimum(near.reach[: len(distances)], distances.shape[1] - 1)
@@ -177,18 +167,12 @@ class Spectral(BestGaussian):
             for row in np.flatnonzero(found >= least).tolist()
             for column in np.flatnonzero(distances[row, : reach[row] + 1] >= least).tolist()
         ]
+        arrival = squared_distance(self.kernel, None) if near.source_cells.any() else 0
         if len(moves) > 16:  # one convolution is faster than many distances
             with contextlib.suppress(InputError):  # sums beyond 64 bits
                 products = convolve_circularly(self.kernel, self.kernel)
-                return 2 * (int(products.flat[0]) - min(int(products[move]) for move in moves))
-        for move in set(moves) - set(self._exact_costs):
-            self._exact_costs[move] = squared_distance(self.kernel, move)
-        return max(map(self._exact_costs.__getitem__, moves))
-
-    @functools.cached_property
-    def _exact_costs(self) -> dict[tuple[int, ...], int]:
-        """Exact squared costs of moves, each computed once."""
-        return {}
+                return max(arrival, 2 * (int(products.flat[0]) - min(int(products[move]) for move in moves)))
+        return max(arrival, *(squared_distance(self.kernel, move) for move in moves))
 
     @functools.cached_property
     def _distances(self) -> tuple[FloatArray, float]:
@@ -445,17 +429,14 @@ def convolve_circularly(kernel: IntArray, field: NDArray[Any]) -> NDArray[Any]:
     if float(np.abs(kernel).max()) * float(np.abs(field).sum(dtype=np.float64)) >= 2.0**62:
         raise InputError("sums of counts times the rows of strategy Spectral exceed 64 bits: there are too many points")
     longest = 1 + max(int(np.abs(part).max(initial=0)).bit_length() for part in (kernel, field))
-    for bits in (longest, *(bits for bits in (31, 21, 16, 13, 11, 9, 8, 7, 6, 5) if bits < longest)):
+    for digits in range(1, 13):
+        bits = -(-longest // digits)
         left, right = _split_digits(kernel, bits), _split_digits(field, bits)
-        # Before any transform: the largest entry of a spectrum is at least its root mean square, the norm of a.
-        if max(_product_error(a, _norm(a), b) for a in left for b in right) >= 0.25:
-            continue
-        spectra = [_transform_real(d) for d in left]
-        highest = [float(np.abs(spectrum).max()) for spectrum in spectra]
-        if all(_product_error(a, high, b) < 0.25 for a, high in zip(left, highest, strict=True) for b in right):
+        if max(_product_error(a, b) for a in left for b in right) < 0.25:
             break
     else:
         raise InputError(f"a torus of {field.size:,} cells is too large for exact sums: use fewer cells")
+    spectra = [_transform_real(a) for a in left]
     out = np.zeros(field.shape, dtype=np.int64)
     for j, b in enumerate(right):
         other = _transform_real(b)
@@ -475,18 +456,9 @@ def squared_distance(kernel: IntArray, move: Sequence[int] | None) -> int:
             from_where = np.arange(start, start + len(change)) - move[0]
             moved = kernel.take(from_where, axis=0, mode="wrap")
             change = change - np.roll(moved, move[1:], range(1, kernel.ndim))
-        total += _sum_of_squares(change.ravel())
+        square = change * change  # entries are below 2^30, so squares of differences are below 2^62
+        total += (int((square >> 32).sum()) << 32) + int((square & 0xFFFFFFFF).sum())
     return total
-
-
-def _sum_of_squares(numbers: IntArray) -> int:
-    """Return the exact sum of squares of numbers below 2^31, in floats while these are exact."""
-    plain = numbers.astype(np.float64)
-    found = float(plain @ plain)
-    if found < 2.0**52:
-        return int(found)
-    square = numbers * numbers
-    return (int((square >> 32).sum()) << 32) + int((square & 0xFFFFFFFF).sum())
 
 
 def _transform_real(field: NDArray[Any]) -> NDArray[np.complex128]:
@@ -504,13 +476,9 @@ def _split_digits(field: IntArray, bits: int) -> list[IntArray]:
     return out
 
 
-def _product_error(a: IntArray, highest: float, b: IntArray) -> float:
-    """Return a bound on the error of a ∗ b, from three transforms; `highest` is the largest entry of a's spectrum."""
-    return transform_error(a.size) * _norm(b) * (2 * _norm(a) + highest)
-
-
-def _norm(digits: IntArray) -> float:
-    return math.sqrt(float(np.square(digits, dtype=np.float64).sum()))
+def _product_error(a: IntArray, b: IntArray) -> float:
+    """Return a bound on the error of a ∗ b, from three transforms. No entry of a's spectrum exceeds a's 1-norm."""
+    return transform_error(a.size) * float(np.linalg.norm(b) * (2 * np.linalg.norm(a) + np.abs(a).sum()))
 
 
 def transform_error(size: int) -> float:
