@@ -253,11 +253,6 @@ class Wavelet(Product):
     domain: Domain
     texts: ClassVar[tuple[str, ...]] = ("wavelet",)
 
-    @classmethod
-    def candidates(cls, near: Neighbourhood, workload: Workload, norm: int) -> Iterator[tuple[str, Strategy]]:
-        if max(near.domain.shape) <= 4096:  # finding the costliest move is slow on long axes
-            yield "Wavelet", cls(near.domain)
-
     @functools.cached_property
     def factors(self) -> tuple[_Haar, ...]:  # type: ignore[override]
         return tuple(_Haar(n) for n in self.domain.shape)
@@ -279,10 +274,7 @@ class Wavelet(Product):
         else:
             reach = near.reach.tolist()
             along_y = _list_pairs(self.factors[1], reach[0])
-        if self.domain.shape[1:] == self.domain.shape[:1] and len(along_y) >= len(reach):
-            along_x = along_y  # those of an axis of the same length
-        else:
-            along_x = _list_pairs(self.factors[0], len(reach) - 1)
+        along_x = _list_pairs(self.factors[0], len(reach) - 1)
         within = list(accumulate(along_y, operator.or_))  # pairs along y at most each number of cells apart
         tried = set[Pair]()
         for dx, dy in enumerate(reach):
@@ -315,6 +307,7 @@ def _cost(x: Pair, y: Pair, norm: int) -> Any:
     return x.first * y.first + x.second * y.second - 2 * agree + (2**norm - 2) * opposite
 
 
+@functools.lru_cache(maxsize=2)
 def _list_pairs(haar: _Haar, longest: int) -> list[set[Pair]]:
     """Return the different pairs of cells d apart, for d = 0, ..., longest.
 
