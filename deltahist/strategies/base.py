@@ -409,7 +409,7 @@ def read_numbers(text: str, most: int) -> list[int]:
 
 
 def from_description(domain: Domain, description: dict[str, Any]) -> Strategy:
-    """Return the strategy that `Strategy.describe` described. Raises InputError if a name or parameter is wrong."""
+    """Return the strategy that `Strategy.describe` described. Raises InputError if the name is unknown."""
     parameters = {key: _convert_to_tuples(value) for key, value in description.items()}
     name = parameters.pop("strategy", None)
     if name not in _KNOWN and name not in strategies():  # entry points take time to load
@@ -419,10 +419,7 @@ def from_description(domain: Domain, description: dict[str, Any]) -> Strategy:
         )
     if parameters.get("shares") is not None:
         parameters["shares"] = tuple(Fraction(s) for s in parameters["shares"])
-    try:
-        return _KNOWN[name].restore(domain, **parameters)
-    except TypeError as problem:
-        raise InputError(f"strategy {name} has unknown or missing parameters: {problem}") from None
+    return _KNOWN[name].restore(domain, **parameters)
 
 
 def _convert_to_tuples(value: Any) -> Any:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from deltahist.decode.base import LEAST_SQUARED, Asked, Decoder, Moments
 from deltahist.decode.forms import BlockPower, BoxFunction, FloatArray, SumOfProducts
-from deltahist.errors import InputError, check_whole
+from deltahist.errors import InputError, check_memory, check_whole
 from deltahist.space.domain import Domain
 from deltahist.space.workloads import AllRanges, RegionCover, Span, aligned_spans, range_gram
 from deltahist.strategies.base import (
@@ -33,9 +33,6 @@ from deltahist.strategies.base import (
 if TYPE_CHECKING:
     from deltahist.space.neighbourhood import Neighbourhood
     from deltahist.space.workloads import Workload
-
-#: The greedy algorithm keeps a dense N × N matrix and tries every candidate, so it takes small domains only.
-MOST_CELLS = 1024
 
 
 class Grids(Strategy):
@@ -336,11 +333,12 @@ class CutAugmented(Strategy):
     sets: tuple[tuple[int, ...], ...]
 
     def __post_init__(self) -> None:
-        if self.domain.size > 4 * MOST_CELLS:
-            raise InputError(f"the domain has {self.domain.size:,} cells: sets are for at most {4 * MOST_CELLS:,}")
+        size = self.domain.size
         for row in self.sets or ((),):
-            if not row or min(row) < 0 or max(row) >= self.domain.size or len(set(row)) < len(row):
-                raise InputError(f"sets has {row[:5]}...: each needs different cells from 0 to {self.domain.size - 1}")
+            if size > 4096 or not row or min(row) < 0 or max(row) >= size or len(set(row)) < len(row):
+                raise InputError(
+                    f"sets has {row[:5]}...: each needs different cells from 0 to {size - 1} of at most 4,096 cells"
+                )
 
     @classmethod
     def greedy(cls, base: Strategy, near: Neighbourhood, gram: NDArray[np.float64] | None = None) -> CutAugmented:
@@ -352,14 +350,11 @@ class CutAugmented(Strategy):
         near : the neighbourhood whose edges are cut.
         gram : V = QᵀQ (N, N) of the workload Q; all ranges when None.
 
-        Raises InputError if the domain has more than 1024 cells, or the base is not binary.
+        Raises InputError if the base is not binary, or the boxes do not fit memory.
         """
         domain = near.domain
-        if domain.size > MOST_CELLS:
-            raise InputError(
-                f"the domain has {domain.size:,} cells: the greedy algorithm takes at most {MOST_CELLS:,} (use "
-                "ShiftedGrids, the same idea in closed form)"
-            )
+        boxes = math.prod(n * (n + 1) // 2 for n in domain.shape)
+        check_memory(16 * boxes * domain.size, f"the greedy algorithm with {boxes:,} boxes (try ShiftedGrids)")
         rows = base.matrix().toarray()
         if not np.isin(rows, (0, 1)).all() or any(g.share != base.groups[0].share for g in base.groups):
             raise InputError(f"base is {base.name}: its rows must have entries 0 and 1, and equal shares")
