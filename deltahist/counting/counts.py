@@ -45,36 +45,20 @@ class Unshown:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Counts(Unshown):
-    """Numbers of points by cell, and how they were made. Private.
-
-    Parameters
-    ----------
-    numbers : int64, of all cells (domain.shape), or of `cells` alone.
-    domain, preprocessing : the cells, and how rows became counts.
-    cells : the flat cells of `numbers`, rising; all others are empty. None if `numbers` has all cells.
+    """Numbers of points in all cells, int64 (domain.shape) with axis 0 for x, and how they were made. Private.
 
     >>> counts = Counts(np.array([3, 4]), Domain((0, 1), (2,)), Preprocessing(contributions=2))
     >>> counts, counts.sum(), counts.array.tolist()
     (Counts(private: not shown), 7, [3, 4])
     """
 
-    numbers: Integers
+    array: Integers
     domain: Domain
     preprocessing: Preprocessing
-    cells: Integers | None = None
-
-    @property
-    def array(self) -> Integers:
-        """The counts of all cells (domain.shape), axis 0 is x."""
-        if self.cells is None:
-            return self.numbers
-        found = np.zeros(self.domain.size, dtype=np.int64)
-        found[self.cells] = self.numbers
-        return found.reshape(self.domain.shape)
 
     def sum(self) -> int:
         """Return the number of points."""
-        return int(self.numbers.sum())
+        return int(self.array.sum())
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -216,7 +200,9 @@ class Counted(Unshown):
         """Return the counts of one step."""
         size = self.domain.size
         first, last = np.searchsorted(self.keys, (step * size, (step + 1) * size))
-        return Counts(self.numbers[first:last], self.domain, self.preprocessing, self.keys[first:last] - step * size)
+        array = np.zeros(size, dtype=np.int64)
+        array[self.keys[first:last] - step * size] = self.numbers[first:last]
+        return Counts(array.reshape(self.domain.shape), self.domain, self.preprocessing)
 
 
 #: Rows: coordinates as floats (NaN where missing), hashes of users with a mask of rows that have one, the same of
@@ -266,16 +252,12 @@ class RowCounter:
             self.users = None if self.steps else users_of_all
             self.kept.add_rows(kept)
 
-    def add_figures(self, places: Integers, numbers: Integers | None = None) -> None:
-        """Add up how many rows have no point, a point, and a point outside; `numbers` of rows each, or one."""
-
-        def count_rows(chosen: NDArray[np.bool_]) -> int:
-            return int(np.count_nonzero(chosen) if numbers is None else numbers[chosen].sum())
-
-        self.placed += count_rows(places >= 0)
-        self.outside += count_rows(places >= self.edge)
-        for place in np.unique(places[places < 0]):
-            self.unplaced[-place] += count_rows(places == place)
+    def add_figures(self, places: Integers, numbers: Integers | int = 1) -> None:
+        """Add up how many rows have no point, a point, and a point outside; `numbers` of rows each."""
+        numbers = np.broadcast_to(numbers, places.shape)
+        self.placed += int(numbers[places >= 0].sum())
+        self.outside += int(numbers[places >= self.edge].sum())
+        np.add.at(self.unplaced, -places[places < 0], numbers[places < 0])
 
     def make_counts(self, rows_of: str, operation: Operation | None, malformed: int = 0) -> Counted:
         """Return the counts; raise InputError on bad rows and no rows, OutsideBounds on many points outside.
@@ -353,10 +335,7 @@ def count(
         `normalize_name`; "", "None" and the like are missing.
     drop_bad_rows : leave out points without a place or a user. The release says so.
 
-    Returns
-    -------
-    Counts : `array` has the numbers, int64 of domain.shape, axis 0 is x. `publish` takes the unit of privacy and the
-        rows that were left out from their record.
+    `publish` takes the unit of privacy and the rows that were left out from the counts' record.
 
     Raises InputError on missing or infinite coordinates, missing users, or a CRS that contradicts the domain's;
     OutsideBounds if many points lie outside and `outside` is None.
@@ -365,8 +344,8 @@ def count(
     [[2, 0], [0, 1]]
     """
     named = None if user is None else "user"
-    options = {"crs": crs, "max_per_user": max_per_user, "outside": outside, "drop_bad_rows": drop_bad_rows}
-    reading = Reading.of(x=x, y=y, user=named, **options)
+    options: dict[str, Any] = {"max_per_user": max_per_user, "outside": outside, "drop_bad_rows": drop_bad_rows}
+    reading = Reading(x, y, crs, named, **options)
     columns, operation = _read_columns(points, domain, reading)
     users = None if user is None else _number_users(user, points, len(columns[0]))
     rows = RowCounter(domain, reading)

@@ -7,6 +7,7 @@ one of the negative numbers below for a row without a point.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -24,14 +25,14 @@ from deltahist.space.domain import Domain
 BAD, UNMATCHED, BEFORE, AFTER = -1, -2, -3, -4
 #: Text that databases and data frames write for a missing value.
 MISSING = ("", r"\N", "None", "NULL", "null", "NaN", "nan", "NA", "N/A", "<NA>")
-_FRACTIONS = ("double", "float", "real", "decimal", "numeric")
+_FRACTIONS = "double|float|real|decimal|numeric"
+#: Kinds of columns, and how the names of their types begin.
 _KINDS = {
-    "number": (*_FRACTIONS, "int", "bigint", "smallint", "tinyint", "hugeint", "ubigint", "uinteger", "usmallint",
-               "utinyint", "uhugeint", "long", "short", "byte"),
-    "text": ("varchar", "text", "string", "char", "bpchar", "uuid", "enum"),
-    "time": ("timestamp", "date"),
-    "truth": ("bool",),
-}  # fmt: skip
+    "number": f"u?(big|small|tiny|huge)?int|long|short|byte|{_FRACTIONS}",
+    "text": "varchar|text|string|char|bpchar|uuid|enum",
+    "time": "timestamp|date",
+    "truth": "bool",
+}
 
 
 def classify_type(type_: str) -> str:
@@ -39,11 +40,7 @@ def classify_type(type_: str) -> str:
     name = type_.lower()
     if name.endswith("]") or name.startswith("interval"):
         return ""
-    return next((kind for kind, starts in _KINDS.items() if name.startswith(starts)), "")
-
-
-#: The characters that `str.strip` removes, since engines have other sets.
-_SPACES = "".join(filter(str.isspace, map(chr, range(0x3001))))
+    return next((kind for kind, starts in _KINDS.items() if re.match(starts, name)), "")
 
 
 @dataclass(frozen=True)
@@ -73,12 +70,17 @@ class Dialect:
         return sqlglot.transpile(statement, read="duckdb", write=self.name)[0]
 
 
-_ZONED = "timezone('{zone}', CAST({} AS TIMESTAMPTZ))"
-_STRIPPED = f"regexp_replace({{0}}, '^[{_SPACES}]+|[{_SPACES}]+$', '', 'g')"
-DUCKDB = Dialect("duckdb", "epoch_us({}) / 1e6", _ZONED, "hash({})", f"nfc_normalize({_STRIPPED})")
+#: Text without the characters that `str.strip` removes, since engines have other sets.
+_STRIPPED = "regexp_replace({{0}}, '^[{0}]+|[{0}]+$', '', 'g')".format(
+    "".join(filter(str.isspace, map(chr, range(0x3001))))
+)
+DUCKDB = Dialect(
+    "duckdb", "epoch_us({}) / 1e6", "timezone('{zone}', CAST({} AS TIMESTAMPTZ))", "hash({})",
+    f"nfc_normalize({_STRIPPED})",
+)  # fmt: skip
 POSTGRESQL = Dialect(
-    "postgres", "extract(epoch FROM {})", _ZONED, "hashtextextended(CAST({} AS TEXT), 0)", f"normalize({_STRIPPED})",
-    "gen_random_uuid()",
+    "postgres", "extract(epoch FROM {})", DUCKDB.local, "hashtextextended(CAST({} AS TEXT), 0)",
+    f"normalize({_STRIPPED})", "gen_random_uuid()",
 )  # fmt: skip
 SPARK = Dialect(
     "spark", "unix_micros(CAST({} AS TIMESTAMPTZ)) / 1e6", "from_utc_timestamp({}, '{zone}')", "xxhash64({})",
@@ -151,8 +153,8 @@ class Relation:
     Parameters
     ----------
     label : its name in messages. relation : the expression after FROM. types : of columns by name, in order.
-    aliases : columns' names in the relation, where they differ. decimal : mark of numbers in text; None if text holds
-        no numbers.
+    aliases : columns' names in the relation, where they differ. decimal : mark of numbers in text; "" if text holds no
+        numbers and times.
     """
 
     label: str
@@ -160,7 +162,7 @@ class Relation:
     types: dict[str, str]
     dialect: Dialect
     aliases: dict[str, str] | None = None
-    decimal: str | None = None
+    decimal: str = ""
 
     def find_column(self, asked: str) -> str:
         """Return the name of a column, given by its name ("loc.x" in a structure) or by its number from 0."""
@@ -178,15 +180,10 @@ class Relation:
         """Return a column's name in the relation, quoted."""
         return quote_name(column if self.aliases is None else self.aliases[column])
 
-    @property
-    def _text(self) -> tuple[str, ...]:
-        """The kind of text, if text may hold numbers and times."""
-        return () if self.decimal is None else ("text",)
-
     def find_kind(self, column: str, *kinds: str) -> str:
-        """Return the kind of a column; raise InputError unless it is one of `kinds`."""
+        """Return the kind of a column; raise InputError unless it is one of `kinds`, or text that may hold them."""
         kind = classify_type(self.types[column])
-        if kind not in kinds:
+        if kind not in kinds and not (kind == "text" and self.decimal):
             hint = " (or numbers with time_format='unix')" if "time" in kinds else ""
             raise InputError(
                 f"column {column!r} is of the type {self.types[column]}: it must hold {' or '.join(kinds)}{hint}"
@@ -196,7 +193,7 @@ class Relation:
     def write_floats(self, column: str) -> str:
         """Return a column as floats, NULL where text is not a number."""
         name = self.quote_column(column)
-        if self.find_kind(column, "number", *self._text) == "number":
+        if self.find_kind(column, "number") == "number":
             return f"CAST({name} AS DOUBLE)"
         if self.decimal == ",":  # 1.234 could be either
             return f"CASE WHEN NOT contains({name}, '.') THEN TRY_CAST(replace({name}, ',', '.') AS DOUBLE) END"
@@ -209,7 +206,7 @@ class Relation:
         if self.find_kind(column, "text", "number") == "text":
             name = self.dialect.normal.format(f"CAST({name} AS VARCHAR)")
             known = f"{name} NOT IN ({', '.join(map(quote_text, MISSING))})"
-        elif self.types[column].lower().startswith(_FRACTIONS):  # beyond 2^53 they cannot be told apart
+        elif re.match(_FRACTIONS, self.types[column].lower()):  # beyond 2^53 they cannot be told apart
             known = f"{name} = floor({name}) AND abs({name}) <= {write_number(2**53)}"
             name = f"CAST({name} AS BIGINT)"
         return f"CASE WHEN {known} THEN {self.dialect.hash.format(name)} END"
@@ -236,7 +233,7 @@ class Relation:
         if format in SINCE_1970 and classify_type(self.types[column]) != "time":
             since = f"floor({self.write_floats(column)} / {write_number(1000 if format == 'unix-ms' else 1)})"
             return f"to_timestamp(CASE WHEN abs({since}) < {write_number(1e11)} THEN {since} END)"
-        if self.find_kind(column, "time", *self._text) == "time":
+        if self.find_kind(column, "time") == "time":
             return name
         text = f"trim({name})"
         if format is not None:
@@ -251,7 +248,7 @@ class Relation:
         def column(asked: str, kind: str) -> str:
             name = self.find_column(asked)
             own, quoted = classify_type(self.types[name]), self.quote_column(name)
-            if own == "text" and self.decimal is not None and kind in ("number", "truth"):
+            if own == "text" and self.decimal and kind in ("number", "truth"):
                 read = self.write_floats(name) if kind == "number" else f"TRY_CAST({quoted} AS BOOLEAN)"
                 unread.append(f"trim({quoted}) <> '' AND ({read}) IS NULL")
                 return read

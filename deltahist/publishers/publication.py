@@ -40,9 +40,6 @@ from deltahist.strategies.base import Strategy, check_groups, is_own
 if TYPE_CHECKING:
     from deltahist.accounts.window import Account
 
-#: Noise with a smaller variance is kept in 32 bits. One draw in e^2000 does not fit.
-_SMALL_VARIANCE = 2.0**40
-
 
 def publish_mechanism(
     mechanism: BaseMechanism,
@@ -52,8 +49,6 @@ def publish_mechanism(
     state: str | Path | None = None,
     out: str | Path | None = None,
     rng: np.random.Generator | None = None,
-    contributions: int | None = None,
-    dropped: Iterable[str] = (),
     weak_protection_accepted: bool = False,
 ) -> Any:
     """Publish private data with a mechanism of any kind: check everything, charge the account, then draw noise.
@@ -62,14 +57,12 @@ def publish_mechanism(
     ----------
     mechanism : a `Mechanism` for counts, a `SortedMechanism` or a `QuantileMechanism` for points on a line.
     data : counts (domain.shape) or points (n,); private. Results of `count` and `count_file` record how they were made.
-        For a plain array, pass `contributions` and `dropped`.
+        How a plain array was made is what the mechanism states (`counting`).
     account : the `dh.Account` that pays for the release, durably. It stays charged if a later step fails.
     state : a new file, for a release that `dh.refine` can refine. It starts a chain, which costs as much as its last
         release. The file holds the noise, so keep it as secret as the data.
     out : the release file to write, as `save` does.
     rng : a seeded generator, for experiments only: the release is stamped not for publication.
-    contributions : points of one user that may move at once; None: what the data record, or 1.
-    dropped : what was left out before counting, in addition to what the data record: "bad rows", "points outside".
     weak_protection_accepted : publish although the guarantee protects hardly anything (docs/privacy/weak.md). The first
         line of the statement says so.
 
@@ -83,7 +76,7 @@ def publish_mechanism(
     >>> dh.publish_mechanism(mechanism, range(8)).total
     28
     """
-    mechanism = match_counting(mechanism, data, contributions, dropped)
+    mechanism = match_counting(mechanism, data)
     check_publication(mechanism, weak_protection_accepted, rng)
     if out is not None:
         check_creatable(out)
@@ -326,20 +319,17 @@ def check_publication(mechanism: BaseMechanism, accepted: bool, rng: np.random.G
 
 def _check_window_pays(mechanism: BaseMechanism, account: Account | None) -> None:
     """Raise InputError unless the account is that of the window in the step's statement."""
-    step = mechanism.step
+    step, paying = mechanism.step, None
     if step is None:
         return
-    paying = None if account is None else (account.step, account.window.length, account.window.rule.unit)
-    if (
-        account is None
-        or paying != (step.number, step.window, step.budget.unit)
-        or account.window.rule.limit != floor_nano(**{step.budget.unit: step.budget.amount})
-        or account.window.limits != step.limits
-    ):
-        other = "no account" if account is None else f"account {account.name!r}"
+    if account is not None:
+        window = account.window
+        paying = account.step, window.length, window.rule.unit, window.rule.limit, window.limits
+    unit, amount = step.budget.unit, step.budget.amount
+    if paying != (step.number, step.window, unit, floor_nano(**{unit: amount}), step.limits):
         raise InputError(
             f"the mechanism is for step {step.label} of a stream, and must be paid by Account(window, step) of its "
-            f"window, not by {other}"
+            f"window, not by {'no account' if account is None else f'account {account.name!r}'}"
         )
 
 
@@ -375,30 +365,25 @@ def find_preprocessing(
     return known if contributions is None else replace(known, contributions=contributions)
 
 
-def match_counting(
-    mechanism: BaseMechanism, data: ArrayLike, contributions: int | None = None, dropped: Iterable[str] = ()
-) -> BaseMechanism:
+def match_counting(mechanism: BaseMechanism, data: ArrayLike) -> BaseMechanism:
     """Return the mechanism with the projection that counts (or points) record.
 
-    Raises InputError unless the mechanism allows for all that the data record and the caller states.
+    Raises InputError unless the mechanism allows for all that they record. Plain arrays record nothing.
     """
     allowed, kind = mechanism.counting, Counts if isinstance(mechanism, Mechanism) else Points
-    known = find_preprocessing(data, kind, mechanism.domain, None, dropped)
-    most = known.contributions
-    if contributions is not None:
-        most = max(most, check_whole(contributions=contributions))
-    recorded = isinstance(data, Counts | Points)  # plain arrays record no preprocessing: the mechanism states it
+    known = find_preprocessing(data, kind, mechanism.domain)
+    if not isinstance(data, Counts | Points):
+        return mechanism
     if (
-        most > allowed.contributions
+        known.contributions > allowed.contributions
         or known.user > allowed.user
         or not set(known.dropped) <= set(allowed.dropped)
-        or (recorded and known.where != allowed.where)
+        or known.where != allowed.where
     ):
         raise InputError(
-            f"the mechanism is for data with {allowed.how}, but these have {replace(known, contributions=most).how}: "
-            "it must allow for as much"
+            f"the mechanism is for data with {allowed.how}, but these have {known.how}: it must allow for as much"
         )
-    if not recorded or known.projection == allowed.projection:
+    if known.projection == allowed.projection:
         return mechanism
     return mechanism.with_counting(replace(allowed, projection=known.projection))
 
@@ -415,27 +400,20 @@ def draw_noise(mechanism: BaseMechanism, rng: np.random.Generator | None) -> lis
 
     A seeded generator draws them one after another. Small noise is kept in 32 bits, unless a number does not fit.
     """
+
+    def draw_part(start: int, law: Law, number: int) -> NDArray[Any]:
+        values = sample_law(law, min(BLOCK, number - start), rng)
+        if law.variance() < 2.0**40:  # one draw in e^2000 does not fit
+            short = values.astype(np.int32)
+            return short if np.array_equal(short, values) else values
+        return values
+
     found = []
     with ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as pool:
         for members, law in mechanism.noise_groups:
             number = len(range(mechanism.draws)[members]) if isinstance(members, slice) else len(members)
-            small = law.variance() < _SMALL_VARIANCE
-            drawn = np.zeros(number, dtype=np.int32 if small else np.int64)
-            too_large: dict[int, NDArray[np.int64]] = {}
-
-            def fill(start: int, law: Law, drawn: NDArray[Any], too_large: dict[int, NDArray[np.int64]]) -> None:
-                part = drawn[start : start + BLOCK]
-                values = sample_law(law, len(part), rng)
-                part[:] = values
-                if drawn.dtype == np.int32 and np.any(part != values):
-                    too_large[start] = values
-
             starts = range(0, number, BLOCK)
             each = map if len(starts) == 1 or rng is not None else pool.map
-            list(each(functools.partial(fill, law=law, drawn=drawn, too_large=too_large), starts))
-            if too_large:
-                drawn = drawn.astype(np.int64)
-                for start, values in too_large.items():
-                    drawn[start : start + len(values)] = values
-            found.append(drawn)
+            parts = each(functools.partial(draw_part, law=law, number=number), starts)
+            found.append(np.concatenate([np.zeros(0, dtype=np.int32), *parts]))
     return found

@@ -199,8 +199,8 @@ def _check_account(release: BaseRelease, account: Account | None) -> None:
 def withdraw(path: str | Path, reason: str, *, ledger: Ledger | str | Path | None = None) -> Notice:
     """Withdraw a release. Record it durably in the ledger that paid, then write the notice next to the file.
 
-    The charge stays, since people have seen the release. A second call with the same reason completes an interrupted
-    first call, and returns the same notice.
+    The charge stays, since people have seen the release. A second call completes an interrupted first call, and returns
+    its notice with the first reason.
 
     Parameters
     ----------
@@ -208,8 +208,7 @@ def withdraw(path: str | Path, reason: str, *, ledger: Ledger | str | Path | Non
     reason : the reason in one line; public.
     ledger : the ledger whose account paid for it, if any.
 
-    Raises DamagedFile if the release or its notice cannot be read; InputError if it was withdrawn for another reason,
-    or the ledger has no account that paid for it.
+    Raises DamagedFile if the release or its notice cannot be read; InputError if no account of the ledger paid for it.
 
     >>> import tempfile, deltahist as dh, numpy as np
     >>> near = dh.Neighbourhood(dh.Domain((0, 1), (4,)), delta=0.25)
@@ -221,8 +220,6 @@ def withdraw(path: str | Path, reason: str, *, ledger: Ledger | str | Path | Non
     path, release = Path(path), read_release(path)
     known = release.withdrawn
     notice = known or Notice(release.digest, check_line(reason=reason), date.today().isoformat())
-    if notice.reason != check_line(reason=reason):
-        raise InputError(f"reason is {reason!r}, but {path} was withdrawn {notice}: give that reason")
     if ledger is not None:
         _record_notice(ledger, release.payment, notice, path.name)
     if known is None:
@@ -233,12 +230,11 @@ def withdraw(path: str | Path, reason: str, *, ledger: Ledger | str | Path | Non
 def _record_notice(place: Ledger | str | Path, payment: Payment | None, notice: Notice, name: str) -> None:
     """Record a notice in the account that paid, unless it is there already."""
     ledger = place if isinstance(place, Ledger) else Ledger(place) if Ledger.exists(place) else None
-    paid = False
+    paid = None
     if ledger is not None and payment is not None:
         standing = ledger.read_standing(payment.account)
-        found = standing.unit, standing.limit, standing.spans[0].steps
-        paid = found == (payment.unit, payment.limit, payment.steps)
-    if ledger is None or payment is None or not paid:
+        paid = standing.unit, standing.limit, standing.spans[0].steps
+    if ledger is None or payment is None or paid != (payment.unit, payment.limit, payment.steps):
         raise InputError(f"ledger does not exist or did not pay for the release: {payment or 'no account paid for it'}")
     key = WITHDRAWN + notice.digest
     with ledger.transaction() as connection:

@@ -30,8 +30,6 @@ Draws = NDArray[np.int64]
 
 #: Name of the file format of a chain, and version of all states; older ones stay readable.
 _FORMAT, _VERSION = "deltahist-state", 1
-#: Name of the description among the arrays.
-_DESCRIPTION = "description"
 
 
 def new_token() -> str:
@@ -44,8 +42,8 @@ def write_state(
     *, new: bool = False,
 ) -> None:  # fmt: skip
     """Write a state of a form, durably; InputError if it cannot be written, or if a `new` state exists already."""
-    said = {"format": form, "version": _VERSION, "token": token, **description}
-    named = {_DESCRIPTION: np.frombuffer(json.dumps(said).encode(), dtype=np.uint8), **arrays}
+    content = json.dumps({"format": form, "version": _VERSION, "token": token, **description}).encode()
+    named = {"description": np.frombuffer(content, dtype=np.uint8), **arrays}
 
     def write(part: Path) -> None:
         with part.open("wb") as file:
@@ -87,7 +85,7 @@ def read_state(path: Path, form: str, parse: Callable[..., Any] = lambda *conten
             file.seek(0)
             with np.load(file, allow_pickle=False) as content:
                 arrays = {name: content[name] for name in content.files}
-            description = json.loads(arrays.pop(_DESCRIPTION).tobytes())
+            description = json.loads(arrays.pop("description").tobytes())
             check_format(description, str(path), (form,), _VERSION)
             return parse(description, arrays, str(description["token"]))
         except Exception as problem:  # NumPy evaluates headers, and fails in many ways

@@ -12,7 +12,7 @@ from typing import Any
 from deltahist.accounts.ledger import Rule, describe_differences, get_note, set_note
 from deltahist.accounts.window import Account, Window
 from deltahist.budget import Budget
-from deltahist.counting import Counts, count_file
+from deltahist.counting import Counted, count_file
 from deltahist.counting.counts import refuse_outside
 from deltahist.errors import InputError
 from deltahist.mechanisms import Mechanism
@@ -22,9 +22,6 @@ from deltahist.preprocessing import POINTS, Clock, Preprocessing
 from deltahist.publishers.publication import check_publication, publish_mechanism, refuse_weak
 from deltahist.space.neighbourhood import Neighbourhood
 from deltahist.strategies.base import Strategy
-
-#: Key of the note in a stream's account that records how rows became counts.
-_COUNTING = "counting"
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,13 +77,11 @@ class Stream:
         """
         counting = self.counting.describe()
         del counting["projection"]
-        near = self.mechanism.neighbourhood
+        near, clock = self.mechanism.neighbourhood, self.clock
         about: dict[str, Any] = {
-            "domain": near.domain.describe(),
-            "neighbourhood": near.describe(),
-            "strategy": self.mechanism.strategy.describe(),
-            **{"start": self.clock.start, "every": self.clock.every, "time_format": self.clock.format},
-            **{"tz": self.clock.tz, "user": self.user, "time": self.time, **counting},
+            **{"domain": near.domain.describe(), "neighbourhood": near.describe()},
+            **{"strategy": self.mechanism.strategy.describe(), "user": self.user, "time": self.time, **counting},
+            **{"start": clock.start, "every": clock.every, "time_format": clock.format, "tz": clock.tz},
         }
         return Window(self.length, *self.budget.exact, self.ledger, self.account, about, self.limits)
 
@@ -136,19 +131,21 @@ class Stream:
         due = [step for step in range(done + 1, steps) if shares[step]]
         # Count all steps before the first charge, so that a bad file cannot stop the stream halfway.
         counts = self._count_steps(source, due, steps, tell, dict(user=self.user, **reading)) if due else {}
-        self._check_counting(counts.values(), window)
+        self._check_counting([counted.preprocessing for counted, _ in counts.values()], window)
         out.mkdir(exist_ok=True)
         for step in range(steps):
             advance()
             if step not in counts:
                 continue
+            counted, place = counts[step]
+            data = counted.counts_of(place)
             mechanism = self.mechanism.with_budget(self.budget.of(shares[step])).with_step(self.step(step))
             account = Account(window, step, once=True)
             # Weak protection was asked about before the first charge.
-            publish_mechanism(mechanism, counts[step], account=account, weak_protection_accepted=True, out=files[step])
+            publish_mechanism(mechanism, data, account=account, weak_protection_accepted=True, out=files[step])
             with window.ledger.transaction() as connection:
-                if get_note(connection, window.name, _COUNTING) is None:
-                    set_note(connection, window.name, _COUNTING, counts[step].preprocessing.describe())
+                if get_note(connection, window.name, "counting") is None:
+                    set_note(connection, window.name, "counting", counted.preprocessing.describe())
         return {"published": len(due), "lost": len(lost), "skipped": sum(not share for share in shares)}
 
     def check(self, amounts: Sequence[Fraction] | None, accepted: bool) -> None:
@@ -164,12 +161,11 @@ class Stream:
         most = max(amounts or [Fraction(0)])
         return self.mechanism.with_budget(self.budget.of(most)) if most else self.mechanism
 
-    def _check_counting(self, counts: Iterable[Counts], window: Window) -> None:
+    def _check_counting(self, made: Iterable[Preprocessing], window: Window) -> None:
         """Raise InputError unless counts were made as the stream states, with one projection in all steps."""
         with window.ledger.read() as connection:
-            before = get_note(connection, window.name, _COUNTING)
-        for each in counts:
-            now = each.preprocessing.describe()
+            before = get_note(connection, window.name, "counting")
+        for now in (each.describe() for each in made):
             before = self.counting.describe() | {"projection": (before or now)["projection"]}
             if differing := describe_differences(before, now):
                 raise InputError(
@@ -179,8 +175,8 @@ class Stream:
 
     def _count_steps(
         self, source: str | Path, due: Sequence[int], steps: int, tell: Callable[[str], None], reading: dict[str, Any]
-    ) -> dict[int, Counts]:
-        """Return the counts of the steps that are due."""
+    ) -> dict[int, tuple[Counted, int]]:
+        """Return the counts of the steps that are due, and which of their steps each is."""
         domain, first = self.near.domain, min(due)
         if self.time is not None:
             clock = self.clock.since(first)
@@ -194,13 +190,9 @@ class Stream:
             ):
                 if number:
                     tell(f"{number:,} rows left out: they {what}")
-            return {step: read.counts_of(step - first) for step in due}
+            return {step: (read, step - first) for step in due}
         labels = [self.clock.label(step) for step in range(steps)]
-        found = step_files(Path(source), labels)
-        if missing := [labels[step] for step in due if labels[step] not in found]:
-            raise InputError(
-                f"step {missing[0]} has no file in {str(source)!r}: add it, with its header alone if empty"
-            )
+        found = step_files(Path(source), labels, [labels[step] for step in due])
         outside = reading.get("outside")
         reading["outside"] = outside or "clamp"  # a step may lie outside, if few points of all steps do
         counted = {step: count_file(found[labels[step]], domain, **reading) for step in due}
@@ -208,7 +200,7 @@ class Stream:
             usable = sum(each.rows - each.bad_rows - each.unmatched for each in counted.values())
             away, zeros = (sum(getattr(each, name) for each in counted.values()) for name in ("outside", "zeros"))
             refuse_outside(away, usable, zeros, domain)
-        return {step: each.counts for step, each in counted.items()}
+        return {step: (each, 0) for step, each in counted.items()}
 
 
 def check_folders(source: Path, time: Any, clock: Clock, out: Path, table: str | None = None) -> None:
@@ -223,13 +215,15 @@ def check_folders(source: Path, time: Any, clock: Clock, out: Path, table: str |
         raise InputError(f"out is {str(out)!r}: it must be a folder outside the input, in an existing folder")
 
 
-def step_files(folder: Path, labels: Sequence[str]) -> dict[str, Path]:
+def step_files(folder: Path, labels: Sequence[str], due: Iterable[str] = ()) -> dict[str, Path]:
     """Return the file of each step in a folder, by its name without the suffix.
 
-    Raises InputError if a file is named after neither a step nor a later one, or after a step that has a file.
+    Raises InputError if a file is named after neither a step nor a later one, or after a step that has a file, or if a
+    step that is due has no file.
     """
     known, end = set(labels), (len(labels[-1]), labels[-1])
     found: dict[str, Path] = {}
+    problems = []
     for file in sorted(folder.iterdir()):
         label = file.name.split(".")[0]
         if not file.is_file() or not label:  # a hidden file
@@ -238,11 +232,14 @@ def step_files(folder: Path, labels: Sequence[str]) -> dict[str, Path]:
         # is a mistake.
         later = (len(label), label) > end and label[0].isdigit()
         if label in found or not (label in known or later):
-            raise InputError(
-                f"file {file.name!r} in {str(folder)!r} belongs to no step, or to a step with another file: names are "
-                f"the steps' dates or numbers, {labels[0]} to {labels[-1]} here, each once"
-            )
+            problems.append(f"{file.name!r} is of no step, or of a step with another file")
         found[label] = file
+    problems += [f"step {label} has no file" for label in due if label not in found]
+    if problems:
+        raise InputError(
+            f"folder {str(folder)!r} must hold one file for each step, named {labels[0]} to {labels[-1]}, with its "
+            f"header alone if the step is empty: {problems[0]}"
+        )
     return {label: file for label, file in found.items() if label in known}
 
 

@@ -12,11 +12,10 @@ from postgres import postgres_url  # noqa: F401
 from visits import DOMAIN, counts_of
 
 import deltahist as dh
-from deltahist.counting import Counts
 from deltahist.counting.counts import Tally
 from deltahist.counting.sources import PostgreSQL
 from deltahist.counting.sql import BAD, UNMATCHED, locate_rows, write_placing
-from deltahist.preprocessing import Clock, Preprocessing
+from deltahist.preprocessing import Clock
 from deltahist.space.crs import Operation
 
 HOW = {"x": "east", "y": "north"}
@@ -148,6 +147,3 @@ def test_tallies_are_sums(size, monkeypatch):
     places, numbers = tally.list_full()
     assert (places == np.flatnonzero(want)).all()
     assert (numbers == want[places]).all()
-    counts = Counts(numbers, dh.Domain((0, 100), (100,)), Preprocessing(), places)
-    assert (np.asarray(counts) == want).all()
-    assert counts.sum() == want.sum()
