@@ -33,7 +33,7 @@ def main() -> None:
         paths = VectorPaths(key, dimension, reach)
         first = seconds(lambda paths=paths: paths.at(*ends))
         later = seconds(lambda paths=paths: paths.at(users, levels))
-        exact = seconds(lambda paths=paths: [paths._exact(user, (LEAST, MOST)) for user in range(5)]) / 5
+        exact = seconds(lambda paths=paths: [paths._evaluate_exactly(user, (LEAST, MOST)) for user in range(5)]) / 5
         name = f"dimension {dimension}, reach {reach:,}"
         print(f"{name:<32} {first:8.2f} s {REQUESTS / later:13,.0f} {1000 * exact:14.0f} ms")
     bits, true = BitPaths(key), rng.integers(0, 2, REQUESTS)

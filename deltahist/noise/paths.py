@@ -26,20 +26,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from deltahist.errors import NANO, InputError, check_choice, check_whole
+from deltahist.errors import NANO, InputError, check_whole
 
 #: Of float64, or of Decimal objects.
 Reals = NDArray[Any]
 
 #: Planes of the uniform reals (64 bits of each) that floats use. Decimal takes more, with 20 digits for each.
 _FLOAT_PLANES = 2
-#: −log2 of the error that a step of a formula may add, relative to its parts, for each plane beyond the first. The
-#: roundings of a step, and the bits that are not read, come to a fiftieth of that at most.
-_PRECISION = 44
-#: Reals nearer to 0 or 1 than 2 to minus this, for each plane, are undecided: unread bits matter too much there.
-_EDGE = 19
-#: First-order bounds are trusted only for numbers known better than this, relatively.
-_VAGUE = 2.0**-10
 #: Values and levels are less than this.
 _FARTHEST = 1 << 62
 
@@ -94,6 +87,11 @@ class Uniforms:
         else:
             # By the complement, which keeps the distance of a real from 1.
             self.value, self.rest = _read_floats(words), _read_floats(~words)
+
+    def are_extreme(self) -> NDArray[np.bool_]:
+        """Return whether a real is so near to 0 or 1 that the unread bits matter too much (rows,)."""
+        edge = 2.0 ** (-19 * self._words.shape[2])
+        return np.asarray(((self.value < edge) | (self.rest < edge)).astype(bool).any(axis=1))
 
     def exponential(self, slot: int) -> Reals:
         """Return −ln U (rows,), with the relative precision of the reals however near U is to 1."""
@@ -343,17 +341,19 @@ def _sort_parts(parts: Sequence[tuple[Any, ...]]) -> list[NDArray[Any]]:
 
 
 class KeyedPaths(abc.ABC):
-    """Base of paths of every kind: their reals, the search in them, and the paths evaluated so far."""
+    """Base of paths of every kind: their reals, the search in them, and the paths evaluated so far.
 
-    def __init__(self, key: bytes) -> None:
+    Parameters
+    ----------
+    key : 32 secret bytes. label : names the independent noise of a key.
+    dimension : of the values. least : level, in billionths, from which values surely fit in 64 bits.
+    """
+
+    def __init__(self, key: bytes, label: str, dimension: int, least: int) -> None:
         if not isinstance(key, bytes) or len(key) != 32:
             raise InputError("key must be 32 secret bytes: os.urandom(32) makes such a key")
-        self._key = key
+        self._key, self._label, self.dimension, self._least = key, label, dimension, least
         self._known: dict[int, _Path] = {}
-
-    @abc.abstractmethod
-    def _label(self) -> str:
-        """Name the independent noise of a key."""
 
     @abc.abstractmethod
     def _walk(self, users: NDArray[np.int64], span: tuple[float, float], planes: int) -> PathSteps:
@@ -364,10 +364,9 @@ class KeyedPaths(abc.ABC):
     ) -> tuple[Uniforms, NDArray[np.bool_]]:
         """Return the reals of one step of each user, and whether one is too near to 0 or 1."""
         first = step * (slots + slots % 2)
-        words = keyed_words(self._key, self._label(), purpose, users, first=first, number=slots, planes=planes)
-        reals, edge = Uniforms(words, exact=planes > _FLOAT_PLANES), 2.0 ** (-_EDGE * planes)
-        near = (reals.value < edge) | (reals.rest < edge)
-        return reals, np.asarray(near.astype(bool).any(axis=1))
+        words = keyed_words(self._key, self._label, purpose, users, first=first, number=slots, planes=planes)
+        reals = Uniforms(words, exact=planes > _FLOAT_PLANES)
+        return reals, reals.are_extreme()
 
     def _evaluate(self, users: NDArray[np.int64], span: tuple[int, int], planes: int) -> list[_Path | None]:
         with decimal.localcontext(decimal.Context(prec=20 * planes, Emin=decimal.MIN_EMIN, Emax=decimal.MAX_EMAX)):
@@ -386,7 +385,9 @@ class KeyedPaths(abc.ABC):
                 return path
 
     def _load_paths(self, users: NDArray[np.int64], least: int, most: int) -> list[_Path]:
-        """Return the paths of distinct users, known at least from `least` to `most`."""
+        """Return the paths of distinct users, known at least from `least` to `most`, in billionths."""
+        if not self._least <= least <= most < _FARTHEST:
+            raise InputError(f"levels are {least} to {most} billionths: they must rise, from at least {self._least}")
         known = [self._known.get(user) for user in users.tolist()]
         stale = [path is None or least < path.span[0] or path.span[1] < most for path in known]
         # Go to the next power of two and keep what is known, so that growing requests soon need nothing new.
@@ -401,6 +402,8 @@ class KeyedPaths(abc.ABC):
 
     def _find_values(self, users: NDArray[np.int64], levels: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the values (m, n) of the users' paths at the levels."""
+        if not len(users):
+            return np.zeros((0, self.dimension), dtype=np.int64)
         distinct, row = _number_users(users)
         paths = self._load_paths(distinct, int(levels.min()), int(levels.max()))
         ends = np.cumsum([len(path.open) for path in paths])
@@ -425,9 +428,6 @@ class KeyedPaths(abc.ABC):
 
     def _find_pieces(self, user: int, least: int, most: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return the first levels (K,), rising from `least`, and the values (K, n) of a path's pieces up to `most`."""
-        (user, _), (least, most) = (part.tolist() for part in _read_requests([user, user], [least, most]))
-        if most < least:
-            raise InputError(f"most is {most}: it must be at least {least}, the least level")
         (path,) = self._load_paths(np.array([user]), least, most)
         first, end = (int(np.searchsorted(path.surely, level, side="right")) for level in (least, most))
         if not path.decided(first - 1, end):
@@ -450,26 +450,12 @@ def _number_users(users: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[
     return np.flatnonzero(there), (np.cumsum(there) - 1)[users]
 
 
-def _read_requests(users: Any, levels: Any) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the users and levels of requests as int64."""
-    users, levels = _read_wholes(0, users=users), _read_wholes(1, levels=levels)
-    if users.shape != levels.shape:
-        raise InputError(f"levels have the shape {levels.shape}: there must be one for each of {len(users)} users")
-    return users, levels
-
-
-def _read_wholes(least: int, **parameter: Any) -> NDArray[np.int64]:
-    ((name, value),) = parameter.items()
-    out = np.asarray(value)
-    whole = out.ndim == 1 and (not len(out) or np.issubdtype(out.dtype, np.integer))
-    if not whole or (len(out) and not least <= int(out.min()) <= int(out.max()) < _FARTHEST):
-        raise InputError(f"{name} are {value!r:.80}: they must be whole numbers from {least} to 2^62")
-    return out.astype(np.int64)
-
-
 def _step_error(planes: int) -> float:
-    """Return the relative error that a step of a formula may add, for a number of planes of its reals."""
-    return 2.0 ** (-_PRECISION * (planes - 1))
+    """Return the error that a step of a formula may add, relative to its parts, for a number of planes of its reals.
+
+    The roundings of a step, and the bits that are not read, come to a fiftieth of that at most.
+    """
+    return 2.0 ** (-44 * (planes - 1))
 
 
 def _as_floats(x: Any) -> NDArray[np.float64]:
@@ -533,16 +519,14 @@ class VectorPaths(KeyedPaths):
     """
 
     def __init__(self, key: bytes, dimension: int, reach: int) -> None:
-        super().__init__(key)
         # Python integers, because the label, and so the reals of a path, depends on their text.
-        self.dimension, self.reach = check_whole(dimension=dimension), check_whole(reach=reach)
+        dimension, self.reach = check_whole(dimension=dimension), check_whole(reach=reach)
+        # Noise in n dimensions is larger than 48 (n + 1) reach / ε with a probability below 2^−64.
+        least = -(-48 * (dimension + 1) * self.reach * NANO // _FARTHEST)
+        super().__init__(key, f"vectors of dimension {dimension}, reach {self.reach}", dimension, least)
 
-    def at(self, users: Any, levels: Any) -> NDArray[np.int64]:
+    def at(self, users: NDArray[np.int64], levels: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the noise (m, n) of users (m,) at levels (m,), in whole billionths of ε."""
-        users, levels = _read_requests(users, levels)
-        if not len(users):
-            return np.zeros((0, self.dimension), dtype=np.int64)
-        self._check_level(int(levels.min()))
         return self._find_values(users, levels)
 
     def signal(self, user: int, least: int, most: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -551,17 +535,7 @@ class VectorPaths(KeyedPaths):
         The k-th noise holds at every whole level from levels[k] to before levels[k + 1], the last one up to `most`
         included. Nothing here depends on the path above `most`.
         """
-        self._check_level(int(_read_requests([user, user], [least, most])[1].min()))
         return self._find_pieces(user, least, most)
-
-    def _check_level(self, level: int) -> None:
-        # Noise in n dimensions is larger than 48 (n + 1) reach / ε with a probability below 2^−64.
-        least = -(-48 * (self.dimension + 1) * self.reach * NANO // _FARTHEST)
-        if level < least:
-            raise InputError(f"levels hold {level} billionths: with this reach they must be at least {least}")
-
-    def _label(self) -> str:
-        return f"vectors of dimension {self.dimension}, reach {self.reach}"
 
     def _walk(self, users: NDArray[np.int64], span: tuple[float, float], planes: int) -> PathSteps:
         steps, base = PathSteps(len(users)), self._start_paths(users, planes)
@@ -617,8 +591,7 @@ class VectorPaths(KeyedPaths):
         ratio = np.where(by_size, clocks[1], clocks[0])
         vague = state.drift / _as_floats(size)
         blurs = np.full(len(users), unit), unit + (1 - _as_floats(1 / clocks[1])) * vague
-        undecided = edge | (vague > _VAGUE)
-        undecided |= _is_open(
+        undecided = edge | _is_open(
             clocks[0] - clocks[1], _as_floats(clocks[0]) * blurs[0] + _as_floats(clocks[1]) * blurs[1]
         )
 
@@ -635,12 +608,12 @@ class VectorPaths(KeyedPaths):
         # The slopes of the roots in z: (1 ± √(ν / (4z + ν))) / 2 for ν ≤ spread, √ν the normal in them.
         slope = np.where(step_up.smaller, 0.5, (1 + np.sqrt(spread / (4 * z + spread))) / 2)
         loose = (slope * bend + rounding) / total
-        undecided |= loose > _VAGUE
         steep = unit * (1 - np.log(share))
         normal = _float_lengths(jump.normal) * (loose / 2 + steep) + unit * _as_floats(jump.radius)
         drift = np.minimum(share * (carried + z * steep) + width * normal, 1)
         blur = np.minimum(state.blur + np.where(by_size, blurs[1], blurs[0]), 1)
-        undecided |= blur > _VAGUE
+        # First-order bounds are trusted only for numbers that are known well.
+        undecided |= np.maximum(np.maximum(vague, loose), blur) > 2.0**-10
         return _State(state.rows, state.level * ratio, jump.value, blur, drift, undecided)
 
 
@@ -660,43 +633,35 @@ class BitPaths(KeyedPaths):
     ([30000000, 32825073, 34848819, 119813967, 1267739197], [1, 0, 1, 0, 1])
     """
 
-    def at(self, users: Any, levels: Any, bits: Any) -> NDArray[np.uint8]:
+    def __init__(self, key: bytes) -> None:
+        super().__init__(key, "bits", 1, 1)
+
+    def at(self, users: NDArray[np.int64], levels: NDArray[np.int64], bits: NDArray[np.int64]) -> NDArray[np.uint8]:
         """Return the responses (m,) of users (m,) with the true bits (m,), at levels (m,) in whole billionths of ε."""
-        users, levels = _read_requests(users, levels)
-        true = np.asarray(bits)
-        if true.shape != users.shape or not np.isin(true, (0, 1)).all():
-            raise InputError("bits must be 0 or 1, one for each user")
-        if not len(users):
-            return np.zeros(0, dtype=np.uint8)
         found = self._find_values(users, levels)[:, 0]
-        return np.where(found < 0, true, found).astype(np.uint8)
+        return np.where(found < 0, bits, found).astype(np.uint8)
 
     def signal(self, user: int, bit: int, least: int, most: int) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
         """Return the levels where pieces of one user and bit begin (K,), and their responses (K,), as for vectors."""
-        check_choice((0, 1), bit=bit)
         levels, values = self._find_pieces(user, least, most)
         responses = np.where(values[:, 0] < 0, bit, values[:, 0]).astype(np.uint8)
         # The true bit and a reset that equals it must look the same.
         new = np.append(True, responses[1:] != responses[:-1])
         return levels[new], responses[new]
 
-    def _label(self) -> str:
-        return "bits"
-
     def _walk(self, users: NDArray[np.int64], span: tuple[float, float], planes: int) -> PathSteps:
         """Find resets from the top, τ = 1, downwards."""
         steps, unit, rows = PathSteps(len(users)), _step_error(planes), np.arange(len(users))
         steps.add_value(rows, 0, np.full((len(users), 1), -1.0), np.zeros(len(users)))
         depth: Any = 0  # −ln τ
-        for place in itertools.count(1):
-            uniforms, edge = self._read_uniforms(_RESET, users[rows], place - 1, 2, planes)
+        place = 0
+        while len(rows):
+            uniforms, edge = self._read_uniforms(_RESET, users[rows], place, 2, planes)
             steps.undecided[rows] |= edge
             depth = depth + uniforms.exponential(0)
             level = log1p(-2 * exp(-depth) / expm1(-depth))  # 2 artanh τ
             inside = (level > span[0]).astype(bool)
-            rows, depth, level = rows[inside], depth[inside], level[inside]
-            if not len(rows):
-                return steps
+            rows, depth, level, place = rows[inside], depth[inside], level[inside], place + 1
             steps.add_jump(rows, -place, level, unit * (1 + _as_floats(depth)))
             steps.add_value(rows, -place, uniforms.coin(1)[inside, None].astype(np.float64), np.zeros(len(rows)))
-        raise AssertionError("paths never end")
+        return steps

@@ -305,7 +305,7 @@ def _decide(
     real = word.astype(np.float64) * 2.0**-64
     out = real < chance
     # Floats decide only where they are surely on the right side of the threshold.
-    for i in np.flatnonzero(np.abs(real - chance) <= error):
+    for i in np.flatnonzero(np.abs(real - chance) <= error).tolist():
         out[i] = UniformReal(words, int(word[i])).is_below(functools.partial(exp_bounds, find_exponent(i)))
     return out
 
