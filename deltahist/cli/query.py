@@ -284,7 +284,7 @@ def show_statement(
     """
     from deltahist._files import form_of
     from deltahist.statement import list_facts, save_statement, write_statement
-    from deltahist.statement.page import FORMS
+    from deltahist.statement.facts import FORMS
 
     if out is not None:
         form_of(out, FORMS)

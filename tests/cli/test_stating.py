@@ -58,7 +58,7 @@ def test_a_folder_says_what_all_its_releases_cost(year, run):
     assert facts["epsilon"] == 3.5
     assert facts["promise"].startswith("7 releases, together ε = 3.5 for each point")
     assert facts["series"]["spent"] == dict.fromkeys(DAYS, 0.5)
-    assert facts["series"]["in_all"] == 3.5
+    assert facts["series"]["together"]["epsilon"] == 3.5
     line = ["--between", DAYS[2], DAYS[3], "--compare", DAYS[0], DAYS[1], "--box", "0,0,4,4", "--format", "json"]
     change = json.loads(run("query", year / "city", *line).out)
     assert change["promise"].startswith("4 releases, together ε = 2 for each point")
