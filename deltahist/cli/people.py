@@ -24,8 +24,6 @@ def ask(
     *,
     database: Annotated[str, Option(metavar="WHERE", help="DuckDB file, or postgresql://user@host/name.")],
     ledger: Annotated[str, Option(metavar="WHERE", help="Ledger of the budgets: a file or postgresql://...")],
-    table: Annotated[str | None, Option(metavar="TABLE", help="Table of the records.")] = None,
-    owner: Annotated[str | None, Option(metavar="COL", help="Column of their owners.")] = None,
     account: Annotated[str, Option(metavar="NAME", help="Account of these people in the ledger.")] = "people",
     limit: Annotated[Fraction | None, Amount(help="Budget of owners who join.")] = None,
     key: Annotated[str | None, Option(metavar="KEY", help="Key of the answer: using it again costs nothing.")] = None,
@@ -52,9 +50,8 @@ def ask(
         raise InputError("people's records need more packages: pip install 'deltahist[personal]'") from None
 
     asked, account = Question.read(question), check_text(account=account)
-    where: dict[str, Any] = {"table": table or asked.table, "owner": owner or asked.owner}
-    for name, value in where.items():
-        require(value is not None, f"--{name} is missing, and the question does not name it")
+    if asked.table is None or asked.owner is None:
+        raise InputError(f"{question} must name the table of the records and the column of their owners")
     form = "text" if out is None else form_of(out, {".txt": "text", ".json": "json"})
     check_target(out, question)
     # Opening would create them.
@@ -63,7 +60,8 @@ def ask(
         limit is not None or (Ledger.exists(ledger) and account in Ledger(ledger).list_accounts()),
         f"the ledger has no account {account!r}: nobody has joined; let people join with --limit 1",
     )
-    people = People(database, **where, ledger=ledger, name=account, **{asked.answer.unit: limit})  # type: ignore[arg-type]
+    budget: dict[str, Any] = {asked.answer.unit: limit}
+    people = People(database, asked.table, owner=asked.owner, ledger=ledger, name=account, **budget)
     if limit is not None:
         people.enrol()
     answer = asked.ask(people.records, key)
@@ -77,8 +75,8 @@ def share(
     source: Annotated[Path, Argument(metavar="INPUT", help="A table with one row for each user.")],
     *,
     user: Annotated[str, Option("--id", metavar="COL", help="Column of user names.")],
-    x: options.X = None,
-    y: options.Y = None,
+    x: options.ColumnOfX = None,
+    y: options.ColumnOfY = None,
     crs: options.PointsCrs = None,
     project: Annotated[str | None, Option(metavar="CRS", help="Projected CRS of the answers.")] = None,
     value: Annotated[str | None, Option(metavar="COL", help="Column of numbers, instead of --x and --y.")] = None,

@@ -208,14 +208,15 @@ def test_the_command_asks_and_charges(night, capsys):
 
 def test_a_refused_command_costs_nothing(night, capsys):
     assert main(ASK) == 2  # nobody has joined
-    for more in (["--table", "trips"], ["--limit", "0"], ["--limit", "1", "--out", "a.parquet"]):
+    for more in (["--limit", "0"], ["--limit", "1", "--out", "a.parquet"]):
         assert main([*ASK, *more]) == 2
     assert main([each.replace("city.duckdb", "town.duckdb") for each in ASK] + ["--limit", "1"]) == 2
     assert not (night / "town.duckdb").exists()
     (night / "night.toml").write_text("[[steps]]" + NIGHT.partition("[[steps]]")[2])
     assert main([*ASK, "--limit", "1"]) == 2  # no table
     capsys.readouterr()
-    assert main([*ASK, "--limit", "1", "--table", "visits", "--owner", "who", "--json"]) == 0
+    (night / "night.toml").write_text(NIGHT)
+    assert main([*ASK, "--limit", "1", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["estimate"] == 2
 
 
