@@ -1,16 +1,15 @@
-"""`deltahist ledger`: show, open, check and export the accounts of a ledger."""
+"""`deltahist ledger`: show, open and check the accounts of a ledger."""
 
 from __future__ import annotations
 
 from fractions import Fraction
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer import Argument, Option
 from typer.core import TyperGroup
 
-from deltahist.cli import check_target, format_facts, format_table, options, print_note, write_json, write_text
+from deltahist.cli import expand_groups, format_facts, format_table, options, print_note, write_json, write_text
 from deltahist.cli.options import Amount, require
 
 if TYPE_CHECKING:
@@ -34,14 +33,14 @@ ledger = typer.Typer(cls=ShowByDefault, rich_markup_mode=None, add_completion=Fa
 
 @ledger.callback()
 def describe_ledger() -> None:
-    """Show, open, check or export the accounts of a ledger: limit, spent and left.
+    """Show, open or check the accounts of a ledger: limit, spent and left.
 
     Keep the password of a database in PGPASSWORD or ~/.pgpass, because other users can see a command line.
 
     \b
     Examples:
       deltahist ledger city.ledger             # the same as: deltahist ledger show city.ledger
-      deltahist ledger export postgresql://ann@db.example.org/city --out accounts.csv
+      deltahist ledger show postgresql://ann@db.example.org/city --json
     """
 
 
@@ -62,12 +61,12 @@ def show_accounts(where: Where, as_json: options.AsJson = False) -> None:
 
 
 @ledger.command("open", short_help="Open an account, and limit what all accounts spend together.")
+@expand_groups
 def open_account(
     where: Where,
     account: Annotated[str, Argument(metavar="ACCOUNT", help="Name of the account.")],
     *,
-    epsilon: options.Epsilon = None,
-    rho: options.Rho = None,
+    budget: options.BudgetOptions,
     population: Annotated[str | None, Option(metavar="NAME", help="Its people. [default: everyone]")] = None,
     population_limit: Annotated[Fraction | None, Amount(help="Limit of all accounts of new people together.")] = None,
 ) -> None:
@@ -83,8 +82,7 @@ def open_account(
     from deltahist.accounts.ledger import Ledger
 
     opened = Ledger(where)
-    budget = options.read_budget(epsilon, rho)
-    opened.open(account, population=population, population_limit=population_limit, **budget)
+    opened.open(account, population=population, population_limit=population_limit, **budget.read())
     write_text(format_facts(account=account, together=opened.read_standing(account).population))
 
 
@@ -106,41 +104,12 @@ def audit_ledger(where: Where) -> int:
     return 0
 
 
-@ledger.command("export", short_help="Write the accounts as CSV, for a report.")
-def export_accounts(
-    where: Where, out: Annotated[Path | None, Option(metavar="FILE", help="File to write. [default: print]")] = None
-) -> None:
-    """Write the accounts as CSV: limit, spent and left. It contains only budgets, which are public."""
-    import pandas as pd
-
-    opened = open_ledger(where)
-    check_target(out, opened.path)
-    records = [record for each in opened.list_standings() for record in _list_limits(each)]
-    columns = ["account", "kind", "unit", "steps", "limit", "spent", "left", "withdrawn"]
-    write_text(pd.DataFrame(records, columns=columns, dtype=object).to_csv(index=False, lineterminator="\n"), out)
-
-
 def open_ledger(where: str) -> Ledger:
     """Open an existing ledger."""
     from deltahist.accounts.ledger import Ledger
 
     require(Ledger.exists(where), f"ledger {Ledger.name_of(where)!r} does not exist: `publish --ledger` creates one")
     return Ledger(where)
-
-
-def _list_limits(standing: Standing) -> list[dict[str, Any]]:
-    """Return a record for each limit of an account, with the amount left; a limit of all its people may reduce it."""
-    about = {"account": standing.account, "kind": standing.kind, "unit": standing.unit}
-    if standing.kind == "purses":
-        return [about]
-    about["withdrawn"] = "; ".join(each["file"] for each in standing.withdrawn)
-    records = []
-    for each in standing.spans:
-        spent, limit, left = each.amounts
-        left = left if standing.binding in standing.spans else min(left, standing.left)
-        amounts = {"limit": float(limit), "spent": float(spent), "left": float(left)}
-        records.append({**about, "steps": each.steps, **amounts})
-    return records
 
 
 def _format_limits(standing: Standing) -> list[tuple[str, ...]]:

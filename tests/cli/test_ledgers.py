@@ -1,9 +1,6 @@
-"""`deltahist ledger`: what is shown of accounts, what an audit says, and reports of them."""
+"""`deltahist ledger`: what is shown of accounts, what an audit says."""
 
-import csv
-import io
 import json
-from fractions import Fraction
 
 import pytest
 from sqlalchemy import update
@@ -56,18 +53,6 @@ def test_show_is_the_default(where, capsys):
     assert stream == {"account": "stream", "unit": "rho", "steps": 7, "limit": 0.5, "spent": 0.1, "left": 0.4}
 
 
-def test_a_report_holds_budgets_and_nothing_else(where, capsys, tmp_path):
-    said = run(capsys, "export", where).out
-    rows = list(csv.DictReader(io.StringIO(said)))
-    assert [list(row.values()) for row in rows] == [
-        ["people", "purses", "epsilon", "", "", "", "", ""],
-        ["stream", "window", "rho", "7", "0.5", "0.1", "0.4", ""],
-        ["visits, May", "total", "epsilon", "", "3.0", "1.25", "1.75", ""],
-    ]
-    run(capsys, "export", where, "--out", "a.csv")
-    assert (tmp_path / "a.csv").read_text() == said
-
-
 def test_audits(where, capsys):
     assert "3" in run(capsys, "audit", where).out
     ledger = dh.Ledger(where)
@@ -81,17 +66,10 @@ def test_audits(where, capsys):
 def test_what_is_not_there_is_not_made(tmp_path, monkeypatch, capsys, postgres_url):
     monkeypatch.chdir(tmp_path)
     for where in ("nobody.ledger", postgres_url):
-        for command in ("show", "audit", "export"):
+        for command in ("show", "audit"):
             assert "does not exist" in run(capsys, command, where, status=2).err
     assert list(tmp_path.iterdir()) == []
     assert not dh.Ledger.exists(postgres_url)
-
-
-def test_a_ledger_is_not_replaced_by_its_report(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    dh.Ledger("city.ledger").open("city", epsilon=1)
-    run(capsys, "export", "city.ledger", "--out", "city.ledger", status=2)
-    assert list(dh.Ledger("city.ledger").list_accounts()) == ["city"]
 
 
 def test_an_account_and_the_limit_of_its_people(tmp_path, monkeypatch, capsys):
@@ -102,14 +80,3 @@ def test_an_account_and_the_limit_of_its_people(tmp_path, monkeypatch, capsys):
     run(capsys, *words[:-1], "2", status=2)
     run(capsys, *words[:-2], "--rho", "1", status=2)
     assert dh.Ledger("city.ledger").read_standing("visits").population.sums == (("epsilon", 0, 1, 1),)
-
-
-def test_a_report_says_what_each_limit_leaves(capsys, tmp_path):
-    """Of two limits each has what it leaves itself."""
-    window = dh.Window(4, epsilon=1, limits=[(8, Fraction(3, 2))], ledger=tmp_path / "city.ledger")
-    for step in range(4):
-        window.charge(step, 0.25)
-    window.charge(6, 0.25)
-    rows = list(csv.DictReader(io.StringIO(run(capsys, "export", str(tmp_path / "city.ledger")).out)))
-    found = [[row[name] for name in ("steps", "limit", "spent", "left")] for row in rows]
-    assert found == [["4", "1.0", "0.5", "0.5"], ["8", "1.5", "1.25", "0.25"]]

@@ -43,7 +43,7 @@ def test_a_withdrawal_is_in_the_ledger_and_beside_the_file(folder, run):
     found = json.loads(Path("city.withdrawn.json").read_text(encoding="utf-8"))
     assert (found["reason"], found["date"]) == (REASON, datetime.date.today().isoformat())
     assert dh.Ledger("city.ledger").list_charges("visits") == before
-    for words in (["show"], ["export"], ["show", "--json"]):
+    for words in (["show"], ["show", "--json"]):
         assert "city.parquet" in run("ledger", words[0], "city.ledger", *words[1:]).out, words
 
 
