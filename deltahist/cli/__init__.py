@@ -6,6 +6,8 @@ Help texts use `\b` so that examples keep their lines.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import functools
 import importlib
 import inspect
 import io
@@ -14,6 +16,7 @@ import os
 import re
 import signal
 import sys
+import typing
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -43,7 +46,7 @@ COMMANDS = {
     "plot": ("query.plot", "Draw the map and the protection by distance."),
     "export": ("query.export", "Write the cells as GeoPackage, GeoParquet, GeoJSON, CSV or GeoTIFF."),
     "serve": ("serve.serve", "Serve releases over HTTP, with a web map."),
-    "ledger": ("ledger.ledger", "Show, check or export the accounts of a ledger."),
+    "ledger": ("ledger.ledger", "Show, open or check the accounts of a ledger."),
 }
 #: Whether --quiet suppresses notes and progress.
 STATE = {"quiet": False}
@@ -78,7 +81,32 @@ def deltahist(
 def load_command(name: str) -> Any:
     """Import the file of a command, and return its function or Typer app."""
     module, function = COMMANDS[name][0].split(".")
-    return getattr(importlib.import_module(f"deltahist.cli.{module}"), function)
+    command = getattr(importlib.import_module(f"deltahist.cli.{module}"), function)
+    return command if isinstance(command, typer.Typer) else expand_groups(command)
+
+
+def expand_groups(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a command with the fields of its dataclasses as options of their own, as Typer wants them."""
+    hints = typing.get_type_hints(command, include_extras=True)
+    groups: dict[str, Any] = {name: kind for name, kind in hints.items() if dataclasses.is_dataclass(kind)}
+    parameters: list[inspect.Parameter] = []
+    for name, parameter in inspect.signature(command).parameters.items():
+        if name in groups:
+            own = typing.get_type_hints(groups[name], include_extras=True)
+            fields = inspect.signature(groups[name]).parameters
+            parameters += [field.replace(annotation=own[field.name]) for field in fields.values()]
+        else:
+            parameters.append(parameter.replace(annotation=hints[name]))
+
+    @functools.wraps(command)
+    def run(**given: Any) -> Any:
+        for name, kind in groups.items():
+            given[name] = kind(**{field.name: given.pop(field.name) for field in dataclasses.fields(kind)})
+        return command(**given)
+
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {each.name: each.annotation for each in parameters}
+    return run
 
 
 def make_app(called: str | None) -> typer.Typer:

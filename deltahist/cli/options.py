@@ -134,22 +134,16 @@ Release = Annotated[Path, Argument(metavar="RELEASE", parser=parse_place, help="
 Published = Annotated[
     Path, Argument(metavar="RELEASE", parser=parse_place, help="A release file, a folder or an address.")
 ]
-X = Annotated[str | None, Option(metavar="COL", help="Column of x or longitude: a name or number.")]
-Y = Annotated[str | None, Option(metavar="COL", help="Column of y or latitude; omit it in one dimension.")]
-Values = Annotated[str, Option("--x", metavar="COL", help="Column of the values: a name, or a number from 0.")]
+ColumnOfX = Annotated[str | None, Option(metavar="COL", help="Column of x or longitude: a name or number.")]
+ColumnOfY = Annotated[str | None, Option(metavar="COL", help="Column of y or latitude; omit it in one dimension.")]
 PointsCrs = Annotated[str | None, Option("--crs", help="CRS of the points, such as EPSG:4326; none for plain numbers.")]
-Project = Annotated[str | None, Option(metavar="CRS", help="Projected CRS of the map; auto for --bounds in degrees.")]
 Bounds = Annotated[Any, Option(metavar="W,S,E,N", parser=parse_corners, help="Corners of the map, or LOW,HIGH.")]
-Range = Annotated[
-    Any, Option("--bounds", metavar="LOW,HIGH", parser=parse_corners, help="Range of the values; others are clamped.")
-]
 Cell = Annotated[Any, Length(help="Side of a cell: 250m. [default: auto]")]
 Delta = Annotated[Any, Length(help="δ: hide moves up to this distance.")]
 Sources = Annotated[str, Option(metavar="WHERE", help="Where points may appear: none, boundary, left, right, a file.")]
 Limit = Annotated[
     list[str] | None, Option(metavar="LENGTH:FACTOR", help="Cap for longer moves: 2km:2. [default: any:4]")
 ]
-Epsilon = Annotated[Fraction | None, Amount(help="Budget ε, with Laplace noise.")]
 Rho = Annotated[Fraction | None, Amount(metavar="R", help="Budget ρ instead, with Gaussian noise.")]
 Strategy = Annotated[str, Option(metavar="NAME", help="Strategy by name, such as flow or wavelet, or auto.")]
 Regions = Annotated[Path | None, Option(metavar="FILE", help="Polygons to choose cells and strategy for.")]
@@ -157,16 +151,10 @@ Points = Annotated[Fraction | None, Amount(metavar="N", help="Rough number of po
 User = Annotated[str | None, Option(metavar="COL", help="Column of users: protect each user as a whole.")]
 MaxPerUser = Annotated[int | None, Option(metavar="K", min=1, help="Number of points to keep of each user.")]
 Where = Annotated[str | None, Option(metavar="EXPR", help="Count only rows that match: kind = 'bus'. Published.")]
-Outside = Annotated[Literal["clamp", "drop"] | None, Option(help="Points outside. [default: clamp up to 1%]")]
-DropBadRows = Annotated[bool, Option("--drop-bad-rows", help="Drop unusable rows; the statement mentions it.")]
 Table = Annotated[str | None, Option(metavar="NAME", help="Table, if INPUT is a database.")]
 LedgerFile = Annotated[str | None, Option("--ledger", metavar="FILE", help="Ledger to charge, or postgresql://...")]
 AccountName = Annotated[str | None, Option("--account", metavar="NAME", help="Account of the ledger to charge.")]
-AccountLimit = Annotated[Fraction | None, Amount(help="Lifetime budget of a new account.")]
 DryRun = Annotated[bool, Option("--dry-run", help="Show guarantee and expected error; read and publish nothing.")]
-Replaces = Annotated[Path | None, Option(metavar="OLD", help="Faulty release that this one corrects.")]
-Reason = Annotated[str | None, Option(metavar="TEXT", help="Reason for --replaces. Published.")]
-NewState = Annotated[Path | None, Option("--state", metavar="FILE", help="File for the secret state, to refine later.")]
 ReleaseFile = Annotated[Path, OutFile(help="Release file to write (.parquet).")]
 AsJson = Annotated[bool, Option("--json", help="Print JSON.")]
 Title = Annotated[str | None, Option(metavar="TEXT", help="Title of the page or picture.")]
@@ -176,15 +164,36 @@ RegionName = Annotated[str | None, Option("--name", metavar="COL", help="Column 
 Between = Annotated[tuple[str, str] | None, Option(metavar="FIRST LAST", help="First and last step of a folder.")]
 
 
-def read_budget(epsilon: Fraction | None, rho: Fraction | None) -> dict[str, Any]:
-    """Return the budget as the keyword of `publish` and `plan`."""
-    require((epsilon is None) != (rho is None), "give a budget: exactly one of --epsilon and --rho")
-    return {"epsilon": epsilon} if rho is None else {"rho": rho}
-
-
 def read_crs(crs: str | None) -> str | None:
     """Return the CRS of the points; None for plain numbers."""
     return None if crs == "none" else crs
+
+
+@dataclass(frozen=True, kw_only=True)
+class BudgetOptions:
+    """The budget of a release."""
+
+    epsilon: Annotated[Fraction | None, Amount(help="Budget ε, with Laplace noise.")] = None
+    rho: Rho = None
+
+    def read(self) -> dict[str, Any]:
+        """Return the budget as the keyword of `publish` and `plan`."""
+        require((self.epsilon is None) != (self.rho is None), "give a budget: exactly one of --epsilon and --rho")
+        return {"epsilon": self.epsilon} if self.rho is None else {"rho": self.rho}
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowOptions:
+    """The rows that count, with the names that `count_file` has for these options."""
+
+    user: User = None
+    max_per_user: MaxPerUser = None
+    where: Where = None
+    outside: Annotated[Literal["clamp", "drop"] | None, Option(help="Points outside. [default: clamp up to 1%]")] = None
+    drop_bad_rows: Annotated[bool, Option("--drop-bad-rows", help="Drop unusable rows; the statement mentions it.")] = (
+        False
+    )
+    table: Table = None
 
 
 # --- the map and its queries ---------------------------------------------------------------------------------
@@ -204,16 +213,24 @@ def choose_crs(project: str | None, crs: str | None) -> str | None:
 
 @dataclass(frozen=True, kw_only=True)
 class MapOptions:
-    """The options that describe the map, its cells and the neighbourhood. `crs` is that of the points."""
+    """The columns of the points, the map with its cells, and the neighbourhood."""
 
-    bounds: tuple[float, ...]
-    delta: float | str
-    cell: float | str | None = None
-    crs: str | None = None
-    project: str | None = None
-    sources: str = "none"
-    limit: list[str] | None = None
-    columns: tuple[str | None, ...] = (None, None)
+    x: ColumnOfX = None
+    y: ColumnOfY = None
+    crs: PointsCrs = None
+    project: Annotated[
+        str | None, Option(metavar="CRS", help="Projected CRS of the map; auto for --bounds in degrees.")
+    ] = None
+    bounds: Bounds
+    cell: Cell = None
+    delta: Delta
+    limit: Limit = None
+    sources: Sources = "none"
+
+    @property
+    def columns(self) -> dict[str, str | None]:
+        """Columns and CRS of the points, with the names that `count_file` has for them."""
+        return {"x": self.x, "y": self.y, "crs": read_crs(self.crs)}
 
     def find_extent(self) -> tuple[tuple[float, ...], str | None]:
         """Return the corners and the CRS of the map; InputError if its units would be degrees."""
@@ -222,7 +239,7 @@ class MapOptions:
         if self.project == "auto":
             return extent_of(self.bounds)
         require(
-            (self.project or self.crs) is not None or not are_degrees(self.bounds, *self.columns),
+            (self.project or self.crs) is not None or not are_degrees(self.bounds, self.x, self.y),
             "--bounds look like degrees: add --crs EPSG:4326 --project auto, or --crs none",
         )
         return self.bounds, choose_crs(self.project, self.crs)
@@ -264,27 +281,16 @@ class MapOptions:
         return on_cells(box, near.delta, crs, sources=near.sources, limits=parse_limits(self.limit))
 
 
-def read_queries(
-    domain: Domain, regions: Path | None = None, squares: Any = None, boxes: Path | None = None
-) -> tuple[Queries | None, str]:
-    """Return a function from a domain with any cells to its queries, and their name; None without queries."""
-    from deltahist import workloads
+def read_queries(regions: Path | None, domain: Domain) -> tuple[Queries | None, str]:
+    """Return a function from a domain with any cells to its queries, and their name; None without regions."""
     from deltahist.space.geometries import add_names, fit, read_geometries
 
-    given = [each for each in (regions, squares, boxes) if each is not None]
-    require(len(given) <= 1, "give at most one of --regions, --squares and --boxes")
-    if regions is not None:
-        frame = add_names(read_geometries(regions, domain, "--regions"))
-        names = [name or str(number) for number, name in enumerate(frame["name"])]
-        fitted = fit(frame.geometry.to_numpy(), domain, frame.crs)
-        return lambda on: _clip_regions(fitted.shapes, names, on), f"the {fitted.held.sum():,} regions of {regions}"
-    if squares is not None:
-        side, number = domain.length(squares, name="squares"), 2_000  # represent all places
-        return lambda on: workloads.random_squares(side, number, on), f"{number:,} squares of side {squares}"
-    if boxes is not None:
-        sides, _ = read_boxes(None, boxes, domain)
-        return lambda on: workloads.boxes(sides), f"the {len(sides):,} boxes of {boxes}"
-    return None, "boxes of any size at any place"
+    if regions is None:
+        return None, "boxes of any size at any place"
+    frame = add_names(read_geometries(regions, domain, "--regions"))
+    names = [name or str(number) for number, name in enumerate(frame["name"])]
+    fitted = fit(frame.geometry.to_numpy(), domain, frame.crs)
+    return lambda on: _clip_regions(fitted.shapes, names, on), f"the {fitted.held.sum():,} regions of {regions}"
 
 
 def _clip_regions(shapes: Any, names: Sequence[str], domain: Domain) -> Workload:
@@ -297,26 +303,6 @@ def _clip_regions(shapes: Any, names: Sequence[str], domain: Domain) -> Workload
     parts = shapely.intersection(shapes, shapely.box(*domain.bounds))
     there = np.flatnonzero(np.isin(shapely.get_type_id(parts), (3, 6)) & (shapely.area(parts) > 0))
     return workloads.regions(parts[there], [names[at] for at in there.tolist()])
-
-
-def read_boxes(box: Sequence[tuple[float, ...]] | None, file: Path | None, domain: Domain) -> tuple[Any, list[str]]:
-    """Return the boxes of --box and of a file as an array (m, 2 d), and the name of each."""
-    import numpy as np
-
-    from deltahist.space.geometries import read_box_file
-
-    wanted = 2 * domain.ndim
-    names = [",".join(f"{v:.15g}" for v in values) for values in box or ()]
-    for values, name in zip(box or (), names, strict=True):
-        require(
-            len(values) == wanted,
-            f"--box is {name}: it must be {wanted} numbers, as the map has {domain.ndim} dimension(s)",
-        )
-    array = np.array(box or [], dtype=np.float64).reshape(-1, wanted)
-    if file is None:
-        return array, names
-    more, labels = read_box_file(file, wanted, "--boxes")
-    return np.concatenate([array, more]), names + labels
 
 
 @dataclass(frozen=True)
@@ -348,22 +334,22 @@ class Chosen:
         return format_table(("cell", "error", "from noise", "from placement"), rows)
 
 
-def choose_mechanism(options: MapOptions, points: Fraction | None, asked: dict[str, Any], **how: Any) -> Chosen:
+def choose_mechanism(options: MapOptions, points: Fraction | None, regions: Path | None, **how: Any) -> Chosen:
     """Choose the mechanism, and the cells unless given. In one dimension the cell width is δ unless --cell is auto.
 
-    No rows are read. `asked` names the queries, as `read_queries` takes them; `how` is for `mechanism_for`.
+    No rows are read. `how` is for `mechanism_for`.
     """
     from deltahist.planning import mechanism_for, plan_cells
 
     if options.cell == "auto" or (options.cell is None and len(options.bounds) == 4):
         nears = list(options.compare_cells())
-        queries, name = read_queries(nears[0].domain, **asked)
+        queries, name = read_queries(regions, nears[0].domain)
         with show_progress("Comparing cells and strategies …"):
             cells = plan_cells(nears, float(points or USUAL_POINTS), queries, **how)
         best = cells[0].mechanism
         return Chosen(best, queries and queries(best.domain), name, cells)
     near = options.make_neighbourhood()
-    queries, name = read_queries(near.domain, **asked)
+    queries, name = read_queries(regions, near.domain)
     work = queries and queries(near.domain)
     with show_progress("Comparing strategies …"):
         return Chosen(mechanism_for(near, workload=work, **how), work, name, [])
@@ -381,12 +367,8 @@ def describe_map(domain: Domain) -> dict[str, str]:
 
 
 def describe_limit(mechanism: Mechanism, asked: Any) -> str:
-    """Return the cost of any move, and how to change it, in one line."""
-    hint = ""
-    if asked is None:
-        hint = " (the default; --limit any:none removes it)"
-        if not mechanism.neighbourhood.profile:
-            hint = " (--limit any:4 allows 4 times the cost of a move within δ)"
+    """Return the cost of any move, and how to remove a cap that nobody asked for, in one line."""
+    hint = " (--limit any:none removes the cap)" if asked is None and mechanism.neighbourhood.profile else ""
     return f"any move costs at most {mechanism.letter} = {mechanism.any_move:.4g}{hint}"
 
 
@@ -405,41 +387,48 @@ def note_rows(read: Any, outside: str | None = None) -> None:
         print_note(f"{read.outside:,} points outside{zeros} {'dropped' if outside == 'drop' else 'moved to the edge'}")
 
 
-def open_account(
-    ledger: str | None, name: str | None, limit: Fraction | None, budget: dict[str, Any], chain: str | None = None
-) -> Account | None:
-    """Open the account that pays, if there is one; raise BudgetExceeded if it cannot. Nothing is charged yet.
+@dataclass(frozen=True, kw_only=True)
+class PayerOptions:
+    """The account that pays for a release."""
 
-    A chain of releases pays only the difference between the next release and those before it.
-    """
-    from deltahist.accounts.ledger import Ledger
-    from deltahist.accounts.window import Account
-    from deltahist.budget import LETTERS
-    from deltahist.preprocessing import normalize_name
+    ledger: LedgerFile = None
+    account: AccountName = None
+    account_limit: Annotated[Fraction | None, Amount(help="Lifetime budget of a new account.")] = None
 
-    require(
-        (ledger is None) == (name is None) and (limit is None or ledger is not None),
-        "--ledger requires --account, and --account-limit requires both",
-    )
-    if ledger is None or name is None:
-        return None
-    ((unit, wanted),) = budget.items()
-    warn_of_new_account(ledger, name)
-    if limit is None:
-        known = Ledger(ledger).list_accounts() if Ledger.exists(ledger) else ()
+    def open(self, budget: dict[str, Any], chain: str | None = None) -> Account | None:
+        """Return the account, if there is one; raise BudgetExceeded if it cannot pay. Nothing is charged yet.
+
+        A chain of releases pays only the difference between the next release and those before it.
+        """
+        from deltahist.accounts.ledger import Ledger
+        from deltahist.accounts.window import Account
+        from deltahist.budget import LETTERS
+        from deltahist.preprocessing import normalize_name
+
+        ledger, name, limit = self.ledger, self.account, self.account_limit
         require(
-            normalize_name(account=name) in known,
-            f"--account-limit is missing: account {name!r} is new in {Ledger.name_of(ledger)!r}",
+            (ledger is None) == (name is None) and (limit is None or ledger is not None),
+            "--ledger requires --account, and --account-limit requires both",
         )
-        limit = Ledger(ledger).read_standing(name).limit
-    account = Account.total(**{unit: limit}, ledger=ledger, name=name)  # type: ignore[arg-type]
-    left = account.left + (Fraction(0) if chain is None else account.read_paid(chain))
-    if wanted > left:
-        raise BudgetExceeded(
-            f"--{unit} is {float(wanted):.10g}: account {name!r} has {LETTERS[unit]} = {float(left):.10g} left; "
-            "nothing was published or charged"
-        )
-    return account
+        if ledger is None or name is None:
+            return None
+        ((unit, wanted),) = budget.items()
+        warn_of_new_account(ledger, name)
+        if limit is None:
+            known = Ledger(ledger).list_accounts() if Ledger.exists(ledger) else ()
+            require(
+                normalize_name(account=name) in known,
+                f"--account-limit is missing: account {name!r} is new in {Ledger.name_of(ledger)!r}",
+            )
+            limit = Ledger(ledger).read_standing(name).limit
+        account = Account.total(**{unit: limit}, ledger=ledger, name=name)  # type: ignore[arg-type]
+        left = account.left + (Fraction(0) if chain is None else account.read_paid(chain))
+        if wanted > left:
+            raise BudgetExceeded(
+                f"--{unit} is {float(wanted):.10g}: account {name!r} has {LETTERS[unit]} = {float(left):.10g} left; "
+                "nothing was published or charged"
+            )
+        return account
 
 
 @contextlib.contextmanager

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from fractions import Fraction
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -13,42 +12,83 @@ from deltahist.cli import check_target, format_facts, options, print_note, show_
 from deltahist.cli.options import Length, OutFile, require
 
 if TYPE_CHECKING:
-    from deltahist.accounts.window import Account
     from deltahist.preprocessing import Preprocessing
     from deltahist.releases import BaseRelease
+    from deltahist.space.domain import Domain
+
+
+@dataclass(frozen=True, kw_only=True)
+class NewRelease:
+    """The files of a new release, and the release that it corrects."""
+
+    out: options.ReleaseFile
+    replaces: Annotated[Path | None, Option(metavar="OLD", help="Faulty release that this one corrects.")] = None
+    reason: Annotated[str | None, Option(metavar="TEXT", help="Reason for --replaces. Published.")] = None
+    state: Annotated[Path | None, Option(metavar="FILE", help="File for the secret state, to refine later.")] = None
+
+    def check_files(self, *used: str | Path | None, dry_run: bool = False) -> None:
+        """Raise InputError unless the files can be written and differ from those `used`."""
+        from deltahist._files import form_of
+        from deltahist.publishers.state import check_new
+
+        require((self.replaces is None) == (self.reason is None), "--replaces requires --reason, and the reverse")
+        form_of(self.out, {".parquet": "parquet"})
+        check_target(self.out, self.replaces, *used, replace=dry_run)
+        if self.state is not None and not dry_run:
+            check_new(self.state)
+            check_target(self.state, self.out, *used, option="--state")
+
+    def add_correction(self, counting: Preprocessing) -> Preprocessing:
+        """Return the preprocessing of rows, with the release that this one replaces, if any."""
+        from deltahist.kinds import read_release
+        from deltahist.preprocessing import Correction
+
+        if self.replaces is None or self.reason is None:
+            return counting
+        return replace(counting, replaces=Correction(read_release(self.replaces).digest, self.reason))
+
+
+@dataclass(frozen=True, kw_only=True)
+class ValueOptions:
+    """The values of one column and the rows that count."""
+
+    x: Annotated[str, Option(metavar="COL", help="Column of the values: a name, or a number from 0.")]
+    bounds: Annotated[
+        Any, Option(metavar="LOW,HIGH", parser=options.parse_corners, help="Range of the values; others are clamped.")
+    ]
+    delta: options.Delta
+    limit: options.Limit = None
+    user: options.User = None
+    max_per_user: options.MaxPerUser = None
+    where: options.Where = None
+    outside: Annotated[
+        Literal["clamp"] | None, Option(help="Clamp all values outside the bounds. [default: only up to 1%]")
+    ] = None
+    table: options.Table = None
+
+    def read_points(self, source: str, domain: Domain) -> Any:
+        """Read the values, and print figures about the rows."""
+        from deltahist.counting import points_file
+
+        names = ("x", "user", "max_per_user", "where", "outside", "table")
+        with show_progress("Reading points …"):
+            located = points_file(source, domain, **{name: getattr(self, name) for name in names})
+        options.note_rows(located)
+        return located.points
 
 
 def publish(
     source: options.Input,
     *,
-    x: options.X = None,
-    y: options.Y = None,
-    crs: options.PointsCrs = None,
-    project: options.Project = None,
-    bounds: options.Bounds,
-    cell: options.Cell = None,
-    delta: options.Delta,
-    epsilon: options.Epsilon = None,
-    rho: options.Rho = None,
-    limit: options.Limit = None,
-    sources: options.Sources = "none",
-    out: options.ReleaseFile,
-    dry_run: options.DryRun = False,
+    place: options.MapOptions,
+    rows: options.RowOptions,
+    budget: options.BudgetOptions,
+    files: NewRelease,
+    payer: options.PayerOptions,
     strategy: options.Strategy = "auto",
     regions: options.Regions = None,
     points: options.Points = None,
-    user: options.User = None,
-    max_per_user: options.MaxPerUser = None,
-    where: options.Where = None,
-    outside: options.Outside = None,
-    drop_bad_rows: options.DropBadRows = False,
-    table: options.Table = None,
-    ledger: options.LedgerFile = None,
-    account: options.AccountName = None,
-    account_limit: options.AccountLimit = None,
-    replaces: options.Replaces = None,
-    reason: options.Reason = None,
-    state: options.NewState = None,
+    dry_run: options.DryRun = False,
 ) -> Any:
     """Publish a file of points as one release file, which you may hand out.
 
@@ -70,32 +110,24 @@ def publish(
     from deltahist.statement import write_statement
     from deltahist.strategies.base import find_strategy_class
 
-    budget = options.read_budget(epsilon, rho)
-    check_target(out, regions)
-    payer = _prepare(source, out, replaces, reason, state, (ledger, account, account_limit), budget, dry_run)
-    refuse_weak(Budget(**budget), weakness_of(Budget(**budget).guarantee))
+    amount = budget.read()
+    files.check_files(source, payer.ledger, regions, dry_run=dry_run)
+    account = payer.open(amount)
+    refuse_weak(Budget(**amount), weakness_of(Budget(**amount).guarantee))
     if strategy != "auto":
         find_strategy_class(strategy)
-    reading: dict[str, Any] = {
-        **{"x": x, "y": y, "crs": options.read_crs(crs), "user": user, "max_per_user": max_per_user},
-        **{"where": where, "outside": outside, "drop_bad_rows": drop_bad_rows, "table": table},
-    }
-    counting = _correct(Reading.of(**reading).preprocessing(None), replaces, reason)
-    place = options.MapOptions(
-        bounds=bounds, delta=delta, cell=cell, crs=crs, project=project, sources=sources, limit=limit, columns=(x, y)
-    )
+    reading: dict[str, Any] = place.columns | vars(rows)
+    counting = files.add_correction(Reading.of(**reading).preprocessing(None))
     if not dry_run:  # find a misspelt column before comparing cells and strategies
-        check_file(source, len(bounds) // 2, **reading)
-    chosen = options.choose_mechanism(
-        place, points, {"regions": regions}, strategy=strategy, counting=counting, **budget
-    )
+        check_file(source, len(place.bounds) // 2, **reading)
+    chosen = options.choose_mechanism(place, points, regions, strategy=strategy, counting=counting, **amount)
     mechanism = chosen.mechanism
     check_publication(mechanism, accepted=False)
     about = {
         **options.describe_map(mechanism.domain),
         "strategy": mechanism.strategy.name,
         "guarantee": mechanism.promise,
-        "limit": options.describe_limit(mechanism, limit),
+        "limit": options.describe_limit(mechanism, place.limit),
     }
     if dry_run:
         print(format_facts(**about), chosen.describe_error(points), sep="\n")
@@ -105,37 +137,21 @@ def publish(
         return None
     with show_progress("Counting points …"):
         counted = count_file(source, mechanism.domain, **reading)
-    options.note_rows(counted, outside)
-    with options.warn_of_charges(payer), show_progress("Drawing noise …"):
-        release = publish_mechanism(mechanism, counted.counts, account=payer, out=out, state=state)
-    print(format_facts(published=out, **about, account=release.payment, state=_describe_state(state)))
+    options.note_rows(counted, rows.outside)
+    with options.warn_of_charges(account), show_progress("Drawing noise …"):
+        release = publish_mechanism(mechanism, counted.counts, account=account, out=files.out, state=files.state)
+    print(format_facts(published=files.out, **about, account=release.payment, state=_describe_state(files.state)))
     return release, counted
 
 
 def publish_sorted(
     source: options.Input,
     *,
-    x: options.Values,
-    bounds: options.Range,
-    delta: options.Delta,
+    values: ValueOptions,
     cell: Annotated[Any, Length(help="Bin width of histograms. [default: δ]")] = None,
-    limit: options.Limit = None,
-    epsilon: options.Epsilon = None,
-    rho: options.Rho = None,
-    out: options.ReleaseFile,
-    user: options.User = None,
-    max_per_user: options.MaxPerUser = None,
-    where: options.Where = None,
-    outside: Annotated[
-        Literal["clamp"] | None, Option(help="Clamp all values outside the bounds. [default: only up to 1%]")
-    ] = None,
-    table: options.Table = None,
-    ledger: options.LedgerFile = None,
-    account: options.AccountName = None,
-    account_limit: options.AccountLimit = None,
-    replaces: options.Replaces = None,
-    reason: options.Reason = None,
-    state: options.NewState = None,
+    budget: options.BudgetOptions,
+    files: NewRelease,
+    payer: options.PayerOptions,
 ) -> Any:
     """Publish the sorted values of one column as one release, which answers ranges and quantiles.
 
@@ -146,78 +162,40 @@ def publish_sorted(
       deltahist sorted ages.csv --x age --bounds 0,120 --delta 1 --epsilon 1 --out ages.parquet
       deltahist query ages.parquet --quantiles 0.25,0.5,0.75
     """
-    from deltahist.counting import points_file
     from deltahist.kinds.sorted import check_line
     from deltahist.publishers import publish_sorted as publish_points
 
-    budget = options.read_budget(epsilon, rho)
-    payer = _prepare(source, out, replaces, reason, state, (ledger, account, account_limit), budget)
-    near = options.MapOptions(bounds=bounds, delta=delta, cell=cell, limit=limit).make_neighbourhood()
+    amount = budget.read()
+    files.check_files(source, payer.ledger)
+    account = payer.open(amount)
+    place = options.MapOptions(bounds=values.bounds, delta=values.delta, cell=cell, limit=values.limit)
+    near = place.make_neighbourhood()
     check_line(near, (None,))
-    reading = {"x": x, "user": user, "max_per_user": max_per_user, "where": where, "outside": outside, "table": table}
-    with show_progress("Reading points …"):
-        located = points_file(source, near.domain, **reading)
-    options.note_rows(located)
-    points = replace(located.points, preprocessing=_correct(located.points.preprocessing, replaces, reason))
-    with options.warn_of_charges(payer), show_progress("Drawing noise …"):
-        release = publish_points(points, near, account=payer, state=state, **budget)
-        release.save(out)
+    points = values.read_points(source, near.domain)
+    points = replace(points, preprocessing=files.add_correction(points.preprocessing))
+    with options.warn_of_charges(account), show_progress("Drawing noise …"):
+        release = publish_points(points, near, account=account, state=files.state, **amount)
+        release.save(files.out)
     print(
         format_facts(
-            published=out,
+            published=files.out,
             sorted=f"{release.mechanism.number:,} points, {release.mechanism.group:,} per sum",
             guarantee=release.mechanism.promise,
             account=release.payment,
-            ask_it=f"deltahist query {out} --quantiles 0.25,0.5,0.75",
-            state=_describe_state(state),
+            ask_it=f"deltahist query {files.out} --quantiles 0.25,0.5,0.75",
+            state=_describe_state(files.state),
         )
     )
     return release
-
-
-def _prepare(
-    source: str,
-    out: Path,
-    replaces: Path | None,
-    reason: str | None,
-    state: Path | None,
-    paying: tuple[str | None, str | None, Fraction | None],
-    budget: dict[str, Any],
-    dry_run: bool = False,
-) -> Account | None:
-    """Check the output files of a release, and open the account that pays for it."""
-    from deltahist._files import form_of
-    from deltahist.publishers.state import check_new
-
-    require((replaces is None) == (reason is None), "--replaces requires --reason, and the reverse")
-    form_of(out, {".parquet": "parquet"})
-    check_target(out, source, replaces, paying[0], replace=dry_run)
-    if state is not None and not dry_run:
-        check_new(state)
-        check_target(state, source, out, paying[0], option="--state")
-    return options.open_account(*paying, budget)
-
-
-def _correct(counting: Preprocessing, replaces: Path | None, reason: str | None) -> Preprocessing:
-    """Return the preprocessing of rows, with the release that this one replaces, if any."""
-    from deltahist.kinds import read_release
-    from deltahist.preprocessing import Correction
-
-    if replaces is None or reason is None:
-        return counting
-    return replace(counting, replaces=Correction(read_release(replaces).digest, reason))
 
 
 def publish_quantile(
     source: options.Input,
     *,
     q: Annotated[float, Option(metavar="Q", help="Share of the values below the quantile: 0.5 for the median.")],
-    x: options.Values,
-    bounds: options.Range,
-    delta: options.Delta,
-    limit: options.Limit = None,
-    epsilon: options.Epsilon = None,
-    rho: options.Rho = None,
+    values: ValueOptions,
+    budget: options.BudgetOptions,
+    payer: options.PayerOptions,
     method: Annotated[
         str,
         Option(
@@ -225,14 +203,7 @@ def publish_quantile(
             help="How to draw the quantile: inverse (few moves) or smooth (smooth sensitivity, requires ε).",
         ),
     ] = "inverse",
-    user: options.User = None,
-    max_per_user: options.MaxPerUser = None,
-    where: options.Where = None,
-    outside: options.Outside = None,
     out: Annotated[Path | None, OutFile(help="JSON file to write, too.")] = None,
-    ledger: options.LedgerFile = None,
-    account: options.AccountName = None,
-    account_limit: options.AccountLimit = None,
 ) -> Any:
     """Publish the median or another quantile of one column.
 
@@ -244,23 +215,21 @@ def publish_quantile(
       deltahist quantile ages.csv --x age --q 0.5 --bounds 0,120 --delta 5 --epsilon 1
       deltahist quantile trips.parquet --x metres --q 0.9 --bounds 0,50000 --delta 500 --rho 0.1 --out median.json
     """
-    from deltahist.counting import points_file
     from deltahist.kinds.sorted import read_shares
     from deltahist.publishers import publish_quantile as publish_points
     from deltahist.space.domain import Domain
     from deltahist.space.neighbourhood import Neighbourhood
 
-    budget = options.read_budget(epsilon, rho)
-    payer = options.open_account(ledger, account, account_limit, budget)
-    require(ledger is None or out is not None, "--ledger requires --out, so that the answer outlives the terminal")
-    check_target(out, source, ledger, replace=False)
-    near = Neighbourhood(Domain(bounds, (1000,)), delta, limits=options.parse_limits(limit))
+    amount = budget.read()
+    account = payer.open(amount)
+    require(account is None or out is not None, "--ledger requires --out, so that the answer outlives the terminal")
+    check_target(out, source, payer.ledger, replace=False)
+    near = Neighbourhood(Domain(values.bounds, (1000,)), values.delta, limits=options.parse_limits(values.limit))
     near.check_on_map()
     read_shares(q)
-    located = points_file(source, near.domain, x=x, user=user, max_per_user=max_per_user, where=where, outside=outside)
-    options.note_rows(located)
-    with options.warn_of_charges(payer), show_progress("Drawing the quantile …"):
-        found = publish_points(located.points, q, near, method=method, account=payer, **budget)
+    points = values.read_points(source, near.domain)
+    with options.warn_of_charges(account), show_progress("Drawing the quantile …"):
+        found = publish_points(points, q, near, method=method, account=account, **amount)
         if out is not None:
             write_text(found.to_json(), out)
     print(f"{found.value:.12g}  (quantile {q:g} of {found.total:,}, {method}, {found.mechanism.promise})")
@@ -277,8 +246,7 @@ def refine(
     *,
     state: Annotated[Path, Option(metavar="FILE", help="State file that `publish --state` wrote.")],
     out: options.ReleaseFile,
-    epsilon: options.Epsilon = None,
-    rho: options.Rho = None,
+    budget: options.BudgetOptions,
     ledger: options.LedgerFile = None,
     account: options.AccountName = None,
 ) -> Any:
@@ -301,12 +269,12 @@ def refine(
 
     check_target(out, state, release, ledger, replace=False)
     given: Any = State.load(state).release if release is None else options.open_release(release)
-    again = release is None and epsilon is None and rho is None
+    again = release is None and budget == options.BudgetOptions()
     spent, chain = given.mechanism.budget, given.mechanism.chain
-    budget = {spent.unit: spent.amount} if again else options.read_budget(epsilon, rho)
-    payer = options.open_account(ledger, account, None, budget, None if chain is None else chain.name)
+    amount = {spent.unit: spent.amount} if again else budget.read()
+    payer = options.PayerOptions(ledger=ledger, account=account).open(amount, None if chain is None else chain.name)
     with options.warn_of_charges(payer), show_progress("Drawing noise …"):
-        made = refine_release(None if release is None else given, state, account=payer, **({} if again else budget))
+        made = refine_release(None if release is None else given, state, account=payer, **({} if again else amount))
         made.save(out)
     print(_describe_chain(made, out, state))
     return made
@@ -316,8 +284,7 @@ def tighten(
     release: options.Release,
     *,
     out: options.ReleaseFile,
-    epsilon: options.Epsilon = None,
-    rho: options.Rho = None,
+    budget: options.BudgetOptions,
     state: Annotated[Path | None, Option(metavar="FILE", help="State of its chain, if the strategy needs it.")] = None,
 ) -> Any:
     """Make a more private copy of a release, for readers who may see less. The data are not needed.
@@ -332,9 +299,9 @@ def tighten(
     from deltahist.publishers.revisions import tighten as tighten_release
 
     check_target(out, release, state, replace=False)
-    given, budget = options.open_release(release), options.read_budget(epsilon, rho)
+    given, amount = options.open_release(release), budget.read()
     with show_progress("Drawing noise …"):
-        made = tighten_release(given, state=state, **budget)
+        made = tighten_release(given, state=state, **amount)
     made.save(out)
     print(_describe_chain(made, out, None))
     return made

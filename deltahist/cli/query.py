@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
@@ -151,17 +151,10 @@ def _choose_steps(
 
     def choose_period(limits: tuple[str, str] | None) -> Series:
         found = series if limits is None else series.between(*limits)
-        print_note(f"note: steps {found.step_labels[0]} to {found.step_labels[-1]}")
         if found.missing_steps and (each or skip_missing):
-            missing = found.describe_missing()
-            print_note(f"note: steps without a release, {len(missing):,}: {', '.join(missing)}")
+            print_note(f"note: {found.explain_missing()}")
         found = found.skip_missing() if skip_missing else found
-        found = found.per_step() if mean else found
-        if found.missing_steps and not (each or skip_missing):
-            print_note("note: some steps have no release: --skip-missing leaves them out")
-        if not each:
-            found.summed_releases  # noqa: B018 - refuses a step without a release
-        return found
+        return found.per_step() if mean else found
 
     if compare is None:
         return choose_period(between)
@@ -186,7 +179,7 @@ def _ask_boxes(box: list[Any] | None, file: Path | None, domain: Domain, ask: Ca
     from deltahist.space.crs import LONGITUDE_LATITUDE
     from deltahist.space.geometries import boxes_in_degrees, fit
 
-    sides, names = options.read_boxes(box, file, domain)
+    sides, names = _read_boxes(box, file, domain)
     own = {"name": np.array(names, dtype=object), **dict(zip(_name_corners(domain), sides.T, strict=True))}
     shapes, fitted = boxes_in_degrees(sides, domain), None
     if shapes is not None:
@@ -198,6 +191,23 @@ def _ask_boxes(box: list[Any] | None, file: Path | None, domain: Domain, ask: Ca
     found = note_cut(found)
     times = len(found["estimate"]) // len(names)
     return {name: np.tile(each, times) for name, each in own.items()} | found
+
+
+def _read_boxes(box: Sequence[tuple[float, ...]] | None, file: Path | None, domain: Domain) -> tuple[Any, list[str]]:
+    """Return the boxes of --box and of a file as an array (m, 2 d), and the name of each."""
+    import numpy as np
+
+    from deltahist.space.geometries import read_box_file
+
+    wanted = 2 * domain.ndim
+    names = [",".join(f"{v:.15g}" for v in values) for values in box or ()]
+    wrong = next((name for values, name in zip(box or (), names, strict=True) if len(values) != wanted), None)
+    require(wrong is None, f"--box is {wrong}: it must be {wanted} numbers, as the map has {domain.ndim} dimension(s)")
+    array = np.array(box or [], dtype=np.float64).reshape(-1, wanted)
+    if file is None:
+        return array, names
+    more, labels = read_box_file(file, wanted, "--boxes")
+    return np.concatenate([array, more]), names + labels
 
 
 def _name_corners(domain: Domain) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -20,18 +20,14 @@ from deltahist.cli import (
     write_json,
     write_text,
 )
-from deltahist.cli.options import Length, OutFile, require
-from deltahist.errors import NANO, InputError, check_whole
+from deltahist.cli.options import require
+from deltahist.errors import NANO, InputError
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from deltahist.accounts.ledger import Rule
     from deltahist.preprocessing import Clock
-
-Every = Annotated[str | None, Option(metavar="PERIOD", help="Length of a step: 1d, 6h, 15min, 1w or month.")]
-WindowLimit = Annotated[list[str] | None, Option(metavar="STEPS:FACTOR", help="Cap for longer spans: 30:2, any:4.")]
-
 
 # --- plan ----------------------------------------------------------------------------------------------------
 
@@ -55,17 +51,9 @@ def plan(
     limit: options.Limit = None,
     sources: options.Sources = "none",
     regions: options.Regions = None,
-    squares: Annotated[Any, Length(metavar="SIDE", help="Squares to plan for, by their side: 2km.")] = None,
-    boxes: Annotated[Path | None, Option(metavar="FILE.csv", help="Boxes to plan for: west,south,east,north.")] = None,
     points: options.Points = None,
     max_per_user: options.MaxPerUser = None,
-    stream: Annotated[bool, Option("--stream", help="Plan a stream: costs and errors over time.")] = False,
-    every: Every = None,
-    duration: Annotated[str | None, Option("--for", metavar="PERIOD", help="Length of the stream: 52w.")] = None,
-    window: Annotated[int | None, Option(metavar="STEPS", min=1, help="Number of steps that share one budget.")] = None,
-    window_limit: WindowLimit = None,
     as_json: options.AsJson = False,
-    out: Annotated[Path | None, OutFile(help="File to write.")] = None,
 ) -> None:
     """Rank choices of δ, ε, cells and strategies by expected error. No data is read.
 
@@ -78,17 +66,13 @@ def plan(
     Examples:
       deltahist plan --bounds -74.3,40.45,-73.6,40.95 --project auto --delta 250m,500m,1km --epsilon 0.5,1,2 \\
           --points 140000
-      deltahist plan --bounds 0,0,1,1 --cell 0.01 --delta 0.01 --epsilon 1 --squares 0.2 --json
-      deltahist plan --stream --every 1w --for 52w --window 4 --bounds 560000,4480000,610000,4530000 \\
-          --project EPSG:32618 --cell 1km --delta 2km --epsilon 1 --regions districts.gpkg --points 3000
+      deltahist plan --bounds 560000,4480000,610000,4530000 --project EPSG:32618 --delta 2km --epsilon 1 \\
+          --regions districts.gpkg --points 3000
     """
-    from deltahist.accounts.ledger import Rule
     from deltahist.planning import advise, plan as rank_strategies
-    from deltahist.preprocessing import Clock, Preprocessing, read_period
+    from deltahist.preprocessing import Preprocessing
     from deltahist.space.domain import Domain
 
-    check_target(out, regions, boxes)
-    asked = {"regions": regions, "squares": squares, "boxes": boxes}
     place = options.MapOptions(bounds=bounds, delta=deltas[0], cell=cell, project=project, sources=sources, limit=limit)
     if len(deltas) > 1 or (epsilons is not None and len(epsilons) > 1):
         require(
@@ -96,36 +80,20 @@ def plan(
             "several δ or ε require --epsilon, and exclude --cell, --rho and --sources",
         )
         box, crs = place.find_extent()
-        queries, _ = options.read_queries(Domain(box, (1,) * (len(box) // 2), crs), **asked)
+        queries, _ = options.read_queries(regions, Domain(box, (1,) * (len(box) // 2), crs))
         per_user = None if max_per_user is None else [max_per_user]
         choices: dict[str, Any] = {"deltas": deltas, "epsilons": epsilons, "per_user": per_user}
         number = float(points or options.USUAL_POINTS)
         with show_progress("Comparing δ, ε and cells …"):
             found = advise(box, number, queries, crs=crs, limits=options.parse_limits(limit), **choices)
         if as_json:
-            write_json(found.to_dict("records"), out)
+            write_json(found.to_dict("records"))
         else:
-            write_text(_recommend(found, crs), out)
+            write_text(_recommend(found, crs))
         return
     how: dict[str, Any] = {"counting": Preprocessing(max_per_user or 1)}
-    how |= options.read_budget(epsilons and epsilons[0], rho)
-    if stream:
-        if window is None or duration is None:
-            raise InputError("--stream requires --window and --for")
-        longer = options.parse_limits(window_limit, "--window-limit") or []
-        rule = Rule.from_budget(epsilons and epsilons[0], rho, window, longer)
-        clock = Clock(0, 0 if every is None else read_period(every, "--every"))
-        if clock.every and not duration.isdigit():
-            steps = read_period(duration, "--for") // clock.every
-        else:
-            steps = check_whole(steps=options.parse_number(duration) or 0)
-        place = replace(place, cell=deltas[0] if cell is None else cell, sources="boundary")
-        chosen = options.choose_mechanism(
-            place, points, asked, counting=how["counting"], **{rule.unit: rule.equal_share}
-        )
-        write_text(describe_stream(chosen, points, rule, clock, steps), out)
-        return
-    chosen = options.choose_mechanism(place, points, asked, **how)
+    how |= options.BudgetOptions(epsilon=epsilons and epsilons[0], rho=rho).read()
+    chosen = options.choose_mechanism(place, points, regions, **how)
     best = chosen.mechanism
     # With given cells, keep the neighbourhood as given, because a ranking caps it anyway.
     near = best.neighbourhood if chosen.cells else place.make_neighbourhood()
@@ -139,7 +107,7 @@ def plan(
             | {"determines_cells": each.resolves}
             for each in ranked
         ]
-        write_json(records, out)
+        write_json(records)
         return
     if near.domain.crs is not None:
         print_note(format_facts(**options.describe_map(near.domain)))
@@ -161,7 +129,7 @@ def plan(
     if chosen.cells:
         about = f"for about {float(points or options.USUAL_POINTS):,.0f} points"
         parts.insert(2, f"Cells by the whole error, {about}:\n{chosen.describe_cells()}")
-    write_text("\n\n".join(parts), out)
+    write_text("\n\n".join(parts))
 
 
 def _recommend(found: pd.DataFrame, crs: str | None) -> str:
@@ -204,45 +172,40 @@ def _format_interval(row: dict[Any, Any]) -> str:
 # --- stream --------------------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True, kw_only=True)
+class StepMapOptions(options.MapOptions):
+    """The map of each step. Points may appear at its boundary."""
+
+    sources: options.Sources = "boundary"
+
+
 def publish_stream(
     source: options.Input,
     *,
-    bounds: options.Bounds,
-    delta: options.Delta,
     start: Annotated[str, Option(metavar="T", help="First step: a date or date-time (UTC), or a number.")],
     until: Annotated[str, Option(metavar="T", help="Last step to publish now. Public, like --start.")],
     window: Annotated[int, Option(metavar="STEPS", min=1, help="Number of consecutive steps that share one budget.")],
     state: Annotated[str, Option(metavar="FILE", help="Ledger of the stream: a file, or postgresql://...")],
     out: Annotated[Path, Option("--out", "-o", metavar="DIR", help="Folder for the releases, one file per step.")],
     account: Annotated[str, Option(metavar="NAME", help="Account of the stream in its ledger.")] = "stream",
-    every: Every = None,
+    every: Annotated[str | None, Option(metavar="PERIOD", help="Length of a step: 1d, 6h, 15min, 1w or month.")] = None,
     time: Annotated[str | None, Option(metavar="COL", help="Column of times or step numbers.")] = None,
     time_format: Annotated[
         str | None, Option(metavar="FORMAT", help="Format of --time: a strptime pattern, unix or unix-ms.")
     ] = None,
     tz: Annotated[str | None, Option(metavar="ZONE", help="Time zone of days and months: Europe/Berlin.")] = None,
-    x: options.X = None,
-    y: options.Y = None,
-    crs: options.PointsCrs = None,
-    project: options.Project = None,
-    cell: options.Cell = None,
-    sources: options.Sources = "boundary",
-    limit: options.Limit = None,
-    epsilon: options.Epsilon = None,
-    rho: options.Rho = None,
-    window_limit: WindowLimit = None,
+    place: StepMapOptions,
+    rows: options.RowOptions,
+    budget: options.BudgetOptions,
+    window_limit: Annotated[
+        list[str] | None, Option(metavar="STEPS:FACTOR", help="Cap for longer spans: 30:2, any:4.")
+    ] = None,
     budgets: Annotated[
         Path | None, Option(metavar="FILE.csv", help="Budget of each step: step,epsilon (or rho).")
     ] = None,
     strategy: options.Strategy = "auto",
     regions: options.Regions = None,
     points: options.Points = None,
-    user: options.User = None,
-    max_per_user: options.MaxPerUser = None,
-    where: options.Where = None,
-    outside: options.Outside = None,
-    drop_bad_rows: options.DropBadRows = False,
-    table: options.Table = None,
     dry_run: options.DryRun = False,
 ) -> Any:
     """Publish one map per time step, with a budget for every window of steps.
@@ -269,8 +232,8 @@ def publish_stream(
     from deltahist.publishers.stream import Stream, check_folders, refuse_weak_window, step_files
     from deltahist.statement.facts import explain_longer, explain_window
 
-    budget = options.read_budget(epsilon, rho)
-    ((unit, total),) = budget.items()
+    ((unit, total),) = budget.read().items()
+    amount = Budget(**{unit: total})
     clock = Clock.of(start, every, time_format, tz)
     number = clock.step(until, "--until") + 1
     require(
@@ -279,32 +242,26 @@ def publish_stream(
     )
     labels = [clock.label(step) for step in range(number)]
     amounts = None if budgets is None else read_amounts(budgets, labels, unit)
-    refuse_weak_window(Budget(**budget), window)
+    refuse_weak_window(amount, window)
     longer = options.parse_limits(window_limit, "--window-limit") or []
-    rule = Rule.from_budget(**budget, length=window, limits=longer)
-    reading: dict[str, Any] = {"x": x, "y": y, "crs": options.read_crs(crs), "where": where, "table": table}
-    reading |= {"max_per_user": max_per_user, "outside": outside, "drop_bad_rows": drop_bad_rows}
-    counting = Reading.of(user=user, **reading).preprocessing(None)
+    rule = Rule.from_budget(**vars(budget), length=window, limits=longer)
+    reading: dict[str, Any] = place.columns | vars(rows)
+    counting = Reading.of(**reading).preprocessing(None)
     if not dry_run:  # find a misspelt column before comparing cells and strategies
         if "://" not in state:
             check_target(Path(state), option="--state")
-        check_folders(Path(source), time, clock, out, table)
+        check_folders(Path(source), time, clock, out, rows.table)
         check_creatable((out if out.is_dir() else out.parent) / "step.parquet")
-        axes = len(bounds) // 2
+        axes = len(place.bounds) // 2
         if time is not None:
-            check_file(source, axes, clock=clock, time=time, user=user, **reading)
+            check_file(source, axes, clock=clock, time=time, **reading)
         elif files := step_files(Path(source), labels):
-            check_file(next(iter(files.values())), axes, user=user, **reading)
-    columns, cell = (x, y), delta if cell is None else cell
-    place = options.MapOptions(
-        bounds=bounds, delta=delta, cell=cell, crs=crs, project=project, sources=sources, limit=limit, columns=columns
-    )
+            check_file(next(iter(files.values())), axes, **reading)
+    place = place if place.cell is not None else replace(place, cell=place.delta)
     share = {unit: rule.equal_share if amounts is None else total / window}
-    chosen = options.choose_mechanism(
-        place, points, {"regions": regions}, strategy=strategy, counting=counting, **share
-    )
+    chosen = options.choose_mechanism(place, points, regions, strategy=strategy, counting=counting, **share)
     near, planned = chosen.mechanism.neighbourhood, chosen.mechanism.strategy
-    stream = Stream(near, Budget(**budget), window, clock, state, planned, counting, user, time, longer, account)
+    stream = Stream(near, amount, window, clock, state, planned, counting, rows.user, time, longer, account)
     print(f"{describe_stream(chosen, points, rule, clock, number, amounts)}\n")
     options.warn_of_new_account(state, account)
     together = sum(amounts, Fraction(0)) if amounts is not None else number * rule.equal_share
@@ -316,6 +273,7 @@ def publish_stream(
         stream.check(amounts, False)
         return None
     with show_progress("Publishing steps", number) as advance:
+        reading.pop("user")
         tally = stream.publish(source, out, number, amounts=amounts, tell=print_note, advance=advance, **reading)
     lost = f", {tally['lost']:,} lost (charged, but never finished)" if tally["lost"] else ""
     first, paid = stream.step(0), Ledger(state).read_standing(account).population
@@ -324,7 +282,7 @@ def publish_stream(
             published=f"{tally['published']:,} step{'s' * (tally['published'] != 1)} to {out}{lost}",
             guarantee=f"{explain_window(first)}, for moves up to {near.delta_ground:g} {near.domain.unit} in each step",
             beyond=explain_longer(first),
-            limit=f"in each step {options.describe_limit(stream.costliest(amounts), limit)}",
+            limit=f"in each step {options.describe_limit(stream.costliest(amounts), place.limit)}",
             account=f"{account!r}; {paid}",
             to_go_on=f"the same options, --state {Ledger.name_of(state)} and a later --until",
         )
@@ -368,10 +326,7 @@ def describe_stream(
 
 
 def read_amounts(file: Path, labels: Sequence[str], unit: str) -> list[Fraction]:
-    """Read the amount of each step from a CSV file with the columns `step` and epsilon (or rho).
-
-    Without the column `step`, rows are steps 1, 2, 3 and so on.
-    """
+    """Read the amount of each step from a CSV file with the columns `step` and epsilon (or rho)."""
     import pandas as pd
 
     try:
@@ -384,7 +339,7 @@ def read_amounts(file: Path, labels: Sequence[str], unit: str) -> list[Fraction]
         amounts and len(amounts) == len(table),
         f"--budgets is {str(file)!r}: it must have numbers, zero or more, in the column {unit}",
     )
-    steps = [str(step).strip() for step in table.get("step", range(1, len(table) + 1))]
+    steps = [step.strip() for step in table.get("step", [])]
     require(
         steps[: len(labels)] == list(labels),
         f"--budgets must have one row for each step, in order, from {labels[0]!r} to {labels[-1]!r}",

@@ -166,7 +166,6 @@ CASES = [
     ["export", "good.parquet", "--out", "out.shp"],
     ["export", "good.parquet", "--out", "no/out.csv"],
     ["plan", "--bounds", "0,10", "--delta", "1"],
-    ["plan", "--bounds", "0,10", "--delta", "1", "--epsilon", "1", "--squares", "20"],
     ["plan", "--bounds", "0,10", "--delta", "1", "--epsilon", "1", "--max-per-user", "0"],
     ["refine", "good.parquet", "--state", "none.state", "--epsilon", "2", "--out", "out.parquet"],
     ["tighten", "good.parquet", "--epsilon", "2", "--out", "out.parquet"],

@@ -21,16 +21,14 @@ def folder(tmp_path, monkeypatch):
     gpd.GeoDataFrame({"name": ["a", "b"]}, geometry=shapes, crs="EPSG:32618").to_crs("EPSG:4326").to_file(
         tmp_path / "districts.gpkg"
     )
-    (tmp_path / "boxes.csv").write_text("west,south,east,north\n0,0,4,4\n1,1,3,8\n")
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
 def test_strategies_are_ranked_as_the_library_does(run):
-    line = ["plan", "--bounds", "0,0,8,8", "--cell", "1", "--delta", "1", "--epsilon", "1", "--boxes", "boxes.csv"]
+    line = ["plan", "--bounds", "0,0,8,8", "--cell", "1", "--delta", "1", "--epsilon", "1"]
     found = json.loads(run(*line, "--json").out)
-    near = dh.Neighbourhood(dh.Domain((0, 0, 8, 8), (8, 8)), 1)
-    ranked = dh.plan(near, dh.workloads.boxes([[0, 0, 4, 4], [1, 1, 3, 8]]), epsilon=1)
+    ranked = dh.plan(dh.Neighbourhood(dh.Domain((0, 0, 8, 8), (8, 8)), 1), epsilon=1)
     assert [each["strategy"] for each in found] == [each.label for each in ranked]
     assert [each["rmse"] for each in found] == pytest.approx([each.rmse for each in ranked])
     assert "Recommended: cells of 1 × 1 units" in run(*line).out
@@ -51,7 +49,7 @@ def test_publish_takes_the_cells_that_were_planned(run, folder):
 
 
 def test_several_choices_end_in_one_recommendation(run):
-    line = ["plan", *MAP[:4], "--delta", "1km", "--epsilon", "0.5,1", "--squares", "4km", "--points"]
+    line = ["plan", *MAP[:4], "--delta", "1km", "--epsilon", "0.5,1", "--regions", "districts.gpkg", "--points"]
     rows = json.loads(run(*line, "2e5", "--json").out)
     assert [(row["delta"], row["epsilon"]) for row in rows] == [(1000, 0.5), (1000, 1)]
     # All intervals are within 20%, so that the strongest protection is recommended.
@@ -65,8 +63,6 @@ def test_several_choices_end_in_one_recommendation(run):
         ["--delta", "1,2"],
         ["--delta", "1,2", "--rho", "1"],
         ["--delta", "1,2", "--epsilon", "1", "--cell", "1"],
-        ["--delta", "1", "--epsilon", "1", "--squares", "2", "--boxes", "boxes.csv"],
-        ["--delta", "1", "--epsilon", "1", "--out", "none/plan.txt"],
         ["--delta", "99", "--epsilon", "1"],
     ],
     ids=" ".join,
