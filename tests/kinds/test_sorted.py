@@ -12,6 +12,7 @@ from hypothesis import given, strategies as st
 import deltahist as dh
 from deltahist.kinds.sorted import SortedMechanism, SortedRelease
 from deltahist.laws import Laplace
+from deltahist.mechanisms.base import factor_promised
 
 LINE = dh.Domain((0, 100), (20,))
 UNIT = dh.Domain((0, 1), (100,))
@@ -64,7 +65,7 @@ def test_noise_is_for_the_furthest_move_over_its_factor(limits, budget):
     near = dh.Neighbourhood(LINE, 5, limits=limits)
     step, length = LINE.step[0], LINE.lattice_shape[0] - 1
     ends = [min(float(r), 100.0) for r in np.linspace(5, 100, 20)]
-    wanted = [min(round(r / step), length) / near.factor_within(r) for r in ends if near.factor_within(r)]
+    wanted = [min(round(r / step), length) / factor_promised(near, r) for r in ends]
     mechanism = dh.SortedMechanism(near, 50, dh.Budget(**budget), group=1)
     scale = mechanism.laws[0].parameter
     hidden = scale * 2 if "epsilon" in budget else Fraction(float(scale * 4) ** 0.5)
