@@ -16,10 +16,11 @@ The expected squared error of each query is known before there are data. The who
 
 from __future__ import annotations
 
+import abc
 import functools
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Self, TypeAlias
 
 import numpy as np
@@ -37,8 +38,6 @@ Span: TypeAlias = tuple[Field, Field]
 #: Edges (m,) with weights (m,): the sum over an interval is Σ weight · (the sum of all cells before the edge).
 Edges: TypeAlias = Sequence[tuple[Index, Field]]
 
-#: All ranges of a domain are listed one by one up to this number.
-MOST_LISTED = 5_000_000
 #: Cells at the rims of polygons to process at a time, so that intermediate arrays stay in the processor's cache.
 _CELLS_AT_A_TIME = 1 << 17
 
@@ -46,8 +45,24 @@ _CELLS_AT_A_TIME = 1 << 17
 # --- queries ------------------------------------------------------------------------------------------------
 
 
+class _OfSpans(abc.ABC):
+    """Queries that are one interval along each axis."""
+
+    @abc.abstractmethod
+    def spans(self, domain: Domain) -> tuple[Span, ...]:
+        """Return intervals in cells along each axis."""
+
+    def cover(self, domain: Domain) -> BoxCover:
+        """Return which share of each cell the queries hold, and where in the cell."""
+        return BoxCover(self.spans(domain))
+
+    def matrix(self, domain: Domain) -> scipy.sparse.csr_array:
+        """Return the queries as explicit rows (m, N) of area shares."""
+        return _list_rows(self.spans(domain), domain.shape)
+
+
 @dataclass(frozen=True, eq=False)
-class Boxes:
+class Boxes(_OfSpans):
     """Axis-parallel boxes. A cell that a box cuts counts by the share of its area: Σ_x |b_x ∩ q| / |b_x| c̃_x.
 
     Source: 2014, section 5.4.2, eq. (8), where c is printed for the published c̃.
@@ -77,8 +92,8 @@ class Boxes:
         Raises InputError if a box is reversed, empty or reaches outside the domain.
         """
         d = domain.ndim
-        if self.corners.shape[1] != 2 * d:
-            raise InputError(f"boxes have {self.corners.shape[1]} numbers each: it must be {2 * d} on a {d}-D domain")
+        if self.corners.shape[1:] != (2 * d,):
+            raise InputError(f"boxes have shape {self.corners.shape}: it must be (m, {2 * d}) on a {d}-D domain")
         steps, start, step = (np.array(each + each)[:, None] for each in (domain.steps, domain.low, domain.step))
         places = np.subtract(self.corners.T, start, order="C")
         places /= step
@@ -95,17 +110,9 @@ class Boxes:
         places /= steps
         return tuple(zip(low, high, strict=True))
 
-    def cover(self, domain: Domain) -> BoxCover:
-        """Return which share of each cell the boxes hold, and where in the cell."""
-        return BoxCover(self.spans(domain))
-
-    def matrix(self, domain: Domain) -> scipy.sparse.csr_array:
-        """Return the queries as explicit rows (m, N) of area shares."""
-        return _list_rows(self.spans(domain), domain.shape)
-
 
 @dataclass(frozen=True)
-class AllRanges:
+class AllRanges(_OfSpans):
     """Every box of whole cells, each once: n (n + 1) / 2 in 1-D, the product over both axes in 2-D.
 
     >>> len(all_ranges(Domain((0, 1), (4,))))
@@ -118,10 +125,9 @@ class AllRanges:
         return math.prod(n * (n + 1) // 2 for n in self.domain.shape)
 
     def spans(self, domain: Domain) -> tuple[Span, ...]:
-        """List every range, x varying slowest; at most five million."""
+        """List every range, x varying slowest."""
         self.check(domain)
-        if len(self) > MOST_LISTED:
-            raise InputError(f"there are {len(self):,} ranges: take a sample with .sample(number, seed)")
+        check_memory(64 * len(self), f"a list of {len(self):,} ranges (`sample` draws a few)")
         pairs = [np.triu_indices(n) for n in self.domain.shape]
         numbers = np.indices([len(first) for first, _ in pairs]).reshape(len(pairs), -1)
         ends = ((first[at], last[at] + 1) for (first, last), at in zip(pairs, numbers, strict=True))
@@ -141,14 +147,6 @@ class AllRanges:
             high.append(edges[end])
         return Boxes(np.column_stack([*low, *high]))
 
-    def cover(self, domain: Domain) -> BoxCover:
-        """Return the cover of the listed ranges, which consist of whole cells."""
-        return BoxCover(self.spans(domain))
-
-    def matrix(self, domain: Domain) -> scipy.sparse.csr_array:
-        """Return the queries as explicit rows (m, N)."""
-        return _list_rows(self.spans(domain), domain.shape)
-
     def check(self, domain: Domain) -> None:
         """Raise InputError unless the ranges belong to a domain."""
         if domain != self.domain:
@@ -167,6 +165,7 @@ class Regions:
 
     geometries: NDArray[Any]
     names: tuple[str, ...]
+    _covers: dict[Domain, RegionCover] = field(default_factory=dict, init=False, repr=False)
 
     def __len__(self) -> int:
         return len(self.geometries)
@@ -186,31 +185,21 @@ class Regions:
     def parts(self, domain: Domain) -> list[Regions]:
         """Return the regions in parts whose rims cross a bounded number of cells."""
         parts = list(in_parts(count_rim_cells(self.geometries, domain), _CELLS_AT_A_TIME))
-        if len(parts) == 1:
-            return [self]
-        self.check(domain)
-        return [Regions(self.geometries[some], self.names[some]) for some in parts]
+        return [self] if len(parts) == 1 else [Regions(self.geometries[some], self.names[some]) for some in parts]
 
     def cover(self, domain: Domain) -> RegionCover:
-        """Return which share of each cell the polygons hold, and where in the cell; kept for the last domain."""
-        if domain not in self._last:
+        """Return which share of each cell the polygons hold, and where in the cell; computed once per domain."""
+        if domain not in self._covers:
             self.check(domain)
-            self._last.clear()
-            self._last[domain] = cover_polygons(self.geometries, domain)
-        return self._last[domain]
-
-    @functools.cached_property
-    def _last(self) -> dict[Domain, RegionCover]:
-        return {}
+            self._covers[domain] = cover_polygons(self.geometries, domain)
+        return self._covers[domain]
 
     def check(self, domain: Domain) -> None:
         """Raise InputError if a polygon reaches outside a domain, or the domain is 1-D."""
-        if domain.ndim != 2:
-            raise InputError("regions are polygons: they need a 2-D domain")
         outside = reach_beyond(shapely.bounds(self.geometries), domain)
-        if outside.any():
+        if domain.ndim != 2 or outside.any():
             raise InputError(
-                f"region {self.names[int(np.argmax(outside))]!r} reaches outside the domain, whose bounds are "
+                f"region {self.names[int(np.argmax(outside))]!r} is not inside a 2-D map with the bounds "
                 f"{tuple(round(b, 6) for b in domain.bounds)}: clip it (or is it in another CRS?)"
             )
 
@@ -234,27 +223,20 @@ def boxes(corners: ArrayLike) -> Boxes:
     >>> len(boxes([[0, 0, 0.5, 0.5]]))
     1
     """
-    array = np.atleast_2d(np.asarray(corners, dtype=np.float64))
-    if array.ndim != 2 or array.shape[1] not in (2, 4) or not np.isfinite(array).all():
-        raise InputError(
-            f"boxes have shape {array.shape}: they must be (m, 4), or (m, 2) in 1-D, without NaN or infinity"
-        )
-    return Boxes(array)
+    return Boxes(np.atleast_2d(np.asarray(corners, dtype=np.float64)))
 
 
 def regions(geometries: Iterable[Any], names: Sequence[str] | None = None) -> Regions:
     """Make regions of valid, non-empty polygons or multipolygons; names default to their numbers."""
     array = np.asarray(list(getattr(geometries, "geometry", geometries)), dtype=object)
     labels = [str(i) for i in range(len(array))] if names is None else [str(n) for n in names]
-    if not len(array) or len(labels) != len(array):
-        raise InputError(f"there are {len(array)} regions and {len(labels)} names: give at least one, and a name each")
     # Type -1 means no geometry.
     plain = np.isin(shapely.get_type_id(array), (3, 6)) & shapely.is_valid(array) & ~shapely.is_empty(array)
-    if not plain.all():
-        first = int(np.argmin(plain))
+    if not len(array) or len(labels) != len(array) or not plain.all():
+        wrong = ", ".join(repr(label) for label, good in zip(labels, plain, strict=False) if not good)[:80]
         raise InputError(
-            f"region {labels[first]!r} is {getattr(array[first], 'geom_type', None)}: it must be a valid, "
-            "non-empty Polygon or MultiPolygon (shapely.make_valid repairs it)"
+            f"there are {len(array)} regions with {len(labels)} names: give at least one, and a name each; all must be "
+            f"valid, non-empty polygons or multipolygons (these are not: {wrong or 'none'})"
         )
     return Regions(array, tuple(labels))
 
@@ -267,10 +249,8 @@ def random_squares(side: float | str, number: int, domain: Domain, *, seed: int 
     side = domain.length(side, name="side") if isinstance(side, str) else check_positive(side=side)
     number = check_whole(number=number)
     low, high = np.array(domain.low), np.array(domain.high)
-    if side > (high - low).min() * (1 + 1e-12):
-        raise InputError(f"side is {side:g}: it must not be longer than the domain ({(high - low).min():g})")
-    corner = low + np.random.default_rng(seed).random((domain.ndim, number)).T * np.maximum(0.0, high - low - side)
-    return Boxes(np.column_stack([corner, np.minimum(corner + side, high)]))
+    corner = low + np.random.default_rng(seed).random((domain.ndim, number)).T * (high - low - side)
+    return Boxes(np.column_stack([corner, corner + side]))
 
 
 def random_boxes(number: int, domain: Domain, *, seed: int = 0) -> Boxes:

@@ -161,7 +161,8 @@ def test_random_squares_are_inside_and_of_their_side(side):
 
 @pytest.mark.parametrize(
     ("corners", "words"),
-    [([[11, 21, 12, math.inf]], "NaN"), ([[1, 2, 3]], "shape"), ([[12, 21, 11, 22]], "box 0"),
+    [([[11, 21, 12, math.inf]], "inside the domain"), ([[11, 21, 12, math.nan]], "reversed"),
+     ([[1, 2, 3]], "shape"), ([[12, 21, 11, 22]], "box 0"),
      ([[11, 21, 12, 22], [11, 22, 12, 22]], "box 1"), ([[9, 21, 12, 22]], "inside the domain")],
 )  # fmt: skip
 def test_bad_boxes_are_named_with_their_number(corners, words):
@@ -172,5 +173,9 @@ def test_bad_boxes_are_named_with_their_number(corners, words):
 def test_long_lists_of_explicit_queries_are_refused_before_they_are_made(monkeypatch):
     monkeypatch.setattr("deltahist.errors.available_memory", lambda: 10**6)
     domain = dh.Domain((0, 1), (1000,))
-    with pytest.raises(dh.InputError, match="explicit queries"):
-        dh.workloads.all_ranges(domain).matrix(domain)
+    for work, words in (
+        (dh.workloads.random_boxes(999, domain), "explicit"),
+        (dh.workloads.all_ranges(domain), "list"),
+    ):
+        with pytest.raises(dh.InputError, match=words):
+            work.matrix(domain)
