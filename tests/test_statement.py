@@ -36,7 +36,7 @@ def publish_step(number=0):
     mechanism = dh.Mechanism(BOUNDARY, dh.strategies.Identity(DOMAIN), dh.Budget(1 / 8))
     step = Step(Clock.of("2010-05-01", "1d"), number, 8, dh.Budget(1))
     account = dh.Account(dh.Window(8, epsilon=1), number)
-    return dh.publish_mechanism(mechanism.with_step(step), np.ones(DOMAIN.shape, dtype=int), account=account)
+    return dh.publish_mechanism(mechanism.with_changes(step=step), np.ones(DOMAIN.shape, dtype=int), account=account)
 
 
 def publish_users(near=BOUNDARY):

@@ -149,7 +149,6 @@ class SortedMechanism(BaseMechanism):
     counting: Preprocessing = POINTS
     chain: Chain | None = None
     kind: ClassVar[str] = "deltahist-sorted"
-    supports_chains: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         check_line(self.neighbourhood, SOURCES, self.counting)
@@ -182,7 +181,8 @@ class SortedMechanism(BaseMechanism):
         one = "sorted coordinates"
         each = one if self.group == 1 else f"sums of {self.group:,} consecutive {one}"
         what = "points" if self.neighbourhood.fixed_membership else "places for points"
-        return f"{each} of {self.number:,} {what}, in lattice steps, with {self.noise_words}"
+        noise = self.budget.law(refinable=self.refinable).words
+        return f"{each} of {self.number:,} {what}, in lattice steps, with {noise}"
 
     @property
     def determines_cells(self) -> bool:

@@ -8,7 +8,7 @@ import itertools
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from fractions import Fraction
 from typing import Any, ClassVar, Self
 
@@ -54,20 +54,18 @@ class Chain:
 
     def __post_init__(self) -> None:
         copy, amounts = self.copied is not None, self.amounts
-        rules = {
-            "its name must be 32 hexadecimal digits": re.fullmatch(
-                r"([0-9a-f]{32})?" if copy else r"[0-9a-f]{32}", self.name
-            ),
-            f"it must have 1 to {_LONGEST:,} amounts, above zero": 0 < len(amounts) <= _LONGEST and amounts[0] > 0,
-            "its amounts must rise": all(before < now for before, now in itertools.pairwise(amounts)),
-            "a copy must have less than its release": not copy or 0 < (self.copied or 0) < amounts[-1],
-            "a copy alone must state the SHA-256 of its release": re.fullmatch(
-                r"[0-9a-f]{64}" if copy else "", self.origin
-            ),
-        }
-        for rule, kept in rules.items():
-            if not kept:
-                raise InputError(f"chain {self.name!r} is invalid: {rule}")
+        rising = all(before < now for before, now in itertools.pairwise((Fraction(0), *amounts)))
+        if not (
+            re.fullmatch(r"([0-9a-f]{32})?" if copy else r"[0-9a-f]{32}", self.name)
+            and re.fullmatch(r"[0-9a-f]{64}" if copy else "", self.origin)
+            and 0 < len(amounts) <= _LONGEST
+            and rising
+            and (self.copied is None or 0 < self.copied < amounts[-1])
+        ):
+            raise InputError(
+                f"chain {self.name!r} is invalid: its name must be 32 hexadecimal digits, and a finer release must "
+                f"spend more, up to {_LONGEST:,} times; a copy must spend less than its release, and name its SHA-256"
+            )
 
     @property
     def number(self) -> int:
@@ -78,19 +76,6 @@ class Chain:
     def amount(self) -> Fraction:
         """ε or ρ of the release itself."""
         return self.amounts[-1] if self.copied is None else self.copied
-
-    def finer(self, amount: Fraction, what: str = "amount") -> Chain:
-        """Return the chain with a further release; InputError, with `what` as the name, unless its amount is larger."""
-        if self.copied is not None:
-            raise InputError(
-                "the release is a more private copy, which cannot be refined: refine the release that it was made from"
-            )
-        if not amount > self.amounts[-1]:
-            raise InputError(
-                f"{what} is {float(amount):.10g}, but the release has spent {float(self.amounts[-1]):.10g}: it "
-                "must be more (`tighten` makes a more private copy)"
-            )
-        return replace(self, amounts=(*self.amounts, amount))
 
     def describe(self) -> dict[str, Any]:
         """Return a JSON-ready description; amounts are kept exact."""
@@ -138,10 +123,7 @@ class Step:
     def __post_init__(self) -> None:
         check_whole(least=0, number=self.number)
         check_whole(window=self.window)
-        try:
-            self.clock.label(self.number)
-        except (OverflowError, ValueError):
-            raise InputError(f"number is {self.number:,}: such a step lies outside all dates") from None
+        self.clock.label(self.number)  # raises an error for a step outside all dates
 
     @property
     def label(self) -> str:
@@ -169,10 +151,8 @@ class Step:
             tz=description.get("tz"),
         )
         epsilon, rho = (Fraction(description[k]) if k in description else None for k in ("epsilon", "rho"))
-        budget = Budget(epsilon, rho)
-        number, window = check_whole(least=0, number=description["number"]), check_whole(window=description["window"])
-        limits = tuple(Limit(*pair) for pair in limits_of(description.get("limits", [])))
-        return cls(clock, number, window, budget, read_lasting(limits, window))
+        limits = read_lasting(limits_of(description.get("limits", [])), description["window"])
+        return cls(clock, description["number"], description["window"], Budget(epsilon, rho), limits)
 
 
 class OfMechanism:
@@ -192,8 +172,8 @@ class OfMechanism:
 
     @property
     def noise(self) -> str:
-        """Another name of `mechanism.noise_kind`: "laplace" or "gaussian"."""
-        return self.mechanism.noise_kind
+        """ "laplace" or "gaussian"."""
+        return self.mechanism.budget.law().noise
 
     @property
     def any_move(self) -> float:
@@ -211,16 +191,14 @@ class BaseMechanism(abc.ABC):
 
     #: Name of the kind in files.
     kind: ClassVar[str]
-    #: Whether releases of the kind can be refined and tightened.
-    supports_chains: ClassVar[bool] = False
     neighbourhood: Neighbourhood
     budget: Budget
     counting: Preprocessing
     #: The step of a stream that it is for; None outside a stream.
     step: Step | None = None
-    #: Its place in a chain of ever finer releases; None if its release cannot be refined.
+    #: Its place in a chain of ever finer releases, for kinds with this field; None if its release cannot be refined.
     chain: Chain | None = None
-    #: Cached properties that depend neither on the counting nor on the budget: `_with` hands them to the copy.
+    #: Cached properties that depend neither on the counting nor on the budget: `with_changes` hands them to the copy.
     _COPIED: ClassVar[tuple[str, ...]] = ()
 
     @property
@@ -237,16 +215,6 @@ class BaseMechanism(abc.ABC):
     def norm(self) -> int:
         """Norm in which changes are measured: 1 for ε, 2 for ρ."""
         return self.budget.law().norm
-
-    @property
-    def noise_kind(self) -> str:
-        """ "laplace" or "gaussian"."""
-        return self.budget.law().noise
-
-    @property
-    def noise_words(self) -> str:
-        """The noise in words."""
-        return self.budget.law(refinable=self.refinable).words
 
     @property
     def total_known(self) -> bool:
@@ -324,23 +292,19 @@ class BaseMechanism(abc.ABC):
     def describe(self) -> dict[str, Any]:
         """Return the complete public description, JSON-ready."""
 
-    def with_counting(self, counting: Preprocessing) -> Self:
-        """Return the same mechanism for data with another preprocessing."""
-        return self._with(counting=counting)
-
     def with_budget(self, budget: Budget) -> Self:
         """Return the same mechanism at another budget in the same unit."""
         if budget.unit != self.budget.unit:
             raise InputError(
                 f"the mechanism spends {self.budget.unit}, not {budget.unit}: its noise is designed for that unit"
             )
-        return self._with(budget=budget, **({} if self.chain is None else {"chain": None}))
+        return self.with_changes(budget=budget, **({} if self.chain is None else {"chain": None}))
 
     def with_chain(self, chain: Chain) -> Self:
         """Return the same mechanism as one release of a chain, at its amount."""
-        if not self.supports_chains:
+        if "chain" not in {each.name for each in fields(self)}:  # type: ignore[arg-type]
             raise InputError(f"{self.words} cannot be refined or tightened: only counts and sorted points can")
-        return self._with(chain=chain, budget=self.budget.of(chain.amount))
+        return self.with_changes(chain=chain, budget=self.budget.of(chain.amount))
 
     @property
     def refinable(self) -> bool:
@@ -360,10 +324,11 @@ class BaseMechanism(abc.ABC):
                 f"{float(self.chain.amount):.10g}: they must be the same"
             )
 
-    def _with(self, **changes: Any) -> Self:
-        """Return a copy with other fields. It keeps computed values that do not depend on them."""
+    def with_changes(self, **changes: Any) -> Self:
+        """Return a copy with other fields, and with the computed values that do not depend on them."""
         out = replace(self, **changes)  # type: ignore[type-var]
-        out.__dict__.update({name: self.__dict__[name] for name in self._COPIED if name in self.__dict__})
+        if changes.keys() <= {"counting", "budget", "step", "chain"}:
+            vars(out).update({name: vars(self)[name] for name in self._COPIED if name in vars(self)})
         return out
 
     @functools.cached_property
@@ -481,16 +446,13 @@ def _cover(distance: int, lengths: Sequence[tuple[int, Fraction]], delta: int) -
 
 def budget_description(budget: Budget) -> dict[str, str | None]:
     """Describe ε and ρ, one of which is None, JSON-ready and exact."""
-    return {
-        name: None if amount is None else str(amount)
-        for name, amount in zip(("epsilon", "rho"), budget.exact, strict=True)
-    }
+    epsilon, rho = (None if amount is None else str(amount) for amount in budget.exact)
+    return {"epsilon": epsilon, "rho": rho}
 
 
 def budget_of(description: dict[str, Any]) -> Budget:
     """Read the budget that `budget_description` described; InputError unless it is exactly one amount."""
-    epsilon, rho = (None if description[k] is None else Fraction(description[k]) for k in ("epsilon", "rho"))
-    return Budget(epsilon, rho)
+    return Budget(*(None if description[k] is None else Fraction(description[k]) for k in ("epsilon", "rho")))
 
 
 class Root(float):

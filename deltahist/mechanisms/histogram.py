@@ -18,8 +18,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from deltahist.budget import Budget
 from deltahist.decode import Decoder, make_decoder
-from deltahist.errors import InputError, check_choice, check_whole
-from deltahist.laws import Guarantee, Law, gaussian_epsilon
+from deltahist.errors import InputError, check_choice
+from deltahist.laws import Law, gaussian_epsilon
 from deltahist.mechanisms.base import BaseMechanism, Chain, Root, Step, budget_description, budget_of, scale_noise
 from deltahist.preprocessing import POINTS, Preprocessing
 from deltahist.space.domain import Domain
@@ -58,12 +58,10 @@ def sensitivity(strategy: Strategy, near: Neighbourhood, *, norm: int = 1) -> Fr
     (1, 2)
     """
     check_choice((1, 2), norm=norm)
-    if strategy.domain != near.domain:
-        raise InputError("the strategy and the neighbourhood are on different domains: they must share one")
-    if type(near) is not Neighbourhood and not strategy.row_by_row:
+    if strategy.domain != near.domain or not (type(near) is Neighbourhood or strategy.row_by_row):
         raise InputError(
-            f"near is a {type(near).__name__}, whose edges only strategies that add noise row by row can price; "
-            f"{strategy.name} is not one of them"
+            f"near is a {type(near).__name__}: it must be on the domain of strategy {strategy.name}, and have no edges "
+            "of its own unless the strategy adds noise row by row"
         )
     relations = near.relations
     costs: dict[int, Fraction] = {}
@@ -102,29 +100,6 @@ def explicit_edge_cost(strategy: Strategy, near: Neighbourhood, norm: int) -> Fr
     return Fraction(max(total.tolist(), default=0), denominator**norm)
 
 
-def noise_laws(
-    strategy: Strategy, largest: Fraction | Root, budget: Budget, contributions: int, *, refinable: bool = False
-) -> tuple[Law, ...]:
-    """Return the noise law of each group of rows (docs/privacy/histogram.md)."""
-    times = check_whole(contributions=contributions)
-    return tuple(scale_noise(budget, largest, times / Fraction(g.share), refinable=refinable) for g in strategy.groups)
-
-
-def approximate_epsilon(
-    laws: Sequence[Law], draws: int, guarantee: Guarantee, probability: float, times: Fraction = Fraction(1)
-) -> float:
-    """Return ε at a failure probability δ_prob: the smaller of the bound by zCDP and the bound for Gaussian noise.
-
-    `times` : the budget over that of the first release of its chain.
-    """
-    known = guarantee.approximate(probability)
-    variances = [least for law in laws if (least := law.least_variance(float(times))) is not None]
-    if guarantee.rho is None or not variances:
-        return known
-    tight = gaussian_epsilon(float(guarantee.rho), probability, least_variance=min(variances), draws=draws)
-    return min(known, tight)
-
-
 @dataclass(frozen=True)
 class Mechanism(BaseMechanism):
     """A strategy on a neighbourhood at a budget, and how rows become counts: the public choices of a release.
@@ -161,26 +136,9 @@ class Mechanism(BaseMechanism):
     step: Step | None = None
     chain: Chain | None = None
     kind: ClassVar[str] = "deltahist-release"
-    supports_chains: ClassVar[bool] = True
     _COPIED: ClassVar[tuple[str, ...]] = ("sensitivity", "determines_cells")
 
     def __post_init__(self) -> None:
-        self._check_counting()
-        self._check_common()
-        if self.step is not None:
-            own, window = self.budget, self.step.budget
-            if own.unit != window.unit or own.amount > window.amount:
-                raise InputError(
-                    f"a step spends {own.unit} = {float(own.amount):g}, but every window of its stream has "
-                    f"{window.unit} = {float(window.amount):g}: it must be at most that"
-                )
-
-    def with_step(self, step: Step) -> Mechanism:
-        """Return the same mechanism for a step of a stream."""
-        return self._with(step=step)
-
-    def _check_counting(self) -> None:
-        """Refuse a preprocessing that the guarantee does not cover."""
         near, strategy, counting = self.neighbourhood, self.strategy, self.counting
         if strategy.domain != near.domain:
             raise InputError("the strategy and the neighbourhood are on different domains: they must share one")
@@ -195,19 +153,25 @@ class Mechanism(BaseMechanism):
                 f"strategy {strategy.name} keeps the number of points exactly, but {reason}, so the number is private: "
                 "take another strategy, such as a flow with arrivals"
             )
+        self._check_common()
+        if self.step is not None:
+            own, window = self.budget, self.step.budget
+            if own.unit != window.unit or own.amount > window.amount:
+                raise InputError(
+                    f"a step spends {own.unit} = {float(own.amount):g}, but every window of its stream has "
+                    f"{window.unit} = {float(window.amount):g}: it must be at most that"
+                )
 
     def check_data(self, data: ArrayLike) -> NDArray[np.int64]:
         array = np.asarray(data)
-        if array.shape != self.domain.shape:
-            raise InputError(f"counts have shape {array.shape}: the domain has {self.domain.shape} (axis 0 is x)")
-        whole = np.issubdtype(array.dtype, np.integer) or (
-            array.dtype.kind == "f" and bool((np.isfinite(array) & (array == np.floor(array))).all())
-        )
-        if not whole or array.min() < 0 or np.ma.is_masked(data):
-            raise InputError(f"counts are of type {array.dtype}: they must be whole numbers of points, none masked")
-        total = float(array.sum(dtype=np.float64))
-        if total >= 1 << 52:  # sums over any rows stay exact in 64 bits, and so do their float estimates
-            raise InputError(f"counts add up to {total:.3g}: at most 2^52 points can be counted")
+        whole = array.dtype.kind in "iu" or (array.dtype.kind == "f" and bool((array == np.floor(array)).all()))
+        total = float(array.sum(dtype=np.float64)) if whole else math.inf
+        # Below 2^52, sums over any rows are exact in 64 bits, and so are their float estimates.
+        if array.shape != self.domain.shape or not total < 1 << 52 or array.min() < 0 or np.ma.is_masked(data):
+            raise InputError(
+                f"counts have type {array.dtype} and shape {array.shape}: they must be whole numbers of points, none "
+                f"masked, fewer than 2^52 in all, on a domain of shape {self.domain.shape} (axis 0 is x)"
+            )
         self.strategy.check_points(total)
         counts = array.astype(np.int64, copy=False)
         if not is_own(self.strategy):  # it may raise errors of its own, and must do so before the charge
@@ -227,10 +191,10 @@ class Mechanism(BaseMechanism):
 
     @functools.cached_property
     def laws(self) -> tuple[Law, ...]:
-        """Noise law of each group of rows."""
-        return noise_laws(
-            self.strategy, self.sensitivity, self.budget, self.counting.contributions, refinable=self.refinable
-        )
+        """Noise law of each group of rows (docs/privacy/histogram.md)."""
+        budget, change, times = self.budget, self.sensitivity, self.counting.contributions
+        shares = [Fraction(group.share) for group in self.strategy.groups]
+        return tuple(scale_noise(budget, change, times / share, refinable=self.refinable) for share in shares)
 
     @property
     def draws(self) -> int:
@@ -261,7 +225,7 @@ class Mechanism(BaseMechanism):
 
     @property
     def words(self) -> str:
-        return f"{self.strategy.name} with {self.noise_words}"
+        return f"{self.strategy.name} with {self.budget.law(refinable=self.refinable).words}"
 
     def noise_rows(self) -> list[dict[str, Any]]:
         pairs = zip(self.strategy.groups, self.laws, strict=True)
@@ -301,8 +265,14 @@ class Mechanism(BaseMechanism):
         return self.budget.amount * Fraction(wide) / Fraction(own)
 
     def approximate(self, probability: float) -> float:
-        times = Fraction(1) if self.chain is None else self.budget.amount / self.chain.amounts[0]
-        return approximate_epsilon(self.laws, self.draws, self.guarantee, probability, times)
+        # The smaller of the bound by zCDP and the bound for Gaussian noise.
+        known, rho = super().approximate(probability), self.guarantee.rho
+        times = 1.0 if self.chain is None else float(self.budget.amount / self.chain.amounts[0])
+        variances = [least for law in self.laws if (least := law.least_variance(times)) is not None]
+        if rho is None or not variances:
+            return known
+        tight = gaussian_epsilon(float(rho), probability, least_variance=min(variances), draws=self.draws)
+        return min(known, tight)
 
     def variance(self, workload: Workload, *, continuous: bool = False) -> NDArray[np.float64]:
         """Return the expected squared error of the answer to each query (m,), in points squared.
@@ -322,18 +292,17 @@ class Mechanism(BaseMechanism):
         return found.answer_variance(workload.cover(self.domain) if isinstance(workload, Regions) else workload)
 
     def rmse(self, workload: Workload) -> float:
-        """Return the expected root mean square error per query, in points. The last workload's result is cached."""
-        if workload not in self._last:
-            self._last.clear()
+        """Return the expected root mean square error per query, in points; computed once per workload."""
+        if workload not in self._errors:
             if isinstance(workload, AllRanges):
                 mean = self.decoder.mean_variance(workload)
             else:
                 mean = float(self.variance(workload).mean())
-            self._last[workload] = math.sqrt(mean)
-        return self._last[workload]
+            self._errors[workload] = math.sqrt(mean)
+        return self._errors[workload]
 
     @functools.cached_property
-    def _last(self) -> dict[Workload, float]:
+    def _errors(self) -> dict[Workload, float]:
         return {}
 
     def describe(self) -> dict[str, Any]:

@@ -205,7 +205,8 @@ def advise(
             noise = unit.rmse(queries)
             for which, (epsilon, most) in enumerate(budgets):
                 counting = POINTS if most is None else Preprocessing(most, user=True)
-                number, mechanism = counting.contributions, unit.with_counting(counting).with_budget(Budget(epsilon))
+                number = counting.contributions
+                mechanism = unit.with_changes(counting=counting, budget=Budget(epsilon))
                 placement = math.sqrt(expected_spread(domain, points, contributions=number) * cut)
                 choice = CellChoice(mechanism, noise * number / float(epsilon), placement)
                 if (at, which) not in best or choice.rmse < best[at, which][0].rmse:

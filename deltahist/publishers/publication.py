@@ -385,7 +385,7 @@ def match_counting(mechanism: BaseMechanism, data: ArrayLike) -> BaseMechanism:
         )
     if known.projection == allowed.projection:
         return mechanism
-    return mechanism.with_counting(replace(allowed, projection=known.projection))
+    return mechanism.with_changes(counting=replace(allowed, projection=known.projection))
 
 
 def amounts_for(account: Account | None, **amounts: Any) -> dict[str, Any]:

@@ -75,7 +75,7 @@ def refine(
         chain = _check_chain(known.release if release is None else release, known, state, budget)
         if chain != known.chain:  # a run ended after writing the state, perhaps before saving its release
             return _settle_known(known, account)
-        finer = finer.with_chain(chain.finer(budget.amount, budget.unit))
+        finer = finer.with_chain(replace(chain, amounts=(*chain.amounts, budget.amount)))
         check_publication(finer, weak_protection_accepted, rng)
         check_refines(known, finer)
         return charge_and_draw(

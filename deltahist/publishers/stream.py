@@ -139,7 +139,7 @@ class Stream:
                 continue
             counted, place = counts[step]
             data = counted.counts_of(place)
-            mechanism = self.mechanism.with_budget(self.budget.of(shares[step])).with_step(self.step(step))
+            mechanism = self.mechanism.with_budget(self.budget.of(shares[step])).with_changes(step=self.step(step))
             account = Account(window, step, once=True)
             # Weak protection was asked about before the first charge.
             publish_mechanism(mechanism, data, account=account, weak_protection_accepted=True, out=files[step])

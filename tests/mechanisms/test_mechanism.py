@@ -88,7 +88,7 @@ def test_whatever_the_kind_it_is_what_it_would_be_from_the_start(counting):
         ),
     ):
         first.describe(), first.laws, dh.write_statement(first)
-        found = first.with_counting(counting)
+        found = first.with_changes(counting=counting)
         assert found.describe() == again.describe()
         assert found.laws == again.laws
         assert dh.write_statement(found) == dh.write_statement(again)

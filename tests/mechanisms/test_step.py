@@ -23,7 +23,7 @@ def mechanism(**budget):
 
 
 def test_a_release_says_which_step_it_is_and_what_its_window_spends(tmp_path):
-    made = mechanism(epsilon=Fraction(1, 7)).with_step(step())
+    made = mechanism(epsilon=Fraction(1, 7)).with_changes(step=step())
     release = dh.publish_mechanism(made, np.ones((4, 4), dtype=int), account=dh.Account(dh.Window(7, epsilon=1), 2))
     release.save(tmp_path / "day.parquet")
     again = dh.load(tmp_path / "day.parquet")
@@ -43,13 +43,13 @@ def test_an_altered_step_is_damage(tmp_path):
 @pytest.mark.parametrize("unit", ["epsilon", "rho"])
 def test_a_step_spends_no_more_than_its_window(unit):
     with pytest.raises(dh.InputError):
-        mechanism(**{unit: 1.5}).with_step(step())
+        mechanism(**{unit: 1.5}).with_changes(step=step())
 
 
 def test_a_release_says_what_is_promised_for_longer_changes(tmp_path):
     limits = [(30, 2), (np.inf, Fraction(7, 2))]
     limited = Step(DAYS, 2, 7, dh.Budget(1), read_lasting(limits, 7))
-    made = mechanism(epsilon=Fraction(1, 15)).with_step(limited)
+    made = mechanism(epsilon=Fraction(1, 15)).with_changes(step=limited)
     account = dh.Account(dh.Window(7, epsilon=1, limits=limits), 2)
     dh.publish_mechanism(made, np.ones((4, 4), dtype=int), account=account).save(tmp_path / "day.parquet")
     again = dh.load(tmp_path / "day.parquet")

@@ -328,7 +328,7 @@ def scale_drawn(patch, shares):
 def understate(patch):
     """Plant a bug: forget K where noise is scaled, so that stated noise agrees with drawn noise."""
     right = dh.Mechanism.laws.func
-    patch.setattr(dh.Mechanism, "laws", property(lambda self: right(self.with_counting(Preprocessing(1)))))
+    patch.setattr(dh.Mechanism, "laws", property(lambda self: right(self.with_changes(counting=Preprocessing(1)))))
 
 
 BUGS = {

@@ -157,7 +157,7 @@ def test_another_ledger_does_not_draw_the_steps_of_a_folder_again(folder):
 def test_a_step_is_published_on_the_account_of_its_window_alone(folder):
     """Else its statement would speak of a window that nobody keeps."""
     plan, nobody = stream(folder), [0] * 8
-    first = plan.mechanism.with_step(plan.step(1))
+    first = plan.mechanism.with_changes(step=plan.step(1))
     others = [
         dh.Window(3, 1), dh.Window(2, 2), dh.Window(2, rho=1), dh.Window(None, 1), dh.Window(2, 1, limits=[(5, 2)]),
     ]  # fmt: skip

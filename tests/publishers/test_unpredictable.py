@@ -4,6 +4,7 @@ An entry point is a public function or method of the private rooms that takes `r
 a probability below 1e-9 each.
 """
 
+import dataclasses
 import functools
 import importlib
 import inspect
@@ -47,9 +48,9 @@ def draw_chain(mechanism, times):
     if times is None:
         return states.draw_chain(mechanism, None, None)
     amount, chain = mechanism.budget.amount * times, mechanism.chain
-    other = chain.finer(amount) if times > 1 else dh.mechanisms.base.Chain("0" * 32, chain.amounts, amount, "0" * 64)
+    changes = {"amounts": (*chain.amounts, amount)} if times > 1 else {"copied": amount, "origin": "0" * 64}
     before = types.SimpleNamespace(mechanism=mechanism, draws=np.full(64, 10**6))
-    return states.draw_chain(mechanism.with_chain(other), before, None)
+    return states.draw_chain(mechanism.with_chain(dataclasses.replace(chain, **changes)), before, None)
 
 
 def refined(folder, **amount):

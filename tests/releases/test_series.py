@@ -176,7 +176,7 @@ def test_mixed_releases_are_refused(changes):
 
 def of_stream(step, window=7, clock=DAYS):
     mechanism = dh.Mechanism(NEAR, dh.strategies.Identity(DOMAIN), dh.Budget(Fraction(1, 7)))
-    made = mechanism.with_step(Step(clock, step, window, dh.Budget(1)))
+    made = mechanism.with_changes(step=Step(clock, step, window, dh.Budget(1)))
     return dh.publish_mechanism(
         made, np.ones(DOMAIN.shape, dtype=int), account=dh.Account(dh.Window(window, epsilon=1), step)
     )
