@@ -421,9 +421,7 @@ def count_file(
     max_per_user: int | None = None,
     outside: str | None = None,
     drop_bad_rows: bool = False,
-    layer: str | None = None,
     where: str | None = None,
-    decimal: str = ".",
     table: str | None = None,
     time: str | int | None = None,
     clock: Clock | None = None,
@@ -445,10 +443,8 @@ def count_file(
     user, max_per_user, outside : as in `count`, with a column of users. Points are chosen before any are dropped.
     drop_bad_rows : leave out rows with missing, unreadable, NaN or infinite coordinates, no user, no time, or a value
         that `where` cannot compare.
-    layer : of a GeoPackage; the sheet of a workbook.
     where : count only rows that meet this condition on columns other than the place, such as "kind = 'bus' and
         speed > 3". Users are bounded afterwards. Releases state it.
-    decimal : mark of numbers in text, "." or ",".
     table : of a database, "visits" or "part.visits".
     time, clock, steps : a column of times, and the first steps of a clock. Each step is counted, and its users are
         bounded, on its own (`Counted.counts_of`). Other rows are left out.
@@ -465,7 +461,7 @@ def count_file(
     """
     how = Reading.of(
         x=x, y=y, crs=crs, user=user, max_per_user=max_per_user, outside=outside, drop_bad_rows=drop_bad_rows,
-        layer=layer, where=where, decimal=decimal, table=table, time=time,
+        where=where, table=table, time=time,
     )  # fmt: skip
     return _count_rows(path, RowCounter(domain, how, steps=steps), clock)
 

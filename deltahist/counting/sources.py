@@ -28,7 +28,7 @@ from zlib import error as Zlib  # noqa: N812
 
 from deltahist._files import is_address, read_address
 from deltahist.counting.sql import DUCKDB, POSTGRESQL, SPARK, Condition, Reading, Relation, quote_name, quote_text
-from deltahist.errors import InputError
+from deltahist.errors import InputError, check_choice
 from deltahist.space.crs import Operation
 from deltahist.space.geometries import DRIVERS, open_layer
 
@@ -127,14 +127,7 @@ def _open_path(path: Path, reading: Reading, connection: Any, stack: ExitStack) 
         path, name = _copy_stream(path, stack), "standard input" if path == Path("-") else str(path)
     if path.name.endswith(".metadata.json") or S_ISDIR(path.stat().st_mode):  # fails if there is none
         return _open_lake(str(path), name, connection)
-    ending = Path(path.name.lower().removesuffix(".gz")).suffix
-    if ending not in FORMATS:
-        raise InputError(
-            f"input {name!r} has the suffix {path.suffix!r}: it must be {', '.join(FORMATS)}; or set table="
-        )
-    opener = FORMATS[ending]
-    if reading.layer is not None and opener not in (_open_excel, _open_geometries):
-        raise InputError(f"layer is {reading.layer!r} of {name!r}: only workbooks and files of geometries have layers")
+    opener = FORMATS[check_choice(tuple(FORMATS), suffix=Path(path.name.lower().removesuffix(".gz")).suffix)]
     source = opener(path, name, reading, connection, stack)
 
     def finish() -> int:
@@ -184,20 +177,17 @@ def _open_csv(path: Path, name: str, reading: Reading, connection: Any, stack: E
     with (gzip.open if path.name.endswith(".gz") else open)(path, "rb") as file:
         text = file.read(1 << 18).decode("utf-8-sig", errors="replace")
     lines = [line for line in text.splitlines()[:20] if line.strip()] or [""]
-    counts = {d: [line.count(d) for line in lines] for d in "\t,;|" if d != reading.decimal}
+    counts = {d: [line.count(d) for line in lines] for d in "\t,;|"}
     # A delimiter is equally frequent in every line. Of several, take the most frequent.
     usual = {d: sorted(c)[len(c) // 2] for d, c in counts.items()}
     steady = {d: usual[d] for d, c in counts.items() if c[0] and min(c) == max(c)} or usual
-    delimiter = max(steady, key=lambda d: steady[d])
-    if not steady[delimiter]:
-        delimiter = ";" if reading.decimal == "," else ","
+    delimiter = max(steady, key=lambda d: steady[d]) if any(steady.values()) else ","
     quoted = delimiter != "\t" or '"' in lines[0]
     parsed = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, quoting=0 if quoted else csv.QUOTE_NONE)
-    begun = 6 if path.suffix == ".plt" else 0  # the header of a GeoLife or OziExplorer track
     rows = (  # rows that are not blank, each with the number of lines before it
         (before, [field.strip() for field in row])
         for before, row in zip(iter(lambda: parsed.line_num, -1), itertools.islice(parsed, 100), strict=False)
-        if any(row) and before >= begun
+        if any(row)
     )
     top = next(rows, (0, [""]))
     wanted = {c for c in (*reading.coordinates, reading.user, reading.time) if c and not c.isdigit()}
@@ -219,7 +209,7 @@ def _open_csv(path: Path, name: str, reading: Reading, connection: Any, stack: E
         f"read_csv({_quote_path(path)}, auto_detect = false, delim = {quote_text(delimiter)}, quote = {quotes}, "
         f"escape = {quotes}, header = {header}, skip = {skipped}, strict_mode = true, columns = {{{columns}}}{rejects})"
     )
-    given = Relation(name, relation, dict.fromkeys(names, "VARCHAR"), DUCKDB, aliases, reading.decimal)
+    given = Relation(name, relation, dict.fromkeys(names, "VARCHAR"), DUCKDB, aliases, texts=True)
 
     def finish() -> int:
         if not rejects:
@@ -238,18 +228,16 @@ def _open_jsonl(path: Path, name: str, reading: Reading, connection: Any, stack:
     names = list(_list_types(connection, f"{file})"))
     columns = ", ".join(f"{quote_text(each)}: 'VARCHAR'" for each in names)
     relation = f"{file}, columns = {{{columns}}})"
-    return Source(connection, Relation(name, relation, dict.fromkeys(names, "VARCHAR"), DUCKDB, None, reading.decimal))
+    return Source(connection, Relation(name, relation, dict.fromkeys(names, "VARCHAR"), DUCKDB, texts=True))
 
 
 def _open_excel(path: Path, name: str, reading: Reading, connection: Any, stack: ExitStack) -> Source:
     import pandas as pd
 
-    sheets = pd.read_excel(path, sheet_name=None, header=None, dtype=object)
-    layer = next(iter(sheets)) if len(sheets) == 1 and reading.layer is None else reading.layer
-    if layer not in sheets:
-        raise InputError(f"layer is {layer!r}: it must be one of the sheets {', '.join(sheets)}")
+    sheets = list(pd.read_excel(path, sheet_name=None, header=None, dtype=object).values())
+    check_choice((1,), sheets=len(sheets))
     file = Path(stack.enter_context(tempfile.TemporaryDirectory()), "sheet.csv")
-    sheets[layer].to_csv(file, index=False, header=False)
+    sheets[0].to_csv(file, index=False, header=False)
     return _open_csv(file, name, reading, connection, stack)
 
 
@@ -307,7 +295,7 @@ def _open_geometries(path: Path, name: str, reading: Reading, connection: Any, s
     asked = [c for c in (*reading.coordinates, reading.user, reading.time) if c is not None]
     if reading.where is not None:
         asked += Condition.of(reading.where).kinds
-    rows, crs = stack.enter_context(open_layer(path, reading.layer, asked))
+    rows, crs = stack.enter_context(open_layer(path, asked))
     connection.register("source", rows)
     types = _list_types(connection, "source")
     return Source(connection, Relation(name, "source", types, DUCKDB), list(types)[-1], crs)
@@ -315,7 +303,7 @@ def _open_geometries(path: Path, name: str, reading: Reading, connection: Any, s
 
 #: Ending of a file (before .gz) -> the function that opens it: `path`, and the name for messages.
 FORMATS: dict[str, Callable[[Path, str, Reading, Any, ExitStack], Source]] = {
-    **dict.fromkeys((".csv", ".tsv", ".txt", ".dat", ".plt"), _open_csv),
+    **dict.fromkeys((".csv", ".tsv", ".txt", ".dat"), _open_csv),
     **dict.fromkeys((".jsonl", ".ndjson"), _open_jsonl),
     **dict.fromkeys((".parquet", ".pq", ".geoparquet"), _open_parquet),
     **dict.fromkeys((".xlsx", ".xlsm"), _open_excel),

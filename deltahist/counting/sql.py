@@ -114,9 +114,7 @@ class Reading:
     max_per_user: int | None = None
     outside: str | None = None
     drop_bad_rows: bool = False
-    layer: str | None = None
     where: str | None = None
-    decimal: str = "."
     table: str | None = None
     time: str | None = None
 
@@ -128,7 +126,6 @@ class Reading:
 
     def __post_init__(self) -> None:
         check_choice(("clamp", "drop", None), outside=self.outside)
-        check_choice((".", ","), decimal=self.decimal)
         if (self.user is None) != (self.max_per_user is None):
             raise InputError(f"max_per_user is {self.max_per_user!r}: user and max_per_user require each other")
 
@@ -153,8 +150,7 @@ class Relation:
     Parameters
     ----------
     label : its name in messages. relation : the expression after FROM. types : of columns by name, in order.
-    aliases : columns' names in the relation, where they differ. decimal : mark of numbers in text; "" if text holds no
-        numbers and times.
+    aliases : columns' names in the relation, where they differ. texts : whether text may hold numbers and times.
     """
 
     label: str
@@ -162,7 +158,7 @@ class Relation:
     types: dict[str, str]
     dialect: Dialect
     aliases: dict[str, str] | None = None
-    decimal: str = ""
+    texts: bool = False
 
     def find_column(self, asked: str) -> str:
         """Return the name of a column, given by its name ("loc.x" in a structure) or by its number from 0."""
@@ -183,7 +179,7 @@ class Relation:
     def find_kind(self, column: str, *kinds: str) -> str:
         """Return the kind of a column; raise InputError unless it is one of `kinds`, or text that may hold them."""
         kind = classify_type(self.types[column])
-        if kind not in kinds and not (kind == "text" and self.decimal):
+        if kind not in kinds and not (kind == "text" and self.texts):
             hint = " (or numbers with time_format='unix')" if "time" in kinds else ""
             raise InputError(
                 f"column {column!r} is of the type {self.types[column]}: it must hold {' or '.join(kinds)}{hint}"
@@ -192,12 +188,8 @@ class Relation:
 
     def write_floats(self, column: str) -> str:
         """Return a column as floats, NULL where text is not a number."""
-        name = self.quote_column(column)
-        if self.find_kind(column, "number") == "number":
-            return f"CAST({name} AS DOUBLE)"
-        if self.decimal == ",":  # 1.234 could be either
-            return f"CASE WHEN NOT contains({name}, '.') THEN TRY_CAST(replace({name}, ',', '.') AS DOUBLE) END"
-        return f"TRY_CAST({name} AS DOUBLE)"
+        cast = "CAST" if self.find_kind(column, "number") == "number" else "TRY_CAST"
+        return f"{cast}({self.quote_column(column)} AS DOUBLE)"
 
     def hash_users(self, column: str) -> str:
         """Return a hash of each user's `normalize_name`, NULL where there is none."""
@@ -248,7 +240,7 @@ class Relation:
         def column(asked: str, kind: str) -> str:
             name = self.find_column(asked)
             own, quoted = classify_type(self.types[name]), self.quote_column(name)
-            if own == "text" and self.decimal and kind in ("number", "truth"):
+            if own == "text" and self.texts and kind in ("number", "truth"):
                 read = self.write_floats(name) if kind == "number" else f"TRY_CAST({quoted} AS BOOLEAN)"
                 unread.append(f"trim({quoted}) <> '' AND ({read}) IS NULL")
                 return read

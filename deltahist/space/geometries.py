@@ -91,8 +91,8 @@ def _layer_of(file: Path, layer: str | None) -> tuple[str, str]:
 
 
 @contextmanager
-def open_layer(file: Path, layer: str | None, columns: list[str]) -> Iterator[tuple[Any, Any]]:
-    """Yield Arrow rows of a layer, with some columns (names, or numbers from 0) and the geometry last, and its CRS."""
+def open_layer(file: Path, columns: list[str]) -> Iterator[tuple[Any, Any]]:
+    """Yield Arrow rows of a file of one layer, with some columns (by name or number) and the geometry last, and its CRS."""
     import pyogrio
 
     if file.suffix.lower() == ".shp":
@@ -101,7 +101,7 @@ def open_layer(file: Path, layer: str | None, columns: list[str]) -> Iterator[tu
         # The missing points of a truncated file would look like rows without a point.
         if len(header) < 28 or 2 * int.from_bytes(header[24:28], "big") > file.stat().st_size:
             raise InputError(f"input {file.name!r} is shorter than its header says: it is truncated")
-    place, layer = _layer_of(file, layer)
+    place, layer = _layer_of(file, None)
     info = pyogrio.read_info(place, layer=layer)
     fields = [str(field) for field in info["fields"]]
     wanted = {fields[int(c)] if c not in fields and c.isdigit() and int(c) < len(fields) else c for c in columns}

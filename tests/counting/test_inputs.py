@@ -20,7 +20,6 @@ DROPPED = {**USERS, "drop_bad_rows": True}
 ROWS = "".join(f"{i},{i % 10}.5,{i % 7}.5,name\n" for i in range(300))
 LINES = "1,1,z\n" * 30_000
 BROKEN = ROWS.replace("5,name\n150", '5,"name\n150')
-GEOLIFE = "Geolife trajectory\nWGS 84\nAltitude is in Feet\nReserved 3\n0,2,255,My Track,0,0,2,8421376\n0\n"
 
 #: File, its text, how it is read, and the numbers of points and of users; None where it must be refused.
 TEXTS = {
@@ -34,7 +33,6 @@ TEXTS = {
     "blank lines before the header": ("p.csv", "\n\nx,y\n1,1\n", XY, (1, None)),
     "lines before the header": ("p.csv", "Exported by X, 2026\n\nid;x;y\n1;1;1\n2;2;2\n", XY, (2, None)),
     "rows before the header": ("p.csv", "1,1,1\n2,2,2\nid,x,y\n3,3,3\n", XY, None),
-    "GeoLife": ("p.plt", GEOLIFE + "3.9,6.3,0,492,39744.2,2009-10-11,14:00:00\n" * 5, {"x": "1", "y": "0"}, (5, None)),
     "fewer names than fields": ("p.csv", "x,y\n\n1,1,,\n2,2,,\n", XY, None),
     "two columns of one name": ("p.csv", "x,y,x\n1,1,99\n", {"x": "0", "y": "1"}, (1, None)),
     "forms of one name": ("p.csv", "x,y,u\n1,1,José\n1,1,Jose\u0301\n1,1,7\n1,1,7 \n1,1,\u00a07\t\n", USERS, (5, 2)),
