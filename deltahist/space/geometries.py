@@ -92,7 +92,7 @@ def _layer_of(file: Path, layer: str | None) -> tuple[str, str]:
 
 @contextmanager
 def open_layer(file: Path, columns: list[str]) -> Iterator[tuple[Any, Any]]:
-    """Yield Arrow rows of a file of one layer, with some columns (by name or number) and the geometry last, and its CRS."""
+    """Yield Arrow rows of a file of one layer, some columns (by name or number) and the geometry last, and its CRS."""
     import pyogrio
 
     if file.suffix.lower() == ".shp":

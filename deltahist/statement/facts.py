@@ -292,38 +292,27 @@ def _draw_pictures(published: Published) -> list[dict[str, str]]:
 def list_rows(published: Published) -> list[Row]:
     """Return the statement as labelled lines, in order."""
     facts, mechanism = list_facts(published), getattr(published, "mechanism", published)
-    rows = _list_series_rows(published) if isinstance(published, Series) else []
+    rows = _list_series_rows(published) if isinstance(published, Series) else {}
     folder = "This is the cost of one step. The statement of the whole folder gives the cost of all steps together."
     pointer = [] if mechanism.step is None else [folder]
     if facts["may_be_published"] is not None:
-        rows.append(("May be published", [facts["may_be_published"], *pointer]))
+        rows["May be published"] = [facts["may_be_published"], *pointer]
         if not facts["publishable"]:
-            rows.append(("Warning", ["This file protects nobody. What follows describes fresh noise."]))
-    rows += _list_promise_rows(mechanism, facts) + _list_content_rows(mechanism, facts)
+            rows["Warning"] = ["This file protects nobody. What follows describes fresh noise."]
+    rows |= _list_promise_rows(mechanism, facts) | _list_content_rows(mechanism, facts)
     cite = f"Cite: {facts['promise']}, published with deltahist."
-    quote = (
-        "Quote every figure with its standard error. Do not add standard errors: query the sum. Single cells can be "
-        "mostly noise. Larger areas are known better."
-    )
-    are_counts = facts["determines_cells"] is not None and "unit" not in facts["noise"][0]  # not coordinates
-    rows.append(
-        (
-            "Use",
-            [
-                f"Nothing computed from these figures weakens the guarantee. {cite}",
-                *pointer,
-                *([quote] if are_counts else []),
-            ],
-        )
-    )
+    rows["Use"] = [f"Nothing computed from these figures weakens the guarantee. {cite}", *pointer]
+    if facts["determines_cells"] is not None and "unit" not in facts["noise"][0]:  # counts, not coordinates
+        quote = "Quote every figure with its standard error. Do not add standard errors: query the sum."
+        rows["Use"].append(f"{quote} Single cells can be mostly noise. Larger areas are known better.")
     if isinstance(published, BaseRelease):
-        rows.append(("Account", [facts["kept_by"] or _explain_no_account(mechanism)]))
+        rows["Account"] = [facts["kept_by"] or _explain_no_account(mechanism)]
         if facts["digest"] is not None:
-            rows.append(("SHA-256", [facts["digest"]]))
-    return rows
+            rows["SHA-256"] = [facts["digest"]]
+    return list(rows.items())
 
 
-def _list_series_rows(series: Series) -> list[Row]:
+def _list_series_rows(series: Series) -> dict[str, list[str]]:
     step, letter = series.first_release.mechanism.step, series.mechanism.letter
     each = f" of {series.clock.period}" if series.clock.period else ""
     steps = [f"{series.last - series.first + 1:,}{each}, from {series.step_labels[0]} to {series.step_labels[-1]}"]
@@ -331,15 +320,16 @@ def _list_series_rows(series: Series) -> list[Row]:
         steps.append(f"{series.explain_missing()}.")
     least, most = (float(end(series.spent.values())) for end in (min, max))
     amount = f"{letter} = {most:.6g}" if least == most else f"{letter} = {least:.6g} to {most:.6g}"
-    rows: list[Row] = [("In all", [explain_cost(series)]), ("Steps", steps), ("Spent in each", [amount])]
+    rows = {"In all": [explain_cost(series)], "Steps": steps, "Spent in each": [amount]}
     if step is not None:
         longer = f"For data that differ in more steps, all releases together cost at most {explain_longer(step)}."
-        rows.append(("Window", [f"{explain_window(step).capitalize()}.", longer]))
-    payment = series.releases[max(series.releases)].payment
-    return rows if payment is None else [*rows, ("Account", [str(payment)])]
+        rows["Window"] = [f"{explain_window(step).capitalize()}.", longer]
+    if (payment := series.releases[max(series.releases)].payment) is not None:
+        rows["Account"] = [str(payment)]
+    return rows
 
 
-def _list_promise_rows(mechanism: BaseMechanism, facts: Facts) -> list[Row]:
+def _list_promise_rows(mechanism: BaseMechanism, facts: Facts) -> dict[str, list[str]]:
     """Return the rows about the protected people, and the strength of protection by distance."""
     near, points, unit = mechanism.neighbourhood, facts["points_per_user"], facts["unit"]
     delta = format_length(facts["delta"], unit)
@@ -354,49 +344,47 @@ def _list_promise_rows(mechanism: BaseMechanism, facts: Facts) -> list[Row]:
         lines.append("Only places are hidden. Who is in the data is assumed to be known.")
     else:
         lines.append(f"For people within {delta} of {name_sources(near)}, being in the data at all is hidden too.")
-
+    rows = {
+        "In plain words": lines,
+        "Guarantee": [_explain_guarantee(facts)],
+        "Neighbours": [facts["neighbour_relation"]],
+    }
     cells = " × ".join(format_number(c) for c in facts["delta_cells"])
     lost = "one lattice step" if facts["lattice_steps_lost"] == 1 else "two lattice steps"
     raw = f"For raw coordinates the guarantee holds up to {facts['delta_guaranteed']:.10g} {unit}, {lost} less."
-    rows = [
-        ("In plain words", lines),
-        ("Guarantee", [_explain_guarantee(facts)]),
-        ("Neighbours", [facts["neighbour_relation"]]),
-        ("δ", [f"{format_number(facts['delta'])} {unit} = {cells} cell{'' if cells == '1' else 's'}", raw]),
-        ("Unit of privacy", ["one point"] if points is None else _explain_user(points, near)),
-    ]
+    rows["δ"] = [f"{format_number(facts['delta'])} {unit} = {cells} cell{'' if cells == '1' else 's'}", raw]
+    rows["Unit of privacy"] = ["one point"] if points is None else _explain_user(points, near)
     if facts["limits"]:
-        rows.append(("Limits", [explain_limits(near, mechanism.letter, mechanism.norm)]))
+        rows["Limits"] = [explain_limits(near, mechanism.letter, mechanism.norm)]
     if (step := mechanism.step) is not None:
         within = "one step" if step.window == 1 else f"{step.window:,} consecutive steps"
-        lines = [
+        rows["Stream"] = [
             f"step {step.label} of a stream: {explain_window(step)}",
             f"That is the guarantee of all releases together for data that differ within {within}.",
             f"For data that differ in more steps they cost at most {explain_longer(step)}.",
         ]
-        rows.append(("Stream", lines))
     if mechanism.chain is not None:
-        rows.append(("Chain", [explain_chain(mechanism.chain, mechanism.letter)]))
+        rows["Chain"] = [explain_chain(mechanism.chain, mechanism.letter)]
     return rows
 
 
-def _list_content_rows(mechanism: BaseMechanism, facts: Facts) -> list[Row]:
+def _list_content_rows(mechanism: BaseMechanism, facts: Facts) -> dict[str, list[str]]:
     """Return the rows about the published numbers, their records and their noise."""
     domain, counting, dropped = mechanism.domain, mechanism.counting, facts["dropped"]
     plural = "s" if facts["values"] > 1 else ""
     numbers = f"{facts['values']:,} noisy whole number{plural} ({facts['mechanism']}), and nothing else"
-    rows = [("What is published", [numbers])]
+    rows = {"What is published": [numbers]}
     if counting.replaces is not None:
         lines = [f"the release with the SHA-256 {counting.replaces.digest}", f"Reason: {counting.replaces.reason}"]
-        rows.append(("Replaces", [*lines, "An attacker can compare the two releases, so their costs add up."]))
+        rows["Replaces"] = [*lines, "An attacker can compare the two releases, so their costs add up."]
     sides = " × ".join(format_number(c) for c in facts["cell_size"])
     cells = f"{' × '.join(map(str, facts['cells']))} cells of {sides} {facts['unit']}"
-    rows.append(("Map", [cells] if domain.crs is None else [f"{cells}, {domain.crs}", describe_crs(domain)]))
-    outside = "dropped" if "points outside" in dropped else "counted in the nearest cell"
+    rows["Map"] = [cells] if domain.crs is None else [f"{cells}, {domain.crs}", describe_crs(domain)]
     bounds = ", ".join(format_number(b) for b in domain.bounds)
-    rows.append(("Bounds", [f"{bounds}, extended to whole cells", f"Points outside are {outside}."]))
+    outside = "dropped, so the boundary is a source" if "points outside" in dropped else "counted in the nearest cell"
+    rows["Bounds"] = [f"{bounds}, extended to whole cells", f"Points outside are {outside}."]
     if counting.projection is not None:
-        rows.append(("Projection", [f"one operation for all points: {counting.projection}"]))
+        rows["Projection"] = [f"one operation for all points: {counting.projection}"]
     if facts["total_public"]:
         total = "" if facts["total"] is None else f"{facts['total']:,}{' kept' if counting.user else ''}, "
         number = f"{total}published exactly, because membership is fixed and the number reveals nothing"
@@ -405,24 +393,20 @@ def _list_content_rows(mechanism: BaseMechanism, facts: Facts) -> list[Row]:
     else:
         near = "" if UNPAID in dropped else " near the sources"
         number = f"not published, because who takes part is protected{near}"
-    rows.append(("Number of points", [number]))
+    rows["Number of points"] = [number]
     if facts["where"] is not None:
         nor = ", nor is the number of rows that meet it" if facts["total_public"] else ""
-        lines = [f"only rows where {facts['where']}", f"Places are protected. What the condition asks for is not{nor}."]
-        rows.append(("Rows", lines))
-    if counting.user:
-        rows.append(("Users", [f"Of each user, at most {counting.contributions:,} rows were kept."]))
+        condition = f"Places are protected. What the condition asks for is not{nor}."
+        rows["Rows"] = [f"only rows where {facts['where']}", condition]
     if "bad rows" in dropped:
         bad = "Rows without usable coordinates, user or time were dropped. Neighbours have the same unusable rows."
-        rows.append(("Dropped rows", [bad]))
-    if "points outside" in dropped:
-        rows.append(("Dropped points", ["Points outside the bounds were dropped, so the boundary is a source."]))
+        rows["Dropped rows"] = [bad]
     if UNPAID in dropped:
         paid = "Each person's budget paid for their records. Records of people who could not pay were left out."
-        rows.append(("Budgets", [paid]))
-    rows.append(("Noise", _explain_noise(facts["noise"])))
+        rows["Budgets"] = [paid]
+    rows["Noise"] = _explain_noise(facts["noise"])
     if facts["determines_cells"] is False:
-        rows.append(("Resolution", ["The numbers do not determine every cell. Answers state what is unresolved."]))
+        rows["Resolution"] = ["The numbers do not determine every cell. Answers state what is unresolved."]
     return rows
 
 
