@@ -25,7 +25,6 @@ from deltahist.preprocessing import POINTS, Clock, Preprocessing
 from deltahist.space.domain import CellTooLarge, Domain, multiply_length
 from deltahist.space.neighbourhood import Neighbourhood
 from deltahist.space.workloads import AllRanges, Regions, Workload, random_boxes, random_squares
-from deltahist.strategies.base import Strategy
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -105,10 +104,10 @@ def plan_cells(
     ((128, 128), 60, 1540)
     """
     found: list[CellChoice] = []
-    rising, skipped_kinds = 0, set[type[Strategy]]()
+    rising = 0
     for near in nears:
         queries = workload(near.domain) if callable(workload) else workload
-        mechanism = mechanism_for(near, workload=queries, skipped_kinds=skipped_kinds, **how)
+        mechanism = mechanism_for(near, workload=queries, **how)
         choice = CellChoice.of(mechanism, points, queries)
         rising = rising + 1 if found and choice.rmse > found[-1].rmse else 0
         found.append(choice)
@@ -183,56 +182,49 @@ def advise(
     """
     import pandas as pd
 
-    points, half = check_positive(points=points), len(bounds) // 2
+    points, half, rows = check_positive(points=points), len(bounds) // 2, []
     whole = math.prod(high - low for low, high in zip(bounds[:half], bounds[half:], strict=True))
-    # Several δ share cells of one size, so make the queries on them once.
-    nears = [(at, near) for at, delta in enumerate(deltas) for near in on_cells(bounds, delta, crs, limits=limits)]
-    nears.sort(key=lambda each: each[1].domain.cell, reverse=True)
-    budgets = list(itertools.product(epsilons, per_user or (None,)))
-    skipped_kinds: list[set[type[Strategy]]] = [set() for _ in deltas]
-    best: dict[tuple[int, int], tuple[CellChoice, float]] = {}
-    for domain, group in itertools.groupby(nears, key=lambda each: each[1].domain):
-        if workload is None:
-            side = min(high - low for low, high in zip(domain.low, domain.high, strict=True)) / 20
-            queries: Workload = random_squares(side, 500, domain)
-        else:
-            queries = workload(domain) if callable(workload) else workload
-        cut, area = float(cut_shares(queries, domain).mean()), float(np.median(query_areas(queries, domain)))
-        for at, near in group:
+    for delta in deltas:
+        tried = []
+        for near in on_cells(bounds, delta, crs, limits=limits):
             near.check_on_map()
+            domain = near.domain
+            if workload is None:
+                side = min(high - low for low, high in zip(domain.low, domain.high, strict=True)) / 20
+                queries: Workload = random_squares(side, 500, domain)
+            else:
+                queries = workload(domain) if callable(workload) else workload
+            cut, area = float(cut_shares(queries, domain).mean()), float(np.median(query_areas(queries, domain)))
             # The best mechanism does not depend on ε, and its error is proportional to points per user and to 1/ε.
-            unit = mechanism_for(near, epsilon=1, workload=queries, skipped_kinds=skipped_kinds[at])
-            noise = unit.rmse(queries)
-            for which, (epsilon, most) in enumerate(budgets):
-                counting = POINTS if most is None else Preprocessing(most, user=True)
-                number = counting.contributions
+            unit = mechanism_for(near, epsilon=1, workload=queries)
+            tried.append((unit, unit.rmse(queries), cut, area))
+        for epsilon, most in itertools.product(epsilons, per_user or (None,)):
+            counting = POINTS if most is None else Preprocessing(most, user=True)
+            number, choices = counting.contributions, []
+            for unit, noise, cut, area in tried:
+                placement = math.sqrt(expected_spread(unit.domain, points, contributions=number) * cut)
                 mechanism = unit.with_changes(counting=counting, budget=Budget(epsilon))
-                placement = math.sqrt(expected_spread(domain, points, contributions=number) * cut)
-                choice = CellChoice(mechanism, noise * number / float(epsilon), placement)
-                if (at, which) not in best or choice.rmse < best[at, which][0].rmse:
-                    best[at, which] = choice, area
-    rows = []
-    for at, which in sorted(best):
-        choice, area = best[at, which]
-        mechanism, domain, count = choice.mechanism, choice.mechanism.domain, points * area / whole
-        rows.append(
-            {
-                "delta": choice.neighbourhood.delta_ground,
-                "epsilon": float(mechanism.budget.amount),
-                "points_per_user": budgets[which][1] or 0,
-                "points": points,
-                "cell": domain.ground(domain.cell[0]),
-                "strategy": mechanism.strategy.name,
-                "area": area / (domain.scale or 1.0) ** domain.ndim,
-                "count": count,
-                "error": choice.rmse,
-                "noise_error": choice.noise_error,
-                "placement_error": choice.placement_error,
-                "of_count": choice.rmse / count,
-                "observer": mechanism.guarantee.certainty,
-                "any_move": choice.any_move,
-            }
-        )
+                choices.append((CellChoice(mechanism, noise * number / float(epsilon), placement), area))
+            choice, area = min(choices, key=lambda each: each[0].rmse)
+            mechanism, domain, count = choice.mechanism, choice.mechanism.domain, points * area / whole
+            rows.append(
+                {
+                    "delta": choice.neighbourhood.delta_ground,
+                    "epsilon": float(mechanism.budget.amount),
+                    "points_per_user": most or 0,
+                    "points": points,
+                    "cell": domain.ground(domain.cell[0]),
+                    "strategy": mechanism.strategy.name,
+                    "area": area / (domain.scale or 1.0) ** domain.ndim,
+                    "count": count,
+                    "error": choice.rmse,
+                    "noise_error": choice.noise_error,
+                    "placement_error": choice.placement_error,
+                    "of_count": choice.rmse / count,
+                    "observer": mechanism.guarantee.certainty,
+                    "any_move": choice.any_move,
+                }
+            )
     return pd.DataFrame(rows)
 
 

@@ -2,7 +2,6 @@
 
 import math
 
-import pandas as pd
 import pytest
 
 import deltahist as dh
@@ -33,18 +32,3 @@ def test_errors_are_those_of_the_mechanism_itself():
     assert row["placement_error"] == pytest.approx(exact.placement_error)
     # Whole numbers, not quite to scale.
     assert row["noise_error"] == pytest.approx(exact.noise_error, rel=0.02)
-
-
-def test_distances_that_share_cells_are_each_as_alone():
-    """What is asked is laid once on cells of each size, the large ones first."""
-    seen = []
-
-    def squares(domain):
-        seen.append(domain)
-        return random_squares(5, 200, domain)
-
-    how = {"epsilons": [0.5, 2], "limits": [(math.inf, 3)]}
-    together = dh.advise(BOX, 50_000, squares, deltas=[4, 8], **how)
-    assert [domain.cell[0] for domain in seen] == [16, 8, 4, 2, 1, 1 / 2]
-    alone = [dh.advise(BOX, 50_000, squares, deltas=[delta], **how) for delta in (4, 8)]
-    pd.testing.assert_frame_equal(together, pd.concat(alone, ignore_index=True))
