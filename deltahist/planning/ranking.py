@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Collection
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -19,9 +18,9 @@ from deltahist.space.neighbourhood import Neighbourhood
 from deltahist.space.workloads import AllRanges, Boxes, Regions, Workload, all_ranges
 from deltahist.strategies.base import Strategy, parse_strategy, strategies
 
-#: Number of boxes that represent a workload when only the best strategy is needed. Strategies within the second factor
-#: may change places on the whole workload. Those beyond the third are also behind on smaller cells.
-_FEW_QUERIES, _CLOSE, _FAR = 200, 1.5, 3.0
+#: Number of boxes that represent a workload when only the best strategy is needed. Strategies within the factor may
+#: change places on the whole workload.
+_FEW_QUERIES, _CLOSE = 200, 1.5
 
 
 @dataclass(frozen=True)
@@ -55,12 +54,6 @@ class Candidate(OfMechanism):
     def cost(self) -> float:
         """Sensitivity: in the 1-norm for Laplace, the 2-norm for Gaussian noise."""
         return float(self.mechanism.sensitivity)
-
-    @property
-    def budget(self) -> dict[str, Fraction]:
-        """The budget as a keyword of `publish`."""
-        budget = self.mechanism.budget
-        return {budget.unit: budget.amount}
 
 
 def plan(
@@ -100,18 +93,12 @@ def _read_budget(epsilon: Any, rho: Any) -> Budget:
 
 
 def _rank_candidates(
-    near: Neighbourhood,
-    workload: Workload,
-    measured: Workload,
-    budget: Budget,
-    counting: Preprocessing,
-    without: Collection[type[Strategy]] = (),
+    near: Neighbourhood, workload: Workload, measured: Workload, budget: Budget, counting: Preprocessing
 ) -> list[Candidate]:
     """Return candidates for a workload, ranked by error on `measured`, with the usual cap if there are no limits."""
     near = near.capped()
     found = []
-    kinds = tuple(kind for kind in strategies().values() if kind not in without)
-    for label, strategy in _list_candidates(near, workload, budget.law().norm, kinds):
+    for label, strategy in _list_candidates(near, workload, budget.law().norm, tuple(strategies().values())):
         if strategy.keeps_total and (counting.dropped or not near.fixed_membership):
             continue
         mechanism = Mechanism(near, strategy, budget, counting)
@@ -135,12 +122,10 @@ def mechanism_for(
     rho: float | Fraction | None = None,
     workload: Workload | None = None,
     counting: Preprocessing = POINTS,
-    skipped_kinds: set[type[Strategy]] | None = None,
 ) -> Mechanism:
     """Return the mechanism that `publish` uses for the same parameters. It reads no data.
 
-    With strategy "auto" and no limits beyond δ, the mechanism's neighbourhood has the usual cap. The search skips
-    `skipped_kinds` of strategies, and adds to them the kinds that are far behind the best.
+    With strategy "auto" and no limits beyond δ, the mechanism's neighbourhood has the usual cap.
     """
     budget = Budget(epsilon, rho)
     if isinstance(strategy, Strategy):
@@ -151,11 +136,7 @@ def mechanism_for(
     few: Workload = workload
     if not isinstance(workload, AllRanges):
         few = (workload.boxes() if isinstance(workload, Regions) else workload).take_evenly(_FEW_QUERIES)
-    ranked = _rank_candidates(near, workload, few, budget, counting, skipped_kinds or ())
-    best = ranked[0]
-    if skipped_kinds is not None:
-        near_best = {type(c.strategy) for c in ranked if c.resolves < best.resolves or c.rmse <= _FAR * best.rmse}
-        skipped_kinds |= {type(c.strategy) for c in ranked} - near_best
+    best, *_ = ranked = _rank_candidates(near, workload, few, budget, counting)
     # The few boxes select the best strategy of each kind that is close to the best of all. The workload decides.
     close: dict[tuple[type[Strategy], str], Mechanism] = {}
     for c in ranked:

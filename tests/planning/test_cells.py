@@ -83,21 +83,6 @@ def test_cells_are_ranked_by_both_errors_together():
         assert (again.noise_error, again.placement_error) == (choice.noise_error, choice.placement_error)
 
 
-def test_strategies_far_behind_on_larger_cells_are_not_tried_on_smaller_ones(monkeypatch):
-    tried = []
-    for kind in (dh.strategies.Cumulative, dh.strategies.Flow):
-
-        def candidates(cls, near, *rest, usual=kind.candidates.__func__):
-            tried.append((cls, near.domain.shape))
-            return usual(cls, near, *rest)
-
-        monkeypatch.setattr(kind, "candidates", classmethod(candidates))
-    found = plan_cells(on_cells((0, 0, 60, 60), 1.5), 1e6, lambda domain: random_boxes(300, domain), epsilon=1)
-    shapes = [choice.neighbourhood.domain.shape for choice in found]
-    assert [shape for cls, shape in tried if cls is dh.strategies.Cumulative] == [min(shapes)]
-    assert {shape for cls, shape in tried if cls is dh.strategies.Flow} == set(shapes)
-
-
 def test_cells_end_where_there_are_too_many_or_fewer_than_two():
     assert [n.domain.size for n in on_cells((0, 0, 16, 16), 1, most=300)] == [64, 256]
     assert [n.domain.size for n in on_cells((0, 0, 1, 1), 1)] == [4, 16, 64]
