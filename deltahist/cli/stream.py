@@ -102,7 +102,7 @@ def plan(
     if as_json:
         records = [
             {"cell": near.domain.size_of_cells, "strategy": each.label, "noise": each.noise}
-            | {name: str(value) for name, value in each.budget.items()}
+            | {each.mechanism.budget.unit: str(each.mechanism.budget.amount)}
             | {"sensitivity": each.cost, "rmse": each.rmse, "any_move": each.any_move}
             | {"determines_cells": each.resolves}
             for each in ranked
