@@ -177,8 +177,15 @@ class TreeDecoder(Decoder):
     def answer_variance(self, work: Asked) -> FloatArray:
         if not self._small:
             return super().answer_variance(work)
-        rows = rows_of(work, self.domain)
-        return np.maximum(np.asarray((rows @ self._covariance * rows.toarray()).sum(axis=1)), 0.0)
+        queries = rows_of(work, self.domain).toarray().T.reshape(*self.domain.shape, -1)
+        axes = tuple(range(self.domain.ndim))
+        out = np.zeros(queries.shape[-1])
+        for weight, share, starts in self._covariance_levels:
+            out += (sum_blocks(queries * share[..., None], starts) ** 2 * weight[..., None]).sum(axis=axes)
+        if self.total_known:
+            total = self._with_total
+            out -= np.tensordot(total.along, queries, (axes, axes)) ** 2 / total.spread
+        return np.maximum(out, 0.0)
 
     def mean_variance(self, work: AllRanges) -> float:
         if not self._small:
@@ -215,19 +222,6 @@ class TreeDecoder(Decoder):
         """The variance that a public total removes: V1 = Σ u g over the blocks of the first level."""
         _, share, starts = self._covariance_levels[0]
         return PublicTotal(share * spread_blocks(self._variances[1][0], starts, self.domain.shape))
-
-    @functools.cached_property
-    def _covariance(self) -> FloatArray:
-        """V (N, N)."""
-        out = np.zeros((self.domain.size, self.domain.size))
-        for weight, share, starts in self._covariance_levels:
-            number = spread_blocks(np.arange(weight.size).reshape(weight.shape), starts, self.domain.shape).ravel()
-            alike = number[:, None] == number
-            out += alike * np.multiply.outer(share.ravel() * weight.ravel()[number], share.ravel())
-        if self.total_known:
-            total = self._with_total
-            out -= np.multiply.outer(total.along.ravel(), total.along.ravel()) / total.spread
-        return out
 
     @functools.cached_property
     def _dense(self) -> DenseDecoder:
