@@ -72,9 +72,7 @@ def _shares(rng, number):
 def _shifted(rng, domain):
     shift, times = int(rng.integers(1, 3)), int(rng.integers(1, 4))
     m = int(rng.integers(1, times + 1))
-    return ShiftedGrids(
-        domain, width=shift * times, shift=shift, m=m, shares=_shares(rng, m) if rng.random() < 0.3 else None
-    )
+    return ShiftedGrids(domain, width=shift * times, shift=shift, m=m)
 
 
 def _cuts(rng, domain):

@@ -56,7 +56,7 @@ class Grids(Strategy):
         return tuple(tuple(len(s) for s in starts) for starts in self.starts)
 
     @functools.cached_property
-    def shape(self) -> tuple[int, int]:  # type: ignore[override]
+    def shape(self) -> tuple[int, int]:
         return (sum(math.prod(b) for b in self.blocks), self.domain.size)
 
     @functools.cached_property
@@ -131,7 +131,6 @@ class Identity(Grids):
     domain: Domain
     shares: ClassVar[None] = None  # type: ignore[misc]
     texts: ClassVar[tuple[str, ...]] = ("identity",)
-
     names: ClassVar[tuple[str, ...]] = ("cells",)  # type: ignore[misc]
 
     @functools.cached_property
@@ -148,8 +147,7 @@ class Identity(Grids):
     def _matmat(self, X: NDArray[Any]) -> NDArray[Any]:
         return X
 
-    def _rmatmat(self, X: NDArray[Any]) -> NDArray[Any]:
-        return X
+    _rmatmat = _matmat
 
 
 @dataclass(frozen=True, eq=False)
@@ -168,7 +166,6 @@ class ShiftedGrids(Grids):
     ----------
     width, shift, m : the paper's form, in cells.
     widths, offsets : the general form, in cells per grid, with lines at offset, offset + width, ... along both axes.
-    shares : one number per grid; equal when None.
 
     Raises InputError if two grids use one line, or neither form is complete.
 
@@ -185,7 +182,7 @@ class ShiftedGrids(Grids):
     m: int | None = None
     widths: tuple[int, ...] | None = None
     offsets: tuple[int, ...] | None = None
-    shares: tuple[Fraction, ...] | None = None
+    shares: ClassVar[None] = None  # type: ignore[misc]
     texts: ClassVar[tuple[str, ...]] = ("shifted:width,shift[,m]", "dyadic[:spacing]")
 
     def __post_init__(self) -> None:
@@ -221,9 +218,9 @@ class ShiftedGrids(Grids):
         return tuple(f"blocks of {width} cells a side, shifted by {offset}" for width, offset in self.grids)
 
     def describe(self) -> dict[str, Any]:
-        shares = super().describe()["shares"]  # in the general form, so that equal strategies have equal descriptions
+        # The general form, so that equal strategies have equal descriptions
         widths, offsets = map(list, zip(*self.grids, strict=True))
-        return {"strategy": type(self).__name__, "widths": widths, "offsets": offsets, "shares": shares}
+        return {"strategy": type(self).__name__, "widths": widths, "offsets": offsets}
 
     @classmethod
     def from_text(cls, near: Neighbourhood, text: str, norm: int) -> ShiftedGrids:
@@ -381,7 +378,7 @@ class CutAugmented(Strategy):
         return scipy.sparse.csr_array((np.ones(len(cells), dtype=np.int64), cells, ends), shape=self.shape)
 
     @functools.cached_property
-    def shape(self) -> tuple[int, int]:  # type: ignore[override]
+    def shape(self) -> tuple[int, int]:
         return (len(self.sets), self.domain.size)
 
     @functools.cached_property

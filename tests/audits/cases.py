@@ -47,11 +47,7 @@ MECHANISMS: dict[str, tuple[Callable[[Neighbourhood], Strategy], Domain, float]]
     "Hierarchical with shares": (lambda near: Hierarchical(near.domain, shares=(1, 2, 1)), line(4), 1),
     "Wavelet": (lambda near: Wavelet(near.domain), line(4), 1),
     "ShiftedGrids": (lambda near: ShiftedGrids(near.domain, width=2, shift=1), square(4), 1),
-    "ShiftedGrids of two widths": (
-        lambda near: ShiftedGrids(near.domain, widths=(2, 4), offsets=(1, 2), shares=(1, 2)),
-        line(5),
-        2,
-    ),
+    "ShiftedGrids of two widths": (lambda near: ShiftedGrids(near.domain, widths=(2, 4), offsets=(1, 2)), line(5), 2),
     "CutAugmented": (_greedy, square(3), 1),
 }
 SOURCES = ("none", "boundary")

@@ -158,8 +158,7 @@ def some_sets(rng, domain):
 def some_grids(rng, domain):
     width = int(rng.integers(1, 5))
     offsets = rng.permutation(width)[: rng.integers(1, width + 1)].tolist()
-    shares = some_shares(rng, len(offsets))
-    return ShiftedGrids(domain, widths=(width,) * len(offsets), offsets=tuple(offsets), shares=shares)
+    return ShiftedGrids(domain, widths=(width,) * len(offsets), offsets=tuple(offsets))
 
 
 def some_strategy(name, rng, near):

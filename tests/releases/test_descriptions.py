@@ -39,7 +39,7 @@ STRATEGIES = {
     "Cumulative": {"direction"},
     "Hierarchical": {"branching", "shares"},
     "Wavelet": set(),
-    "ShiftedGrids": {"widths", "offsets", "shares"},
+    "ShiftedGrids": {"widths", "offsets"},
     "CutAugmented": {"sets"},
     "Flow": {"block", "widths", "shares", "arrivals", "hubs", "hub_widths", "centred", "hub_strips"},
     "Tents": {"spacing", "degree", "shares"},

@@ -168,7 +168,7 @@ def test_the_digest_is_of_the_description_and_the_values(saved):
 
 
 def grids_of(width):
-    return {"strategy": "ShiftedGrids", "widths": [width] * 21, "offsets": [1] * 21, "shares": None}
+    return {"strategy": "ShiftedGrids", "widths": [width] * 21, "offsets": [1] * 21}
 
 
 @pytest.mark.parametrize(
