@@ -61,10 +61,10 @@ class Strategy(abc.ABC):
     """A strategy A: k integer rows over the N cells, and how noise enters.
 
     A strategy is a frozen dataclass and a linear operator for scipy's `aslinearoperator`. `A @ counts.ravel()` measures
-    and `A.T @ y` is the adjoint, both exact in int64. A new strategy needs only the field `domain`, the property
-    `shape`, and `_matmat` and `_rmatmat`; general (dense) methods measure, price and decode it. `edge_cost` (a closed
-    form of the sensitivity) makes it fast, and `candidates`, `texts` and `from_text` let planning and users find it.
-    See docs/internals/adding-a-strategy.md.
+    and `A.T @ y` is the adjoint, both exact in int64. A new strategy needs only the field `domain`, `_matmat` and
+    `_rmatmat`, and `shape` unless it has a row per cell. General (dense) methods measure, price and decode it.
+    `edge_cost` (a closed form of the sensitivity) makes it fast, and `candidates`, `texts` and `from_text` let planning
+    and users find it. See docs/internals/adding-a-strategy.md.
 
     Noise is added row by row, y = A c + η, unless the strategy overrides `scatter`. Then y = A c + R(η), where R takes
     `draws` numbers to k, and `changes` gives for every edge e of the neighbourhood the integers U_e for which
@@ -78,8 +78,6 @@ class Strategy(abc.ABC):
     """
 
     domain: Domain
-    #: Number of rows and cells (k, N).
-    shape: tuple[int, int]
     #: Whether the rows determine every cell. None means that the rank must be computed.
     determines_cells: ClassVar[bool | None] = None
     #: Whether noise leaves the number of points unchanged, so that a release reveals it.
@@ -89,6 +87,11 @@ class Strategy(abc.ABC):
     dtype: ClassVar[np.dtype[Any]] = np.dtype(np.int64)
     #: How users name the strategy, such as "hierarchical[:b]". The name ends at [ or :.
     texts: ClassVar[tuple[str, ...]] = ()
+
+    @functools.cached_property
+    def shape(self) -> tuple[int, int]:
+        """Number of rows and cells (k, N); equal unless a strategy overrides it."""
+        return (self.domain.size, self.domain.size)
 
     @property
     def name(self) -> str:
@@ -262,7 +265,6 @@ def check_groups(strategy: Strategy) -> None:
 
 
 def _cover_once(groups: Sequence[Group], number: int) -> bool:
-    """Return whether groups contain each of `number` members exactly once."""
     named, total = np.zeros(number, dtype=bool), 0
     try:
         for group in groups:
@@ -334,9 +336,6 @@ def register(strategy: _Kind) -> _Kind:
     ... @dataclasses.dataclass(frozen=True, eq=False)
     ... class Doubled(dh.Strategy):
     ...     domain: dh.Domain
-    ...     @property
-    ...     def shape(self):
-    ...         return self.domain.size, self.domain.size
     ...     def _matmat(self, x):
     ...         return 2 * x
     ...     _rmatmat = _matmat

@@ -106,10 +106,6 @@ class Optimal(BestGaussian):
         _check_size(self.domain)
 
     @functools.cached_property
-    def shape(self) -> tuple[int, int]:  # type: ignore[override]
-        return (self.domain.size, self.domain.size)
-
-    @functools.cached_property
     def solution(self) -> tuple[IntArray, Certificate]:
         """The rows and their certificate; the optimisation runs here."""
         return solve_optimal(self.near, workload_gram(self.workload, self.domain))

@@ -44,10 +44,6 @@ class Product(Strategy):
     #: n, `prefixes` are the few rows of F⁻ᵀ P_e that are not zero, and their entries (n + 1, few).
     factors: tuple[_Sums | _Haar, ...]
 
-    @functools.cached_property
-    def shape(self) -> tuple[int, int]:  # type: ignore[override]
-        return (self.domain.size, self.domain.size)
-
     def decoder_class(self) -> type[Decoder]:
         return ProductDecoder
 

@@ -99,7 +99,7 @@ class Spectral(BestGaussian):
         return tuple(-(-n // half) * half for n, half in zip(padded, halves, strict=True))
 
     @functools.cached_property
-    def shape(self) -> tuple[int, int]:  # type: ignore[override]
+    def shape(self) -> tuple[int, int]:
         return (math.prod(self.torus), self.domain.size)
 
     @functools.cached_property

@@ -172,7 +172,7 @@ class Tents(Strategy):
         return tuple(axis.size for axis in self.lattices)
 
     @functools.cached_property
-    def shape(self) -> tuple[int, int]:  # type: ignore[override]
+    def shape(self) -> tuple[int, int]:
         return (self.domain.size + math.prod(self.tents), self.domain.size)
 
     @functools.cached_property
@@ -286,7 +286,9 @@ class TentsDecoder(Decoder):
             return super().moments(work)
         cover = work if isinstance(work, RegionCover) else RegionCover.of_rows(work, self.domain.shape)
         area = np.bincount(cover.whole, (cover.high - cover.low).prod(axis=1), cover.number)
-        out: FloatArray = self._cells * (area + np.bincount(cover.owner, cover.share**2, cover.number))
+        out = np.asarray(
+            self._cells * (area + np.bincount(cover.owner, cover.share**2, cover.number)), dtype=np.float64
+        )
         known, onto, spread = self._covariance_parts
         ends = np.searchsorted(cover.whole, np.arange(cover.number + 1)).tolist()
         (of_x, of_y), before = (axis.tent_waves for axis in self._lattices), [a.wave_sums for a in self._lattices]

@@ -230,7 +230,7 @@ class Flow(Strategy):
         return self.blocks == self.domain.shape
 
     @functools.cached_property
-    def shape(self) -> tuple[int, int]:  # type: ignore[override]
+    def shape(self) -> tuple[int, int]:
         return (self.size + (0 if self.blocks_are_cells else self.domain.size), self.domain.size)
 
     @property
