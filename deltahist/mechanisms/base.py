@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from deltahist._text import format_length, format_number
-from deltahist.budget import Budget
+from deltahist.budget import LETTERS, Budget
 from deltahist.errors import InputError, check_positive, check_whole
 from deltahist.laws import Guarantee, Law
 from deltahist.preprocessing import Clock, Preprocessing
@@ -368,7 +368,7 @@ class BaseMechanism(abc.ABC):
     @property
     def letter(self) -> str:
         """ "ε" or "ρ", the unit of the budget."""
-        return "ε" if self.budget.unit == "epsilon" else "ρ"
+        return LETTERS[self.budget.unit]
 
     def approximate(self, probability: float) -> float:
         """Return ε of the (ε, δ_prob) guarantee at a failure probability δ_prob; for pure ε, that ε."""

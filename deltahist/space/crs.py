@@ -173,11 +173,7 @@ def scales(crs: str, bounds: tuple[float, ...]) -> tuple[float, float]:
     singular = np.linalg.svd(ground[np.isfinite(ground).all(axis=(-1, -2)) & sure], compute_uv=False)
     most, least = float(singular[..., 0].max(initial=0.0)), float(singular[..., -1].min(initial=math.inf))
     largest = math.ceil(1e7 / least) / 1e7 if 0 < least < math.inf else math.inf
-    if not (largest < 100 and np.isfinite([lon, lat]).all()):
-        raise InputError(
-            f"bounds are {bounds}: they leave the area where {crs} is defined, or lengths on this map are more than a "
-            "hundred times those on the ground; bounds must be west, south, east, north in the units of the CRS"
-        )
+    sound = largest < 100 and np.isfinite([lon, lat]).all()
     # The distance of two places on the map is at most the largest scale times that along a geodesic inside it. Three
     # times as much, between places on the rim, means that the map reaches a seam from both sides.
     x, y, lon, lat = (np.concatenate([a[0], a[-1], a[:, 0], a[:, -1]])[::4] for a in (x, y, lon, lat))
@@ -188,11 +184,11 @@ def scales(crs: str, bounds: tuple[float, ...]) -> tuple[float, float]:
     again = to_ground.back(lon, lat)
     beyond = (np.hypot(again[0] - x, again[1] - y) > 1e-3 * on_map.max()).any()
     # The rim lists corners twice, so a millionth of the box counts as rounding.
-    if beyond or (on_map - 1e-6 * on_map.max() > 3 * largest * metres).any():
+    if not sound or beyond or ((on_map - 1e-6 * on_map.max()) / largest > 3 * metres).any():
         raise InputError(
-            f"bounds are {bounds} in {crs}: the domain reaches the antimeridian (or another seam of the "
-            "map) from both sides, so that points near each other on the ground lie far apart on the map; "
-            "use two domains or another projection"
+            f"bounds are {bounds}: {crs} must be defined on them, without a seam such as the antimeridian, and with "
+            "lengths at most a hundred times those on the ground (are they west, south, east, north, in the units of "
+            "the CRS?)"
         )
     return math.floor(1e7 / most) / 1e7, largest
 

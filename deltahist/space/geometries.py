@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import warnings
 from collections.abc import Iterator, Mapping
@@ -60,16 +59,8 @@ def read_geometries(file: str | Path, domain: Domain, name: str = "file", layer:
     except (KeyError, TypeError, ValueError, AttributeError, RuntimeError, OSError, ShapelyError) as problem:
         said = " ".join(str(problem).split())[:300] or type(problem).__name__
         raise InputError(f"{name} {str(file)!r} cannot be read: {said}") from None
-    for column in [c for c in frame.columns if c != frame.geometry.name and frame[c].dtype == object]:
-        frame[column] = [_text_of(value) for value in frame[column]]
     plain = domain.crs is None and file.suffix.lower() in (".geojson", ".json")
     return frame.set_crs(None, allow_override=True) if plain else frame
-
-
-def _text_of(value: Any) -> Any:
-    """Return a list among the properties of a region as text, which any file of answers can hold."""
-    listed = value.tolist() if isinstance(value, np.ndarray) else value
-    return json.dumps(listed, ensure_ascii=False, default=str) if isinstance(listed, list | dict) else value
 
 
 def _layer_of(file: Path, layer: str | None) -> tuple[str, str]:
@@ -165,7 +156,7 @@ def add_names(frame: gpd.GeoDataFrame, column: str | None = None, name: str = "n
         called = {c.lower(): c for c in reversed(filled)}
         usual = ("name", "nom", "nombre", "nome", "naam", "navn", "namn", "label", "id", "code", "geoid")
         known = [called[word] for word in usual if word in called]
-        known += [c for c in filled if frame[c].is_unique and all(isinstance(value, str) for value in frame[c])]
+        known += [c for c in filled if all(isinstance(value, str) for value in frame[c]) and frame[c].is_unique]
         column = known[0] if known else None
     names: list[str | None] = [str(number) for number in range(len(frame))]
     if column is not None:

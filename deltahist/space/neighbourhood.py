@@ -247,11 +247,6 @@ class Neighbourhood:
         sides = (hi - lo for lo, hi in zip(self.domain.low, self.domain.high, strict=True))
         return self.domain.ground(math.hypot(*sides))
 
-    @property
-    def delta_cells(self) -> tuple[float, ...]:
-        """δ in cells, per axis."""
-        return tuple(float(Fraction(self.radius, k)) for k in self.domain.steps)
-
     def describe(self) -> dict[str, Any]:
         """Describe the neighbourhood as JSON, without its domain; public."""
         sources = self.sources

@@ -6,12 +6,6 @@
 [4.0, 6.0]
 >>> len(all_ranges(domain)), len(random_squares(1.5, 10, domain))
 (100, 10)
-
-The expected squared error of each query is known before there are data. The whole domain's total is public:
-
->>> near, asked = dh.Neighbourhood(domain, delta=1), boxes([[0, 0, 4, 4], [1, 1, 4, 3]])
->>> dh.expected_error(dh.strategies.Flow(domain), near, asked, epsilon=1).round(1).tolist()
-[0.0, 40.0]
 """
 
 from __future__ import annotations

@@ -85,7 +85,7 @@ def _list_promises(mechanism: BaseMechanism) -> Facts:
         "unit": domain.unit,
         "neighbour_relation": _explain_relation(mechanism),
         "delta": near.delta_ground,
-        "delta_cells": list(near.delta_cells),
+        "delta_cells": [near.radius / steps for steps in near.domain.steps],
         "lattice_steps_lost": steps_lost,
         "delta_guaranteed": near.delta_ground - domain.ground(steps_lost * max(domain.step)),
         "projection": counting.projection,
