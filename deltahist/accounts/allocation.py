@@ -12,14 +12,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from deltahist.budget import floor_nano
-from deltahist.errors import NANO, InputError, check_positive, check_whole, is_number
+from deltahist.accounts.ledger import Rule
+from deltahist.errors import NANO, InputError, check_positive, is_number
 
 Array = NDArray[np.float64]
 Whole = NDArray[np.int64]
-
-#: Steps that are allocated at once; 10,000 take Clarabel about 3 seconds.
-MOST_STEPS = 10_000
 
 
 def allocate_offline(
@@ -32,7 +29,7 @@ def allocate_offline(
 
     Parameters
     ----------
-    weights : (n,) public weights of the steps, at most 10,000; 0 where nothing is published.
+    weights : (n,) public weights of the steps; 0 where nothing is published. 10,000 take about 3 seconds.
     length : δ, the steps of a window, as for `Window`.
     epsilon : limit of the sum over every `length` consecutive steps (or of ρ).
     power : a > 0 of Err(ε) = ε^−a; 2 for the variance of Laplace noise, 1 for that of Gaussian noise in ρ.
@@ -48,14 +45,12 @@ def allocate_offline(
     [1.0, 0.0, 0.0, 0.5, 0.5, 0.0]
     """
     wanted = check_weights(weights)
-    length, limit = check_budget(length, epsilon, power)
+    limit, power = Rule.from_budget(epsilon, length=length).limit, float(check_positive(power=power))
     before = check_past(past, length, limit)
-    if len(wanted) > MOST_STEPS:
-        raise InputError(f"there are {len(wanted):,} weights: at most {MOST_STEPS:,} are allowed in one allocation")
     steps = _open_steps(wanted, before, length, limit)
     out = np.zeros(len(wanted))
     if len(steps):
-        out[steps] = _solve_program(wanted, steps, before, length, limit, float(power))
+        out[steps] = _solve_program(wanted, steps, before, length, limit, power)
     return round_down(out, before, length, limit) / NANO
 
 
@@ -126,7 +121,7 @@ def allocate_online(
     0.5
     """
     known = check_weights(weights)
-    length, limit = check_budget(length, epsilon, power)
+    limit, power = Rule.from_budget(epsilon, length=length).limit, float(check_positive(power=power))
     if np.size(past) != len(known) - 1:
         raise InputError(f"past has {np.size(past):,} amounts: it must be one less than the weights, {len(known):,}")
     before = check_past(past, length, limit)
@@ -202,16 +197,6 @@ def check_weights(weights: ArrayLike, name: str = "weights") -> Array:
     if len(bad):
         raise InputError(f"{name} are {out[bad[0]]:g} at step {bad[0] + 1}: they must be finite and not negative")
     return out
-
-
-def check_budget(length: Any, epsilon: Any, power: float) -> tuple[int, int]:
-    """Return the length of a window in steps and its limit in billionths."""
-    length = check_whole(length=length)
-    check_positive(power=power)
-    limit = floor_nano(epsilon=epsilon)
-    if limit < length:
-        raise InputError(f"epsilon is {epsilon!r}: it must be at least a billionth for each of {length:,} steps")
-    return length, limit
 
 
 def check_past(past: ArrayLike, length: int, limit: int) -> Whole:

@@ -60,8 +60,10 @@ CHARGES = sa.Table(
     sa.Column("key", sa.Text),
 )
 sa.Index("charges_by_step", CHARGES.c.account, CHARGES.c.step)
-_KEYED = CHARGES.c.key.is_not(None)
-sa.Index("charges_by_key", CHARGES.c.account, CHARGES.c.key, unique=True, sqlite_where=_KEYED, postgresql_where=_KEYED)
+sa.Index(
+    "charges_by_key", CHARGES.c.account, CHARGES.c.key,
+    unique=True, sqlite_where=CHARGES.c.key.is_not(None), postgresql_where=CHARGES.c.key.is_not(None),
+)  # fmt: skip
 
 
 def find_database(where: str | Path | None) -> Database:
@@ -77,9 +79,19 @@ def find_database(where: str | Path | None) -> Database:
         return SQLite(Path(where))
     if kind == "sqlite" and rest.startswith("/") and len(rest) > 1:
         return SQLite(Path(rest[1:]))
+    url = None
     if kind in ("postgresql", "postgres", "postgresql+psycopg"):
-        return PostgreSQL(rest)
-    raise InputError("the ledger's URL must be sqlite:///city.db (three slashes) or postgresql://user@host/database")
+        with contextlib.suppress(ArgumentError, ValueError):
+            url = sa.make_url(f"postgresql+psycopg://{rest}")
+    if url is None or not url.database:
+        raise InputError(
+            "the ledger's URL cannot be read (it may hold a password, and is not shown): it must be sqlite:///city.db "
+            "(three slashes) or postgresql://user:password@host/database, with %40 for @ and %2F for / in the password"
+        )
+    try:
+        return PostgreSQL(url)
+    except ImportError:
+        raise InputError("a ledger in PostgreSQL needs a driver: pip install 'deltahist[postgresql]'") from None
 
 
 class Database:
@@ -111,6 +123,13 @@ class Database:
 
     def check_ledger(self, thorough: bool = False) -> None:
         """Refuse anything but a whole ledger of this version; compare indices with tables if `thorough`."""
+        with self.begin_transaction(write=False) as connection:
+            for fault in self._list_faults(connection, thorough):
+                raise DamagedFile(f"ledger {self.place!r} cannot be used: {fault}")
+
+    def _list_faults(self, connection: Connection, thorough: bool) -> Iterator[str]:
+        """Yield what is wrong with the tables, and triggers, which may change charges."""
+        yield from ()
 
     @contextlib.contextmanager
     def begin_transaction(self, write: bool) -> Iterator[Connection]:
@@ -154,7 +173,7 @@ class Database:
     def _explain_problems(self) -> Iterator[None]:
         try:
             yield
-        except (json.JSONDecodeError, DBAPIError, sqlite3.Error) as problem:
+        except (json.JSONDecodeError, DBAPIError, sqlite3.Error, OverflowError) as problem:
             code = getattr(getattr(problem, "orig", problem), "sqlite_errorcode", 0) & 0xFF
             damaged = isinstance(problem, ValueError) or code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
             message = f"ledger {self.place!r} cannot be used: {self._describe(problem)}; nothing was charged"
@@ -181,8 +200,6 @@ class SQLite(Database):
         return self.path.exists()
 
     def create_ledger(self) -> None:
-        if not self.path.parent.is_dir():
-            raise InputError(f"folder {str(self.path.parent)!r} of the ledger does not exist: make it first")
         handle, name = tempfile.mkstemp(prefix=".", suffix=".ledger", dir=self.path.parent)
         os.close(handle)
         try:
@@ -198,21 +215,20 @@ class SQLite(Database):
             for made in (name, f"{name}-journal"):
                 Path(made).unlink(missing_ok=True)
 
-    def check_ledger(self, thorough: bool = False) -> None:
+    def _list_faults(self, connection: Connection, thorough: bool) -> Iterator[str]:
         check_secret(self.path, "ledger", readable=True)
-        with self.begin_transaction(write=False) as connection:
-            driver = connection.connection.driver_connection
-            version = _read_pragma(driver, "user_version")
-            verdict = _read_pragma(driver, "integrity_check(1)" if thorough else "quick_check(1)")
-            if _read_pragma(driver, "application_id") != APPLICATION:
-                verdict = "it is not a ledger"
-            size, there = _read_pragma(driver, "page_count"), self.path.stat().st_size
-            size *= _read_pragma(driver, "page_size")
-            if verdict != "ok" or size != there:
-                raise DamagedFile(f"ledger {self.place!r} is damaged: {verdict}, {there:,} bytes of {size:,}")
-            if version != VERSION:
-                raise InputError(f"ledger {self.place!r} is of version {version}: this program reads {VERSION}")
-            _refuse_triggers(self.place, connection, "SELECT name FROM sqlite_master WHERE type = 'trigger'")
+        driver = connection.connection.driver_connection
+        if _read_pragma(driver, "application_id") != APPLICATION:
+            yield "it is not a ledger"
+        if (verdict := _read_pragma(driver, "integrity_check(1)" if thorough else "quick_check(1)")) != "ok":
+            yield f"it is damaged: {verdict}"
+        size = _read_pragma(driver, "page_count") * _read_pragma(driver, "page_size")
+        if size != (there := self.path.stat().st_size):
+            yield f"it is damaged, {there:,} bytes of {size:,}"
+        if (version := _read_pragma(driver, "user_version")) != VERSION:
+            yield f"it is of version {version}, and this program reads {VERSION}"
+        for name in connection.exec_driver_sql("SELECT name FROM sqlite_master WHERE type = 'trigger'").scalars():
+            yield f"trigger {name!r} is not deltahist's: drop it, and audit the ledger"
 
     def _prepare_transaction(self, connection: Connection, write: bool) -> None:
         driver: Any = connection.connection.driver_connection
@@ -222,13 +238,12 @@ class SQLite(Database):
             connection.invalidate()
             raise InputError(f"ledger {self.place!r} is gone, or another file took its place: nothing was charged")
         # Overwrite the journal instead of deleting it: equally durable, and faster.
-        if (mode := _read_pragma(driver, "journal_mode")) == "delete":
-            mode = _read_pragma(driver, "journal_mode = PERSIST")
+        if _read_pragma(driver, "journal_mode") == "delete":
+            driver.execute("PRAGMA journal_mode = PERSIST")
         driver.execute("PRAGMA synchronous = EXTRA")
-        durable = _read_pragma(driver, "synchronous")
         driver.execute("BEGIN IMMEDIATE" if write else "BEGIN")
-        # Check again under the lock. A ledger in WAL mode may have charges in a second file, which may be lost.
-        if mode != "persist" or (mode := _read_pragma(driver, "journal_mode")) != "persist" or durable != 3:
+        # Check under the lock. A ledger in WAL mode may have charges in a second file, which may be lost.
+        if (mode := _read_pragma(driver, "journal_mode")) != "persist" or _read_pragma(driver, "synchronous") != 3:
             raise DamagedFile(
                 f"ledger {self.place!r} is in journal mode {mode!r}: another program changed it, and charges may be in "
                 f"{self.path.name}-{mode}; run PRAGMA journal_mode = DELETE in sqlite3 with that file next to it"
@@ -266,49 +281,23 @@ class Memory(Database):
         connection.exec_driver_sql("BEGIN")
 
 
-def _refuse_triggers(place: str, connection: Connection, statement: str) -> None:
-    """Raise DamagedFile if the statement finds triggers, which run when the ledger changes."""
-    if found := connection.exec_driver_sql(statement).scalars().all():
-        raise DamagedFile(
-            f"ledger {place!r} has the trigger or rule {found[0]!r}, which is not deltahist's and may change charges: "
-            "drop it, and audit the ledger"
-        )
-
-
 def _read_pragma(driver: Any, pragma: str) -> Any:
     return driver.execute(f"PRAGMA {pragma}").fetchone()[0]
 
 
 class PostgreSQL(Database):
-    """A ledger in the schema `deltahist` of a database. `rest` is its URL after postgresql://.
+    """A ledger in the schema `deltahist` of a database.
 
     Writers lock the table of accounts one after another. Commits are synchronous.
     """
 
-    def __init__(self, rest: str) -> None:
+    def __init__(self, url: sa.URL) -> None:
         super().__init__()
-        try:
-            import psycopg  # noqa: F401
-        except ImportError:
-            raise InputError("a ledger in PostgreSQL needs a driver: pip install 'deltahist[postgresql]'") from None
-        try:
-            url = sa.make_url(f"postgresql+psycopg://{rest}")
-        except (ArgumentError, ValueError):
-            url = None
-        if url is None or not url.database:
-            raise InputError(
-                "the ledger's URL cannot be read (it may hold a password, and is not shown): it must be "
-                "postgresql://user:password@host/database, with %40 for @ and %2F for / in the password"
-            )
         self._password = str(url.password) if url.password else None
         shown = sa.URL.create("postgresql", url.username, None, url.host, url.port, url.database)
         self.place = shown.render_as_string()
         # A connection pooler may not know prepared statements.
-        settings: dict[str, Any] = {"prepare_threshold": None}
-        if "connect_timeout" not in url.query:
-            settings["connect_timeout"] = 10
-        if rest.endswith(("?password=", "&password=")):  # SQLAlchemy drops it, and PGPASSWORD would be sent
-            settings["password"] = ""
+        settings = {"prepare_threshold": None, "connect_timeout": url.query.get("connect_timeout", 10)}
         pool = {"pool_pre_ping": True, "pool_timeout": PATIENCE}
         self._keep_connections(sa.create_engine(url, isolation_level="REPEATABLE READ", connect_args=settings, **pool))
 
@@ -327,19 +316,18 @@ class PostgreSQL(Database):
                 METADATA.create_all(connection, checkfirst=False)
             connection.commit()
 
-    def check_ledger(self, thorough: bool = False) -> None:
-        with self.begin_transaction(write=False) as connection:
-            comment = connection.scalar(sa.text(f"SELECT obj_description('{SCHEMA}'::regnamespace)"))
-            missing = set(METADATA.tables) - set(sa.inspect(connection).get_table_names(SCHEMA))
-            triggers = f"""
-                SELECT tgname::text FROM pg_trigger JOIN pg_class ON pg_class.oid = tgrelid
-                WHERE relnamespace = '{SCHEMA}'::regnamespace AND NOT tgisinternal
-                UNION ALL SELECT rulename::text FROM pg_rules WHERE schemaname = '{SCHEMA}'"""
-            _refuse_triggers(self.place, connection, triggers)
-        if missing:
-            raise DamagedFile(f"ledger {self.place!r} is damaged: table {min(missing)!r} is missing")
-        if comment != f"version {VERSION}":
-            raise InputError(f"ledger {self.place!r} is of {comment}: this program reads version {VERSION}")
+    def _list_faults(self, connection: Connection, thorough: bool) -> Iterator[str]:
+        for table in METADATA.tables.keys() - sa.inspect(connection).get_table_names(SCHEMA):
+            yield f"it is damaged, table {table!r} is missing"
+        version = connection.scalar(sa.text(f"SELECT obj_description('{SCHEMA}'::regnamespace)"))
+        if version != f"version {VERSION}":
+            yield f"it is of {version}, and this program reads version {VERSION}"
+        names = f"""
+            SELECT tgname::text FROM pg_trigger JOIN pg_class ON pg_class.oid = tgrelid
+            WHERE relnamespace = '{SCHEMA}'::regnamespace AND NOT tgisinternal
+            UNION ALL SELECT rulename::text FROM pg_rules WHERE schemaname = '{SCHEMA}'"""
+        for name in connection.exec_driver_sql(names).scalars():
+            yield f"trigger or rule {name!r} is not deltahist's: drop it, and audit the ledger"
 
     def _prepare_transaction(self, connection: Connection, write: bool) -> None:
         if write:

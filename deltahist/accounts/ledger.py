@@ -13,7 +13,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, bindparam, func, insert, select, update
+from sqlalchemy import Connection, bindparam, func, insert, select, text, update
 
 from deltahist.accounts.databases import ACCOUNTS, CHARGES, POPULATIONS, find_database
 from deltahist.budget import Budget, Charge, Population, ceil_nano, floor_nano, read_amount, say_amount
@@ -27,9 +27,9 @@ CHAIN, WITHDRAWN = "chain ", "withdrawn "
 #: The default population, since a ledger is usually about the same people.
 EVERYONE = "everyone"
 
-# Statements are built once, since building one takes as long as running it.
 _fellows = ACCOUNTS.alias()
-#: An account, the rule of its population, and what all accounts of the population have spent in its unit.
+#: An account, the rule of its population, and what all accounts of the population have spent in its unit. Built once,
+#: since building it takes as long as running it.
 _ACCOUNT = (
     select(
         ACCOUNTS,
@@ -42,25 +42,23 @@ _ACCOUNT = (
     .join(POPULATIONS, POPULATIONS.c.name == ACCOUNTS.c.population)
     .where(ACCOUNTS.c.name == bindparam("account"))
 )
-_OF_ACCOUNT = CHARGES.c.account == bindparam("of")
-_KEYED = select(CHARGES.c.nano).where(_OF_ACCOUNT, CHARGES.c.key == bindparam("named"))
-_LAST = select(func.max(CHARGES.c.step)).where(_OF_ACCOUNT)
-_SUM = select(func.coalesce(func.sum(CHARGES.c.nano), 0)).where(
-    _OF_ACCOUNT, CHARGES.c.step > bindparam("after"), CHARGES.c.step <= bindparam("upto")
-)
-_SPEND = (
-    update(ACCOUNTS).where(ACCOUNTS.c.name == bindparam("account")).values(spent=ACCOUNTS.c.spent + bindparam("amount"))
-)
-_CHARGE = insert(CHARGES)
 
 
 def check_text(**given: Any) -> str:
     """Return the given keyword's value in its normal form: a name of 1 to 200 printable characters, or InputError."""
-    (name,) = given
-    text = normalize_name(**given)
-    if len(text) > 200 or not text.isprintable():
-        raise InputError(f"{name} is {text[:80]!r}: it must have at most 200 printable characters")
-    return text
+    (name,), normal = given, normalize_name(**given)
+    if len(normal) > 200 or not normal.isprintable():
+        raise InputError(f"{name} is {normal[:80]!r}: it must have at most 200 printable characters")
+    return normal
+
+
+@contextlib.contextmanager
+def _refuse_damage(what: str, kept: Any) -> Iterator[None]:
+    """Raise DamagedFile if what a ledger keeps cannot be read."""
+    try:
+        yield
+    except (AttributeError, KeyError, TypeError, ValueError) as problem:
+        raise DamagedFile(f"the ledger is damaged: {what} {str(kept)[:80]}: {problem!r}") from None
 
 
 @dataclass(frozen=True)
@@ -98,12 +96,10 @@ class Rule:
     @classmethod
     def from_description(cls, kept: Mapping[str, Any]) -> Rule:
         """Read the rule that a ledger keeps; DamagedFile if it is neither that of a total nor that of a window."""
-        try:
+        with _refuse_damage("an account has the rule", kept):
             unit = "epsilon" if "epsilon_nano" in kept else "rho"
             longer = read_lasting(limits_of(kept.get("limits", [])), kept.get("length"))
             return cls(unit, kept[f"{unit}_nano"], kept.get("length"), longer)
-        except (AttributeError, KeyError, TypeError, ValueError) as problem:
-            raise DamagedFile(f"the ledger is damaged: an account has the rule {str(kept)[:80]}: {problem!r}") from None
 
     def describe(self) -> dict[str, Any]:
         """Return the rule as a ledger keeps it (JSON)."""
@@ -132,13 +128,7 @@ class Rule:
         if self.total_limit is not None:
             most = f"{self.total_limit / NANO:g} {self.unit}"
             raise InputError(f"limits allow {most} for all steps: no equal share lasts forever; give each step's share")
-        length, limit = self.tightest_span
-        return Fraction(limit // length, NANO)
-
-    @property
-    def tightest_span(self) -> tuple[int, int]:
-        """The steps of the span that equal shares fill first, and its limit in billionths."""
-        return min(((length or 1, limit) for length, limit in self.spans), key=lambda span: span[1] // span[0])
+        return Fraction(min(limit // (length or 1) for length, limit in self.spans), NANO)
 
     def make_charge(self, account: str, amount: Any) -> Charge:
         """Return the charge for a number, or a guarantee or budget in the account's unit, rounded up to billionths."""
@@ -146,8 +136,7 @@ class Rule:
             amount = amount.guarantee
         elif not isinstance(amount, Guarantee):
             amount = Guarantee(**{self.unit: read_amount(amount=amount)})
-        own = amount.epsilon if self.unit == "epsilon" else amount.rho
-        if not own:
+        if not (own := getattr(amount, self.unit)):
             raise InputError(
                 f"account {account!r} is in {self.unit}, and the amount is not: use an account in rho for "
                 "Gaussian noise, and one in epsilon for Laplace noise"
@@ -269,7 +258,10 @@ class Ledger:
             row = find_account(connection, account := check_text(account=account))
             rule = read_rule(row, "total")
             charge = rule.make_charge(account, amount)
-            known = None if key is None else connection.scalar(_KEYED, {"of": account, "named": key})
+            known = None
+            if key is not None:
+                keyed = text("SELECT nano FROM charges WHERE account = :account AND key = :key")
+                known = connection.scalar(keyed, {"account": account, "key": key})
             if known is None:
                 charge_account(connection, row, rule, charge.nano, key=key)
             elif known != charge.nano:
@@ -352,15 +344,12 @@ def open_account(
     A new account joins a population, "everyone" when None. `bound` is the limit of a population that is new.
     """
     row = connection.execute(_ACCOUNT, {"account": account}).first()
-    people = None if population is None else check_text(population=population)
+    people = EVERYONE if row is None else row.population
+    if population is not None:
+        people = check_text(population=population)
     if row is not None:
-        check_same_rule(account, row.rule, rule)
-        if people not in (None, row.population):
-            raise InputError(f"account {account!r} is of population {row.population!r}, not {people!r}")
-        if bound is None:
-            return row
-    people = people or (EVERYONE if row is None else row.population)
-    known = _find_bound(connection, people)
+        check_same_rule(account, {**row.rule, "population": row.population}, {**rule, "population": people})
+    known = _find_bound(connection, people) if row is None else row.bound
     if known is None:
         known = {} if bound is None else bound.describe()
         connection.execute(insert(POPULATIONS), {"name": people, "rule": known})
@@ -369,10 +358,9 @@ def open_account(
     if row is not None:
         return row
     own = None if rule["kind"] == "purses" else Rule.from_description(rule)
-    if known and (own is None or own.unit != Rule.from_description(known).unit):
-        kind = "people's own budgets" if own is None else own.unit
-        unit = Rule.from_description(known).unit
-        raise InputError(f"population {people!r} has a limit in {unit}: it cannot have an account of {kind}")
+    limited = Rule.from_description(known).unit if known else None
+    if limited is not None and (own is None or own.unit != limited):
+        raise InputError(f"population {people!r} has a limit in {limited}: each of its accounts must be in {limited}")
     values = {"name": account, "population": people, "unit": rule["unit"] if own is None else own.unit}
     values |= {"share": own and own.limit, "most": own and own.total_limit, "spent": 0, "rule": rule, "notes": {}}
     connection.execute(insert(ACCOUNTS), values)
@@ -404,8 +392,7 @@ def charge_account(
 
     Raises BudgetExceeded if a span has less left. With `once` a step that was charged already is refused.
     """
-    account = row.name
-    last = None if rule.length is None else connection.scalar(_LAST, {"of": account})
+    account, last = row.name, None if rule.length is None else _find_last_step(connection, row.name)
     if last is not None and (step < last or (once and step == last)):
         raise InputError(f"step is {step}, but step {last} has been charged already: steps must not go back")
     limits = list_limits(connection, row, rule, step)
@@ -414,9 +401,18 @@ def charge_account(
             at = "" if rule.length is None else f" at step {step}"
             raise BudgetExceeded(f"amount is {nano / NANO:.10g}{at}: {limit}")
     if nano:
-        connection.execute(_SPEND, {"account": account, "amount": nano})  # refused if the sum is above the limit
-        connection.execute(_CHARGE, {"account": account, "step": step, "nano": nano, "key": key})
+        spend = text("UPDATE accounts SET spent = spent + :nano WHERE name = :account")
+        connection.execute(spend, {"account": account, "nano": nano})  # refused if the sum is above the limit
+        connection.execute(insert(CHARGES), {"account": account, "step": step, "nano": nano, "key": key})
     return limits[0].spent + nano
+
+
+def _find_last_step(connection: Connection, account: str) -> int | None:
+    """Return the last step that was charged."""
+    last: int | None = connection.scalar(
+        text("SELECT max(step) FROM charges WHERE account = :account"), {"account": account}
+    )
+    return last
 
 
 @dataclass(frozen=True)
@@ -446,7 +442,8 @@ def list_limits(connection: Connection, row: Any, rule: Rule, step: int) -> list
         subject, spent = f"account {row.name!r} has", row.spent
         if length is not None:
             subject = f"steps {step - length + 1} to {step} have"
-            spent = int(connection.scalar(_SUM, {"of": row.name, "after": step - length, "upto": step}) or 0)
+            sums = text("SELECT sum(nano) FROM charges WHERE account = :account AND step > :after AND step <= :upto")
+            spent = int(connection.scalar(sums, {"account": row.name, "after": step - length, "upto": step}) or 0)
         limits.append(Limit(subject, length, spent, most))
     if row.bound:
         subject = f"all accounts of population {row.population!r} have"
@@ -486,17 +483,13 @@ class ChainCharge:
     token : of the state that came of it; None while a charge awaits its state.
 
     >>> first = ChainCharge().after_charge(1_000, None, None, "a" * 32).after_settling("one", None, "a" * 32)
-    >>> first.amount_due(3_000), first.after_charge(3_000, "one", None, "a" * 32).after_settling("two", "one", "").token
-    (2000, 'two')
+    >>> first.nano, first.after_charge(3_000, "one", None, "a" * 32).after_settling("two", "one", "").token
+    (1000, 'two')
     """
 
     nano: int = 0
     source: str | None = None
     token: str | None = None
-
-    def amount_due(self, nano: int) -> int:
-        """Return the billionths that are still to be charged for a chain to cost `nano` in all."""
-        return max(0, nano - self.nano)
 
     def after_charge(self, nano: int, token: str | None, source: str | None, chain: str) -> ChainCharge:
         """Return the charge once a release from the state `token`, which came of `source`, is charged."""
@@ -523,7 +516,7 @@ def charge_chain(
     """Charge what a chain of releases costs more than so far, as `charge_account` does."""
     paid = read_chain(connection, row.name, chain)
     following = paid.after_charge(nano, token, source, chain)
-    spent = charge_account(connection, row, rule, paid.amount_due(nano))
+    spent = charge_account(connection, row, rule, max(0, nano - paid.nano))
     set_note(connection, row.name, CHAIN + chain, asdict(following))
     return spent
 
@@ -531,10 +524,8 @@ def charge_chain(
 def read_chain(connection: Connection, account: str, chain: str) -> ChainCharge:
     """Return the charge of a chain; an empty one of a chain that the account does not know."""
     note = get_note(connection, account, CHAIN + chain)
-    try:
+    with _refuse_damage(f"chain {chain} has the note", note):
         return ChainCharge(**(note or {}))
-    except TypeError:
-        raise DamagedFile(f"the ledger is damaged: chain {chain} has the note {str(note)[:80]}") from None
 
 
 def get_note(connection: Connection, account: str, key: str) -> Any:
@@ -594,7 +585,7 @@ class Standing:
         if isinstance(row.rule, dict) and row.rule.get("kind") == "purses":
             return cls(name, "purses", row.unit, people)
         rule = read_rule(row, "total", "window")
-        limits = list_limits(connection, row, rule, connection.scalar(_LAST, {"of": name}) or 0)
+        limits = list_limits(connection, row, rule, _find_last_step(connection, name) or 0)
         binding = min(limits, key=lambda each: each.most - each.spent)
         withdrawn = tuple(notice for key, notice in row.notes.items() if key.startswith(WITHDRAWN))
         return cls(name, row.rule["kind"], rule.unit, people, tuple(limits[: len(rule.spans)]), binding, withdrawn)

@@ -11,7 +11,7 @@ from typing import Any
 from deltahist.accounts import ledger as ledgers
 from deltahist.accounts.ledger import CHAIN, Ledger, Limit, Rule, check_text, read_chain, set_note
 from deltahist.budget import Charge, Payment, Population
-from deltahist.errors import NANO, InputError, is_number
+from deltahist.errors import NANO, InputError, check_whole
 from deltahist.laws import Guarantee
 
 
@@ -77,12 +77,12 @@ class Window:
 
     def spent(self, step: int) -> Fraction:
         """Return the sum of the window that ends at a step."""
-        limits = self._list_limits(_check_step(step))
+        limits = self._list_limits(check_whole(least=0, step=step))
         return limits[0].amounts[0] if limits else Fraction(0)
 
     def available(self, step: int) -> Fraction:
         """Return what may still be charged at a step: 0 at steps before the last charged one."""
-        step, last = _check_step(step), self.last_step
+        step, last = check_whole(least=0, step=step), self.last_step
         if self.length is not None and last is not None and step < last:
             return Fraction(0)
         left = [each.most - each.spent for each in self._list_limits(step)]
@@ -113,7 +113,7 @@ class Window:
         With `once` a step that was charged already is refused. For a chain, (its name, the token of the state that is
         refined, that of the state before), only what it costs more than so far is charged.
         """
-        step, rule = _check_step(step), self.rule
+        step, rule = check_whole(least=0, step=step), self.rule
         with self.ledger.transaction() as connection:
             row = ledgers.open_account(connection, self.name, self._description, self.population)
             if chain is None:
@@ -121,13 +121,6 @@ class Window:
             else:
                 spent = ledgers.charge_chain(connection, row, rule, nano, *chain)
             return Fraction(spent, NANO), ledgers.sum_population(connection, row.population)
-
-
-def _check_step(step: Any) -> int:
-    """Return a step as an int that the ledger's column holds, or raise InputError."""
-    if not is_number(step) or step != step or abs(step) >= 1 << 62 or step != int(step):
-        raise InputError(f"step is {step!r}: it must be a whole number")
-    return int(step)
 
 
 @dataclass(frozen=True, eq=False)
