@@ -43,7 +43,8 @@ from .publishers import (
     publish_quantile as publish_quantile,
     publish_sorted as publish_sorted,
 )
-from .publishers.revisions import refine as refine, tighten as tighten, withdraw as withdraw
+from .publishers.publication import refine as refine, tighten as tighten
+from .publishers.withdrawal import withdraw as withdraw
 from .releases import Release as Release, Series as Series
 from .remote import connect as connect
 from .space import workloads as workloads

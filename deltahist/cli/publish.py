@@ -29,7 +29,7 @@ class NewRelease:
     def check_files(self, *used: str | Path | None, dry_run: bool = False) -> None:
         """Raise InputError unless the files can be written and differ from those `used`."""
         from deltahist._files import form_of
-        from deltahist.publishers.state import check_new
+        from deltahist.publishers.publication import check_new
 
         require((self.replaces is None) == (self.reason is None), "--replaces requires --reason, and the reverse")
         form_of(self.out, {".parquet": "parquet"})
@@ -264,8 +264,7 @@ def refine(
       deltahist refine city.parquet --state city.state --epsilon 2 --out city-2.parquet \\
           --ledger city.ledger --account visits
     """
-    from deltahist.publishers.revisions import refine as refine_release
-    from deltahist.publishers.state import State
+    from deltahist.publishers.publication import State, refine as refine_release
 
     check_target(out, state, release, ledger, replace=False)
     given: Any = State.load(state).release if release is None else options.open_release(release)
@@ -296,7 +295,7 @@ def tighten(
     Example:
       deltahist tighten city.parquet --epsilon 0.2 --out city-public.parquet
     """
-    from deltahist.publishers.revisions import tighten as tighten_release
+    from deltahist.publishers.publication import tighten as tighten_release
 
     check_target(out, release, state, replace=False)
     given, amount = options.open_release(release), budget.read()
@@ -324,7 +323,7 @@ def withdraw(
     """
     from deltahist.accounts.ledger import Ledger
     from deltahist.kinds import read_release
-    from deltahist.publishers.revisions import withdraw as withdraw_release
+    from deltahist.publishers.withdrawal import withdraw as withdraw_release
     from deltahist.releases.base import notice_path
 
     notice = withdraw_release(release, reason, ledger=ledger)

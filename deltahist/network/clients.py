@@ -23,8 +23,7 @@ from deltahist.errors import InputError
 from deltahist.mechanisms.base import weakness_of
 from deltahist.network.rappor import Channel, Rappor, Reports
 from deltahist.noise.exact import open_words, throw_coins
-from deltahist.publishers.publication import refuse_weak
-from deltahist.publishers.state import new_token, read_state, write_state
+from deltahist.publishers.publication import new_token, read_state, refuse_weak, write_state
 
 _FORMAT = "deltahist-rappor-state"
 Bits = NDArray[np.uint8]

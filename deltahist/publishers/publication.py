@@ -1,35 +1,43 @@
-"""Publication of every kind of data: check, measure, charge the account, draw noise, add it and make the release."""
+"""Publication of every kind of data: check, measure, charge the account, draw noise, add it and make the release.
+
+The state of a chain is a secret file with the noise of the last release, which the next release refines. It appears
+whole or not at all, and only its owner can read it.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import io
+import json
 import os
-from collections.abc import Callable, Iterable
+import secrets
+import zipfile
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from deltahist._files import check_creatable
+from deltahist._files import check_creatable, check_format, check_secret, exclusive, open_regular, write_whole
 from deltahist.budget import Budget, floor_nano, read_amount
 from deltahist.checks import check_foreign
 from deltahist.counting import Counts, Points
-from deltahist.errors import InputError, check_memory, check_whole
-from deltahist.kinds import RELEASES
+from deltahist.errors import DamagedFile, InputError, check_memory, check_whole
+from deltahist.kinds import RELEASES, parse_release
 from deltahist.kinds.quantile import Quantile, QuantileMechanism
 from deltahist.kinds.sorted import SortedMechanism, SortedRelease, choose_number, group_size, read_line
 from deltahist.laws import Law
 from deltahist.mechanisms import BaseMechanism, Mechanism
 from deltahist.mechanisms.base import Chain
 from deltahist.noise.exact import open_words
-from deltahist.noise.samplers import BLOCK, QUANTILE_SAMPLERS, sample_law
+from deltahist.noise.samplers import BLOCK, QUANTILE_SAMPLERS, Refinable, sample_law, sampler_of
 from deltahist.planning import mechanism_for
 from deltahist.preprocessing import POINTS, Preprocessing
-from deltahist.publishers.state import State, check_new, draw_chain, new_token, released_noise
 from deltahist.releases import BaseRelease, Release
 from deltahist.releases.base import mark_publishable
 from deltahist.space.domain import Domain
@@ -39,6 +47,10 @@ from deltahist.strategies.base import Strategy, check_groups, is_own
 
 if TYPE_CHECKING:
     from deltahist.accounts.window import Account
+
+Draws = NDArray[np.int64]
+#: Version of all states.
+_VERSION = 1
 
 
 def publish_mechanism(
@@ -242,6 +254,128 @@ def publish_quantile(
     )
 
 
+def refine(
+    release: BaseRelease | None,
+    state: str | Path,
+    epsilon: float | Fraction | None = None,
+    *,
+    rho: float | Fraction | None = None,
+    weak_protection_accepted: bool = False,
+    account: Account | None = None,
+    rng: np.random.Generator | None = None,
+) -> Any:
+    """Publish a finer release of the same data. All releases of the chain together cost as much as this one.
+
+    The data are not needed: the state from `publish(..., state=)` holds the noise. Each release is A c + R(V_ε), where
+    V_ε is one path of noise, and its error is that of a single release at its budget. The function draws the value at
+    the new ε given the value at the last ε. If a run ended before saving the release, call it again with the same
+    budget, or with `release` and budget None, to get the same release.
+    Source, on the integers: 2015, Theorem 1, eq. (1), (3), Theorem 12, eq. (36); 2015 abstract, Theorem 1, eq. (1),
+    Theorem 2, eq. (4). Proof: docs/privacy/gradual.md.
+
+    Parameters
+    ----------
+    release : the last release of the chain; None takes it from the state.
+    state : file of the state. The call replaces it with the state of the new release.
+    epsilon, rho : budget of the new release, in the unit of the chain and larger than before.
+    account : the account that pays the difference: the one that paid for the chain's first release, if any.
+    weak_protection_accepted, rng : as for `publish_mechanism`.
+
+    Raises BudgetExceeded if the account has less left than the difference; DamagedFile if the state is altered;
+    InputError if the state is missing, in use, of another chain or not the last one, or the budget is not larger.
+    Nothing is drawn or charged then.
+
+    >>> import tempfile, deltahist as dh, numpy as np
+    >>> near = dh.Neighbourhood(dh.Domain((0, 8), (8,)), delta=1)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     rough = dh.publish(np.arange(8), near, epsilon=1, state=f"{folder}/line.state")
+    ...     fine = dh.refine(rough, f"{folder}/line.state", epsilon=2)
+    >>> fine.guarantee.epsilon, fine.total
+    (Fraction(2, 1), 28)
+    """
+    with lock_state(state) as known:
+        _check_account(known.release, account)
+        if release is None and epsilon is None and rho is None:
+            return _settle_known(known, account)
+        budget = Budget(**amounts_for(account, epsilon=epsilon, rho=rho))
+        finer = known.mechanism.with_budget(budget)
+        chain = _check_chain(known.release if release is None else release, known, state, budget)
+        if chain != known.chain:  # a run ended after writing the state, perhaps before saving its release
+            return _settle_known(known, account)
+        finer = finer.with_chain(replace(chain, amounts=(*chain.amounts, budget.amount)))
+        check_publication(finer, weak_protection_accepted, rng)
+        check_refines(known, finer)
+        return charge_and_draw(
+            functools.partial(replace, known.release),  # type: ignore[type-var]
+            finer,
+            lambda: known.release.values - released_noise(known.mechanism, known.draws),
+            account=account,
+            rng=rng,
+            state=state,
+            before=known,
+        )
+
+
+def tighten(
+    release: BaseRelease,
+    epsilon: float | Fraction | None = None,
+    *,
+    rho: float | Fraction | None = None,
+    state: str | Path | None = None,
+    rng: np.random.Generator | None = None,
+) -> Any:
+    """Make a more private copy of a release, as if it had been released at that budget.
+
+    The copy spends nothing, because it only adds noise to published numbers. The release and all its copies together
+    cost as much as the release.
+    Source: 2015, section 3.1.2, eq. (29), on the integers. Proof: docs/privacy/gradual.md.
+
+    Parameters
+    ----------
+    release : of counts or of sorted points.
+    epsilon, rho : of the copy, in the unit of the release; less than its own.
+    state : of the release's chain. Needed for flows with sums along the lines, whose rounding the release does not
+        keep, and for Gaussian noise too small for whole numbers.
+    rng : a seeded generator, for experiments only: the copy is stamped not for publication.
+
+    Raises InputError on a budget that is not smaller, a quantile, a release that needs a state, or the state of another
+    release.
+
+    >>> import deltahist as dh, numpy as np
+    >>> near = dh.Neighbourhood(dh.Domain((0, 8), (8,)), delta=1)
+    >>> release = dh.publish(np.arange(8), near, strategy="identity", epsilon=2)
+    >>> tighten(release, epsilon=1).guarantee.epsilon
+    Fraction(1, 1)
+    """
+    mechanism, budget = release.mechanism, Budget(epsilon, rho)
+    coarser = mechanism.with_budget(budget)
+    alone, most = mechanism.scatters_linearly, mechanism.budget.amount
+    if budget.amount >= most or (state is None and not alone):
+        rule = "" if alone else ", and the state of its chain, since the release does not keep all its noise"
+        raise InputError(
+            f"{budget.unit} is {float(budget.amount):.10g}: a more private copy must have less than the "
+            f"{float(most):.10g} of its release{rule}"
+        )
+    before = mechanism.chain
+    history = Chain("", (mechanism.budget.amount,), budget.amount, release.digest) if before is None else before
+    origin = history.origin or release.digest  # a copy of a copy counts as a copy of the first release
+    coarser = coarser.with_chain(replace(history, copied=budget.amount, origin=origin))
+    if state is None:
+        noise = np.zeros(mechanism.draws, dtype=np.int64)
+        for (members, law), (_, wider) in zip(mechanism.noise_groups, coarser.noise_groups, strict=True):
+            if law.parameter:
+                size = len(noise[members])
+                noise[members] = sampler_of(law).draw_addition(1 / law.parameter, 1 / wider.parameter, size, rng=rng)
+        values = release.values + mechanism.scatter(noise)
+    else:
+        known = State.load(state)
+        _check_chain(release, known, state)
+        draws = draw_chain(coarser, known, rng)
+        values = release.values - released_noise(known.mechanism, known.draws) + released_noise(coarser, draws)
+    copy = replace(release, mechanism=coarser, values=values)  # type: ignore[type-var]
+    return mark_publishable(copy, release.publishable and rng is None)
+
+
 def charge_and_draw(
     make: Callable[..., BaseRelease],
     mechanism: BaseMechanism,
@@ -417,3 +551,217 @@ def draw_noise(mechanism: BaseMechanism, rng: np.random.Generator | None) -> lis
             parts = each(functools.partial(draw_part, law=law, number=number), starts)
             found.append(np.concatenate([np.zeros(0, dtype=np.int32), *parts]))
     return found
+
+
+# --- states of chains ---------------------------------------------------------------------------------------
+
+
+def new_token() -> str:
+    """Return a unique name for one writing of a state: 32 hexadecimal digits."""
+    return secrets.token_hex(16)
+
+
+def write_state(
+    path: Path, form: str, description: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], token: str,
+    *, new: bool = False,
+) -> None:  # fmt: skip
+    """Write a state of a form, durably; InputError if it cannot be written, or if a `new` state exists already."""
+    content = json.dumps({"format": form, "version": _VERSION, "token": token, **description}).encode()
+    named = {"description": np.frombuffer(content, dtype=np.uint8), **arrays}
+
+    def write(part: Path) -> None:
+        with part.open("wb") as file:
+            np.savez(file, allow_pickle=False, **named)
+
+    if not write_whole(path, write, secret=True, replace=not new):
+        refuse_existing(path)
+
+
+def refuse_existing(path: str | Path) -> NoReturn:
+    """Raise InputError: a state is never overwritten."""
+    raise InputError(f"state {str(path)!r} exists already, and is never overwritten: name a new file, or refine it")
+
+
+def check_new(path: str | Path) -> None:
+    """Raise InputError unless a new state can be written."""
+    if Path(path).exists():
+        refuse_existing(path)
+    check_creatable(path)
+
+
+def read_state(path: Path, form: str, parse: Callable[..., Any] = lambda *content: content) -> Any:
+    """Return `parse(description, arrays, token)` of a state, which is untrusted input.
+
+    Raises InputError if the file is missing, other users can read it, or its version is newer; DamagedFile if it is
+    truncated, of another form or no state, or if `parse` fails.
+    """
+    with open_regular(path, "state") as file:
+        if zipfile.is_zipfile(file):  # other files are not states, so their permissions do not matter
+            check_secret(path, "state")
+            if (names := path.stat().st_nlink) > 1:
+                raise InputError(
+                    f"state {str(path)!r} has {names} names (hard links), and each would refine the same noise: keep "
+                    f"one (`find FOLDER -samefile {str(path)!r}` shows them)"
+                )
+        try:
+            with zipfile.ZipFile(file) as parts:
+                check_memory(sum(part.file_size for part in parts.infolist()), f"state {str(path)!r}")
+            file.seek(0)
+            with np.load(file, allow_pickle=False) as content:
+                arrays = {name: content[name] for name in content.files}
+            description = json.loads(arrays.pop("description").tobytes())
+            check_format(description, str(path), (form,), _VERSION)
+            return parse(description, arrays, str(description["token"]))
+        except Exception as problem:  # NumPy evaluates headers, and fails in many ways
+            damage = DamagedFile(f"state {str(path)!r} is truncated, altered or no state: {problem}")
+            raise problem if isinstance(problem, InputError) else damage from None
+
+
+@dataclass(frozen=True, eq=False)
+class State:
+    """The noise in a release, needed to refine it. Anyone who has it can remove the noise and see the data.
+
+    The file also holds the release, so that none is lost if the process ends between writing the two.
+
+    Parameters
+    ----------
+    release : the last release of the chain. draws : (draws,) its noise; private.
+    token : name of this state in ledgers. source : token of the previous state; None for the first.
+    """
+
+    release: BaseRelease
+    draws: NDArray[np.int64] = field(repr=False)
+    token: str = field(repr=False, default_factory=new_token)
+    source: str | None = field(repr=False, default=None)
+
+    def __repr__(self) -> str:
+        return f"State(release {self.chain.number} of chain {self.chain.name})"
+
+    @property
+    def chain(self) -> Chain:
+        """The chain up to its release."""
+        assert self.mechanism.chain is not None
+        return self.mechanism.chain
+
+    @property
+    def mechanism(self) -> BaseMechanism:
+        """The mechanism of the release."""
+        return self.release.mechanism
+
+    @classmethod
+    def load(cls, path: str | Path) -> State:
+        """Read a state; raises as `read_state`."""
+
+        def parse(description: dict[str, Any], arrays: dict[str, NDArray[Any]], token: str) -> State:
+            release = parse_release(arrays["release"].tobytes(), path)
+            draws = arrays["draws"].astype(np.int64, casting="equiv").reshape(release.mechanism.draws)
+            chain = release.mechanism.chain
+            if chain is None or chain.copied is not None:
+                raise ValueError("its release is in no chain")
+            return cls(release, draws, token, description.get("source"))
+
+        found: State = read_state(Path(path), "deltahist-state", parse)
+        return found
+
+    def write(self, path: str | Path, *, new: bool) -> None:
+        """Write the state durably, as a `new` file or in place of the previous state, which the caller has locked."""
+        self.release.write_file(buffer := io.BytesIO())
+        content = np.frombuffer(buffer.getvalue(), dtype=np.uint8)
+        arrays: dict[str, NDArray[Any]] = {"release": content, "draws": self.draws}
+        write_state(Path(path), "deltahist-state", {"source": self.source}, arrays, self.token, new=new)
+
+
+@contextlib.contextmanager
+def lock_state(path: str | Path) -> Iterator[State]:
+    """Yield a state, locked against refinement by other processes."""
+    open_regular(Path(path), "state").close()  # a missing state gets no lock
+    with exclusive(Path(path), "state"):
+        yield State.load(path)
+
+
+def draw_chain(mechanism: BaseMechanism, before: State | None, rng: np.random.Generator | None) -> Draws:
+    """Draw noise (draws,) of a release given the previous state of its chain. Gaussian noise is in lattice steps."""
+    out = np.zeros(mechanism.draws, dtype=np.int64)
+    for place, (members, law) in enumerate(mechanism.noise_groups):
+        if not law.parameter:
+            continue
+        path, level = _path_of(mechanism, law), 1 / law.parameter
+        if before is None:
+            out[members] = path.start(level, len(out[members]), rng=rng)
+        else:
+            known = 1 / before.mechanism.noise_groups[place][1].parameter
+            move = path.refine if known < level else path.tighten
+            out[members] = move(before.draws[members], known, level, rng=rng)
+    return out
+
+
+def check_refines(known: State, finer: BaseMechanism) -> None:
+    """Refine a zero as a test before the charge; InputError if the budgets are too far apart or too close."""
+    for (_, law), (_, other) in zip(known.mechanism.noise_groups, finer.noise_groups, strict=True):
+        if law.parameter:
+            _path_of(finer, other).refine(np.zeros(1, dtype=np.int64), 1 / law.parameter, 1 / other.parameter)
+
+
+def released_noise(mechanism: BaseMechanism, draws: Draws) -> Draws:
+    """Return the noise that the draws of a release add to its numbers."""
+    noise = draws.copy()
+    for members, law in mechanism.noise_groups:
+        if law.parameter:
+            noise[members] = _path_of(mechanism, law).round_values(draws[members])
+    return mechanism.scatter(noise)
+
+
+def _path_of(mechanism: BaseMechanism, law: Law) -> Refinable:
+    """Return the process of a law; Gaussian noise lies on the lattice of the first release."""
+    chain = mechanism.chain
+    assert chain is not None
+    path = sampler_of(law, chain.amounts[0] / chain.amount / law.parameter)
+    assert isinstance(path, Refinable)
+    return path
+
+
+def _check_chain(release: BaseRelease, known: State, state: str | Path, budget: Budget | None = None) -> Chain:
+    """Return the chain of a release; InputError unless the state is that of the release.
+
+    With a budget it may also be that of the next release, if it has this budget.
+    """
+    chain, last, problem = release.mechanism.chain, known.chain, ""
+    if chain is None or chain.name != last.name or chain.copied is not None:
+        problem = f"belongs to chain {last.name}, and the release is a more private copy, or not in that chain"
+    elif chain.number > last.number:
+        problem = (
+            f"is of release {last.number} of its chain, and release {chain.number} is given: it is an old copy, whose "
+            "noise has been refined already; take the state that was written last"
+        )
+    elif chain.number < last.number and (budget is None or last.amounts != (*chain.amounts, budget.amount)):
+        problem = (
+            f"is of release {last.number} of its chain, up to {float(last.amount):.10g}, and release {chain.number} is "
+            "given: go on with the last one"
+        )
+    elif chain.number == last.number and not (
+        release.describe() == known.release.describe() and np.array_equal(release.values, known.release.values)
+    ):
+        problem = "and the release hold other numbers: one of them was altered"
+    if problem or chain is None:
+        raise InputError(f"state {str(state)!r} {problem}; nothing was drawn or spent")
+    return chain
+
+
+def _settle_known(known: State, account: Account | None) -> BaseRelease:
+    """Record the state in its account, as a stopped run may not have done, and return its release again."""
+    if account is not None and known.release.payment is not None:
+        account.settle_chain(known.chain.name, known.token, known.source)
+    return known.release
+
+
+def _check_account(release: BaseRelease, account: Account | None) -> None:
+    """Raise InputError unless the same account and ledger keep paying for a chain: else its total would be too low."""
+    paid, chain = release.payment, release.mechanism.chain
+    if paid is None or chain is None:
+        return
+    if account is None or account.name != paid.account or not account.read_paid(chain.name):
+        given = "no account" if account is None else f"account {account.name!r}"
+        raise InputError(
+            f"account {paid.account!r} paid for this chain, and must pay for what follows, from the same ledger: "
+            f"{given} or another ledger is given"
+        )

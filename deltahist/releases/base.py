@@ -7,7 +7,6 @@ import base64
 import datetime
 import functools
 import html
-import io
 import json
 import math
 import os
@@ -195,12 +194,6 @@ class BaseRelease(OfMechanism, abc.ABC):
     def write_file(self, target: Path | BinaryIO) -> None:
         """Write the file of `save` to a path, or into a buffer."""
         write_parquet(target, self.file_columns(), self.describe(), self.digest, self.write_readme())
-
-    def to_bytes(self) -> bytes:
-        """Return the bytes of the file that `save` writes."""
-        buffer = io.BytesIO()
-        self.write_file(buffer)
-        return buffer.getvalue()
 
     @classmethod
     def read_fields(cls, description: dict[str, Any], values: NDArray[np.int64] | None) -> dict[str, Any]:

@@ -53,7 +53,8 @@ def list_facts(published: Published | Any) -> Facts:
     """
     if (stated := getattr(published, "stated_facts", None)) is not None:
         return dict(stated)
-    facts = _list_promises(getattr(published, "mechanism", published))
+    mechanism: Any = getattr(published, "mechanism", published)
+    facts = _list_promises(mechanism)
     if isinstance(published, BaseRelease):
         names = ("total", "publishable", "may_be_published")
         facts |= {"estimator": published.name_estimator(False), **{name: getattr(published, name) for name in names}}
@@ -279,8 +280,8 @@ def _draw_pictures(published: Published) -> list[dict[str, str]]:
 
     caption = "Privacy loss of a move, by distance."
     pictures = [embed("curve", plots.plot_protection, "Curve of privacy loss by distance", caption)]
-    has_map = isinstance(published, BaseRelease) and published.domain.ndim == 2
-    if has_map and published.mechanism.determines_cells is not None:
+    cells = published.mechanism.determines_cells if isinstance(published, BaseRelease) else None
+    if cells is not None and published.domain.ndim == 2:
         caption = f"The published map. Estimates: {list_facts(published)['estimator']}."
         pictures.append(embed("map", plots.plot_map, "Map of estimated points per cell", caption))
     return pictures
@@ -291,7 +292,8 @@ def _draw_pictures(published: Published) -> list[dict[str, str]]:
 
 def list_rows(published: Published) -> list[Row]:
     """Return the statement as labelled lines, in order."""
-    facts, mechanism = list_facts(published), getattr(published, "mechanism", published)
+    facts = list_facts(published)
+    mechanism: Any = getattr(published, "mechanism", published)
     rows = _list_series_rows(published) if isinstance(published, Series) else {}
     folder = "This is the cost of one step. The statement of the whole folder gives the cost of all steps together."
     pointer = [] if mechanism.step is None else [folder]

@@ -18,7 +18,7 @@ from deltahist.mechanisms.base import Chain
 from deltahist.noise import samplers
 from deltahist.noise.exact import InversionTable
 from deltahist.noise.samplers import LaplaceSampler, RoundedGaussianSampler
-from deltahist.publishers.state import draw_chain, released_noise
+from deltahist.publishers.publication import draw_chain, released_noise
 from tests.audits.harness import ERROR, Pair, audit, gaussian, pure, refuted, report
 
 CELLS = 20_000

@@ -14,7 +14,7 @@ from deltahist.errors import DamagedFile, InputError
 from deltahist.network import clients as publishing
 from deltahist.network.clients import Clients
 from deltahist.network.rappor import Rappor
-from deltahist.publishers import state as states
+from deltahist.publishers import publication as states
 
 F = Fraction
 

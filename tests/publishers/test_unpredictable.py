@@ -22,7 +22,7 @@ from deltahist.network.clients import Clients
 from deltahist.network.diffusion import Diffusion
 from deltahist.network.rappor import Rappor
 from deltahist.noise import exact, samplers
-from deltahist.publishers import publication, state as states
+from deltahist.publishers import publication
 from tests.personal.city import city
 
 SQUARE = dh.Neighbourhood(dh.Domain((0, 0, 8, 8), (8, 8)), 1)
@@ -46,11 +46,11 @@ def in_chain(**amount):
 def draw_chain(mechanism, times):
     """Draw a first release, or one with a number of times the budget of the mechanism's."""
     if times is None:
-        return states.draw_chain(mechanism, None, None)
+        return publication.draw_chain(mechanism, None, None)
     amount, chain = mechanism.budget.amount * times, mechanism.chain
     changes = {"amounts": (*chain.amounts, amount)} if times > 1 else {"copied": amount, "origin": "0" * 64}
     before = types.SimpleNamespace(mechanism=mechanism, draws=np.full(64, 10**6))
-    return states.draw_chain(mechanism.with_chain(dataclasses.replace(chain, **changes)), before, None)
+    return publication.draw_chain(mechanism.with_chain(dataclasses.replace(chain, **changes)), before, None)
 
 
 def refined(folder, **amount):
@@ -166,15 +166,15 @@ CALLS = {
         )
         for name, how in UNITS.items()
     },
-    "publishers.state.draw_chain": {
+    "publishers.publication.draw_chain": {
         f"{name}, {amount}": lambda folder, how=how, amount=amount: draw_chain(in_chain(**how), amount)
         for name, how in UNITS.items()
         for amount in (None, 4, Fraction(1, 4))
     },
-    "publishers.revisions.refine": {
+    "publishers.publication.refine": {
         name: lambda folder, how=how: refined(folder, **how) for name, how in UNITS.items()
     },
-    "publishers.revisions.tighten": {
+    "publishers.publication.tighten": {
         f"{name}, state {state}": lambda folder, how=how, state=state: copied(folder, state, **how)
         for name, how in UNITS.items()
         for state in (False, True)

@@ -79,7 +79,8 @@ def change(content, chance):
 @pytest.mark.parametrize("name", RELEASES)
 def test_changed_files_are_read_or_refused(name, tmp_path):
     release, path = RELEASES[name](), tmp_path / "release.parquet"
-    content = release.to_bytes()
+    release.save(path)
+    content = path.read_bytes()
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     for n in range(60):
         path.write_bytes(change(content, random.Random(f"{name} {n}")))
