@@ -59,7 +59,7 @@ class Tents(Strategy):
     degree : of the B-splines: 1 for hats, 2 or 3 for smoother and wider tents.
     shares : of ε, for the cells and for the tents; equal when None.
 
-    Raises InputError if a spacing is longer than the domain, or gives too many tents or weights that are too large.
+    Raises InputError if a spacing gives too many tents or weights that are too large.
 
     >>> import math, deltahist as dh
     >>> near = dh.Neighbourhood(dh.Domain((0, 0, 1, 1), (64, 64)), delta=1 / 64, limits=[(math.inf, 2)])
@@ -78,12 +78,12 @@ class Tents(Strategy):
 
     def __post_init__(self) -> None:
         check_choice((1, 2, 3), degree=self.degree)
-        _ = self._exact_shares, self.apart
         if max(self.tents) > MOST_TENTS or not 0 < self.scale <= 1 << 40:
             raise InputError(
                 f"spacing is {self.apart} at degree {self.degree}: there must be at most {MOST_TENTS:,} tents along an "
                 "axis (increase the spacing), and their weights over a cell must add up to at most 2^40 (reduce it)"
             )
+        _ = self.groups  # refuses shares that do not fit
 
     @classmethod
     def tuned(
@@ -101,8 +101,7 @@ class Tents(Strategy):
         ----------
         near : the neighbourhood with its limits.
         workload : the queries; all ranges when None. Boxes of equal area replace regions.
-        norm : 1 for Laplace, 2 for Gaussian noise.
-        spacing, degree : chosen if not given.
+        norm : 1 for Laplace, 2 for Gaussian noise. spacing, degree : chosen if not given.
 
         >>> import deltahist as dh
         >>> near = dh.Neighbourhood(dh.Domain((0, 1), (50,)), delta=0.02)
@@ -136,22 +135,13 @@ class Tents(Strategy):
 
     @functools.cached_property
     def apart(self) -> tuple[int, ...]:
-        """Cells between the centres of tents, along each axis."""
+        """Cells between the centres of tents along each axis, at most the whole axis."""
         shape, given = self.domain.shape, self.spacing
         if given is None:
-            given = tuple(min(n, max(1, round(1.5 * n ** (1 / 3)))) for n in shape)
+            given = tuple(round(1.5 * n ** (1 / 3)) for n in shape)
         elif not isinstance(given, list | tuple):
             given = (given,) * len(shape)
-        spacing = tuple(check_whole(spacing=s) for s in given)
-        if len(spacing) != len(shape) or any(s > n for s, n in zip(spacing, shape, strict=True)):
-            raise InputError(
-                f"spacing is {given}: it must be one number, or one for each axis, of at most {shape} cells"
-            )
-        return spacing
-
-    @functools.cached_property
-    def _exact_shares(self) -> tuple[Fraction, ...]:
-        return read_shares(self.shares, 2, "group: cells and tents")
+        return tuple(min(n, check_whole(spacing=s)) for s, n in zip(given, shape, strict=True))
 
     def describe(self) -> dict[str, Any]:
         return super().describe() | {"spacing": [*self.apart]}
@@ -177,7 +167,7 @@ class Tents(Strategy):
 
     @functools.cached_property
     def groups(self) -> tuple[Group, ...]:
-        (cells, tents), size = self._exact_shares, self.domain.size
+        (cells, tents), size = read_shares(self.shares, 2, "group: cells and tents"), self.domain.size
         unit, name = Fraction(1, self.scale), f"tents {' × '.join(map(str, self.apart))} cells apart"
         return (Group("cells", slice(0, size), cells), Group(name, slice(size, self.shape[0]), tents * unit, unit))
 
@@ -187,7 +177,7 @@ class Tents(Strategy):
 
     def _rmatmat(self, X: NDArray[Any]) -> NDArray[Any]:
         tents = X[self.domain.size :].reshape(*self.tents, -1)
-        cells = apply_along_axes([axis.transpose for axis in self.lattices], tents)
+        cells = apply_along_axes([axis.matrix.T for axis in self.lattices], tents)
         return X[: self.domain.size] + cells.reshape(-1, X.shape[1])
 
     @property
@@ -234,15 +224,13 @@ class TentsDecoder(Decoder):
 
     def _to_cells(self, tents: FloatArray) -> FloatArray:
         """Return Tᵀ times a field over the tents, in points, as cells (N,)."""
-        return apply_along_axes([axis.transpose for axis in self._lattices], tents / self.strategy.scale).ravel()
+        return apply_along_axes([axis.matrix.T for axis in self._lattices], tents / self.strategy.scale).ravel()
 
     def solve(self, values: FloatArray) -> FloatArray:
-        cells, tents = values[: self.domain.size], values[self.domain.size :] / self.strategy.scale
-        return cells + self._to_cells(self._invert_gram(tents.reshape(self.strategy.tents) - self._to_tents(cells)))
+        return self.estimate_cells(values, None).ravel()
 
     def estimate_cells(self, values: NDArray[Any], total: int | None) -> FloatArray:
-        # Equals `Decoder.estimate_cells`. Moving the few tents onto the total saves memory, because fewer arrays are as
-        # large as the map.
+        # Moving the few tents onto the total, and not the cells, saves memory.
         cells, tents = values[: self.domain.size], values[self.domain.size :]
         field = self._invert_gram(tents.reshape(self.strategy.tents) / self.strategy.scale - self._to_tents(cells))
         if self.total_known and total is not None:
@@ -270,7 +258,7 @@ class TentsDecoder(Decoder):
         step = max(1, _TOGETHER // sum(known.shape))
         for some in (slice(i, i + step) for i in range(0, len(out), step)):
             boxes = [(low[some], high[some]) for low, high in spans]
-            asked = [axis.project_intervals(*span) for axis, span in zip(self._lattices, boxes, strict=True)]
+            asked = [sum_intervals(axis.wave_sums, *span) for axis, span in zip(self._lattices, boxes, strict=True)]
             taken = _sum_waves([each**2 for each in asked], known)
             if self.total_known:
                 # Half of the waves are odd about the middle of the axis, so they add nothing to the total.
@@ -328,7 +316,7 @@ class TentsDecoder(Decoder):
 
 
 def _spread_cut_cells(cover: RegionCover, lattices: Sequence[Lattice]) -> RegionCover:
-    """Return T q, in its own units, of the cells that queries q cut, as shares of tents."""
+    """Return T q of the cells that queries q cut, as shares of tents."""
     over = list(zip(lattices, (cover.x, cover.y), strict=True))
     first, weights = [axis.first[cell] for axis, cell in over], [axis.weights[cell] for axis, cell in over]
     begins = np.flatnonzero(np.diff(cover.owner, prepend=-1))
@@ -368,7 +356,7 @@ class Choice(NamedTuple):
 
 
 class TentSearch:
-    """Find the tents with the least error from public data alone, trying no choice twice."""
+    """Find the tents with the least error, trying no choice twice."""
 
     def __init__(self, near: Neighbourhood, workload: Workload | None, norm: int) -> None:
         self.near, self.norm, self.shape = near, norm, near.domain.shape
@@ -381,7 +369,7 @@ class TentSearch:
         every = near.relations
         some = np.unique(np.geomspace(1, len(every), 12).round().astype(int)) - 1
         self.relations = [every[i] for i in some.tolist()]
-        #: The best choice for a spacing and a degree; its error is infinite if weights are too large or tents too many.
+        #: The best choice for a spacing and a degree; its error is infinite if there are too many or too large tents.
         self.best_shares = functools.cache(self._find_shares)
 
     def descend_from_guess(self, degree: int) -> Choice:
@@ -423,8 +411,7 @@ class TentSearch:
             return Choice(0.0, spacing, degree, (1.0, 1.0))
         error = TentError(lattices, self.boxes, self.near.fixed_membership, 40)
 
-        def largest_cost(ratio: float) -> float:
-            """Return the cost of the most expensive move when the cells' share is one."""
+        def largest_cost(ratio: float) -> float:  # when the cells' share is one
             return float(max((cells + ratio**self.norm * tents) for cells, tents in costs) ** (1 / self.norm))
 
         def variance(power: float) -> float:
@@ -470,7 +457,7 @@ class TentError:
             self.squared = outer_product([axis.mean_squares for axis in lattices])
             self.asked = [axis.mean_products(some) for axis, some in zip(lattices, self.smooth, strict=True)]
         else:
-            asked = [axis.project_intervals(*span) for axis, span in zip(lattices, boxes, strict=True)]
+            asked = [sum_intervals(axis.wave_sums, *span) for axis, span in zip(lattices, boxes, strict=True)]
             self.plain = float(np.prod([BlockPower(1, 2)(*span) for span in boxes], axis=0).mean())
             rows = [a**2 for a in asked]
             self.squared = (rows[0].T @ rows[1] if len(rows) > 1 else rows[0].sum(axis=0)) / len(rows[0])
@@ -492,8 +479,7 @@ class Lattice:
     """T (m, n): one row per tent, centred every `spacing` cells, over the n cells of an axis.
 
     A tent is a centred B-spline of degree 1, 2 or 3 whose knots are `spacing` cells apart. One tent is centred in the
-    middle of the axis, and some are centred beyond its ends. Cells and centres lie on half cells, where values are
-    multiples of a power of 1 / (2 · spacing). The weights over any cell, as integers, add up to `scale`.
+    middle of the axis, and some beyond its ends. The integer weights over any cell add up to `scale`.
 
     >>> tents = Lattice(5, 2, 1)
     >>> tents.scale, tents.matrix.toarray().tolist()
@@ -531,11 +517,6 @@ class Lattice:
         return scipy.sparse.csr_array((self.weights[some], (tent, np.nonzero(some)[0])), shape=(self.size, self.n))
 
     @functools.cached_property
-    def transpose(self) -> scipy.sparse.csr_array:
-        """Tᵀ (n, m), int64."""
-        return self.matrix.T.tocsr()
-
-    @functools.cached_property
     def gram_eigen(self) -> tuple[FloatArray, FloatArray]:
         """Eigenvalues (m,) of T Tᵀ / scale², falling, and its eigenvectors (m, m)."""
         # Use NumPy's solver, because importing SciPy's takes as long as reading a small release.
@@ -570,10 +551,6 @@ class Lattice:
         np.cumsum(sums, axis=0, out=sums)
         return sums
 
-    def project_intervals(self, low: FloatArray, high: FloatArray) -> FloatArray:
-        """Return q · each wave (k, w) for intervals q in cells; a cut cell counts by its share."""
-        return sum_intervals(self.wave_sums, low, high)
-
     @functools.cached_property
     def mean_squares(self) -> FloatArray:
         """Mean of (q · a wave)² over all intervals q of whole cells, for every wave (w,)."""
@@ -587,7 +564,7 @@ class Lattice:
         return mean_increment_product(sums.T @ sums, np.multiply.outer(whole, whole), self.n)
 
     def count_positions(self, far: int) -> int:
-        """Return the number of first cells, at different positions under the tents, from which moves start."""
+        """Return at how many different positions under the tents moves by `far` cells start."""
         return min(self.spacing, self.n - far)
 
     def weights_at_ends(self, far: int) -> tuple[IntArray, IntArray]:
@@ -611,7 +588,7 @@ class Lattice:
         return list(dict.fromkeys(zip((u * u).sum(axis=1), (w * w).sum(axis=1), (u * v).sum(axis=1), strict=True)))
 
 
-#: Axes and strategies share equal lattices. The cache is small: a large map's lattice takes hundreds of megabytes.
+#: Axes and strategies share equal lattices. A large map's lattice takes hundreds of megabytes.
 make_lattice = functools.lru_cache(maxsize=2)(Lattice)
 
 
