@@ -177,7 +177,7 @@ class Tents(Strategy):
 
     def _rmatmat(self, X: NDArray[Any]) -> NDArray[Any]:
         tents = X[self.domain.size :].reshape(*self.tents, -1)
-        cells = apply_along_axes([axis.matrix.T for axis in self.lattices], tents)
+        cells = apply_along_axes([axis.transpose for axis in self.lattices], tents)
         return X[: self.domain.size] + cells.reshape(-1, X.shape[1])
 
     @property
@@ -224,7 +224,7 @@ class TentsDecoder(Decoder):
 
     def _to_cells(self, tents: FloatArray) -> FloatArray:
         """Return Tᵀ times a field over the tents, in points, as cells (N,)."""
-        return apply_along_axes([axis.matrix.T for axis in self._lattices], tents / self.strategy.scale).ravel()
+        return apply_along_axes([axis.transpose for axis in self._lattices], tents / self.strategy.scale).ravel()
 
     def solve(self, values: FloatArray) -> FloatArray:
         return self.estimate_cells(values, None).ravel()
@@ -515,6 +515,11 @@ class Lattice:
         some = self.weights > 0
         tent = (self.first[:, None] + np.arange(some.shape[1]))[some]
         return scipy.sparse.csr_array((self.weights[some], (tent, np.nonzero(some)[0])), shape=(self.size, self.n))
+
+    @functools.cached_property
+    def transpose(self) -> scipy.sparse.csr_array:
+        """Tᵀ (n, m), int64."""
+        return self.matrix.T.tocsr()
 
     @functools.cached_property
     def gram_eigen(self) -> tuple[FloatArray, FloatArray]:
