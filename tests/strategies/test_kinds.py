@@ -10,7 +10,7 @@ from scipy.sparse.linalg import aslinearoperator
 import deltahist as dh
 from deltahist.decode import DenseDecoder
 from deltahist.space.workloads import range_gram
-from deltahist.strategies import Hierarchical, Optimal, ShiftedGrids, Strategy, Tents, dyadic_grids
+from deltahist.strategies import Optimal, ShiftedGrids, Strategy, Tents, dyadic_grids
 from deltahist.strategies.grids import choose_greedy_rows, list_boxes
 from deltahist.strategies.hierarchical import TreeDecoder
 from tests.laws import calibrate
@@ -75,28 +75,14 @@ def test_greedy_rows_cost_nothing_help_and_leave_no_room():
         assert (cuts + abs(row @ near.incidence())).max() > limit
 
 
-@given(st.integers(1, 60), st.integers(1, 7))
-def test_dyadic_grids_use_every_multiple_of_delta_once(n, spacing):
-    A = dyadic_grids(dh.Domain((0, 1), (n,)), spacing)
-    lines = np.concatenate([s[0][1:] for s in A.starts])
-    assert sorted(lines.tolist()) == list(range(spacing, n, spacing))
-
-
 @given(st.integers(1, 60), st.integers(1, 6), st.integers(1, 6))
-def test_shifted_grids_use_every_multiple_of_the_shift_once(n, shift, times):
-    A = ShiftedGrids(dh.Domain((0, 1), (n,)), width=shift * times, shift=shift)
-    assert len(A.starts) == times
-    lines = np.concatenate([s[0][1:] for s in A.starts])
-    assert sorted(lines.tolist()) == list(range(shift, n, shift))
-
-
-@given(st.integers(1, 40), st.integers(1, 40), st.integers(2, 7))
-def test_hierarchies_are_nested_from_the_whole_domain_to_the_cells(nx, ny, branching):
-    A = Hierarchical(dh.Domain((0, 0, nx, ny), (nx, ny)), branching)
-    assert A.blocks[0] == (1, 1)
-    assert A.blocks[-1] == (nx, ny)
-    for coarse, fine in zip(A.starts[:-1], A.starts[1:], strict=True):
-        assert all(set(c) <= set(f) for c, f in zip(coarse, fine, strict=True))
+def test_shifted_and_dyadic_grids_use_every_multiple_of_the_shift_once(n, shift, times):
+    domain = dh.Domain((0, 1), (n,))
+    shifted, dyadic = ShiftedGrids(domain, width=shift * times, shift=shift), dyadic_grids(domain, shift)
+    assert len(shifted.starts) == times
+    for A in (shifted, dyadic):
+        lines = np.concatenate([s[0][1:] for s in A.starts])
+        assert sorted(lines.tolist()) == list(range(shift, n, shift))
 
 
 @pytest.mark.parametrize(
