@@ -244,16 +244,15 @@ class MapOptions:
         )
         return self.bounds, choose_crs(self.project, self.crs)
 
-    def make_neighbourhood(self, side: float | str | None = None) -> Neighbourhood:
-        """Return the neighbourhood on cells of a side; by default --cell, or else δ."""
+    def make_neighbourhood(self) -> Neighbourhood:
+        """Return the neighbourhood on cells of --cell, or else δ."""
         from deltahist.space.domain import Domain, check_memory_for
         from deltahist.space.geometries import read_sources
         from deltahist.space.neighbourhood import Neighbourhood, is_far
 
         box, crs = self.find_extent()
         cell = self.delta if self.cell in (None, "auto") else self.cell
-        name = "delta" if side is None and cell == self.delta else "cell"
-        domain = Domain.from_cell(box, side or cell, crs, name=name)  # type: ignore[arg-type]
+        domain = Domain.from_cell(box, cell, crs, name="delta" if cell == self.delta else "cell")  # type: ignore[arg-type]
         near = Neighbourhood(domain, self.delta, limits=parse_limits(self.limit))
         near.check_on_map()
         check_memory_for(domain)
@@ -264,25 +263,13 @@ class MapOptions:
         )
         return replace(near, sources=entry)
 
-    def compare_cells(self) -> Iterator[Neighbourhood]:
-        """Return the neighbourhood on cells of several sizes, from large to small."""
-        from deltahist.planning import on_cells
-        from deltahist.planning.advice import SIDES
-        from deltahist.space.domain import CellTooLarge, multiply_length
-
-        try:
-            near = self.make_neighbourhood()
-        except CellTooLarge as problem:  # δ may still fit between the corners
-            try:
-                near = self.make_neighbourhood(multiply_length(self.delta, SIDES[-1]))
-            except CellTooLarge:
-                raise problem from None
-        box, crs = self.find_extent()
-        return on_cells(box, near.delta, crs, sources=near.sources, limits=parse_limits(self.limit))
-
 
 def read_queries(regions: Path | None, domain: Domain) -> tuple[Queries | None, str]:
     """Return a function from a domain with any cells to its queries, and their name; None without regions."""
+    import numpy as np
+    import shapely
+
+    from deltahist import workloads
     from deltahist.space.geometries import add_names, fit, read_geometries
 
     if regions is None:
@@ -290,38 +277,33 @@ def read_queries(regions: Path | None, domain: Domain) -> tuple[Queries | None, 
     frame = add_names(read_geometries(regions, domain, "--regions"))
     names = [name or str(number) for number, name in enumerate(frame["name"])]
     fitted = fit(frame.geometry.to_numpy(), domain, frame.crs)
-    return lambda on: _clip_regions(fitted.shapes, names, on), f"the {fitted.held.sum():,} regions of {regions}"
 
+    def clip_regions(on: Domain) -> Workload:  # a map of other cells may end slightly earlier
+        parts = shapely.intersection(fitted.shapes, shapely.box(*on.bounds))
+        there = np.flatnonzero(np.isin(shapely.get_type_id(parts), (3, 6)) & (shapely.area(parts) > 0))
+        return workloads.regions(parts[there], [names[at] for at in there.tolist()])
 
-def _clip_regions(shapes: Any, names: Sequence[str], domain: Domain) -> Workload:
-    """Return regions clipped to a map, which may end slightly earlier with other cells."""
-    import numpy as np
-    import shapely
-
-    from deltahist import workloads
-
-    parts = shapely.intersection(shapes, shapely.box(*domain.bounds))
-    there = np.flatnonzero(np.isin(shapely.get_type_id(parts), (3, 6)) & (shapely.area(parts) > 0))
-    return workloads.regions(parts[there], [names[at] for at in there.tolist()])
+    return clip_regions, f"the {fitted.held.sum():,} regions of {regions}"
 
 
 @dataclass(frozen=True)
 class Chosen:
-    """A mechanism, the queries that it was chosen for, and the compared sizes of cells, best first."""
+    """A mechanism, the points and queries that it was chosen for, and the compared sizes of cells, best first."""
 
     mechanism: Mechanism
+    points: float
     work: Workload | None
     name: str
     cells: list[CellChoice]
 
-    def describe_error(self, points: Fraction | None) -> str:
+    def describe_error(self) -> str:
         """Return the expected error of a query, and its two parts, as text."""
         from deltahist.planning import CellChoice
 
-        number = float(points or USUAL_POINTS)
-        expected = self.cells[0] if self.cells else CellChoice.of(self.mechanism, number, self.work)
+        expected = self.cells[0] if self.cells else CellChoice.of(self.mechanism, self.points, self.work)
+        many = f"{self.points:,.0f} points"
         return format_facts(
-            error=f"{expected.rmse:,.4g} points (root mean square) over {self.name}, for about {number:,.0f} points",
+            error=f"{expected.rmse:,.4g} points (root mean square) over {self.name}, for about {many}",
             of_it=f"{expected.noise_error:,.4g} from noise, {expected.placement_error:,.4g} from places within cells",
         )
 
@@ -339,20 +321,21 @@ def choose_mechanism(options: MapOptions, points: Fraction | None, regions: Path
 
     No rows are read. `how` is for `mechanism_for`.
     """
-    from deltahist.planning import mechanism_for, plan_cells
+    from deltahist.planning import mechanism_for, on_cells, plan_cells
 
-    if options.cell == "auto" or (options.cell is None and len(options.bounds) == 4):
-        nears = list(options.compare_cells())
-        queries, name = read_queries(regions, nears[0].domain)
-        with show_progress("Comparing cells and strategies …"):
-            cells = plan_cells(nears, float(points or USUAL_POINTS), queries, **how)
-        best = cells[0].mechanism
-        return Chosen(best, queries and queries(best.domain), name, cells)
-    near = options.make_neighbourhood()
-    queries, name = read_queries(regions, near.domain)
-    work = queries and queries(near.domain)
-    with show_progress("Comparing strategies …"):
-        return Chosen(mechanism_for(near, workload=work, **how), work, name, [])
+    number, near = float(points or USUAL_POINTS), options.make_neighbourhood()
+    if options.cell != "auto" and (options.cell is not None or len(options.bounds) == 2):
+        queries, name = read_queries(regions, near.domain)
+        work = queries and queries(near.domain)
+        with show_progress("Comparing strategies …"):
+            return Chosen(mechanism_for(near, workload=work, **how), number, work, name, [])
+    limits, (box, crs) = parse_limits(options.limit), options.find_extent()
+    nears = list(on_cells(box, near.delta, crs, sources=near.sources, limits=limits))
+    queries, name = read_queries(regions, nears[0].domain)
+    with show_progress("Comparing cells and strategies …"):
+        cells = plan_cells(nears, number, queries, **how)
+    best = cells[0].mechanism
+    return Chosen(best, number, queries and queries(best.domain), name, cells)
 
 
 def describe_map(domain: Domain) -> dict[str, str]:

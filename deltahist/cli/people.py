@@ -36,8 +36,7 @@ def ask(
     many did.
 
     \b
-    Examples:
-      deltahist ask night.toml --database city.duckdb --ledger city.ledger --limit 1
+    Example:
       deltahist ask night.toml --database city.duckdb --ledger city.ledger --key report-7 --json
     """
     from deltahist._files import form_of
@@ -100,11 +99,9 @@ def share(
     Users who pool their answers learn no more than the closest of them knows (docs/kinds.md).
 
     \b
-    Examples:
+    Example:
       deltahist share homes.csv --id user --x lon --y lat --crs EPSG:4326 --project EPSG:32618 --alpha 100m \\
           --edges friends.txt --epsilon 'exp(4-3.3d)' --requester ann --state homes.key --out ann.csv
-      deltahist share ages.csv --id user --value age --alpha 5 --edges friends.txt --epsilon 1:2,2:0.5 \\
-          --all --state ages.key --out answers.parquet
     """
     from deltahist._files import form_of, write_whole
     from deltahist.counting import check_file, read_owners
@@ -134,10 +131,6 @@ def share(
     name = value or bit or ""
     names = ("x", "y") if places else ((name if not name.isdigit() else "bit" if bit else "value"),)
     mechanism = DiffusionMechanism(network, levels, alpha, kind, names, step, options.choose_crs(project, crs))
-    require(
-        not everything or len(network) ** 2 <= 10_000_000,
-        f"--all would answer {len(network) ** 2:,} pairs: it must be at most 10,000,000",
-    )
     asked = None if pairs is None else read_pairs(pairs)
     data = read_owners(source, area=mechanism.area, **reading)
     require(

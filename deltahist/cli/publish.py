@@ -130,7 +130,7 @@ def publish(
         "limit": options.describe_limit(mechanism, place.limit),
     }
     if dry_run:
-        print(format_facts(**about), chosen.describe_error(points), sep="\n")
+        print(format_facts(**about), chosen.describe_error(), sep="\n")
         if chosen.cells:
             print(f"\nExpected errors by size of cells:\n{chosen.describe_cells()}")
         print(f"\n{write_statement(mechanism)}")
@@ -158,9 +158,8 @@ def publish_sorted(
     The number of values is public.
 
     \b
-    Examples:
+    Example:
       deltahist sorted ages.csv --x age --bounds 0,120 --delta 1 --epsilon 1 --out ages.parquet
-      deltahist query ages.parquet --quantiles 0.25,0.5,0.75
     """
     from deltahist.kinds.sorted import check_line
     from deltahist.publishers import publish_sorted as publish_points
@@ -211,9 +210,8 @@ def publish_quantile(
     data with smooth sensitivity.
 
     \b
-    Examples:
+    Example:
       deltahist quantile ages.csv --x age --q 0.5 --bounds 0,120 --delta 5 --epsilon 1
-      deltahist quantile trips.parquet --x metres --q 0.9 --bounds 0,50000 --delta 500 --rho 0.1 --out median.json
     """
     from deltahist.kinds.sorted import read_shares
     from deltahist.publishers import publish_quantile as publish_points
@@ -257,12 +255,8 @@ def refine(
     the last release of the state again.
 
     \b
-    Examples:
-      deltahist publish visits.csv --x x --y y --bounds 0,0,50000,50000 --delta 500 --epsilon 0.5 \\
-          --state city.state --out city.parquet
+    Example:
       deltahist refine city.parquet --state city.state --epsilon 2 --out city-2.parquet
-      deltahist refine city.parquet --state city.state --epsilon 2 --out city-2.parquet \\
-          --ledger city.ledger --account visits
     """
     from deltahist.publishers.publication import State, refine as refine_release
 
@@ -321,20 +315,16 @@ def withdraw(
     Example:
       deltahist withdraw city.parquet --reason "the column of longitudes was wrong" --ledger city.ledger
     """
-    from deltahist.accounts.ledger import Ledger
     from deltahist.kinds import read_release
     from deltahist.publishers.withdrawal import withdraw as withdraw_release
     from deltahist.releases.base import notice_path
 
     notice = withdraw_release(release, reason, ledger=ledger)
     payment = read_release(release).payment
-    left = None
-    if payment is not None and ledger is not None:
-        standing = str(Ledger(ledger).read_standing(payment.account).binding)
-        left = f"{payment.account!r}: {standing.removeprefix(f'account {payment.account!r} ')}"
-    print(format_facts(withdrawn=f"{release}, {notice}", notice=notice_path(release), account=left))
-    if payment is not None and ledger is None:
-        print_note(f"note: account {payment.account!r} paid for {release}: run this again with its --ledger")
+    account = None if payment is None else payment.account
+    print(format_facts(withdrawn=f"{release}, {notice}", notice=notice_path(release), account=account))
+    if account is not None and ledger is None:
+        print_note(f"note: account {account!r} paid for {release}: run this again with its --ledger")
 
 
 def _describe_chain(release: BaseRelease, out: Path, state: Path | None) -> str:

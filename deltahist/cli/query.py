@@ -84,7 +84,6 @@ def query(
     check_target(out, release, boxes, regions)
     require(not ranked or not (nonnegative or quantiles), "--rank excludes --nonnegative and --quantiles")
     require(not each or not (mean or compare), "--each excludes --mean and --compare")
-    require(not compare or not nonnegative, "--compare excludes --nonnegative")
     published: Any
     how: dict[str, Any] = {"level": level, "nonnegative": nonnegative}
     if options.is_folder(release) and quantiles is None:
@@ -288,7 +287,6 @@ def show_statement(
 
     \b
     Examples:
-      deltahist statement city.parquet
       deltahist statement city.parquet --out statement.html --title "Check-ins in New York, 2010"
       deltahist statement city/ --out year.html     # of a folder
     """

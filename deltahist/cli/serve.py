@@ -53,7 +53,6 @@ def serve(
     Examples:
       deltahist serve city.parquet
       deltahist serve --private night.toml
-      curl 'http://127.0.0.1:8000/releases/city/answer?bbox=-74.0,40.7,-73.9,40.8'
       deltahist serve published/ --port 9000 --workers 2 --cors https://maps.example.org
     """
     if private is not None or new_key is not None:

@@ -123,12 +123,11 @@ def plan(
     parts = [
         f"Recommended: cells of {near.domain.size_of_cells} and the strategy {best.strategy.name}, as "
         f"`publish` chooses them. Any move costs at most {best.letter} = {best.any_move:.4g}.",
-        chosen.describe_error(points),
+        chosen.describe_error(),
         f"Strategies by the error from noise, in points (root mean square) over {over}:\n{ranking}",
     ]
     if chosen.cells:
-        about = f"for about {float(points or options.USUAL_POINTS):,.0f} points"
-        parts.insert(2, f"Cells by the whole error, {about}:\n{chosen.describe_cells()}")
+        parts.insert(2, f"Cells by the whole error, for about {chosen.points:,.0f} points:\n{chosen.describe_cells()}")
     write_text("\n\n".join(parts))
 
 

@@ -140,12 +140,11 @@ async def list_series(service: ServiceOf) -> Response:
 
 @router.get("/series/{stream}", tags=["series"])
 async def describe_series(request: Request, service: ServiceOf, stream: str) -> Response:
-    """Describe a series and its steps as JSON, or its privacy statement as a page (Accept: text/html)."""
+    """Describe a series as JSON, or show its privacy statement as a page (Accept: text/html)."""
     series = _find_series(service, stream)
     if "text/html" in request.headers.get("accept", ""):
         return await _show_statement(series, stream)
-    content = _summarize_series(stream, series) | {"steps": _list_steps(service, series)}
-    return JSONResponse(content, headers={"vary": "Accept"})
+    return JSONResponse(_summarize_series(stream, series), headers={"vary": "Accept"})
 
 
 @router.get("/series/{stream}/explanation", tags=["series"])
@@ -218,16 +217,3 @@ def _summarize_series(name: str, series: Series) -> dict[str, Any]:
         "shape": list(series.domain.shape),
         "links": {"self": base, "answer": f"{base}/answer", "answers": f"{base}/answers"},
     }
-
-
-def _list_steps(service: Service, series: Series) -> list[dict[str, Any]]:
-    """Return the name and promise of each step, or why it has no release."""
-    found: list[dict[str, Any]] = []
-    for number, (label, release) in enumerate(series, series.first):
-        entry: dict[str, Any] = {"step": label}
-        if number in series.withdrawn:
-            entry["withdrawn"] = service.describe_withdrawal(series.withdrawn[number])
-        if release is not None:
-            entry |= {"release": f"/releases/{label}", "promise": release.mechanism.promise, "digest": release.digest}
-        found.append(entry)
-    return found

@@ -38,8 +38,7 @@ def folder(made, tmp_path, monkeypatch):
 def test_a_withdrawal_is_in_the_ledger_and_beside_the_file(folder, run):
     before = dh.Ledger("city.ledger").list_charges("visits")
     said = run("withdraw", "city.parquet", "--reason", REASON, "--ledger", "city.ledger").out
-    assert said.count("account") == 1
-    assert "'visits': has spent 1 of 3, 2 is left" in said
+    assert "account      visits" in said
     found = json.loads(Path("city.withdrawn.json").read_text(encoding="utf-8"))
     assert (found["reason"], found["date"]) == (REASON, datetime.date.today().isoformat())
     assert dh.Ledger("city.ledger").list_charges("visits") == before
