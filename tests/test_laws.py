@@ -4,27 +4,35 @@ import functools
 import itertools
 import math
 import operator
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
+from scipy.stats import norm
 
 import deltahist as dh
 from deltahist.laws import LAWS, Guarantee, gaussian_curve, gaussian_epsilon
 
 
-@pytest.mark.parametrize("parameter", [0.05, 1, 24, 1000])
-@pytest.mark.parametrize("kind", ["laplace", "gaussian"])
+@pytest.mark.parametrize("parameter", [0.05, 0.7, 1, 24, 26, 1000])
+@pytest.mark.parametrize("kind", LAWS)
 def test_moments_are_those_of_the_pmf(kind, parameter):
     law = LAWS[kind](Fraction(parameter))
     k = np.arange(-60_000, 60_001, dtype=float)
     pmf = np.exp(-np.abs(k) / parameter if kind == "laplace" else -k * k / (2 * parameter))
+    if kind == "rounded gaussian":
+        pmf = norm.sf((np.abs(k) - 0.5) / parameter**0.5) - norm.sf((np.abs(k) + 0.5) / parameter**0.5)
     pmf /= pmf.sum()
     second, fourth = pmf @ k**2, pmf @ k**4
     assert law.variance() == pytest.approx(second, rel=1e-9)
     if second > 1e-6:
         assert law.kurtosis() == pytest.approx(fourth / second**2 - 3, rel=1e-6, abs=1e-6)
+    weight = law.weights(k)
+    assert weight / weight.sum() == pytest.approx(pmf, abs=1e-12)
+    continuous = 2 * parameter**2 if kind == "laplace" else parameter
+    assert replace(law, continuous=True).variance() == pytest.approx(continuous)
 
 
 def test_guarantees_add_up():
@@ -54,8 +62,6 @@ def test_guarantees_add_up_in_any_order(parts):
 
 def test_zcdp_implies_approximate_privacy():
     # Never more than the well-known ρ + 2 √(ρ ln 1/δ), never less than the Gaussian mechanism's exact curve.
-    from scipy.stats import norm
-
     for rho in (0.01, 0.1, 0.5, 2.0):
         for probability in (1e-9, 1e-6, 1e-3):
             epsilon = dh.Guarantee(rho=Fraction(rho)).approximate(probability)

@@ -112,24 +112,21 @@ def read_sources(text: str, domain: Domain, name: str = "sources") -> str | shap
 
 
 def read_box_file(file: Path, wanted: int, name: str = "boxes") -> tuple[NDArray[np.float64], list[str]]:
-    """Read boxes (m, wanted) and their names from a CSV file, with a header or with figures only."""
+    """Read boxes (m, wanted) and their names from a CSV file."""
     import pandas as pd
 
     columns = ["west", "south", "east", "north"] if wanted == 4 else ["low", "high"]
-    rule = f"it must have the columns {','.join(columns)} and may have name; without a header, figures in that order"
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error")  # of rows that are longer than the header
-            how: dict[str, Any] = {"dtype": str, "encoding": "utf-8-sig", "index_col": False, "skipinitialspace": True}
-            frame = pd.read_csv(file, **how)
-            if len(frame.columns) == wanted and pd.to_numeric(frame.columns.to_series(), errors="coerce").notna().all():
-                frame = pd.read_csv(file, header=None, names=columns, **how)
+            frame = pd.read_csv(file, dtype=str, encoding="utf-8-sig", index_col=False, skipinitialspace=True)
         frame.columns = [str(each).strip().lower() for each in frame.columns]
         corners = np.asarray_chkfinite(frame[columns], np.float64)
         if not len(corners):
             raise ValueError("it has no rows")
     except (ValueError, KeyError, OSError, pd.errors.ParserWarning) as problem:
         said = " ".join(str(problem).split())[:200]
+        rule = f"it must have the columns {','.join(columns)}, and may have name"
         raise InputError(f"{name} {str(file)!r} is not readable as CSV ({said}): {rule}") from None
     return corners, frame["name"].fillna("").tolist() if "name" in frame else list(map(str, range(len(frame))))
 

@@ -77,46 +77,38 @@ def test_every_publisher_takes_its_mechanism():
     assert dh.publish_mechanism(three, points).contributions == 3
 
 
+KINDS = {
+    "counts": lambda budget, *counting: dh.Mechanism(NEAR, CELLS, budget, *counting),
+    "sorted": lambda budget, *counting: SortedMechanism(LINE, 50, budget, 2, *counting),
+    "quantile": lambda budget, *counting: QuantileMechanism(LINE, 0.5, 9, budget, "inverse", *counting),
+}
+
+
 @pytest.mark.parametrize("counting", [Preprocessing(), Preprocessing(5), Preprocessing(2, user=True)])
-def test_whatever_the_kind_it_is_what_it_would_be_from_the_start(counting):
-    for first, again in (
-        (dh.Mechanism(NEAR, CELLS, dh.Budget(1)), dh.Mechanism(NEAR, CELLS, dh.Budget(1), counting)),
-        (SortedMechanism(LINE, 50, dh.Budget(1), 2), SortedMechanism(LINE, 50, dh.Budget(1), 2, counting)),
-        (
-            QuantileMechanism(LINE, 0.5, 9, dh.Budget(1), "inverse"),
-            QuantileMechanism(LINE, 0.5, 9, dh.Budget(1), "inverse", counting),
-        ),
-    ):
-        first.describe(), first.laws, dh.write_statement(first)
-        found = first.with_changes(counting=counting)
-        assert found.describe() == again.describe()
-        assert found.laws == again.laws
-        assert dh.write_statement(found) == dh.write_statement(again)
+@pytest.mark.parametrize("unit", ["epsilon", "rho"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_changed_mechanism_is_what_it_would_be_from_the_start(kind, unit, counting):
+    amount, other = (dh.Budget(**{unit: Fraction(1, n)}) for n in (2, 7))
+    known, wanted = KINDS[kind](amount), KINDS[kind](other, counting)
+    known.describe(), known.laws, dh.write_statement(known)  # everything that is computed once is computed now
+    found = known.with_changes(counting=counting).with_budget(other)
+    assert found == wanted
+    assert found.describe() == wanted.describe()
+    assert found.laws == wanted.laws
+    assert dh.write_statement(found) == dh.write_statement(wanted)
+    assert known.budget == amount
 
 
 @pytest.mark.parametrize("unit", ["epsilon", "rho"])
-def test_another_amount_is_what_it_would_be_from_the_start(unit, monkeypatch):
-    amount, other = Fraction(1, 2), Fraction(1, 7)
-    kinds = (
-        lambda a: dh.Mechanism(NEAR, CELLS, dh.Budget(**{unit: a})),
-        lambda a: SortedMechanism(LINE, 50, dh.Budget(**{unit: a}), 2),
-        lambda a: QuantileMechanism(LINE, 0.5, 9, dh.Budget(**{unit: a})),
-    )
-    for kind in kinds:
-        known = kind(amount)
-        assert known.laws or dh.write_statement(known)  # whatever is worked out once is worked out now
-        assert known.with_budget(dh.Budget(**{unit: other})) == kind(other)
-        assert known.with_budget(dh.Budget(**{unit: other})).laws == kind(other).laws
-        assert known.with_budget(dh.Budget(**{unit: other})).describe() == kind(other).describe()
-        assert known.budget.amount == amount
-    charged = dh.Window(length=2, **{unit: 1}).charge(0, other)
-    assert kinds[0](amount).with_budget(dh.Budget(**{unit: charged})).budget.amount == charged.amount
+def test_another_amount_needs_no_other_sensitivity(unit, monkeypatch):
+    found = KINDS["counts"](dh.Budget(**{unit: 1}))
+    charged = dh.Window(length=2, **{unit: 1}).charge(0, Fraction(1, 7))
+    assert found.with_budget(dh.Budget(**{unit: charged})).budget.amount == charged.amount
     with pytest.raises(dh.InputError, match="the mechanism spends"):
-        kinds[0](amount).with_budget(dh.Budget(**{"rho" if unit == "epsilon" else "epsilon": other}))
-    found = kinds[0](amount)
+        found.with_budget(dh.Budget(**{"rho" if unit == "epsilon" else "epsilon": 1}))
     assert found.sensitivity
-    monkeypatch.setattr(module, "sensitivity", None)  # it is not computed again
-    assert found.with_budget(dh.Budget(**{unit: other})).laws
+    monkeypatch.setattr(module, "sensitivity", None)
+    assert found.with_budget(dh.Budget(**{unit: 2})).laws
 
 
 def test_what_would_give_people_away_is_no_mechanism():

@@ -46,20 +46,6 @@ def test_the_scale_is_the_largest_there_is(crs):
     assert domain.scale <= found.max() * (1 + 1e-4)
 
 
-def test_ground_moves_within_delta_join_neighbours_in_web_mercator():
-    # Its formulas are those of a sphere, but positions are on the ellipsoid: northwards, scales differ by 0.7%.
-    domain = dh.Domain.from_cell((0, -500_000, 500_000, 500_000), "500m", MERCATOR)
-    near = dh.Neighbourhood(domain, "500m")
-    back = pyproj.Transformer.from_crs(MERCATOR, "EPSG:4326", always_xy=True)
-    x, y = domain.low[0] + 250, domain.low[1] + 10 * domain.cell[1] - 0.1
-    longitude, latitude = back.transform(x, y)
-    geod = pyproj.Geod(ellps="WGS84")
-    moved = geod.fwd(longitude, latitude, 0, 498)[:2]
-    there = back.transform(*moved, direction="INVERSE")
-    (_, first), (_, second) = domain.locate([(x, y), there]).tolist()
-    assert second - first <= near.reach[0]
-
-
 @pytest.mark.parametrize(
     ("crs", "bounds", "words"),
     [
@@ -84,9 +70,8 @@ def test_a_stated_scale_is_checked():
     with pytest.raises(dh.InputError, match="scale"):
         dh.Domain(bounds, (20, 20), "EPSG:3857", scale=1.0)
     assert dh.Domain(bounds, (20, 20), "EPSG:3857", scale=2 * true).scale == 2 * true
-    for scale in (None, 1.1, 50.0):
-        with pytest.raises(dh.InputError, match="antimeridian"):
-            dh.Domain((-20037508, -1e6, 20037508, 1e6), (20, 20), "EPSG:3857", scale=scale)
+    with pytest.raises(dh.InputError, match="antimeridian"):
+        dh.Domain((-20037508, -1e6, 20037508, 1e6), (20, 20), "EPSG:3857", scale=50.0)
 
 
 CITY, CONTINENT, ISLANDS = (-74.3, 40.45, -73.6, 40.95), (-11, 35, 32, 71), (170, -50, -170, -30)
@@ -137,26 +122,25 @@ def test_the_box_covers_every_place_of_the_bounds(west, south, width, height, se
 
 
 @pytest.mark.parametrize(
-    ("bounds", "cell", "deltas"),
-    [(CITY, "500m", ["500m"]), (CONTINENT, "10km", ["20km"]), (ISLANDS, "20km", ["40km", "400km"]),
-     (CAP, "50km", ["100km"])],
+    ("bounds", "cell", "delta", "crs"),
+    [(CITY, "500m", "500m", "auto"), (CITY, "500m", "500m", MERCATOR), (CONTINENT, "10km", "20km", "auto"),
+     (ISLANDS, "20km", "400km", "auto"), (CAP, "50km", "100km", "auto")],
 )  # fmt: skip
-def test_moves_of_delta_on_the_ground_join_neighbours_everywhere(bounds, cell, deltas):
-    domain = dh.Domain.from_degrees(bounds, cell)
+def test_moves_of_delta_on_the_ground_join_neighbours_everywhere(bounds, cell, delta, crs):
+    domain = dh.Domain.from_degrees(bounds, cell, crs)
     rng = np.random.default_rng(1)
     share = rng.random((4_000, 2))
     share = np.where(rng.random(share.shape) < 0.4, np.round(share), share)  # on the rim and in the corners too
     start = np.array(domain.low) + share * np.subtract(domain.high, domain.low)
     lon, lat = pyproj.Transformer.from_crs(domain.crs, "EPSG:4326", always_xy=True).transform(*start.T)
-    for delta in deltas:
-        near = dh.Neighbourhood(domain, delta)
-        length = np.full(len(lon), near.delta_ground * (1 - 1e-6))
-        end = onto(domain.crs, *GEOD.fwd(lon, lat, rng.uniform(0, 360, len(lon)), length)[:2]).T
-        inside = ((end >= domain.low) & (end <= domain.high)).all(axis=1)
-        moved = np.abs(domain.locate(start[inside]) - domain.locate(end[inside]))
-        assert inside.sum() > 1_000
-        assert (moved[:, 0] < len(near.reach)).all()
-        assert (moved[:, 1] <= near.reach[moved[:, 0]]).all()
+    near = dh.Neighbourhood(domain, delta)
+    length = np.full(len(lon), near.delta_ground * (1 - 1e-6))
+    end = onto(domain.crs, *GEOD.fwd(lon, lat, rng.uniform(0, 360, len(lon)), length)[:2]).T
+    inside = ((end >= domain.low) & (end <= domain.high)).all(axis=1)
+    moved = np.abs(domain.locate(start[inside]) - domain.locate(end[inside]))
+    assert inside.sum() > 1_000
+    assert (moved[:, 0] < len(near.reach)).all()
+    assert (moved[:, 1] <= near.reach[moved[:, 0]]).all()
 
 
 #: ED50 to ETRS89 near the end of one operation's area at 10.38° E, where another one lies 120 m away.
@@ -166,20 +150,16 @@ BOUNDS = (580_000, 5_300_000, 620_000, 5_360_000)
 PAIR = np.array([[10.379999, 48.3], [10.380001, 48.3]])
 
 
-def germany(cell="60m"):
-    return dh.Domain.from_cell(BOUNDS, cell, GERMANY)
-
-
-def as_file(kind, path):
+def count_pair(kind, path, domain):
     frame = pd.DataFrame(PAIR, columns=["lon", "lat"])
     if kind == "csv":
         frame.to_csv(path / "p.csv", index=False)
-        return dh.count_file(path / "p.csv", germany(), x="lon", y="lat", crs=ED50).counts
+        return dh.count_file(path / "p.csv", domain, x="lon", y="lat", crs=ED50).counts
     points = gpd.GeoDataFrame(geometry=shapely.points(PAIR), crs=ED50)
     if kind == "frame":
-        return dh.count(points, germany())
+        return dh.count(points, domain)
     points.to_file(path / "p.gpkg")
-    return dh.count_file(path / "p.gpkg", germany()).counts
+    return dh.count_file(path / "p.gpkg", domain).counts
 
 
 @pytest.mark.parametrize("kind", ["csv", "gpkg", "frame"])
@@ -187,7 +167,7 @@ def test_near_points_are_counted_in_near_cells_whatever_the_datum(kind, tmp_path
     """One operation for all, where a library that chooses for each point tears them apart."""
     x, y = pyproj.Transformer.from_crs(ED50, GERMANY, always_xy=True).transform(*PAIR.T)
     assert np.hypot(np.diff(x), np.diff(y)) > 100
-    counts = as_file(kind, tmp_path)
+    counts = count_pair(kind, tmp_path, dh.Domain.from_cell(BOUNDS, "60m", GERMANY))
     assert (np.ptp(np.argwhere(np.asarray(counts)), axis=0) <= 1).all()
     assert "ED50 to ETRS89" in counts.preprocessing.projection
 
@@ -202,11 +182,10 @@ def test_operations_do_not_tear(crs, bounds, source):
     """Steps of a ten-thousandth of the map along both directions are about as long everywhere."""
     domain = dh.Domain.from_cell(bounds, 0.01 * (bounds[2] - bounds[0]), crs)
     operation = Operation.onto(domain, source)
-    for lattice in (np.meshgrid(np.linspace(0, 1, 10_001), [0.1, 0.5, 0.9], indexing="ij"),):
-        x, y = (lo + share * (hi - lo) for lo, hi, share in zip(domain.low, domain.high, lattice, strict=True))
-        lon, lat = operation.back(x, y)
-        steps = np.hypot(*(np.diff(np.asarray(v), axis=0) for v in operation(lon, lat)))
-        assert steps.max() < 1.01 * steps.min()
+    lattice = np.meshgrid(np.linspace(0, 1, 10_001), [0.1, 0.5, 0.9], indexing="ij")
+    x, y = (lo + share * (hi - lo) for lo, hi, share in zip(domain.low, domain.high, lattice, strict=True))
+    steps = np.hypot(*(np.diff(np.asarray(v), axis=0) for v in operation(*operation.back(x, y))))
+    assert steps.max() < 1.01 * steps.min()
     assert Operation.onto(domain, crs) is None
 
 

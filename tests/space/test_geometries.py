@@ -1,6 +1,5 @@
 """Regions as people have them: files, names, clipped and repaired shapes, boxes in degrees, the antimeridian."""
 
-import json
 import warnings
 
 import geopandas as gpd
@@ -16,19 +15,6 @@ from deltahist.space.geometries import add_names, bend_boxes, boxes_in_degrees, 
 
 PLANE = dh.Domain((0, 0, 10, 8), (10, 8))
 SQUARES = [shapely.box(i, 0, i + 1, 1) for i in range(3)]
-
-
-def write(path, shapes, **columns):
-    features = [
-        {
-            "type": "Feature",
-            "properties": {name: values[i] for name, values in columns.items()},
-            "geometry": None if shape is None else shapely.geometry.mapping(shape),
-        }
-        for i, shape in enumerate(shapes)
-    ]
-    path.write_text(json.dumps({"type": "FeatureCollection", "features": features}))
-    return path
 
 
 def test_of_several_layers_one_is_chosen(tmp_path):
@@ -63,7 +49,7 @@ def test_a_file_is_read_by_the_driver_of_its_ending_alone(tmp_path, ending):
     file.write_text('{"type": "FeatureCollection", "features": []}')
     with pytest.raises(dh.InputError, match="its suffix is"):
         read_geometries(file, PLANE)
-    (tmp_path / "zones.shp").write_text(write(tmp_path / "z.geojson", SQUARES, zone=list("abc")).read_text())
+    (tmp_path / "zones.shp").write_text(gpd.GeoSeries(SQUARES).to_json())
     with pytest.raises(dh.InputError):
         read_geometries(tmp_path / "zones.shp", PLANE)
 
@@ -89,24 +75,18 @@ def test_names_are_found(columns, names):
     assert {c for c in columns if c != "name"} - set(found.columns) <= {"NAME"}
 
 
-@pytest.mark.parametrize(
-    ("text", "corners", "names"),
-    [
-        ("0,1,2,3\n\n4,5,6,7.5\n", [[0, 1, 2, 3], [4, 5, 6, 7.5]], ["0", "1"]),
-        ('name,North, east ,south,west\n"a,b",3,2,1,0\n007,4,4,2,2\n', [[0, 1, 2, 3], [2, 2, 4, 4]], ["a,b", "007"]),
-    ],
-)
-def test_boxes_are_read_with_their_names(tmp_path, text, corners, names):
+def test_boxes_are_read_with_their_names(tmp_path):
+    text = 'name,North, east ,south,west\n"a,b",3,2,1,0\n\n007,4,4,2,2\n'
     (tmp_path / "boxes.csv").write_text(text, encoding="utf-8-sig")
-    found = read_box_file(tmp_path / "boxes.csv", 4)
-    assert found[0].tolist() == corners
-    assert found[1] == names
+    corners, names = read_box_file(tmp_path / "boxes.csv", 4)
+    assert corners.tolist() == [[0, 1, 2, 3], [2, 2, 4, 4]]
+    assert names == ["a,b", "007"]
 
 
 @pytest.mark.parametrize(
     "content",
-    [b"", b"west,south,east,north\n0,0,1\n0,0,1,one\n", b"west,south,east,north\n0,0,1,inf\n",
-     b'west,south,east,north\n0,0,1,"1\n', b"west,south,east,north\n0,0,1,\xff\n"],
+    [b"", b"0,0,1,1\n", *(b"west,south,east,north\n" + rows for rows in
+     (b"", b"0,0,1\n0,0,1,one\n", b"0,0,1,inf\n", b'0,0,1,"1\n', b"0,0,1,\xff\n"))],
 )  # fmt: skip
 def test_files_without_boxes_are_refused(tmp_path, content):
     (tmp_path / "boxes.csv").write_bytes(content)
@@ -251,9 +231,3 @@ def test_a_box_that_is_reversed_by_mistake_is_not_taken_for_all_the_rest_of_the_
     with pytest.raises(dh.InputError, match=r"west above east.*is the box reversed\?"):
         boxes_in_degrees(np.array([[-73.95, 40.70, -74.01, 40.75]]), CITY)
     assert len(bend_boxes(np.array([[170.0, 40.70, -74.01, 40.75]]), CITY)) == 1
-
-
-EUROPE = dh.Domain((2_600_000, 1_500_000, 6_400_000, 5_400_000), (38, 39), "EPSG:3035")
-
-
-MERCATOR = dh.Domain((-9_000_000, 4_000_000, -7_000_000, 6_000_000), (200, 200), "EPSG:3857")
