@@ -30,9 +30,13 @@ Integers = NDArray[np.int64]
 _WAITING = 1 << 21
 
 
+@dataclass(frozen=True, eq=False, repr=False)
 class Unshown:
-    """Base of private results. Printing never shows their numbers, because people share notebooks."""
+    """Private data and how they were made. Printing never shows the numbers, because people share notebooks."""
 
+    array: NDArray[Any]
+    domain: Domain
+    preprocessing: Preprocessing
     #: Refuse NumPy arithmetic: its result would not record how it was made.
     __array_ufunc__ = None
 
@@ -40,10 +44,12 @@ class Unshown:
         return f"{type(self).__name__}(private: not shown)"
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
-        return np.array(self.array, dtype=dtype, copy=copy)  # type: ignore[attr-defined]
+        return np.array(self.array, dtype=dtype, copy=copy)
+
+    def __len__(self) -> int:
+        return len(self.array)
 
 
-@dataclass(frozen=True, eq=False, repr=False)
 class Counts(Unshown):
     """Numbers of points in all cells, int64 (domain.shape) with axis 0 for x, and how they were made. Private.
 
@@ -52,25 +58,13 @@ class Counts(Unshown):
     (Counts(private: not shown), 7, [3, 4])
     """
 
-    array: Integers
-    domain: Domain
-    preprocessing: Preprocessing
-
     def sum(self) -> int:
         """Return the number of points."""
         return int(self.array.sum())
 
 
-@dataclass(frozen=True, eq=False, repr=False)
 class Points(Unshown):
     """Points on a line, float64 (m,) on the domain's lattice, and how they were made. Private."""
-
-    array: NDArray[np.float64]
-    domain: Domain
-    preprocessing: Preprocessing
-
-    def __len__(self) -> int:
-        return len(self.array)
 
 
 class Tally:
@@ -154,17 +148,16 @@ class UserBound:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Counted(Unshown):
+class Counted:
     """Points by step and cell, and numbers of rows. Only `preprocessing` is public.
 
     Parameters
     ----------
     rows : rows read. bad_rows : unusable rows, left out. unmatched : rows that do not meet `where`.
     outside : usable rows outside the domain, clamped or left out. zeros : those at 0,0 before any projection.
-    users : their number, if it is known.
+    users : their number, if it is known. before, after : rows before the first step, and after the last.
     keys, numbers : (m,) step · cells + cell of full cells, rising, and the number of points in each.
     domain, preprocessing : the cells, and how rows became counts.
-    before, after : rows before the first step, and after the last.
     """
 
     rows: int
@@ -173,12 +166,12 @@ class Counted(Unshown):
     outside: int
     zeros: int
     users: int | None
+    before: int
+    after: int
     keys: Integers
     numbers: Integers
     domain: Domain
     preprocessing: Preprocessing
-    before: int = 0
-    after: int = 0
 
     @property
     def kept(self) -> int:
@@ -271,26 +264,24 @@ class RowCounter:
             refuse_outside(self.outside, self.placed, self.zeros, self.domain)
         what = "coordinates" + " or time" * bool(self.steps) + " or value in where" * (reading.where is not None)
         what += " or user (floats must be whole, up to 2^53)" * (reading.user is not None)
-        refuse_bad_rows(0 if reading.drop_bad_rows and bad < rows else bad, rows, rows_of, what)
-        if not rows and rows_of != "points" and reading.outside is None:
-            raise InputError(f"there are no {rows_of}; if that is intended, set outside to clamp or drop")
+        if not reading.drop_bad_rows or bad == rows:
+            refuse_bad_rows(bad, rows, rows_of, what, empty=rows_of == "points" or reading.outside is not None)
         keys, numbers = self.kept.list_full()
         inner = np.searchsorted(keys, self.edge)
         if reading.outside == "drop":
             keys, numbers = keys[:inner], numbers[:inner]
         elif inner < len(keys):
             keys, numbers = merge_pairs(np.where(keys < self.edge, keys, keys - self.edge), numbers)
-        return Counted(
-            rows, bad, int(self.unplaced[-sql.UNMATCHED]), self.outside, self.zeros, self.users, keys, numbers,
-            self.domain, reading.preprocessing(operation), int(self.unplaced[-sql.BEFORE]),
-            int(self.unplaced[-sql.AFTER]),
-        )  # fmt: skip
+        unmatched, before, after = (int(self.unplaced[-place]) for place in (sql.UNMATCHED, sql.BEFORE, sql.AFTER))
+        figures = rows, bad, unmatched, self.outside, self.zeros, self.users, before, after
+        return Counted(*figures, keys, numbers, self.domain, reading.preprocessing(operation))
 
 
-def refuse_bad_rows(bad: int, rows: int, rows_of: str, what: str) -> None:
-    """Raise InputError if there are bad rows."""
-    if bad:
+def refuse_bad_rows(bad: int, rows: int, rows_of: str, what: str, *, empty: bool = True) -> None:
+    """Raise InputError if there are bad rows, or no rows unless the table may be `empty`."""
+    if bad or not (rows or empty):
         cure = "mend them, or leave them out (drop_bad_rows)" if bad < rows else "are these the right columns?"
+        cure = cure if rows else "if no rows are intended, set outside to clamp or drop"
         raise InputError(f"{bad:,} of {rows:,} {rows_of} have missing, unreadable, NaN or infinite {what}: {cure}")
 
 

@@ -172,7 +172,7 @@ def _list_types(connection: Any, relation: str) -> dict[str, str]:
 def _open_csv(path: Path, name: str, reading: Reading, connection: Any, stack: ExitStack) -> Source:
     """Open a file of lines with a delimiter, every column as text.
 
-    The header is the first line that has all named columns. Text with tabs has no quotes unless its header has some.
+    Text with tabs has no quotes unless its header has some.
     """
     with (gzip.open if path.name.endswith(".gz") else open)(path, "rb") as file:
         text = file.read(1 << 18).decode("utf-8-sig", errors="replace")
@@ -189,11 +189,7 @@ def _open_csv(path: Path, name: str, reading: Reading, connection: Any, stack: E
         for before, row in zip(iter(lambda: parsed.line_num, -1), itertools.islice(parsed, 100), strict=False)
         if any(row)
     )
-    top = next(rows, (0, [""]))
-    wanted = {c for c in (*reading.coordinates, reading.user, reading.time) if c and not c.isdigit()}
-    skipped, first = next((each for each in itertools.chain([top], rows) if wanted <= set(each[1])), top)
-    if len(first) == len(top[1]):  # otherwise rows before a second header would vanish
-        skipped, first = top
+    skipped, first = next(rows, (0, [""]))
     # With columns by number, a line with any number is a row: its coordinates must not decide whether it is a header.
     numbers = [field for field in first if re.fullmatch(r"[-+]?[\d.,]+([eE][-+]?\d+)?|nan|inf", field)]
     header = not (numbers and all(map(str.isdigit, reading.coordinates)))

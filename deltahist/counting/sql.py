@@ -25,14 +25,8 @@ from deltahist.space.domain import Domain
 BAD, UNMATCHED, BEFORE, AFTER = -1, -2, -3, -4
 #: Text that databases and data frames write for a missing value.
 MISSING = ("", r"\N", "None", "NULL", "null", "NaN", "nan", "NA", "N/A", "<NA>")
+#: How the types of numbers with fractions begin.
 _FRACTIONS = "double|float|real|decimal|numeric"
-#: Kinds of columns, and how the names of their types begin.
-_KINDS = {
-    "number": f"u?(big|small|tiny|huge)?int|long|short|byte|{_FRACTIONS}",
-    "text": "varchar|text|string|char|bpchar|uuid|enum",
-    "time": "timestamp|date",
-    "truth": "bool",
-}
 
 
 def classify_type(type_: str) -> str:
@@ -40,7 +34,13 @@ def classify_type(type_: str) -> str:
     name = type_.lower()
     if name.endswith("]") or name.startswith("interval"):
         return ""
-    return next((kind for kind, starts in _KINDS.items() if re.match(starts, name)), "")
+    kinds = {
+        "number": f"u?(big|small|tiny|huge)?int|long|short|byte|{_FRACTIONS}",
+        "text": "varchar|text|string|char|bpchar|uuid|enum",
+        "time": "timestamp|date",
+        "truth": "bool",
+    }
+    return next((kind for kind, starts in kinds.items() if re.match(starts, name)), "")
 
 
 @dataclass(frozen=True)
@@ -163,14 +163,9 @@ class Relation:
     def find_column(self, asked: str) -> str:
         """Return the name of a column, given by its name ("loc.x" in a structure) or by its number from 0."""
         names = list(self.types)
-        if asked in names:
-            return asked
-        if asked.isdigit() and int(asked) < len(names):
+        if asked.isdigit() and asked not in names and int(asked) < len(names):
             return names[int(asked)]
-        raise InputError(
-            f"column {asked!r} is not in {self.label!r}: it must be a number from 0, or one of "
-            f"{', '.join(filter(None, names[:20])) or 'none (the input is empty)'}"
-        )
+        return str(check_choice(tuple(names), **{f"column of {self.label!r}": asked}))
 
     def quote_column(self, column: str) -> str:
         """Return a column's name in the relation, quoted."""
@@ -178,13 +173,8 @@ class Relation:
 
     def find_kind(self, column: str, *kinds: str) -> str:
         """Return the kind of a column; raise InputError unless it is one of `kinds`, or text that may hold them."""
-        kind = classify_type(self.types[column])
-        if kind not in kinds and not (kind == "text" and self.texts):
-            hint = " (or numbers with time_format='unix')" if "time" in kinds else ""
-            raise InputError(
-                f"column {column!r} is of the type {self.types[column]}: it must hold {' or '.join(kinds)}{hint}"
-            )
-        return kind
+        kind, text = classify_type(self.types[column]), ("text",) if self.texts else ()
+        return str(check_choice((*kinds, *text), **{f"column {column!r} of type {self.types[column]}": kind}))
 
     def write_floats(self, column: str) -> str:
         """Return a column as floats, NULL where text is not a number."""

@@ -34,8 +34,6 @@ from deltahist.space.domain import Domain
 from deltahist.space.workloads import RegionCover, Workload
 from deltahist.strategies.base import Strategy
 
-_DAY = 86_400
-
 
 @dataclass(frozen=True, eq=False)
 class Series:
@@ -115,7 +113,7 @@ class Series:
             numbered = all(re.fullmatch(r"[-+]?\d{1,15}", name) for name in releases)
             times = [int(each) if numbered else seconds(_read_time(each), f"the name {each!r}") for each in releases]
             start = min(times)
-            clock = Clock(start, 0 if numbered else math.gcd(*(time - start for time in times)) or _DAY)
+            clock = Clock(start, 0 if numbered else math.gcd(*(time - start for time in times)) or 86_400)
         steps = {}
         for name, release in releases.items():
             step, own = clock.step(_read_time(name), f"the name {name!r}"), release.mechanism.step
@@ -215,8 +213,8 @@ class Series:
         if clock.every:
             begin, end = seconds(first, "the first step"), seconds(last, "the last step")
             whole_day = re.fullmatch(r"\d{4}-\d\d-\d\d", last.strip()) is not None
-            named = clock.begin(other) == end and not (whole_day and clock.every < _DAY)
-            end += _DAY * (whole_day and not named)
+            named = clock.begin(other) == end and not (whole_day and clock.every < 86_400)
+            end += 86_400 * (whole_day and not named)
             while not named and clock.begin(other + 1) < end:
                 other += 1
             cut = [first] * (clock.begin(one) != begin) + [last] * (not named and clock.begin(other + 1) != end)

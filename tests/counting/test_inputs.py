@@ -31,7 +31,7 @@ TEXTS = {
     "tabs with quoting": ("p.tsv", '"x"\t"y"\t"n"\n"1"\t"1"\t"two\nlines"\n', XY, (1, None)),
     "line break in the header": ("p.csv", '"x\n(east)",y\n1,1\n', {"x": "x\n(east)", "y": "y"}, (1, None)),
     "blank lines before the header": ("p.csv", "\n\nx,y\n1,1\n", XY, (1, None)),
-    "lines before the header": ("p.csv", "Exported by X, 2026\n\nid;x;y\n1;1;1\n2;2;2\n", XY, (2, None)),
+    "lines before the header": ("p.csv", "Exported by X, 2026\n\nid;x;y\n1;1;1\n2;2;2\n", XY, None),
     "rows before the header": ("p.csv", "1,1,1\n2,2,2\nid,x,y\n3,3,3\n", XY, None),
     "fewer names than fields": ("p.csv", "x,y\n\n1,1,,\n2,2,,\n", XY, None),
     "two columns of one name": ("p.csv", "x,y,x\n1,1,99\n", {"x": "0", "y": "1"}, (1, None)),
