@@ -97,20 +97,16 @@ def find_database(where: str | Path | None) -> Database:
 class Database:
     """A database that holds a ledger: serial write transactions, durable when they end."""
 
-    #: Path or URL without a password, for messages; and the file.
-    place: str
+    #: The file.
     path: Path | None = None
-    _engine: sa.Engine
     _password: str | None = None
 
-    def __init__(self) -> None:
-        self._turn, self._owner = threading.Lock(), 0
-
-    def _keep_connections(self, engine: sa.Engine) -> None:
-        """Keep an engine, whose connections are reused by later transactions, but never in a forked process."""
-        self._engine = engine
+    def __init__(self, place: str, engine: sa.Engine) -> None:
+        #: Path or URL without a password, for messages.
+        self.place = place
+        self._engine, self._turn, self._owner = engine, threading.Lock(), 0
         weakref.finalize(self, engine.dispose)
-        if hasattr(os, "register_at_fork"):
+        if hasattr(os, "register_at_fork"):  # a forked process must not use the connections that are kept
             kept = weakref.ref(engine)
             os.register_at_fork(after_in_child=lambda: engine.dispose(close=False) if (engine := kept()) else None)
 
@@ -153,7 +149,6 @@ class Database:
                 self._turn.release()
 
     def _commit_changes(self, connection: Connection) -> None:
-        self._check_open(connection)
         try:
             connection.commit()
         except DBAPIError as problem:  # a server may have committed before the connection broke
@@ -165,9 +160,6 @@ class Database:
 
     def _prepare_transaction(self, connection: Connection, write: bool) -> None:
         """Set and check what a transaction relies on, and begin it."""
-
-    def _check_open(self, connection: Connection) -> None:
-        """Raise InputError if the transaction broke off, so that a commit would lose its changes."""
 
     @contextlib.contextmanager
     def _explain_problems(self) -> Iterator[None]:
@@ -190,11 +182,10 @@ class SQLite(Database):
     path: Path
 
     def __init__(self, path: Path) -> None:
-        super().__init__()
-        self.path, self.place = path, str(path)
         url = sa.URL.create("sqlite", database=path.absolute().as_uri(), query={"uri": "true", "mode": "rw"})
         settings = {"isolation_level": None, "timeout": PATIENCE, "check_same_thread": False}
-        self._keep_connections(sa.create_engine(url, pool_timeout=PATIENCE, connect_args=settings))
+        super().__init__(str(path), sa.create_engine(url, pool_timeout=PATIENCE, connect_args=settings))
+        self.path = path
 
     def has_ledger(self) -> bool:
         return self.path.exists()
@@ -249,23 +240,20 @@ class SQLite(Database):
                 f"{self.path.name}-{mode}; run PRAGMA journal_mode = DELETE in sqlite3 with that file next to it"
             )
 
-    def _check_open(self, connection: Connection) -> None:
+    def _commit_changes(self, connection: Connection) -> None:
         # If memory or disk runs out, SQLite rolls back, and each later statement would commit alone.
         if not connection.connection.driver_connection.in_transaction:  # type: ignore[union-attr]
             raise InputError(f"ledger {self.place!r} cannot be used: its transaction broke off; nothing was charged")
+        super()._commit_changes(connection)
 
 
 class Memory(Database):
     """A ledger that ends with its process."""
 
-    place = ":memory:"
-
     def __init__(self) -> None:
-        super().__init__()
         self._process = os.getpid()
         settings = {"isolation_level": None, "check_same_thread": False}
-        self._engine = sa.create_engine("sqlite://", poolclass=sa.StaticPool, connect_args=settings)
-        weakref.finalize(self, self._engine.dispose)
+        super().__init__(":memory:", sa.create_engine("sqlite://", poolclass=sa.StaticPool, connect_args=settings))
 
     def begin_transaction(self, write: bool) -> contextlib._GeneratorContextManager[Connection]:
         """Begin a transaction. Readers take turns, too, since all share one connection."""
@@ -292,14 +280,14 @@ class PostgreSQL(Database):
     """
 
     def __init__(self, url: sa.URL) -> None:
-        super().__init__()
-        self._password = str(url.password) if url.password else None
         shown = sa.URL.create("postgresql", url.username, None, url.host, url.port, url.database)
-        self.place = shown.render_as_string()
         # A connection pooler may not know prepared statements.
         settings = {"prepare_threshold": None, "connect_timeout": url.query.get("connect_timeout", 10)}
-        pool = {"pool_pre_ping": True, "pool_timeout": PATIENCE}
-        self._keep_connections(sa.create_engine(url, isolation_level="REPEATABLE READ", connect_args=settings, **pool))
+        engine = sa.create_engine(
+            url, isolation_level="REPEATABLE READ", connect_args=settings, pool_pre_ping=True, pool_timeout=PATIENCE
+        )
+        super().__init__(shown.render_as_string(), engine)
+        self._password = str(url.password) if url.password else None
 
     def has_ledger(self) -> bool:
         with self.begin_transaction(write=False) as connection:
