@@ -47,44 +47,30 @@ def allocate_offline(
     wanted = check_weights(weights)
     limit, power = Rule.from_budget(epsilon, length=length).limit, float(check_positive(power=power))
     before = check_past(past, length, limit)
-    steps = _open_steps(wanted, before, length, limit)
-    out = np.zeros(len(wanted))
+    left = limits_ahead(before[None], length, len(wanted), limit)[:, 0]
+    # Where the past has left less than a billionth for each step of a window, its steps get nothing.
+    steps, out = np.flatnonzero((wanted > 0) & (left >= length)), np.zeros(len(wanted))
     if len(steps):
-        out[steps] = _solve_program(wanted, steps, before, length, limit, power)
+        out[steps] = _solve_program(wanted[steps], steps, left / NANO, min(length, len(before) + len(wanted)), power)
     return round_down(out, before, length, limit) / NANO
 
 
-def _solve_program(weights: Array, steps: Whole, past: Whole, length: int, limit: int, power: float) -> Array:
-    """Return the best amounts of some steps (m,): minimise Σ w ε^−a with each window's sum within its limit."""
+def _solve_program(weights: Array, steps: Whole, left: Array, length: int, power: float) -> Array:
+    """Return the best amounts of some steps (m,): least Σ w ε^−a, the window that ends at each step within `left`."""
     import cvxpy as cp
 
     # In units of equal shares, in which the solver is accurate; sums of all amounts up to each step keep it sparse.
-    number = len(weights)
-    length = min(length, len(past) + number)
-    share = limit / NANO / length
-    sums = cp.Variable(len(past) + number + 1)
+    ends, share = np.arange(1, len(left) + 1), left.max() / length
+    sums = cp.Variable(len(left) + 1)
     amounts = cp.diff(sums)
-    fixed = np.concatenate([past / (NANO * share), np.zeros(number)])
-    closed = np.setdiff1d(np.arange(len(fixed)), len(past) + steps)
-    rules = [sums[0] == 0, amounts >= 0, sums[length:] - sums[:-length] <= length]
-    rules += [amounts[closed] == fixed[closed]] if len(closed) else []
-    own = amounts[len(past) + steps]
-    error = cp.sum(cp.multiply(weights[steps] / weights[steps].max(), cp.power(own, -power)))
-    problem = cp.Problem(cp.Minimize(error), rules)
-    problem.solve(solver=cp.CLARABEL)
-    return np.asarray(share * own.value, dtype=np.float64)
-
-
-def _open_steps(weights: Array, past: Whole, length: int, limit: int) -> Whole:
-    """Return the steps (m,) that have weight, and for which the past has left something.
-
-    Steps of a window that the past has left less than a billionth for each step get nothing.
-    """
-    back = np.arange(len(past), 0, -1)
-    left = limit - np.cumsum(past[::-1])[::-1]  # of the window that holds the last `back` amounts
-    closed = (length - back)[left < length]
-    steps = np.flatnonzero(weights > 0)
-    return steps[steps >= closed.max(initial=0)]
+    closed = np.setdiff1d(ends - 1, steps)
+    # Leave out windows that lie within the next one, which has no more left.
+    ends = ends[np.append((left[1:] > left[:-1]) | (ends[1:] > length), True)]
+    rules = [sums[0] == 0, amounts >= 0, sums[ends] - sums[np.maximum(ends - length, 0)] <= left[ends - 1] / share]
+    rules += [amounts[closed] == 0] if len(closed) else []
+    error = cp.sum(cp.multiply(weights / weights.max(), cp.power(amounts[steps], -power)))
+    cp.Problem(cp.Minimize(error), rules).solve(solver=cp.CLARABEL)
+    return np.asarray(share * amounts[steps].value, dtype=np.float64)
 
 
 def allocate_online(
@@ -138,16 +124,15 @@ def allocate_online(
     return int(min(found * limit, (1 - 1e-6) * left)) / NANO
 
 
-def limits_ahead(past: Array, length: int, horizon: int) -> Array:
+def limits_ahead(past: NDArray[Any], length: int, horizon: int, limit: float = 1.0) -> Array:
     """Return what the past leaves (horizon, R) of the windows that end at the present step and after it.
 
-    `past` (R, m) holds the last amounts, latest last, in units of the limit; m up to length − 1.
+    `past` (R, m) holds the last amounts, latest last, in the units of the limit; m up to length − 1.
     """
     reach = np.zeros((horizon, len(past)))
     for step in range(min(horizon, length - 1)):
-        back = length - 1 - step
-        reach[step] = past[:, max(0, past.shape[1] - back) :].sum(axis=1)
-    return np.maximum(1.0 - reach, 0.0)
+        reach[step] = past[:, max(0, past.shape[1] - length + 1 + step) :].sum(axis=1)
+    return np.maximum(limit - reach, 0.0)
 
 
 def decide(now: Array, ahead: Array, limits: Array, length: int, power: float) -> Array:
@@ -207,7 +192,7 @@ def check_past(past: ArrayLike, length: int, limit: int) -> Whole:
     if len(spent) and spent.max() > limit:
         at = int(np.argmax(spent > limit))
         raise InputError(f"past spends {spent[at] / NANO:.9g} up to step {at + 1}: it must be at most {limit / NANO:g}")
-    return units[max(0, len(units) - (length - 1)) :] if length > 1 else units[:0]
+    return units[max(0, len(units) - length + 1) :]
 
 
 def window_sums(values: NDArray[Any], length: int) -> NDArray[Any]:

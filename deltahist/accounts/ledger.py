@@ -24,8 +24,6 @@ from deltahist.space.neighbourhood import Limit as DistanceLimit, describe_limit
 
 #: First words of the keys of notes: the state of a chain of releases, and a release that was withdrawn.
 CHAIN, WITHDRAWN = "chain ", "withdrawn "
-#: The default population, since a ledger is usually about the same people.
-EVERYONE = "everyone"
 
 _fellows = ACCOUNTS.alias()
 #: An account, the rule of its population, and what all accounts of the population have spent in its unit. Built once,
@@ -344,7 +342,7 @@ def open_account(
     A new account joins a population, "everyone" when None. `bound` is the limit of a population that is new.
     """
     row = connection.execute(_ACCOUNT, {"account": account}).first()
-    people = EVERYONE if row is None else row.population
+    people = "everyone" if row is None else row.population
     if population is not None:
         people = check_text(population=population)
     if row is not None:
@@ -454,8 +452,7 @@ def list_limits(connection: Connection, row: Any, rule: Rule, step: int) -> list
 def sum_population(connection: Connection, people: str) -> Population:
     """Return what all accounts of a population have spent, and may spend: costs add up."""
     bound = _find_bound(connection, people)
-    columns = (ACCOUNTS.c.unit, ACCOUNTS.c.spent, ACCOUNTS.c.share, ACCOUNTS.c.most)
-    every = connection.execute(select(*columns).where(ACCOUNTS.c.population == people)).all()
+    every = connection.execute(select(ACCOUNTS).where(ACCOUNTS.c.population == people)).all()
     rows, sums = [row for row in every if row.share is not None], []  # the others are people's own budgets
     for unit in sorted({row.unit for row in rows}):
         own = [row for row in rows if row.unit == unit]
@@ -481,10 +478,6 @@ class ChainCharge:
     nano : billionths charged so far; 0 if the chain is not known.
     source : token of the state that was refined last; None for a chain that begins.
     token : of the state that came of it; None while a charge awaits its state.
-
-    >>> first = ChainCharge().after_charge(1_000, None, None, "a" * 32).after_settling("one", None, "a" * 32)
-    >>> first.nano, first.after_charge(3_000, "one", None, "a" * 32).after_settling("two", "one", "").token
-    (1000, 'two')
     """
 
     nano: int = 0
@@ -593,35 +586,39 @@ class Standing:
     @property
     def limit(self) -> Fraction:
         """Limit of the account's own span."""
-        return self._amounts_of(*self.spans[:1])[1]
+        return self._own.amounts[1]
 
     @property
     def spent(self) -> Fraction:
         """Amount spent altogether, or in the last window."""
-        return self._amounts_of(*self.spans[:1])[0]
+        return self._own.amounts[0]
 
     @property
     def left(self) -> Fraction:
         """The amount that may still be spent, by the limit that leaves the least."""
-        return self._amounts_of(self.binding)[2]
+        return (self.binding or self._own).amounts[2]
 
-    def _amounts_of(self, limit: Limit | None = None) -> tuple[Fraction, Fraction, Fraction]:
-        if limit is None:
+    @property
+    def _own(self) -> Limit:
+        if not self.spans:
             raise InputError(f"account {self.account!r} holds people's own budgets: what they have spent is private")
-        return limit.amounts
+        return self.spans[0]
 
     def describe(self) -> dict[str, Any]:
         """Return the standing as JSON, for a report; people's own budgets without figures."""
-        about: dict[str, Any] = {"account": self.account, "unit": self.unit, "steps": None}
-        about["population"] = self.population.describe()
-        if self.kind == "purses":
-            return {**about, "kind": self.kind}
-        about["steps"] = self.spans[0].steps
-        about |= {"limit": float(self.limit), "spent": float(self.spent), "left": float(self.left)}
-        if len(self.spans) > 1:
-            sums = [(each.steps, *map(float, each.amounts)) for each in self.spans[1:]]
-            about["lasting"] = [{"steps": steps, "limit": limit, "spent": spent} for steps, spent, limit, _ in sums]
-        return about | ({"withdrawn": list(self.withdrawn)} if self.withdrawn else {})
+        about = {
+            "account": self.account,
+            "kind": self.kind,
+            "unit": self.unit,
+            "population": self.population.describe(),
+        }
+        spans = [
+            {"steps": each.steps, **dict(zip(("spent", "limit"), map(float, each.amounts[:2]), strict=True))}
+            for each in self.spans
+        ]
+        if spans:
+            about |= spans[0] | {"left": float(self.left), "lasting": spans[1:], "withdrawn": list(self.withdrawn)}
+        return about
 
 
 def _audit_accounts(connection: Connection) -> Iterator[str]:

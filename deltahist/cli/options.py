@@ -427,12 +427,12 @@ def warn_of_charges(account: Account | None) -> Iterator[None]:
 
 def warn_of_new_account(ledger: str, account: str) -> None:
     """Warn if an account is new, and other accounts of the ledger are about the same people."""
-    from deltahist.accounts.ledger import EVERYONE, Ledger
+    from deltahist.accounts.ledger import Ledger
     from deltahist.preprocessing import normalize_name
 
     if Ledger.exists(ledger):
         others = {each.account: each.population for each in Ledger(ledger).list_standings()}
-        people = next((each for each in others.values() if each.name == EVERYONE), None)
+        people = next((each for each in others.values() if each.name == "everyone"), None)
         if people is not None and normalize_name(account=account) not in others:
             print_note(
                 f"warning: account {account!r} is new, and its spending adds up with that of the others: {people}"

@@ -49,8 +49,9 @@ def test_show_is_the_default(where, capsys):
     assert (together["name"], together["accounts"]) == ("everyone", 2)
     assert stream.pop("population") == together
     assert together["own_budgets"]
-    assert people == {"account": "people", "unit": "epsilon", "steps": None, "kind": "purses"}
-    assert stream == {"account": "stream", "unit": "rho", "steps": 7, "limit": 0.5, "spent": 0.1, "left": 0.4}
+    assert people == {"account": "people", "kind": "purses", "unit": "epsilon"}
+    figures = {"steps": 7, "limit": 0.5, "spent": 0.1, "left": 0.4, "lasting": [], "withdrawn": []}
+    assert stream == {"account": "stream", "kind": "window", "unit": "rho", **figures}
 
 
 def test_audits(where, capsys):
