@@ -28,30 +28,25 @@ def _points(domain, number, seed=5):
 
 
 @pytest.mark.parametrize("domain", DOMAINS, ids=lambda domain: str(domain.bounds))
-def test_places_of_duckdb_are_those_of_numpy(domain):
-    columns, chosen = _points(domain, 40_000)
-    rows = pa.table({"n": np.arange(len(chosen)), **dict(zip("xy", columns, strict=False)), "chosen": chosen})
-    with duckdb.connect() as connection:
-        connection.register("rows", rows)
-        statement = write_placing("SELECT * FROM rows", domain)
-        found = connection.execute(statement).to_arrow_table()["place"].to_numpy()
-    _compare(found, columns, chosen, domain)
-
-
-@pytest.mark.parametrize("domain", DOMAINS, ids=lambda domain: str(domain.bounds))
-def test_places_of_postgresql_are_those_of_numpy(request, domain):
-    url = request.getfixturevalue("postgres_url")
-    columns, chosen = _points(domain, 5000)
-    names = "xy"[: domain.ndim]
-    with psycopg.connect(url) as connection:
-        connection.execute(f"CREATE TABLE rows (n int, chosen bool, {', '.join(f'{n} float8' for n in names)})")
-        with connection.cursor() as cursor, cursor.copy("COPY rows FROM STDIN") as copy:
-            for row in zip(range(len(chosen)), chosen.tolist(), *(c.tolist() for c in columns), strict=True):
-                copy.write_row(row)
-    with PostgreSQL.open(url) as engine:
-        statement = write_placing("SELECT * FROM rows ORDER BY n", domain)
-        found = pa.Table.from_batches(engine.batches(statement))["place"].to_numpy()
-    _compare(found, columns, chosen, domain)
+@pytest.mark.parametrize("engine", ["duckdb", "postgresql"])
+def test_places_are_those_of_numpy(request, engine, domain):
+    columns, chosen = _points(domain, 40_000 if engine == "duckdb" else 5000)
+    rows = pa.table({"n": np.arange(len(chosen)), "chosen": chosen, **dict(zip("xy", columns, strict=False))})
+    statement = write_placing("SELECT * FROM rows ORDER BY n", domain)
+    if engine == "duckdb":
+        with duckdb.connect() as connection:
+            found = connection.register("rows", rows).execute(statement).to_arrow_table()
+    else:
+        url = request.getfixturevalue("postgres_url")
+        with psycopg.connect(url) as connection:
+            names = ", ".join(f"{name} float8" for name in rows.column_names[2:])
+            connection.execute(f"CREATE TABLE rows (n int, chosen bool, {names})")
+            with connection.cursor() as cursor, cursor.copy("COPY rows FROM STDIN") as copy:
+                for row in zip(*rows.to_pydict().values(), strict=True):
+                    copy.write_row(row)
+        with PostgreSQL.open(url) as opened:
+            found = pa.Table.from_batches(opened.batches(statement))
+    _compare(found["place"].to_numpy(), columns, chosen, domain)
 
 
 def _compare(found, columns, chosen, domain):

@@ -197,6 +197,14 @@ def test_refining_charges_the_difference(tmp_path, ledger):
     assert dh.refine(release, tmp_path / "s", epsilon=3, account=account, **WEAK).payment.spent == 3
 
 
+def test_whatever_fails_in_drawing_fails_before_the_charge(tmp_path, account, monkeypatch):
+    release = start(tmp_path / "s", account)
+    monkeypatch.setattr(samplers, "_refine_laplace", lambda *_: (_ for _ in ()).throw(dh.InputError("no draw")))
+    with pytest.raises(dh.InputError, match="no draw"):
+        dh.refine(release, tmp_path / "s", epsilon=1 + 1e-9, account=account)
+    assert account.spent == 1
+
+
 def test_who_paid_goes_on_paying(tmp_path, account):
     release = start(tmp_path / "s", account)
     others = dh.Account.total(epsilon=9, name="others")
@@ -357,26 +365,19 @@ def test_bad_input_draws_nothing(chain, tmp_path, monkeypatch):
     assert path.read_bytes() == before
 
 
-@pytest.mark.parametrize(
-    "changes", [{"version": 99}, {"format": "deltahist-rappor-state"}, {"draws": np.zeros(65, dtype=np.int64)}]
-)
-def test_states_that_contradict_themselves_are_refused(chain, changes):
+@pytest.mark.parametrize("change", ["version", "format", "draws", "alone", "copy"])
+def test_states_that_contradict_themselves_are_refused(chain, change):
+    """A state holds the draws of the latest release of a chain: neither a release alone, nor a copy."""
     path, release = chain
     said, arrays, token = read_state(path, "deltahist-state")
-    arrays |= {name: value for name, value in changes.items() if name in arrays}
+    said |= {"version": {"version": 99}, "format": {"format": "deltahist-rappor-state"}}.get(change, {})
+    if change == "draws":
+        arrays["draws"] = np.zeros(65, dtype=np.int64)
+    elif change in ("alone", "copy"):
+        alone = dh.publish(COUNTS, SQUARE, "identity", epsilon=1)
+        (dh.tighten(release, epsilon=0.5) if change == "copy" else alone).save(path)
+        arrays["release"] = np.frombuffer(path.read_bytes(), dtype=np.uint8)
     path.unlink()
-    write_state(path, "deltahist-state", said | {k: v for k, v in changes.items() if k not in arrays}, arrays, token)
-    with pytest.raises(dh.InputError):
-        dh.refine(release, path, epsilon=2)
-
-
-@pytest.mark.parametrize("kind", ["alone", "copy"])
-def test_a_state_holds_the_latest_release_of_a_chain(chain, kind):
-    path, release = chain
-    wrong = dh.tighten(release, epsilon=0.5) if kind == "copy" else dh.publish(COUNTS, SQUARE, "identity", epsilon=1)
-    said, arrays, token = read_state(path, "deltahist-state")
-    wrong.save(path)
-    arrays["release"] = np.frombuffer(path.read_bytes(), dtype=np.uint8)
     write_state(path, "deltahist-state", said, arrays, token)
     with pytest.raises(dh.DamagedFile):
         State.load(path)
@@ -405,12 +406,3 @@ def test_a_state_that_was_used_already(chain, tmp_path):
         dh.refine(second, tmp_path / "copy.state", epsilon=3)
     with pytest.raises(dh.InputError, match="is of release 2 of its chain, up to 2, and release 1 is given"):
         dh.tighten(first, epsilon=0.5, state=path)
-
-
-def test_whatever_fails_in_drawing_fails_before_the_charge(tmp_path, account, monkeypatch):
-    release = start(tmp_path / "s", account)
-    spent = account.spent
-    monkeypatch.setattr(samplers, "_refine_laplace", lambda *_: (_ for _ in ()).throw(dh.InputError("no draw")))
-    with pytest.raises(dh.InputError, match="no draw"):
-        dh.refine(release, tmp_path / "s", epsilon=1 + 1e-9, account=account)
-    assert account.spent == spent

@@ -151,21 +151,12 @@ def test_blocks_that_do_not_fit_are_refused(release, tmp_path, name, blocks):
 
 def messy():
     """Columns as files have them, with gaps, and names that a database uses itself."""
-    return gpd.GeoDataFrame(
-        {
-            "name": ["a", "b"],
-            "fid": [3, 3],
-            "geom": ["x", "y"],
-            "code": pd.array([7, None], dtype="Int64"),
-            "open": pd.array([True, None], dtype="boolean"),
-            "when": pd.to_datetime(["2020-01-02", None]),
-            "tags": [np.array(["u", "v"]), None],
-            "estimate": [2.5, np.nan],
-            "note": [None, "no geometry"],
-        },
-        geometry=[SQUARE, None],
-        crs="EPSG:32618",
-    ).to_crs("EPSG:4326")
+    columns = {
+        "name": ["a", "b"], "fid": [3, 3], "geom": ["x", "y"], "code": pd.array([7, None], dtype="Int64"),
+        "open": pd.array([True, None], dtype="boolean"), "when": pd.to_datetime(["2020-01-02", None]),
+        "tags": [np.array(["u", "v"]), None], "estimate": [2.5, np.nan], "note": [None, "no geometry"],
+    }  # fmt: skip
+    return gpd.GeoDataFrame(columns, geometry=[SQUARE, None], crs="EPSG:32618").to_crs("EPSG:4326")
 
 
 def content_of(frame, form, domain, folder):
