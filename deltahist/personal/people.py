@@ -441,7 +441,7 @@ def _describe_request(query: Query, expression: Any, aggregate: Aggregate) -> di
     for name, rows in find_public_tables(expression).items():
         text = text.replace(name, hashlib.sha256(repr(rows.to_pydict()).encode()).hexdigest())
     records = hashlib.sha256(text.encode()).hexdigest()
-    return {**aggregate.describe(), "source": list(query.source), "records": records}
+    return {"question": repr(aggregate), "source": list(query.source), "records": records}
 
 
 def _list_names(names: Sequence[Any]) -> list[str]:

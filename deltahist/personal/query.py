@@ -25,9 +25,6 @@ from functools import cached_property
 from typing import Any, Self
 
 import ibis
-import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 import sqlglot
 from sqlglot import exp
 
@@ -60,7 +57,7 @@ _DATE_PARTS = {"YEAR": "year", "QUARTER": "quarter", "MONTH": "month", "DAY": "d
 _CLOCK_PARTS = {"HOUR": "hour", "MINUTE": "minute", "SECOND": "second"}
 _RULE = (
     "use columns, constants, =, <>, in, like with % at the ends, is null, not, and, or, + - * /, % by a constant, "
-    "case, coalesce, nullif, floor, ceil, abs, sqrt, lower, upper, length, substr with constants, extract, date_trunc, "
+    "case, coalesce, floor, ceil, abs, lower, upper, length, substr with constants, extract, date_trunc, "
     "cast(time as date), and <, <=, >, >= and between for numbers and times"
 )
 
@@ -76,11 +73,6 @@ def find_kind(dtype: Any) -> str | None:
         "date": dtype.is_date(),
     }
     return next((kind for kind, is_it in tests.items() if is_it), None)
-
-
-def check_column(name: Any, known: Any) -> None:
-    """Raise InputError unless a name is one of the known columns."""
-    check_choice(tuple(sorted(known)), column=name)
 
 
 def write_float(value: float) -> Any:
@@ -242,7 +234,7 @@ class _Reader:
     def _read_column(self, node: Any) -> SafeExpression | None:
         if node.args.get("table"):
             return None
-        check_column(node.name, self.columns)
+        check_choice(tuple(self.columns), column=node.name)
         kind = self.columns[node.name]
         least, most = (1.0, 2.0**63) if kind == "whole" else (SMALLEST, LARGEST)
         return SafeExpression(self.records[node.name], kind, least, most, self.sizes.get(node.name, 1))
@@ -336,11 +328,6 @@ class _Reader:
         part = self._read_as("number", node.this)
         return _combine_parts(part.value.abs(), "number", [part], part.least, part.most)
 
-    def _read_sqrt(self, node: Any) -> SafeExpression:
-        part = self._read_as("number", node.this)
-        value = ibis.cases((part.value >= 0, part.value)).sqrt()
-        return _combine_parts(value, "number", [part] * 2, min(part.least, 1.0), max(part.most, 1.0), more=4)
-
     def _read_floor(self, node: Any) -> SafeExpression | None:
         if node.args.get("decimals") or node.args.get("to"):
             return None
@@ -357,10 +344,6 @@ class _Reader:
     def _read_coalesce(self, node: Any) -> SafeExpression:
         parts = unify_kinds([self.read(each) for each in (node.this, *node.expressions)])
         return _choose_part(ibis.coalesce(*(part.value for part in parts)), parts, [])
-
-    def _read_nullif(self, node: Any) -> SafeExpression:
-        parts = unify_kinds([self.read(node.this), self.read(node.expression)])
-        return _choose_part(parts[0].value.nullif(parts[1].value), parts[:1], parts[1:])
 
     def _read_case(self, node: Any) -> SafeExpression:
         conditions = []
@@ -459,7 +442,7 @@ class Query:
     def select(self, *names: str, **columns: str) -> Self:
         """Return the records with named columns, and with columns made by expressions."""
         for name in names:
-            check_column(name, self.columns)
+            check_choice(tuple(self.columns), column=name)
         made = {name: unify_kinds([self._read(each)])[0] for name, each in columns.items()}
         check_names([*names, *made])
         values = {name: self.table[name] for name in (OWNER, *names)}
@@ -491,28 +474,6 @@ class Query:
         sizes = {name: max(each.nodes for each in column) for name, column in made.items()}
         return self._derive_query(ibis.union(*tables), parts, copies=copies, most=most, sizes=sizes)
 
-    def union(self, other: Query) -> Self:
-        """Return the records of both. A record in both appears twice, and costs twice."""
-        if (other.source, other.columns) != (self.source, self.columns):
-            said = f"{self.source} {self.columns} and {other.source} {other.columns}"
-            raise InputError(f"union of {said}: both must have one table, owner and columns")
-        most = None if self.most is None or other.most is None else self.most + other.most
-        table = self.table.union(other.table.select(*self.table.columns))
-        sizes = {name: max(each.sizes.get(name, 1) for each in (self, other)) for name in self.columns}
-        copies = self.copies + other.copies
-        made = replace(self, parts=self.parts + other.parts, copies=1)
-        return made._derive_query(table, copies, copies=copies, most=most, sizes=sizes)
-
-    def partition(self, column: str, values: Sequence[Any]) -> dict[Any, Self]:
-        """Return a query for each value of a column. A record is in at most one (ProPer, parallel queries)."""
-        check_column(column, self.columns)
-        own = SafeExpression(self.table[column], self.columns[column])
-        out = {}
-        for value in list_values(values):
-            one, other = unify_kinds([own, make_constant(value)])
-            out[value] = self._derive_query(self.table.filter(one.value == other.value), 1)
-        return out
-
     def distinct(self, *columns: str) -> Self:
         """Return each owner's distinct records, with the named columns (all by default)."""
         kept = self.select(*(columns or self.columns))
@@ -526,7 +487,7 @@ class Query:
         most = check_whole(number=number)
         names = [by] if isinstance(by, str) else list(by)
         for name in names:
-            check_column(name, self.columns)
+            check_choice(tuple(self.columns), column=name)
         # Either of two equal records may stay.
         alike = not names or set(names) == set(self.columns)
         names = names or list(self.columns)
@@ -539,20 +500,6 @@ class Query:
         chosen = kept.filter(kept[stays]).drop(stays)
         most = most if self.most is None else min(most, self.most)
         return self._derive_query(chosen, len(names), most=most)
-
-    def join(self, public: Any, on: str | Sequence[str]) -> Self:
-        """Add the columns of a public pandas frame, and leave out the records without a row in it.
-
-        The frame becomes part of the query. Its rows must differ in the columns `on`, so that no record appears twice.
-        """
-        keys = [on] if isinstance(on, str) else list(on)
-        for name in keys:
-            check_column(name, self.columns)
-        added = _read_public(public, {name: self.columns[name] for name in keys})
-        fresh = [name for name in added.columns if name not in keys]
-        check_names([*self.columns, *fresh])
-        table = self.table.inner_join(added, keys)[[*self.table.columns, *fresh]]
-        return self._derive_query(table, len(keys))
 
     def add_up(self, *by: str, **values: Any) -> Any:
         """Return an Ibis table with the number of records and sums, for each owner (and values of columns)."""
@@ -584,40 +531,3 @@ def check_names(names: Sequence[str]) -> None:
             rule = f"names must differ by more than case, have 1 to 63 bytes, and not begin with {OWNER}"
             raise InputError(f"a column is called {name!r}: {rule}")
         seen.add(folded)
-
-
-def list_values(values: Sequence[Any]) -> list[Any]:
-    """Return values of a column as a list. Raises InputError if there are none, or if one repeats or is missing."""
-    plain = [] if isinstance(values, str) else values
-    listed = [value.item() if hasattr(value, "item") else value for value in plain]
-    unify_kinds([make_constant(value) for value in listed])
-    if not listed or len(set(listed)) < len(listed):
-        raise InputError(f"values are {values!r}: list public values, each once and none missing")
-    return listed
-
-
-def _read_public(frame: Any, keys: Mapping[str, str]) -> Any:
-    """Return a public pandas frame as an Ibis table with unique keys of these kinds."""
-    table = pa.Table.from_pandas(frame, preserve_index=False)
-    # Ibis has no kind for a column of NULL alone.
-    kinds = {own.name: None if pa.types.is_null(own.type) else find_kind(ibis.dtype(own.type)) for own in table.schema}
-    wrong = {name for name, kind in kinds.items() if kind is None}
-    wrong |= {key for key, kind in keys.items() if kind != kinds.get(key) or kind == "number" or table[key].null_count}
-    columns = {}
-    for name, kind in kinds.items():
-        if name in wrong:
-            continue
-        column = table[name].cast(ibis.dtype(DTYPES[str(kind)]).to_pyarrow())
-        # Apply the bounds of values in records.
-        if kind == "text":
-            column = pc.utf8_slice_codeunits(column, 0, LONGEST_TEXT)
-        if kind == "number":
-            size = np.abs(column.drop_null().to_numpy())
-            if ((size != 0) & ~((size >= SMALLEST) & (size <= LARGEST))).any():
-                wrong.add(name)
-        columns[name] = column.combine_chunks()
-    keyed = pa.table({name: columns[name] for name in keys if name not in wrong})
-    if wrong or not keys or keyed.group_by(list(keys)).aggregate([]).num_rows < keyed.num_rows:
-        rule = "keys must be unique, never missing or floats, and numbers 0 or 1e-100 to 1e100 in size"
-        raise InputError(f"the public table has unusable columns {sorted(wrong)} or keys {list(keys)}: {rule}")
-    return ibis.memtable(pa.table(columns))

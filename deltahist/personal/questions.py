@@ -12,14 +12,14 @@ import math
 import tomllib
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias, TypeVar
 
 import ibis
 import numpy as np
-import pandas as pd
+import pyarrow as pa
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
@@ -28,13 +28,13 @@ from deltahist.decode import Moments, interval
 from deltahist.errors import InputError, as_printed_fraction, check_choice, check_finite
 from deltahist.laws import Law
 from deltahist.mechanisms.base import scale_noise
-from deltahist.personal.query import LARGEST, SMALLEST, Query, list_values, write_float
+from deltahist.personal.query import DTYPES, OWNER, Query, find_kind, make_constant, unify_kinds, write_float
 from deltahist.publishers.publication import sample_law
 
 #: Coverage of the intervals.
 LEVEL = 0.95
 #: The column with the place of a record's value in a histogram.
-_CELL = "_cell"
+_CELL = f"{OWNER}_cell"
 _ABOUT = "records whose owners could pay; the true number of records may be larger"
 _Model = TypeVar("_Model", bound=BaseModel)
 _Query = TypeVar("_Query", bound=Query)
@@ -139,11 +139,6 @@ class Aggregate(ABC):
         """The most that one derived record changes the measured numbers, in the 1-norm for ε, the 2-norm for ρ."""
         return 1
 
-    def describe(self) -> dict[str, str]:
-        """Describe the query as JSON."""
-        given = {field.name: str(getattr(self, field.name)) for field in fields(self)}
-        return {"question": type(self).__name__, **given, self.unit: str(self.amount)}
-
     def release(self, sums: Sums) -> NDArray[np.int64]:
         """Measure the sums of people who paid, exactly, and add noise."""
         measured = self.measure(sums)
@@ -195,24 +190,31 @@ class Histogram(Aggregate):
     values: Sequence[Any]
 
     @functools.cached_property
-    def listed(self) -> tuple[Any, ...]:
-        """The values, all different."""
-        return tuple(list_values(self.values))
-
-    def describe(self) -> dict[str, str]:
-        return {**super().describe(), "values": str(self.listed)}
+    def public(self) -> Any:
+        """An Arrow table of the values, all different, and their places."""
+        given = [] if isinstance(self.values, str) else self.values
+        parts = unify_kinds([make_constant(value) for value in given])
+        kind = parts[0].kind if parts else "number"
+        values = pa.array([part.constant for part in parts], ibis.dtype(DTYPES[kind]).to_pyarrow())
+        if kind == "number" or len(values.unique()) < len(values):
+            raise InputError(f"values are {self.values!r}: list public values, each once, none of them a float")
+        return pa.table({self.column: values, _CELL: np.arange(len(values))})
 
     def add_up(self, query: Query) -> Any:
-        public = pd.DataFrame({self.column: list(self.listed), _CELL: np.arange(len(self.listed))})
-        return query.select(self.column).join(public, self.column).add_up(_CELL)
+        chosen, public = query.select(self.column), ibis.memtable(self.public)
+        check_choice((find_kind(public[self.column].type()),), column_kind=chosen.columns[self.column])
+        return replace(chosen, table=chosen.table.inner_join(public, self.column)).add_up(_CELL)
 
     def measure(self, sums: Sums) -> NDArray[np.int64]:
-        out = np.zeros(len(self.listed), np.int64)
+        out = np.zeros(len(self.public), np.int64)
         np.add.at(out, sums[_CELL], sums["number"])
         return out
 
     def decode(self, noisy: NDArray[np.int64]) -> Answers:
-        what, pairs = f"number of records with {self.column}", zip(self.listed, noisy, strict=True)
+        what, pairs = (
+            f"number of records with {self.column}",
+            zip(self.public[self.column].to_pylist(), noisy, strict=True),
+        )
         return Answers({value: self._decode_one(f"{what} {value}", int(number)) for value, number in pairs})
 
 
@@ -233,9 +235,9 @@ class ValueAggregate(Aggregate):
     def bounds(self) -> tuple[Fraction, Fraction]:
         """The least and the greatest value, exactly."""
         low, high = (as_printed_fraction(check_finite(clip=bound)) for bound in self.clip)
-        sizes = [float(abs(each)) for each in (low, high) if each]
-        if float(low) >= float(high) or any(not SMALLEST <= size <= LARGEST for size in sizes):
-            raise InputError(f"clip is {self.clip!r}: low < high must hold, each 0 or 1e-100 to 1e100 in size")
+        ends = [make_constant(float(each)).constant for each in (low, high)]
+        if ends[0] >= ends[1]:
+            raise InputError(f"clip is {self.clip!r}: its first bound must be below its second one")
         return low, high
 
     @functools.cached_property
@@ -257,9 +259,6 @@ class ValueAggregate(Aggregate):
     def sensitivity(self) -> int:
         """The most that one record changes, in steps."""
         return round(self.change / self.step)
-
-    def describe(self) -> dict[str, str]:
-        return {**super().describe(), "clip": str(self.bounds)}
 
     def add_up(self, query: Query) -> Any:
         made = query.select(value=self.column)
@@ -374,22 +373,18 @@ class Step(Strict):
     distinct: Annotated[list[str], Field(min_length=1)] | None = None
     at_most: Annotated[int, Field(ge=1, lt=1 << 31)] | None = None
     by: str | list[str] = []
-    union: Annotated[list[list[Step]], Field(min_length=2)] | None = None
 
     @model_validator(mode="after")
     def _check_one(self) -> Step:
         given = self.model_fields_set - {"by"}
         if len(given) != 1 or ("by" in self.model_fields_set and given != {"at_most"}):
-            raise ValueError("a step must be one of where, select, flat_map, distinct, at_most (with by), union")
+            raise ValueError("a step must be one of where, select, flat_map, distinct, at_most (with by)")
         return self
 
     def derive_records(self, records: _Query) -> _Query:
         """Return the records that the step derives."""
         (name,) = self.model_fields_set - {"by"}
         given: Any = getattr(self, name)
-        if name == "union":
-            first, *others = (_take_steps(records, part) for part in given)
-            return functools.reduce(lambda one, other: one.union(other), others, first)
         if name == "at_most":
             return records.at_most(given, by=self.by)
         if isinstance(given, dict):

@@ -180,7 +180,6 @@ def _check_texts_stay_texts(database, address, table, texts):
             chosen = query.where(f"k in ('{quoted}', 'none')")
             assert look.fetch_table(chosen.select(k="k").table)["k"].to_pylist() == [text]
             assert look.plan_fetch(chosen.select(k="k").table)().num_rows == 1
-            assert look.fetch_table(query.partition("k", [text])[text].select(k="k").table)["k"].to_pylist() == [text]
     return query
 
 
@@ -283,9 +282,7 @@ def test_a_collation_makes_no_record_belong_to_several_people(tmp_path, where, c
         kinds = people.records.histogram("kind", ["bus", "BUS", "b\u00fas", "Bus"], epsilon=1)
         assert [answer.estimate for answer in kinds.values()] == [2, 1, 1, 0]
         assert people.records.where("kind = 'bus' or kind in ('BuS')").count(epsilon=1).estimate == 2
-        public = pd.DataFrame({"kind": ["bus", "BUS", "Bus", "BuS"]})
-        assert people.records.join(public, "kind").count(epsilon=1).estimate == 3
-        assert people.spent(names) == [6, 10, 4, 0]
+        assert people.spent(names) == [5, 8, 4, 0]
 
 
 def test_columns_of_a_type_with_its_own_comparison_are_not_read(tmp_path, postgres_url):

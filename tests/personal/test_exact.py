@@ -26,7 +26,10 @@ DERIVE = {
     "all": (lambda r: r, lambda values: values),
     "zeros": (lambda r: r.where("value = 0"), lambda values: [v for v in values if v == 0]),
     "large": (lambda r: r.where("value > 0"), lambda values: [v for v in values if v > 0]),
-    "twice": (lambda r: r.union(r.where("value < 2")), lambda values: [*values, *(v for v in values if v < 2)]),
+    "twice": (
+        lambda r: r.flat_map({"cell": "cell"}, {"cell": "cell", "where": "value < 2"}),
+        lambda values: [*values, *(v for v in values if v < 2)],
+    ),
     "distinct": (lambda r: r.distinct("cell"), lambda values: sorted(set(values))),
     "two of each": (
         lambda r: r.flat_map({"cell": "cell"}, {"cell": "zero", "where": "value = 1"}),

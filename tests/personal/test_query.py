@@ -7,7 +7,6 @@ from collections import Counter
 import duckdb
 import ibis
 import numpy as np
-import pandas as pd
 import psycopg
 import pyarrow as pa
 import pytest
@@ -19,8 +18,6 @@ from deltahist.personal.query import OWNER, Query
 
 TABLE = ibis.table({OWNER: "string", "a": "int64", "kind": "string", "x": "float64", "y": "float64"}, name="records")
 QUERY = Query(TABLE, ("records", "who"))
-SEATS = pd.DataFrame({"kind": ["u", "v"], "seats": [1, 2]})
-SPOTS = pd.DataFrame({"a": [0, 1, 2], "spot": ["here", "there", "here"]})
 
 
 @pytest.fixture(scope="module")
@@ -31,8 +28,6 @@ def derived():
         connection.execute(f"CREATE TABLE records ({OWNER} BIGINT, a BIGINT, kind TEXT, x DOUBLE, y DOUBLE)")
 
         def of(query, *tables):
-            for op in query.table.op().find(ibis.expr.operations.InMemoryTable):
-                connection.register(op.name, op.data.to_pyarrow(op.schema))
             statement, out = ibis.to_sql(query.table, "duckdb", pretty=False), []
             for rows in tables:
                 connection.execute("DELETE FROM records")
@@ -58,7 +53,7 @@ def _queries(draw, depth=3):
     """Random queries that keep the columns a, kind and x."""
     query = QUERY.select("a", "kind", "x")
     for _ in range(draw(st.integers(0, depth))):
-        step = draw(st.integers(0, 8))
+        step = draw(st.integers(0, 5))
         if step == 0:
             query = query.where(draw(st.sampled_from(["a > 1", "kind = 'u' or x > 1", "x < 2", "not (kind in ('v'))"])))
         elif step == 1:
@@ -72,16 +67,10 @@ def _queries(draw, depth=3):
                 {**copy, "x": "x - 1"}, {**copy, "where": "x > 0.5"}, {"a": "floor(x)", "kind": "'w'", "x": "a / 4"},
             ])))  # fmt: skip
         elif step == 3:
-            query = query.union(query.where("kind = 'v'"))
-        elif step == 4:
             query = query.distinct()
-        elif step <= 6:
-            by = draw(st.sampled_from(["a", "x", ("kind", "a")])) if step == 5 else ()
-            query = query.at_most(draw(st.integers(1, 3)), by=by)
-        elif step == 7:
-            query = query.join(SEATS, "kind").select("kind", "x", a="a + seats").select("kind", "x", a="floor(a)")
         else:
-            query = query.partition("a", [0, 1])[draw(st.integers(0, 1))]
+            by = draw(st.sampled_from(["a", "x", ("kind", "a")])) if step == 4 else ()
+            query = query.at_most(draw(st.integers(1, 3)), by=by)
     return query
 
 
@@ -106,13 +95,9 @@ _OWN = [
         # Three records of person 0 are alike in a: as not all of them fit, none stays.
         (QUERY.at_most(2, by="a").select("a"), {(1, 1): 1}),
         (QUERY.at_most(3, by="a").select("a"), {(0, 1): 3, (1, 1): 1}),
-        (QUERY.select("a").union(QUERY.select("a")), {(0, 1): 6, (0, 2): 2, (1, 1): 2}),
-        (QUERY.join(SEATS, "kind").select("seats"), {(0, 1): 2, (0, 2): 2, (1, 1): 1}),
-        (QUERY.join(pd.DataFrame({"a": [2], "more": [0.1]}), "a").select("more"), {(0, 0.1): 1}),
+        (QUERY.flat_map(*[{"a": "a"}] * 2), {(0, 1): 6, (0, 2): 2, (1, 1): 2}),
         (QUERY.where("x > 0").flat_map({"p": "x"}, {"p": "0.5", "where": "a = 2"}).select("p"),
          {(0, 1.0): 2, (0, 2.0): 1, (0, 0.5): 1}),
-        (QUERY.partition("kind", ["u", "z"])["u"].select("kind"), {(0, "u"): 2, (1, "u"): 1}),
-        (QUERY.select(b="a > 1").partition("b", [True])[True], {(0, True): 1}),
     ],
 )  # fmt: skip
 def test_queries_do_what_they_say(derived, query, expected):
@@ -128,9 +113,8 @@ def test_a_query_bounds_the_records_and_expressions_of_one_record():
     for step in range(1, 4):
         query = _times(query, 10).where("kind = 'u'").at_most(3)
         assert (query.copies, query.most) == (10**step, 3)
-    for more, number in ((lambda: _times(query, 2), "2,000"), (lambda: query.union(QUERY.select("kind")), "1,001")):
-        with pytest.raises(InputError, match=number):
-            more()
+    with pytest.raises(InputError, match="2,000"):
+        _times(query, 2)
     # Columns count as their expressions, since a database may write these out again at each use.
     query = QUERY.select("kind", "x")
     sizes = [query.parts]
@@ -152,9 +136,8 @@ def test_a_query_bounds_the_records_and_expressions_of_one_record():
 def test_a_query_bounds_the_records_of_a_person():
     few, all_of = QUERY.select("kind").at_most(4), QUERY.select("kind")
     assert (all_of.most, few.most, few.at_most(9).most, few.at_most(2).most) == (None, 4, 4, 2)
-    assert (few.union(few.at_most(1)).most, few.union(all_of).most, all_of.union(few).most) == (5, None, None)
     assert (_times(few, 3).most, _times(all_of, 3).most) == (12, None)
-    assert few.partition("kind", ["u"])["u"].join(SEATS, "kind").distinct().most == 4
+    assert few.where("kind = 'u'").select("kind").distinct().most == 4
 
 
 @pytest.mark.parametrize(
@@ -162,16 +145,9 @@ def test_a_query_bounds_the_records_of_a_person():
     [
         lambda q: q.where("b > 3"),
         lambda q: q.where(f"{OWNER} = 3"), lambda q: q.select(OWNER), lambda q: q.select(_person="a"),
-        lambda q: q.join(SPOTS.rename(columns={"spot": "_Person"}), "a"), lambda q: q.select("a", A="x"),
-        lambda q: q.select(**{"é" * 32: "x"}), lambda q: q.union(Query(TABLE, ("other", "who"))),
-        lambda q: q.union(q.select("a")), lambda q: q.flat_map(),
-        lambda q: _times(_times(q, 20).at_most(1), 20).union(_times(q, 601)),
+        lambda q: q.select("a", A="x"), lambda q: q.select(**{"é" * 32: "x"}), lambda q: q.flat_map(),
         lambda q: q.flat_map({"p": "a"}, {"q": "a"}), lambda q: q.flat_map({"where": "a > 1"}),
-        lambda q: q.flat_map({"p": "a"}, {"p": "kind"}), lambda q: q.partition("kind", ["u", "u"]),
-        lambda q: q.partition("b", [1]), lambda q: q.at_most(0), lambda q: q.join(pd.concat([SEATS, SEATS]), "kind"),
-        lambda q: q.join(SEATS.assign(kind=["u", None]), "kind"), lambda q: q.join(SEATS.assign(kind=[1, 2]), "kind"),
-        lambda q: q.join(pd.DataFrame({"x": [1.5]}), "x"), lambda q: q.join(SEATS.assign(x=1), "kind"),
-        lambda q: q.join(SEATS.assign(seats=[1, np.inf]), "kind"),
+        lambda q: q.flat_map({"p": "a"}, {"p": "kind"}), lambda q: q.at_most(0),
         lambda q: q.select(long=f"case when a = 1 then '{'x' * 1001}' else kind end"),
     ],
 )  # fmt: skip
@@ -239,8 +215,7 @@ LEAVES = {
     "text": ["''", "'é'", "'a%'", "'bus'"], "truth": ["true", "false"], "date": ["cast('2024-02-29' as date)"],
     "time": ["cast('2020-02-29 12:00:01' as timestamp)", "cast('0001-01-01' as timestamp)"],
 }  # fmt: skip
-ANY = ["case when <truth> then <{0}> else <{0}> end", "case when <truth> then <{0}> end", "coalesce(<{0}>, <{0}>)",
-       "nullif(<{0}>, <{0}>)"]  # fmt: skip
+ANY = ["case when <truth> then <{0}> else <{0}> end", "case when <truth> then <{0}> end", "coalesce(<{0}>, <{0}>)"]
 ORDERED, DATE_PARTS = ("whole", "number", "time", "date"), ("year", "month", "day", "quarter", "doy", "isodow")
 RULES = {
     "truth": [
@@ -254,7 +229,7 @@ RULES = {
     "number": [
         *(f"<{one}> {sign} <number>" for one in ("number", "whole") for sign in "+-*/"),
         *(f"<{one}> {sign} <whole>" for one in ("number", "whole") for sign in "+-*/"),
-        *["-<number>", "abs(<number>)", "sqrt(<number>)", "<number> * <number> * <whole>"] * 2,
+        *["-<number>", "abs(<number>)", "<number> * <number> * <whole>"] * 2,
     ],
     "whole": [
         *["floor(<number>)", "ceil(<number>)", "length(<text>)"] * 4, *(f"<whole> % {n}" for n in (1, 2, 7, 1000)),
@@ -308,12 +283,12 @@ def test_random_expressions_on_nasty_values_never_fail_and_agree(postgres_url):
 _HARD = [
     "a + a", "a - small - a", "a * a * a * a", "-a", "abs(a)", "f * f * f * f", "g * g * g * g * g",
     "f / g / g / g / g",
-    "(f + g) * (f + g) * (f - g) / (g * g * g)", "1 / (f - real)", "1 / g / g / g", "sqrt(f) * sqrt(-f)",
+    "(f + g) * (f + g) * (f - g) / (g * g * g)", "1 / (f - real)", "1 / g / g / g",
     "floor(g * g)",
     "floor(f / g * 1e80)", "ceil(-f * 3e15)", "a / 3 + 0.1", "0.1 + 0.2 - 0.3 + 0 * f", "g - 0.3", "real * 1e60",
     "real * real * real", "price * price / 0.07", "case when g = 0 then 1 else f / g end", "floor(a / 10) % 7",
     "coalesce(a / (case when b then 0 else 0 end), a)", "a % 7", "small % 5", "coalesce(f, a)",
-    "nullif(a, 7) + small", "case small when 5 then a else f end",
+    "case small when 5 then a else f end",
 ]  # fmt: skip
 _HARD_TRUTHS = [
     "f > 1e99", "f = real", "a > 9.2e18", "a = 9007199254740992", "f < -0.0 or f = 0", "s like '%\n%'", "s = 'e\u0301'",
@@ -351,6 +326,7 @@ PLAIN = ibis.table(
         # May fail, has effects, or differs between databases.
         "pg_sleep(f) > 3", "cast(s as bigint) > 3", "cast(f as bigint) > 3", "cast(f as text) = '3'", "s::int > 3",
         "try_cast(s as date) is null", "round(f) > 3", "exp(f) > 3", "ln(f) > 3", "power(f, 2) > 3", "sin(f) > 0",
+        "sqrt(f) > 1",
         "s || s = 'aa'", "s < 'b'", "b > false", "s between 'a' and 'b'", "s ilike 'a%'", "s ~ '(a+)+$'",
         "s similar to 'a'", "s not ilike 'a%'", "s regexp 'a'", "regexp_like(s, 'a')", "regexp_matches(s, '(a|a)*b')",
         "regexp_replace(s, 'a', 'b') = s", "s glob '*a*'", "s like any ('a%', 'b%')", "contains(s, s)",
