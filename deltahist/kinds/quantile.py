@@ -31,10 +31,6 @@ from deltahist.space.workloads import Workload
 
 #: Largest relative error of a smooth sensitivity in floats. β covers it.
 SLACK = 1e-12
-#: Least ε or ρ for each point of a user. Far below it the floats of noise and sampler would fail.
-LEAST = Fraction(1, 10**11)
-#: Least smooth sensitivity in lattice steps; public, and far below the accuracy of any release.
-FLOOR = 1
 
 
 def rank_of(q: float, number: int) -> int:
@@ -48,10 +44,9 @@ def rank_of(q: float, number: int) -> int:
 
 
 class PointsAround:
-    """Points in order around a quantile; private.
+    """Points x_1 ≤ … ≤ x_n around the quantile x_r, in lattice steps; private.
 
-    As in docs/internals/quantiles.md, x_1 ≤ … ≤ x_n are lattice steps and r is the rank. For i < 1, x_i is the lower
-    end of the domain. For i > n it is the upper end, the last lattice step.
+    For i < 1, x_i is the lower end of the domain. For i > n it is the upper end, the last lattice step.
     """
 
     def __init__(self, steps: NDArray[np.int64], rank: int, last: int) -> None:
@@ -98,21 +93,16 @@ class PointsAround:
             best = max(best, math.exp(-beta * t) * value)
             return t, value
 
-        def bound_between(a: int, value: int) -> float:
-            return math.exp(-beta * (a + 1)) * value
-
         # After so many moves the stretch is the whole line.
         most = -(-(len(self._sorted) + 1) // contributions)
-        t, value = evaluate_at(0)
-        known = [(t, value)]
+        known = [evaluate_at(0)]
         # Double t (0, 1, 3, 7, …) until f has its maximum, or even the maximum could not beat the best value.
-        while value < reach and t < most and bound_between(t, reach) > best:
-            t, value = evaluate_at(min(2 * t + 1, most))
-            known.append((t, value))
+        while known[-1][1] < reach and (t := known[-1][0]) < most and math.exp(-beta * (t + 1)) * reach > best:
+            known.append(evaluate_at(min(2 * t + 1, most)))
         between = list(itertools.pairwise(known))
         while between:
             first, second = between.pop()
-            if second[0] - first[0] > 1 and bound_between(first[0], second[1]) > best:
+            if second[0] - first[0] > 1 and math.exp(-beta * (first[0] + 1)) * second[1] > best:
                 middle = evaluate_at((first[0] + second[0]) // 2)
                 between += [(first, middle), (middle, second)]
         return best
@@ -122,7 +112,7 @@ class PointsAround:
 class InverseNoise:
     """Draws a place z with probability ∝ e^(−rate · moves), counting the moves within δ that make z the quantile.
 
-    The rate is ε/(2K). A mechanism whose log-probabilities differ by an interval of length ε is (ε²/8)-zCDP.
+    The rate is ε/(2K). Log-ratios of neighbours lie in an interval of length ε, so the draw is (ε²/8)-zCDP.
     """
 
     rate: Fraction
@@ -163,13 +153,13 @@ class SmoothNoise:
         return cls(epsilon / 4 - SLACK, 1 / Fraction(epsilon / 2 / slope * (1 - SLACK)))
 
     def sampler_parameters(self, points: PointsAround, reach: int, contributions: int) -> dict[str, Any]:
-        """Return the parameters of its sampler for these points, for moves of K points by at most D; private.
+        """Return the parameters of its sampler, as `InverseNoise` does; private.
 
-        The floor prevents a release without noise where e^(−βt) underflows. The larger of a smooth bound and a constant
-        is also a smooth bound (docs/privacy/quantiles.md).
+        A floor of one lattice step prevents a release without noise where e^(−βt) underflows. The larger of a smooth
+        bound and a constant is also a smooth bound (docs/privacy/quantiles.md).
         """
         smooth = points.smooth_sensitivity(reach, self.beta, contributions)
-        return {"room": points.steps_beside, "scale": max(Fraction(smooth), Fraction(FLOOR)) * self.factor}
+        return {"room": points.steps_beside, "scale": max(Fraction(smooth), Fraction(1)) * self.factor}
 
 
 #: Methods by name. Each needs a sampler under the same name in `QUANTILE_SAMPLERS`, `noise/samplers.py`.
@@ -213,7 +203,8 @@ class QuantileMechanism(BaseMechanism):
         check_line(self.neighbourhood, (None,), self.counting)
         check_whole(number=self.number)
         check_choice(tuple(METHODS) if self.budget.unit == "epsilon" else ("inverse",), method=self.method)
-        if self.budget.amount < LEAST * self.counting.contributions:
+        # Far below it the floats of noise and sampler would fail.
+        if self.budget.amount < Fraction(1, 10**11) * self.counting.contributions:
             amount = float(self.budget.amount)
             raise InputError(f"{self.budget.unit} is {amount:g}: it must be at least 10^-11 for each point of a user")
         near, letter = self.neighbourhood, self.letter
@@ -257,8 +248,7 @@ class QuantileMechanism(BaseMechanism):
 
     def check_data(self, data: ArrayLike) -> PointsAround:
         points = read_line(data)
-        if len(points) != self.number:
-            raise InputError(f"there are {len(points):,} points: the mechanism is for {self.number:,}")
+        check_choice((self.number,), points=len(points))
         return PointsAround(self.domain.lattice(points)[:, 0], rank_of(self.q, self.number), self.lattice_steps - 1)
 
     def measure(self, private: PointsAround) -> NDArray[np.int64]:

@@ -67,7 +67,7 @@ def read_shares(q: ArrayLike) -> NDArray[np.float64]:
 
 
 def choose_number(present: int, near: Neighbourhood, most: int | None) -> int:
-    """Return how many coordinates to publish: the number of points, or its public bound if there is a source."""
+    """Return the number of coordinates to publish: that of points, or its public bound if there is a source."""
     if near.fixed_membership:
         check_choice((None,), most=most)
         return check_whole(points=present)
