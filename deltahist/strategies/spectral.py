@@ -242,7 +242,7 @@ class SpectralDecoder(Decoder):
     def table(self) -> FloatArray:
         """Variance of boxes by their sides (n + 1 per axis), before a public total is used."""
         last = self.strategy.torus[-1]
-        # All frequencies: those that a real transform leaves out mirror others.
+        # The frequencies that a real transform leaves out mirror others.
         out = self.spectrum[..., np.minimum(np.arange(last), last - np.arange(last))]
         for axis, n in enumerate(self.domain.shape):
             out = np.moveaxis(_variance_by_length(np.moveaxis(out, axis, -1), n), -1, axis)
@@ -294,10 +294,9 @@ def _variance_by_length(spectrum: FloatArray, n: int) -> FloatArray:
 
 
 class SpectralSolution(NamedTuple):
-    """The best spectrum, and a bound on its distance from the optimum.
+    """The best √X̂ at a quarter of the torus' frequencies (the others mirror it), feasible, with its certificate.
 
-    `spectrum` is √X̂ at a quarter of the torus' frequencies (the others mirror it), scaled so that the largest cost
-    meets its bound. `gap` is the largest share by which its variance can exceed that of the best strategy of the torus.
+    `gap` is the largest share by which its variance can exceed that of the best strategy of the torus.
     """
 
     spectrum: FloatArray
@@ -327,7 +326,7 @@ def solve_spectral(near: Neighbourhood, workload: Workload | None, torus: tuple[
 class _Chart:
     """A torus with the bounded displacements marked on its quarter; displacement 0 represents arrivals.
 
-    Multipliers are a flat array over those displacements, each including its mirror images.
+    Multipliers are a flat array over them. Each is that of all mirror images together.
     """
 
     def __init__(self, near: Neighbourhood, workload: Workload | None, torus: tuple[int, ...]) -> None:
@@ -357,22 +356,16 @@ class _Chart:
     def start_from(self, coarse: _Chart, multipliers: FloatArray) -> FloatArray:
         """Return multipliers to start from, given those of a smaller torus.
 
-        Relations that fit the smaller torus keep their multipliers. Others keep their sum, spread evenly, or start with
-        a share of 1% if the smaller torus has none of their moves.
+        Relations that fit the smaller torus keep their multipliers. Others keep their sum, spread evenly, and have at
+        least 1% together.
         """
         place, before = self.place[self.bounded], coarse.place[coarse.bounded]
         number = int(place.max()) + 1
         size, had = (np.bincount(p, chart.times, number) for p, chart in ((place, self), (before, coarse)))
         share = np.maximum(np.bincount(before, multipliers, number), 0.01 / number * (size > had))
-        out = np.zeros(self.place.shape)
-        out[self.bounded] = self.times * (share / np.maximum(size, 1))[place]
-        same = np.append(size == had, False)
-        inner = tuple(slice(0, n) for n in coarse.place.shape)
-        kept = np.zeros(coarse.place.shape)
-        kept[coarse.bounded] = multipliers
-        known = coarse.bounded & same[np.where(coarse.bounded, coarse.place, number)]
-        out[inner] = np.where(known, kept, out[inner])
-        start = out[self.bounded]
+        copied = np.zeros(self.place.shape)
+        copied[tuple(slice(0, n) for n in coarse.place.shape)][coarse.bounded] = multipliers
+        start = np.where((size == had)[place], copied[self.bounded], self.times * (share / np.maximum(size, 1))[place])
         return np.asarray(start / start.sum())
 
     def find_costs(self, multipliers: FloatArray) -> tuple[FloatArray, FloatArray, float]:
