@@ -41,7 +41,7 @@ class BestGaussian(Strategy):
 
     @classmethod
     def _from_solution(cls, **known: Any) -> Self:
-        """Return a strategy with a known solution, so that nothing is optimised again."""
+        """Return a strategy whose solution is known from a file."""
         out = object.__new__(cls)
         out.__dict__.update(near=None, workload=None, **known)
         return out
@@ -55,10 +55,9 @@ class BestGaussian(Strategy):
 
 
 def bound_levels(near: Neighbourhood) -> tuple[NDArray[np.intp], FloatArray]:
-    """Return which relation bounds each displacement, and all bounds, infinity last.
+    """Return which of `near.relations` first contains each displacement (domain.shape), and all bounds.
 
-    The first array (domain.shape) holds the place of the first of `near.relations` that contains the displacement with
-    these coordinates, none negative. The second holds the squared factors of the relations, followed by infinity.
+    Bounds are the squared factors of the relations, followed by infinity for displacements in none.
     """
     shape = near.domain.shape
     rows, long = (shape[0], shape[1]) if len(shape) == 2 else (1, shape[0])
@@ -98,8 +97,8 @@ def maximise_bound(
 ) -> Climb:
     """Raise the lower bound f(λ)² by steps λ_e ← λ_e · (cost_e / f)^p, on logarithms with Nesterov's momentum.
 
-    Every λ gives a bound and a feasible form: X divided by its largest cost. p = 2 would find λ in one step if the
-    edges had nothing in common. p grows while f does; when f falls, p is halved and momentum starts again.
+    Every λ gives a bound, and a feasible form: X divided by its largest cost. p = 2 would find λ in one step if the
+    edges had nothing in common. p grows while f does. When f falls, p is halved and momentum starts again.
 
     Parameters
     ----------

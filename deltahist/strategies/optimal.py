@@ -112,10 +112,10 @@ class Optimal(BestGaussian):
 
     @property
     def certificate(self) -> Certificate:
-        """How far from the optimum the strategy can be."""
+        """How far from the optimum the strategy can be; not kept in files."""
         return self.solution[1]
 
-    @property
+    @functools.cached_property
     def rows(self) -> IntArray:
         """The rows (N, N), symmetric and dense."""
         return self.solution[0]
@@ -147,29 +147,17 @@ class Optimal(BestGaussian):
         return int(evaluate_edges(self._gram, near.edges()).max(initial=0)) if norm == 2 else None
 
     def describe(self) -> dict[str, Any]:
-        return {"strategy": "Optimal", "matrix": self._packed_triangle, **self.certificate._asdict()}
-
-    @functools.cached_property
-    def _packed_triangle(self) -> str:
-        return pack_integers(self.rows[np.tril_indices(self.domain.size)])
+        return {"strategy": "Optimal", "matrix": pack_integers(self.rows[np.tril_indices(self.domain.size)])}
 
     @classmethod
-    def restore(cls, domain: Domain, *, matrix: Any, primal: Any, dual: Any) -> Optimal:  # type: ignore[override]
-        """Return the strategy of an untrusted description. Its cost and errors come from the matrix alone."""
+    def restore(cls, domain: Domain, *, matrix: Any) -> Optimal:  # type: ignore[override]
         _check_size(domain)
-        rows, columns = np.tril_indices(domain.size)
-        out = np.empty((domain.size, domain.size), dtype=np.int64)
-        out[rows, columns] = out[columns, rows] = unpack_integers(
-            matrix, (len(rows),), "the matrix of strategy Optimal"
-        )
-        known = all(isinstance(f, float) and math.isfinite(f) and f >= 0 for f in (primal, dual))
-        known = known and dual <= 1.001 * primal and (dual == 0) == (primal == 0)
-        if not known or not _entries_fit(out) or not _is_invertible(out):
-            raise InputError(
-                "the strategy Optimal is damaged: its matrix must be positive definite with entries that fit 64 bits, "
-                "and its certificate two variances, dual not above primal"
-            )
-        return cls._from_solution(domain=domain, solution=(out, Certificate(primal, dual)))
+        i, j = np.tril_indices(domain.size)
+        rows = np.empty((domain.size, domain.size), dtype=np.int64)
+        rows[i, j] = rows[j, i] = unpack_integers(matrix, (len(i),), "matrix")
+        if not _entries_fit(rows) or not _is_invertible(rows):
+            raise InputError("matrix is damaged: it must be positive definite, with entries that fit 64 bits")
+        return cls._from_solution(domain=domain, rows=rows)
 
 
 def _check_size(domain: Domain) -> None:

@@ -33,7 +33,7 @@ STRATEGIES = {
     "Flow": {"block", "widths", "shares", "arrivals", "hubs", "hub_widths", "centred", "hub_strips"},
     "Tents": {"spacing", "degree", "shares"},
     "Spectral": {"kernel"},
-    "Optimal": {"matrix", "primal", "dual"},
+    "Optimal": {"matrix"},
 }
 
 
