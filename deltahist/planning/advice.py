@@ -39,10 +39,7 @@ SIDES = (2.0, 1.0, 1 / 2, 1 / 4, 1 / 8)
 
 
 def expected_spread(domain: Domain, points: float, *, contributions: int = 1) -> float:
-    """Return four times the variance of the count in half a cell, for points anywhere in the cell.
-
-    It assumes `CLUMPING` at every scale, and that all points of one user (`contributions`) may be at one place.
-    """
+    """Return four times the variance of the count in half a cell; all points of a user may be at one place."""
     number, size = check_positive(points=points), domain.size
     # Halving a cell always divides the probability by the same factor, also below the size of a cell.
     shared = (2 ** ((1 - CLUMPING) * domain.ndim) - 1) / (2**domain.ndim - 1)
@@ -75,7 +72,7 @@ class CellChoice(OfMechanism):
 
     @property
     def neighbourhood(self) -> Neighbourhood:
-        """The neighbourhood, on the domain that has these cells."""
+        """The neighbourhood on these cells."""
         return self.mechanism.neighbourhood
 
     @property
@@ -245,8 +242,7 @@ class StreamSum:
     Parameters
     ----------
     name : "step", "window", "month", "year" or "all". steps : number of steps.
-    cost : the most ε or ρ that as many consecutive steps spend.
-    limit : the most that they may ever spend; None if no limit covers exactly this number of steps.
+    cost : the most ε or ρ that as many consecutive steps spend. limit : the most that they may; None without a limit.
     error : root mean square error of a query from noise, in points; None if steps get different amounts.
     drowned : indices of the queries whose standard error exceeds their count; None if counts are unknown.
     queries : number of queries; None for all ranges.

@@ -158,9 +158,8 @@ class ShiftedGrids(Grids):
     It costs 4 in 2-D and 2 in 1-D for any number of grids.
 
     The paper's form has `m` grids with blocks of `width` cells, each shifted by `shift` cells along both axes against
-    the one before. The paper takes m = ⌈width / shift⌉, which is right if shift divides width. Otherwise a line of the
-    last grid and the next one of the first are less than shift apart, and a move by shift that crosses both costs 6 (4
-    in 1-D). So m defaults to ⌊width / shift⌋, the most that cost 4.
+    the one before. m defaults to ⌊width / shift⌋. With the paper's ⌈width / shift⌉, lines of the last grid and the
+    first may be less than shift apart, and a move by shift that crosses both costs 6 (4 in 1-D).
 
     Parameters
     ----------

@@ -334,19 +334,15 @@ class PrefixForm(QuadraticForm):
 
     def __init__(self, factor: _Sums | _Haar) -> None:
         self.factor, self.size = factor, factor.n + 1
-        self._rows, self._entries = factor.prefixes
+        self.rows, self.entries = factor.prefixes
         ones = factor.solve_transpose(np.ones((factor.n, 1)))
         #: |F⁻ᵀ1|², and the total's covariance with the sum of the cells before each edge (n + 1,).
         self.total = float((ones * ones).sum())
         self.total_covariance = np.concatenate([[0.0], factor.solve(ones)[:, 0].cumsum()])
 
-    def prefixes_at(self, edge: IntArray) -> tuple[IntArray, FloatArray]:
-        """Return the rows of some prefixes' coefficients, and the coefficients (m, few)."""
-        return self._rows[edge], self._entries[edge]
-
     def entries_at(self, i: IntArray, j: IntArray) -> FloatArray:
-        common = self._rows[i] == self._rows[j]
-        return np.asarray((common * self._entries[i] * self._entries[j]).sum(axis=-1))
+        common = self.rows[i] == self.rows[j]
+        return np.asarray((common * self.entries[i] * self.entries[j]).sum(axis=-1))
 
     def value_at(self, weight: FloatArray) -> float:
         # The prefixes of all edges behind a cell contain it.
@@ -362,8 +358,9 @@ class FourthPowers(IntervalFunction):
     form: PrefixForm
 
     def __call__(self, low: FloatArray, high: FloatArray) -> FloatArray:
-        (rows, one), (others, other) = (self.form.prefixes_at(np.rint(edge).astype(np.int64)) for edge in (low, high))
-        return np.asarray(np.where(rows == others, (other - one) ** 4, one**4 + other**4).sum(axis=-1))
+        i, j = (np.rint(edge).astype(np.int64) for edge in (low, high))
+        one, other, common = self.form.entries[i], self.form.entries[j], self.form.rows[i] == self.form.rows[j]
+        return np.asarray(np.where(common, (other - one) ** 4, one**4 + other**4).sum(axis=-1))
 
 
 @dataclass(frozen=True, eq=False)

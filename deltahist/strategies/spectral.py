@@ -86,17 +86,18 @@ class Spectral(BestGaussian):
             yield "Spectral", cls(near, workload)
 
     def __post_init__(self) -> None:
-        check_memory(64 * math.prod(self.torus), f"a torus of {self.torus} cells")
-        if self.workload is not None:  # raises if the workload does not fit the domain
-            workload_power(self.workload, self.domain, tuple(min(n, 4) for n in self.torus))
+        # Refuses a torus beyond memory, and a workload that does not fit the domain
+        workload_power(self.workload, self.domain, tuple(min(n, 4) for n in self.torus))
 
     @functools.cached_property
     def torus(self) -> tuple[int, ...]:
-        """Cells of the torus along each axis."""
+        """Cells of the torus along each axis; InputError if it does not fit memory."""
         padded = [n + n // 4 for n in self.domain.shape]
         halves = [1 << max(0, n.bit_length() - 6) for n in padded]
         # Rounded up to numbers with many factors of 2, for fast transforms
-        return tuple(-(-n // half) * half for n, half in zip(padded, halves, strict=True))
+        torus = tuple(-(-n // half) * half for n, half in zip(padded, halves, strict=True))
+        check_memory(64 * math.prod(torus), f"a torus of {torus} cells")
+        return torus
 
     @functools.cached_property
     def shape(self) -> tuple[int, int]:
@@ -190,7 +191,6 @@ class Spectral(BestGaussian):
     @classmethod
     def restore(cls, domain: Domain, *, kernel: Any) -> Spectral:  # type: ignore[override]
         out = cls._from_solution(domain=domain)
-        check_memory(64 * math.prod(out.torus), f"a torus of {out.torus} cells")
         quarter = unpack_integers(kernel, tuple(n // 2 + 1 for n in out.torus), "kernel")
         out.__dict__["kernel"] = mirror_quarter(quarter, out.torus)
         return out
