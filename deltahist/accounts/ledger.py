@@ -26,8 +26,8 @@ from deltahist.space.neighbourhood import Limit as DistanceLimit, describe_limit
 CHAIN, WITHDRAWN = "chain ", "withdrawn "
 
 _fellows = ACCOUNTS.alias()
-#: An account, the rule of its population, and what all accounts of the population have spent in its unit. Built once,
-#: since building it takes as long as running it.
+#: An account, the rule of its population, what all accounts of the population have spent in its unit, and the last step
+#: that was charged. Built once, since building it takes as long as running it.
 _ACCOUNT = (
     select(
         ACCOUNTS,
@@ -36,6 +36,7 @@ _ACCOUNT = (
         .where(_fellows.c.population == ACCOUNTS.c.population, _fellows.c.unit == ACCOUNTS.c.unit)
         .scalar_subquery()
         .label("together"),
+        select(func.max(CHARGES.c.step)).where(CHARGES.c.account == ACCOUNTS.c.name).scalar_subquery().label("last"),
     )
     .join(POPULATIONS, POPULATIONS.c.name == ACCOUNTS.c.population)
     .where(ACCOUNTS.c.name == bindparam("account"))
@@ -385,51 +386,42 @@ def charge_account(
     step: int = 0,
     key: str | None = None,
     once: bool = False,
-) -> int:
-    """Charge the account of a row within a transaction, and return the billionths that its own span has spent.
+) -> Fraction:
+    """Charge the account of a row within a transaction, and return what its own span has spent.
 
     Raises BudgetExceeded if a span has less left. With `once` a step that was charged already is refused.
     """
-    account, last = row.name, None if rule.length is None else _find_last_step(connection, row.name)
-    if last is not None and (step < last or (once and step == last)):
+    account, last = row.name, row.last
+    if None not in (rule.length, last) and (step < last or (once and step == last)):
         raise InputError(f"step is {step}, but step {last} has been charged already: steps must not go back")
     limits = list_limits(connection, row, rule, step)
     for limit in limits:
-        if limit.spent + nano > limit.most:
+        if limit.spent + Fraction(nano, NANO) > limit.most:
             at = "" if rule.length is None else f" at step {step}"
             raise BudgetExceeded(f"amount is {nano / NANO:.10g}{at}: {limit}")
     if nano:
         spend = text("UPDATE accounts SET spent = spent + :nano WHERE name = :account")
         connection.execute(spend, {"account": account, "nano": nano})  # refused if the sum is above the limit
         connection.execute(insert(CHARGES), {"account": account, "step": step, "nano": nano, "key": key})
-    return limits[0].spent + nano
-
-
-def _find_last_step(connection: Connection, account: str) -> int | None:
-    """Return the last step that was charged."""
-    last: int | None = connection.scalar(
-        text("SELECT max(step) FROM charges WHERE account = :account"), {"account": account}
-    )
-    return last
+    return limits[0].spent + Fraction(nano, NANO)
 
 
 @dataclass(frozen=True)
 class Limit:
-    """A limit that a charge must keep, in billionths: what a subject spent, of how much; `steps` None for all."""
+    """A limit that a charge must keep: what a subject spent, of how much; `steps` None for all."""
 
     subject: str
     steps: int | None
-    spent: int
-    most: int
+    spent: Fraction
+    most: Fraction
 
     @property
-    def amounts(self) -> tuple[Fraction, Fraction, Fraction]:
-        """What has been spent, what may be, and what is left."""
-        spent, most = Fraction(self.spent, NANO), Fraction(self.most, NANO)
-        return spent, most, most - spent
+    def left(self) -> Fraction:
+        """What may still be spent."""
+        return self.most - self.spent
 
     def __str__(self) -> str:
-        spent, most, left = (say_amount(each, self.amounts[1]) for each in self.amounts)
+        spent, most, left = (say_amount(each, self.most) for each in (self.spent, self.most, self.left))
         return f"{self.subject} spent {spent} of {most}, {left} is left"
 
 
@@ -442,10 +434,10 @@ def list_limits(connection: Connection, row: Any, rule: Rule, step: int) -> list
             subject = f"steps {step - length + 1} to {step} have"
             sums = text("SELECT sum(nano) FROM charges WHERE account = :account AND step > :after AND step <= :upto")
             spent = int(connection.scalar(sums, {"account": row.name, "after": step - length, "upto": step}) or 0)
-        limits.append(Limit(subject, length, spent, most))
+        limits.append(Limit(subject, length, Fraction(spent, NANO), Fraction(most, NANO)))
     if row.bound:
-        subject = f"all accounts of population {row.population!r} have"
-        limits.append(Limit(subject, None, int(row.together), Rule.from_description(row.bound).limit))
+        subject, most = f"all accounts of population {row.population!r} have", Rule.from_description(row.bound).limit
+        limits.append(Limit(subject, None, Fraction(int(row.together), NANO), Fraction(most, NANO)))
     return limits
 
 
@@ -505,7 +497,7 @@ class ChainCharge:
 
 def charge_chain(
     connection: Connection, row: Any, rule: Rule, nano: int, chain: str, token: str | None, source: str | None
-) -> int:
+) -> Fraction:
     """Charge what a chain of releases costs more than so far, as `charge_account` does."""
     paid = read_chain(connection, row.name, chain)
     following = paid.after_charge(nano, token, source, chain)
@@ -578,25 +570,25 @@ class Standing:
         if isinstance(row.rule, dict) and row.rule.get("kind") == "purses":
             return cls(name, "purses", row.unit, people)
         rule = read_rule(row, "total", "window")
-        limits = list_limits(connection, row, rule, _find_last_step(connection, name) or 0)
-        binding = min(limits, key=lambda each: each.most - each.spent)
+        limits = list_limits(connection, row, rule, row.last or 0)
+        binding = min(limits, key=lambda each: each.left)
         withdrawn = tuple(notice for key, notice in row.notes.items() if key.startswith(WITHDRAWN))
         return cls(name, row.rule["kind"], rule.unit, people, tuple(limits[: len(rule.spans)]), binding, withdrawn)
 
     @property
     def limit(self) -> Fraction:
         """Limit of the account's own span."""
-        return self._own.amounts[1]
+        return self._own.most
 
     @property
     def spent(self) -> Fraction:
         """Amount spent altogether, or in the last window."""
-        return self._own.amounts[0]
+        return self._own.spent
 
     @property
     def left(self) -> Fraction:
         """The amount that may still be spent, by the limit that leaves the least."""
-        return (self.binding or self._own).amounts[2]
+        return (self.binding or self._own).left
 
     @property
     def _own(self) -> Limit:
@@ -606,18 +598,13 @@ class Standing:
 
     def describe(self) -> dict[str, Any]:
         """Return the standing as JSON, for a report; people's own budgets without figures."""
-        about = {
-            "account": self.account,
-            "kind": self.kind,
-            "unit": self.unit,
-            "population": self.population.describe(),
-        }
-        spans = [
-            {"steps": each.steps, **dict(zip(("spent", "limit"), map(float, each.amounts[:2]), strict=True))}
-            for each in self.spans
-        ]
-        if spans:
-            about |= spans[0] | {"left": float(self.left), "lasting": spans[1:], "withdrawn": list(self.withdrawn)}
+        about: dict[str, Any] = {"account": self.account, "kind": self.kind, "unit": self.unit}
+        about["population"] = self.population.describe()
+        if self.spans:
+            own, *longer = (
+                {"steps": each.steps, "limit": float(each.most), "spent": float(each.spent)} for each in self.spans
+            )
+            about |= own | {"left": float(self.left), "lasting": longer, "withdrawn": list(self.withdrawn)}
         return about
 
 
@@ -650,10 +637,10 @@ def _audit_charges(connection: Connection, standing: Standing) -> Iterator[str]:
     if row.bound and row.together > Rule.from_description(row.bound).limit:
         yield f"population {row.population!r} has spent {row.together / NANO:.10g}, more than its limit"
     for limit in standing.spans:
-        most = _find_largest_sum(charges, limit.steps)
+        most = Fraction(_find_largest_sum(charges, limit.steps), NANO)
         if most > limit.most:
             steps = "" if limit.steps is None else f" in {limit.steps:,} steps in a row"
-            yield f"{subject} has spent {most / NANO:.10g}{steps}, more than its limit, {limit.most / NANO:.10g}"
+            yield f"{subject} has spent {float(most):.10g}{steps}, more than its limit, {float(limit.most):.10g}"
     chains = (key.removeprefix(CHAIN) for key in row.notes if key.startswith(CHAIN))
     paid = sum(read_chain(connection, name, chain).nano for chain in chains)
     if paid > row.spent:

@@ -78,15 +78,15 @@ class Window:
     def spent(self, step: int) -> Fraction:
         """Return the sum of the window that ends at a step."""
         limits = self._list_limits(check_whole(least=0, step=step))
-        return limits[0].amounts[0] if limits else Fraction(0)
+        return limits[0].spent if limits else Fraction(0)
 
     def available(self, step: int) -> Fraction:
         """Return what may still be charged at a step: 0 at steps before the last charged one."""
         step, last = check_whole(least=0, step=step), self.last_step
         if self.length is not None and last is not None and step < last:
             return Fraction(0)
-        left = [each.most - each.spent for each in self._list_limits(step)]
-        return Fraction(min(left or [most for _, most in self.rule.spans]), NANO)
+        left = [each.left for each in self._list_limits(step)]
+        return min(left or [Fraction(most, NANO) for _, most in self.rule.spans])
 
     def _list_limits(self, step: int) -> list[Limit]:
         """Return the limits of a charge at a step; none before the account is open."""
@@ -120,7 +120,7 @@ class Window:
                 spent = ledgers.charge_account(connection, row, rule, nano, step=step, once=once)
             else:
                 spent = ledgers.charge_chain(connection, row, rule, nano, *chain)
-            return Fraction(spent, NANO), ledgers.sum_population(connection, row.population)
+            return spent, ledgers.sum_population(connection, row.population)
 
 
 @dataclass(frozen=True, eq=False)

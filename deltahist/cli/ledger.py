@@ -121,8 +121,7 @@ def _format_limits(standing: Standing) -> list[tuple[str, ...]]:
         return [(standing.account, "of each person", f"in {letter}", "", "")]
     rows: list[tuple[str, ...]] = []
     for each in standing.spans:
-        spent, limit, left = each.amounts
-        figures = (f"{letter} = {say_amount(amount, limit)}" for amount in (limit, spent, left))
+        figures = (f"{letter} = {say_amount(amount, each.most)}" for amount in (each.most, each.spent, each.left))
         name = "" if rows else standing.account
         rows.append((name, "altogether" if each.steps is None else f"in {each.steps:,} steps", *figures))
     return rows
