@@ -24,8 +24,6 @@ from deltahist.space.domain import Domain
 from deltahist.space.neighbourhood import Limit, Neighbourhood, describe_limits, limits_of, list_limits, read_lasting
 from deltahist.strategies.base import Members, join_groups
 
-#: An observer with this certainty has learnt everything. Where counts are almost exact, a little less is enough.
-MOST_CERTAIN, NEARLY_CERTAIN = 0.999, 0.9
 _WHO = "an observer who holds two places within δ equally likely"
 #: Longest chain to read from a file.
 _LONGEST = 10_000
@@ -87,13 +85,9 @@ class Chain:
         """Make the chain that `describe` described, from an untrusted file; None for no chain."""
         if description is None:
             return None
-        amounts, copied = description["amounts"][: _LONGEST + 1], description.get("copied")
-        return cls(
-            description["name"],
-            tuple(Fraction(a) for a in amounts),
-            None if copied is None else Fraction(copied),
-            str(description.get("origin", "")),
-        )
+        amounts = tuple(Fraction(a) for a in description["amounts"][: _LONGEST + 1])
+        copied = None if description.get("copied") is None else Fraction(description["copied"])
+        return cls(description["name"], amounts, copied, str(description.get("origin", "")))
 
 
 @dataclass(frozen=True)
@@ -132,24 +126,16 @@ class Step:
 
     def describe(self) -> dict[str, Any]:
         """Return a JSON-ready public description; the budget is kept exact."""
-        return {
-            "start": self.clock.start,
-            "every": self.clock.every,
-            "number": self.number,
-            "window": self.window,
-            self.budget.unit: str(self.budget.amount),
-            **({} if self.clock.tz is None else {"tz": self.clock.tz}),
-            **({"limits": describe_limits(self.limits)} if self.limits else {}),
-        }
+        clock, budget = self.clock, {self.budget.unit: str(self.budget.amount)}
+        about = {"start": clock.start, "every": clock.every, "number": self.number, "window": self.window} | budget
+        about |= {} if clock.tz is None else {"tz": clock.tz}
+        return about | ({"limits": describe_limits(self.limits)} if self.limits else {})
 
     @classmethod
     def from_description(cls, description: dict[str, Any]) -> Step:
         """Make the step that `describe` described, from an untrusted file."""
-        clock = Clock(
-            check_whole(least=-(10**15), start=description["start"]),
-            check_whole(least=0, every=description["every"]),
-            tz=description.get("tz"),
-        )
+        start = check_whole(least=-(10**15), start=description["start"])
+        clock = Clock(start, check_whole(least=0, every=description["every"]), tz=description.get("tz"))
         epsilon, rho = (Fraction(description[k]) if k in description else None for k in ("epsilon", "rho"))
         limits = read_lasting(limits_of(description.get("limits", [])), description["window"])
         return cls(clock, description["number"], description["window"], Budget(epsilon, rho), limits)
@@ -385,7 +371,8 @@ class BaseMechanism(abc.ABC):
         if (weakness := weakness_of(self.guarantee)) is not None:
             return weakness
         sure = self.guarantee.certainty
-        noise = self.noise_of_a_cell if sure > NEARLY_CERTAIN else None
+        # Where counts are almost exact, less certainty is enough.
+        noise = self.noise_of_a_cell if sure > 0.9 else None
         if noise is not None and noise < 1:
             return (
                 f"the noise in a cell's count is less than one point (standard deviation {noise:.2g}), and {_WHO} can "
@@ -413,7 +400,7 @@ class BaseMechanism(abc.ABC):
 def weakness_of(guarantee: Guarantee) -> str | None:
     """Return the reason why a guarantee protects hardly anything, for any measurement; None otherwise."""
     sure = guarantee.certainty
-    return f"{_WHO} can be {100 * sure:.6g}% sure of one of them afterwards" if sure > MOST_CERTAIN else None
+    return f"{_WHO} can be {100 * sure:.6g}% sure of one of them afterwards" if sure > 0.999 else None
 
 
 def factor_promised(near: Neighbourhood, distance: float) -> Fraction:

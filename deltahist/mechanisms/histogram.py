@@ -41,15 +41,10 @@ def sensitivity(strategy: Strategy, near: Neighbourhood, *, norm: int = 1) -> Fr
     strategy, near : on the same domain.
     norm : 1 (Laplace noise) or 2 (Gaussian noise).
 
-    Returns
-    -------
-    Fraction for the 1-norm; for the 2-norm a float whose attribute `squared` is the exact square.
+    Returns a Fraction for the 1-norm; for the 2-norm a float whose attribute `squared` is the exact square.
 
-    Raises
-    ------
-    InputError
-        If the domains differ, or a subclass of Neighbourhood is used with a strategy that does not add noise row by
-        row.
+    Raises InputError if the domains differ, or a subclass of Neighbourhood is used with a strategy that does not add
+    noise row by row.
 
     >>> import deltahist as dh
     >>> domain = dh.Domain((0, 1), (4,))
@@ -113,12 +108,8 @@ class Mechanism(BaseMechanism):
     step : step of a stream, if the map is part of one.
     chain : its place in a chain, if its releases can be refined (`dh.refine`).
 
-    Raises
-    ------
-    InputError
-        If strategy and neighbourhood are on different domains, the strategy reveals arrivals or the number of rows left
-        out, the projection separates points by more than a hundredth of δ, or a step spends more than its window
-        allows.
+    Raises InputError if strategy and neighbourhood are on different domains, the strategy reveals arrivals or the
+    number of rows left out, or a step spends more than its window allows.
 
     >>> import deltahist as dh
     >>> near = dh.Neighbourhood(dh.Domain((0, 1), (4,)), delta=0.25, sources="left")

@@ -74,8 +74,6 @@ class Domain:
     scale : largest ratio of map length to ground metres over the domain; computed by default (1 without a CRS).
         `from_cell` sets it, so that cells and δ are converted with the same figure.
 
-    Examples
-    --------
     >>> domain = Domain(bounds=(0, 0, 1, 1), shape=(10, 10))
     >>> domain.cell
     (0.1, 0.1)

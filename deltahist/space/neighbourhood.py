@@ -61,14 +61,9 @@ class Neighbourhood:
         of a source, costs at most factor · ε (factor² · ρ with Gaussian noise). The distance infinity, or "any", means
         any move. () sets no cap. None lets the choice of a strategy set one.
 
-    Raises
-    ------
-    InputError
-        If δ is not a finite number above zero or is smaller than a lattice step, a source does not fit the domain, or a
-        limit is below 1, not beyond δ, or falls with the distance.
+    Raises InputError if δ is smaller than a lattice step, a source does not fit the domain, or a limit is below 1, not
+    beyond δ, or falls with the distance.
 
-    Examples
-    --------
     >>> near = Neighbourhood(Domain((0, 0, 1, 1), (10, 10)), delta=0.2)
     >>> near.reach.tolist()        # most cells along y for 0, 1, 2 cells along x
     [2, 2, 2]
@@ -175,10 +170,8 @@ class Neighbourhood:
     def source_cells(self) -> NDArray[np.bool_]:
         """Which cells (domain.shape, bool) touch a source: those that count points within δ of it."""
         near = np.zeros(self.domain.shape, dtype=bool)
-        if self.sources is None:
-            return _make_readonly(near)
-        if not isinstance(self.sources, str):
-            return _make_readonly(find_touched_cells(self.sources, self.domain, self.radius))
+        if isinstance(self.sources, shapely.Geometry):
+            near = find_touched_cells(self.sources, self.domain, self.radius)
         for axis, (n, k) in enumerate(zip(self.domain.shape, self.domain.steps, strict=True)):
             deep = min(-(-self.radius // k), n)  # cells i with gap i k < radius
             side = np.moveaxis(near, axis, 0)

@@ -52,7 +52,12 @@ class _OfSpans(abc.ABC):
 
     def matrix(self, domain: Domain) -> scipy.sparse.csr_array:
         """Return the queries as explicit rows (m, N) of area shares."""
-        return _list_rows(self.spans(domain), domain.shape)
+        cover, shape = self.cover(domain), domain.shape
+        check_memory(100 * int(cover.area.sum()), f"{len(cover.area):,} explicit queries")
+        if domain.ndim == 1:  # a line is a plane of one row
+            zeros = np.zeros(len(cover.area))
+            cover, shape = BoxCover((*cover.spans, (zeros, zeros + 1))), (*shape, 1)
+        return cover.list_cells(shape).rows
 
 
 @dataclass(frozen=True, eq=False)
@@ -269,20 +274,6 @@ def range_gram(domain: Domain) -> NDArray[np.float64]:
     return out
 
 
-def _list_rows(spans: Sequence[Span], shape: tuple[int, ...]) -> scipy.sparse.csr_array:
-    """Return boxes as explicit rows (m, N): the share of each cell that lies in them."""
-    number, parts = len(spans[0][0]), []
-    check_memory(16 * number * math.prod(shape), f"{number:,} explicit queries")
-    for start in range(0, max(number, 1), 512):
-        some, rows = slice(start, start + 512), np.ones((1, 1))
-        for (low, high), cell in zip(spans, map(np.arange, shape), strict=True):
-            ends = np.minimum(high[some, None], cell + 1), np.maximum(low[some, None], cell)
-            share = np.maximum(ends[0] - ends[1], 0.0)
-            rows = (rows[:, :, None] * share[:, None, :]).reshape(len(share), rows.shape[1] * len(cell))
-        parts.append(scipy.sparse.csr_array(rows))
-    return scipy.sparse.csr_array(scipy.sparse.vstack(parts, format="csr"))
-
-
 # --- sums of cells ------------------------------------------------------------------------------------------
 
 
@@ -308,37 +299,28 @@ def box_sums(cells: Field, spans: Sequence[Span]) -> Field:
 
 def sums_between(total: Field, spans: Sequence[Span]) -> Field:
     """Return sums over boxes from prefix sums, which are interpolated linearly where a box cuts cells."""
+    flat = total.ravel()
     if len(spans) == 1:
-        low, high = spans[0]
-        return _interpolate(total.ravel(), high) - _interpolate(total.ravel(), low)
+        ends = np.array(spans[0])
+        below = np.minimum(ends.astype(np.int64), len(flat) - 2)
+        share = ends - below
+        low, high = flat[below] * (1 - share) + flat[below + 1] * share
+        return np.asarray(high - low)
     (west, east), (south, north) = spans
+    rows, row = total.shape
     if aligned_spans(spans).all():
-        flat, row = total.ravel(), total.shape[1]
         w, e, s, n = (c.astype(np.int64) for c in (west, east, south, north))
         w *= row
         e *= row
         return flat[e + n] - flat[w + n] - flat[e + s] + flat[w + s]
-    # In one call, which takes much of the time of a few boxes.
-    corners = np.array([east, west, east, west]), np.array([north, north, south, south])
-    northeast, northwest, southeast, southwest = _interpolate_2d(total, *corners)
-    return northeast - northwest - southeast + southwest
-
-
-def _interpolate(total: Field, place: Field) -> Field:
-    below = np.minimum(place.astype(np.int64), len(total) - 2)
-    share = place - below
-    return total[below] * (1 - share) + total[below + 1] * share
-
-
-def _interpolate_2d(total: Field, x: Field, y: Field) -> Field:
-    row = total.shape[1]
-    i = np.minimum(x.astype(np.int64), total.shape[0] - 2)
-    j = np.minimum(y.astype(np.int64), row - 2)
-    f, g = x - i, y - j
-    at, flat = i * row + j, total.ravel()
+    # All corners at once, because calls take much of the time of a few boxes.
+    x, y = np.array([east, west, east, west]), np.array([north, north, south, south])
+    i, j = np.minimum(x.astype(np.int64), rows - 2), np.minimum(y.astype(np.int64), row - 2)
+    f, g, at = x - i, y - j, i * row + j
     low = flat[at] * (1 - g) + flat[at + 1] * g
     high = flat[at + row] * (1 - g) + flat[at + row + 1] * g
-    return low * (1 - f) + high * f
+    northeast, northwest, southeast, southwest = low * (1 - f) + high * f
+    return np.asarray(northeast - northwest - southeast + southwest)
 
 
 def count_up_to(numbers: Index) -> Index:
@@ -532,7 +514,7 @@ class BoxCover:
         """Return the cover of some of the boxes."""
         return BoxCover(tuple((low[some], high[some]) for low, high in self.spans))
 
-    def list_cells(self, shape: tuple[int, int]) -> RegionCover:
+    def list_cells(self, shape: tuple[int, ...]) -> RegionCover:
         """Return the same cover with cut cells listed one by one, on a grid."""
         starts, ends = zip(*self.spans, strict=True)
         touched, inner = (
