@@ -75,9 +75,9 @@ class Clients:
 
     def _set_state(
         self, mechanism: Rappor, cohorts: NDArray[np.int64], true: Bits, permanent: Bits,
-        report: tuple[Rappor, Bits] | None, publishable: bool, file: Path | None = None, token: str = "",
+        report: Reports | None, publishable: bool, file: Path | None = None, token: str = "",
     ) -> None:  # fmt: skip
-        """Set the state: the last report with its settings, and the token of the last write to the file."""
+        """Set the state. `token` is that of the last write to the file."""
         self.mechanism, self.cohorts, self._true, self._permanent = mechanism, cohorts, true, permanent
         self._report, self._publishable, self._file, self._token = report, publishable, file, token
         self._relaxed, self._alone, self._process = False, threading.Lock(), os.getpid()
@@ -94,9 +94,8 @@ class Clients:
             self._check_current()
             if self._report is None:
                 raise InputError("there is no report to refine: call report() first")
-            before, last = self._report
-            coarse, law = before.to_report(self.mechanism), self.mechanism.instantaneous
-            return self._publish_report(_refine_bits(coarse, law, self._permanent, last, rng), rng)
+            coarse, law = self._report.mechanism.to_report(self.mechanism), self.mechanism.instantaneous
+            return self._publish_report(_refine_bits(coarse, law, self._permanent, self._report.bits, rng), rng)
 
     def relax(
         self,
@@ -139,25 +138,30 @@ class Clients:
 
         def parse(description: dict[str, Any], arrays: dict[str, NDArray[Any]], token: str) -> Clients:
             mechanism, said = Rappor.from_description(description["mechanism"]), description["report"]
-            cohorts = arrays["cohorts"].astype(np.int64)
-            shape = len(cohorts), mechanism.bits
-            report = None if said is None else (Rappor.from_description(said), _unpack_bits(arrays["report"], shape))
-            true, permanent = (_unpack_bits(arrays[name], shape) for name in ("true", "permanent"))
-            users = object.__new__(cls)
-            publishable = bool(description["publishable"])
+            cohorts, publishable = arrays["cohorts"].astype(np.int64), bool(description["publishable"])
+
+            def unpack(name: str) -> Bits:
+                packed = arrays[name].reshape(len(cohorts), -(-mechanism.bits // 8))
+                return np.unpackbits(packed, axis=1, count=mechanism.bits)
+
+            report = None
+            if said is not None:
+                report = Reports(Rappor.from_description(said), cohorts, unpack("report"), publishable)
+            users, true, permanent = object.__new__(cls), unpack("true"), unpack("permanent")
             users._set_state(mechanism, cohorts, true, permanent, report, publishable, Path(path), token)
             return users
 
         found: Clients = read_state(Path(path), _FORMAT, parse)
         return found
 
-    def _write_file(self, file: Path | None, token: str, report: tuple[Rappor, Bits] | None, publishable: bool) -> None:
+    def _write_file(self, file: Path | None, token: str, report: Reports | None, publishable: bool) -> None:
         """Write the file, if there is one. Its last write must have had the token, "" for a new file."""
         if file is None:
             return
-        said = None if report is None else report[0].describe()
-        description = {"mechanism": self.mechanism.describe(), "report": said, "publishable": publishable}
-        bits = {"true": self._true, "permanent": self._permanent} | ({} if report is None else {"report": report[1]})
+        description = {"mechanism": self.mechanism.describe(), "report": None, "publishable": publishable}
+        bits = {"true": self._true, "permanent": self._permanent}
+        if report is not None:
+            description["report"], bits["report"] = report.mechanism.describe(), report.bits
         arrays: dict[str, NDArray[Any]] = {name: np.packbits(each, axis=1) for name, each in bits.items()}
         arrays["cohorts"] = self.cohorts
         with exclusive(file, "state") if token else contextlib.nullcontext():
@@ -174,11 +178,10 @@ class Clients:
 
     def _publish_report(self, drawn: Bits, rng: np.random.Generator | None) -> Reports:
         """Keep a report, in the file if there is one, and return it."""
-        report, publishable = (self.mechanism, drawn), self._publishable and rng is None
-        self._write_file(self._file, self._token, report, publishable)
-        self._report, self._publishable = report, publishable
-        # Copy, so that changes to the returned report do not reach the kept one.
-        return Reports(self.mechanism, self.cohorts, drawn.copy(), self._publishable)
+        report = Reports(self.mechanism, self.cohorts, drawn, self._publishable and rng is None)
+        self._write_file(self._file, self._token, report, report.publishable)
+        self._report, self._publishable = report, report.publishable
+        return report
 
     def __getstate__(self) -> None:
         raise TypeError("users cannot be copied or pickled: a copy could be refined a second time")
@@ -196,11 +199,6 @@ def _refine_bits(coarse: Channel, law: Channel, true: Bits, before: Bits, rng: n
     if law.exact:
         return true
     return throw_coins(law.find_refinement(coarse), 2 * true + before, open_words(rng)).view(np.uint8)
-
-
-def _unpack_bits(packed: NDArray[Any], shape: tuple[int, int]) -> Bits:
-    """Return the bits in a file."""
-    return np.unpackbits(packed.reshape(shape[0], -(-shape[1] // 8)), axis=1, count=shape[1])
 
 
 def _check_protection(mechanism: Rappor, accepted: bool, rng: np.random.Generator | None) -> None:
