@@ -28,6 +28,7 @@ def main() -> None:
     places = pd.DataFrame(rng.uniform(0, 1e5, (len(network), 2)), columns=["x", "y"], index=network.nodes)
     bits = pd.Series(rng.integers(0, 2, len(network)), index=network.nodes)
     names = np.array(network.nodes, dtype=object)
+    friends = names[0], names[network.adjacency[[0]].indices[0]]
     owners, others = rng.integers(0, len(network), (2, RESPONSES))
     pairs = pd.DataFrame({"owner": names[owners], "requester": names[np.where(owners == others, owners - 1, others)]})
     for what, data, how in (("places", places, {"alpha": 100, "columns": ("x", "y")}), ("bits", bits, {})):
@@ -36,7 +37,7 @@ def main() -> None:
         timed(f"{what}: {RESPONSES:,} responses, the first time", lambda made=diffusion: made.responses(pairs))  # type: ignore[misc]
         timed(f"{what}: {RESPONSES:,} responses again", lambda made=diffusion: made.responses(pairs))  # type: ignore[misc]
         timed(f"{what}: one user's answers", lambda made=diffusion: made.to(network.nodes[0]))  # type: ignore[misc]
-        timed(f"{what}: a signal", lambda made=diffusion: made.signal(network.nodes[0], epsilon=5))  # type: ignore[misc]
+        timed(f"{what}: a signal", lambda made=diffusion: made.signal(*friends))  # type: ignore[misc]
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     print(f"{'largest memory of the process':<58}{memory:8.2f} GiB")
 

@@ -17,7 +17,7 @@ from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
 import deltahist as dh
-from deltahist.network.mechanism import Signal, measure_distances, read_network
+from deltahist.network.mechanism import Signal, measure_distances, read_pairs
 from deltahist.noise.paths import BitPaths, VectorPaths
 from experiments._common import (
     BLUE,
@@ -45,7 +45,7 @@ Floats = NDArray[np.float64]
 
 def ego_network(data: Path | None, ego: str) -> dh.Network:
     """Return the ego, her friends and all friendships among them. She is the first node."""
-    whole = made_up() if data is None else read_network(data / FILE)
+    whole = made_up() if data is None else dh.Network.from_edges(read_pairs(data / FILE))
     centre = int(whole.find_places([ego], "ego")[0])
     members = np.concatenate([[centre], whole.adjacency[[centre]].indices])
     return dh.Network(tuple(whole.nodes[i] for i in members), whole.adjacency[members][:, members])

@@ -16,7 +16,7 @@ from deltahist.errors import InputError
 if TYPE_CHECKING:
     import pandas as pd
 
-    from deltahist.network.mechanism import DiffusionMechanism
+    from deltahist.network.mechanism import Network
 
 
 def ask(
@@ -106,7 +106,7 @@ def share(
     from deltahist._files import form_of, write_whole
     from deltahist.counting import check_file, read_owners
     from deltahist.network.diffusion import Diffusion
-    from deltahist.network.mechanism import DiffusionMechanism, PrivacyLevels, read_network, read_pairs
+    from deltahist.network.mechanism import DiffusionMechanism, Network, PrivacyLevels, read_pairs
     from deltahist.space.crs import are_degrees
 
     form = form_of(out, {".csv": "csv", ".parquet": "parquet"})
@@ -126,7 +126,8 @@ def share(
     reading: dict[str, Any] = {"user": user, "where": where, "crs": options.read_crs(crs)}
     reading |= {"x": x, "y": y} if places else {"x": value or bit, "y": None}
     check_file(source, 2 if places else 1, max_per_user=1, **reading)
-    network, levels = read_network(edges, directed=directed), PrivacyLevels(epsilon, least=least)
+    friends, levels = read_pairs(edges), PrivacyLevels(epsilon, least=least)
+    network = Network.from_edges(friends, directed=directed)
     kind = read_pairs(distance, 3) if Path(distance).is_file() else distance
     name = value or bit or ""
     names = ("x", "y") if places else ((name if not name.isdigit() else "bit" if bit else "value"),)
@@ -138,7 +139,9 @@ def share(
         "the places look like degrees: add --crs EPSG:4326 and --project, or --crs none",
     )
     data.columns = list(mechanism.columns)
-    mechanism = _add_isolated_users(mechanism, data)
+    _note_isolated_users(network, data)
+    # Sorted by name, since the order of a private table may reveal something about its rows.
+    mechanism = replace(mechanism, network=Network.from_edges(friends, sorted(data.index), directed=directed))
     diffusion = Diffusion(data, mechanism, state=state)
     with show_progress("Answering …"):
         if asked is not None:
@@ -157,16 +160,14 @@ def share(
     return answers
 
 
-def _add_isolated_users(mechanism: DiffusionMechanism, data: pd.DataFrame) -> DiffusionMechanism:
-    """Return the mechanism with users from the table who have no edges added to its network."""
-    network, users = mechanism.network, set(data.index)
+def _note_isolated_users(network: Network, data: pd.DataFrame) -> None:
+    """Note users without data, and users without edges. Raises InputError if no user is in the network."""
+    users = set(data.index)
     isolated, absent = users.difference(network.nodes), set(network.nodes) - users
     print_note(f"{len(data):,} rows read")
     if absent:
         print_note(f"{len(absent):,} of {len(network):,} users of the network have no data: they are only requesters")
-    if not isolated:
-        return mechanism
     if isolated == users:
         network.find_places(list(data.index))
-    print_note(f"{len(isolated):,} users of the table have no edges")
-    return replace(mechanism, network=network.with_users(data.index))
+    if isolated:
+        print_note(f"{len(isolated):,} users of the table have no edges")

@@ -18,7 +18,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from deltahist._files import check_secret, write_whole
-from deltahist.budget import Budget, floor_nano
+from deltahist.budget import Budget
 from deltahist.errors import NANO, DamagedFile, InputError, check_memory
 from deltahist.laws import Guarantee
 from deltahist.mechanisms.base import weakness_of
@@ -119,13 +119,10 @@ class Diffusion:
         check_memory(_BYTES_PER_PAIR * number * len(owners), "a response to every pair")
         return self._answer_connected(np.repeat(owners, number), np.tile(np.arange(number), len(owners)))
 
-    def signal(self, owner: str, requester: str | None = None, *, epsilon: float | Fraction | None = None) -> Signal:
-        """Return all responses about a user up to a requester's level, or else up to an ε (2018, section IV-A)."""
+    def signal(self, owner: str, requester: str) -> Signal:
+        """Return all responses about a user up to a requester's level (2018, section IV-A)."""
         row = int(self._find_rows(self.mechanism.network.find_places([owner], "owner"))[0])
-        if requester is None:
-            level = floor_nano(epsilon=epsilon)
-        else:
-            level = int(self.mechanism.find_levels([owner], [requester])[0])
+        level = int(self.mechanism.find_levels([owner], [requester])[0])
         self._refuse_weak(level)
         if self.mechanism.bits:
             starts, values = self._paths.signal(row, int(self._values[row, 0]), 1, level)

@@ -29,9 +29,7 @@ from deltahist.space.crs import extent_on, read_crs, unit_of
 from deltahist.space.domain import Domain
 
 _NUMBER = r"\d+(?:\.\d*)?(?:e[-+]?\d+)?|\.\d+(?:e[-+]?\d+)?"
-_EXPONENTIAL = re.compile(
-    rf"(?:({_NUMBER})\*?)?exp\((?:([-+]?(?:{_NUMBER})))?-(?:({_NUMBER})\*?)?d(?:/({_NUMBER}))?\)", re.IGNORECASE
-)
+_EXPONENTIAL = re.compile(rf"(?:({_NUMBER})\*?)?exp\((?:([-+]?(?:{_NUMBER})))?-(?:({_NUMBER})\*?)?d\)", re.IGNORECASE)
 #: The largest ε. A float beyond it cannot tell billionths apart.
 _MOST = 1e6
 Function = Callable[[Any], Any]
@@ -108,29 +106,11 @@ class Network:
             raise InputError(f"{what} {unknown[0]!r} ({len(unknown):,} in all) is not in the network{like}")
         return places[codes]
 
-    def with_users(self, users: Iterable[Any]) -> Network:
-        """Return the network with more users, who have no edges.
-
-        They are sorted by name, since the order of a private table may reveal something about its rows.
-
-        >>> Network.from_edges([("ann", "bob")]).with_users(["bob", "cem"])
-        Network(users=3, edges=1, directed=False)
-        """
-        more = sorted({normalize_name(user=user) for user in users}.difference(self.nodes))
-        matrix = self.adjacency.copy()
-        matrix.resize((len(self) + len(more),) * 2)
-        return Network((*self.nodes, *more), matrix, self.directed)
-
 
 def take_columns(table: Any, number: int) -> pd.DataFrame:
     """Return the first columns of a table, which may be empty."""
     frame = pd.DataFrame(table)
     return pd.DataFrame(columns=range(number), dtype=object) if frame.empty else frame.iloc[:, :number]
-
-
-def read_network(path: str | Path, *, directed: bool = False) -> Network:
-    """Read a network from a text file with an edge on each line (`read_pairs`)."""
-    return Network.from_edges(read_pairs(path), directed=directed)
 
 
 def read_pairs(path: str | Path, columns: int = 2) -> pd.DataFrame:
@@ -330,11 +310,11 @@ def _read_levels(text: str) -> Function | dict[float, float]:
             if len(dict(pairs)) == len(pairs):
                 return dict(pairs)
     else:
-        given = zip(match.groups(), (1, 0, 1, 1), strict=True)
-        factor, start, rate, unit = (default if part is None else float(part) for part, default in given)
-        slope, highest = rate / (unit or math.nan), math.log(factor or math.nan) + start
-        if 0 < slope < math.inf and highest <= math.log(_MOST):
-            return lambda distances: np.maximum(np.exp(highest - slope * distances), 1 / NANO)
+        given = zip(match.groups(), (1, 0, 1), strict=True)
+        factor, start, rate = (default if part is None else float(part) for part, default in given)
+        highest = math.log(factor or math.nan) + start
+        if 0 < rate < math.inf and highest <= math.log(_MOST):
+            return lambda distances: np.maximum(np.exp(highest - rate * distances), 1 / NANO)
     rule = "it must decrease from at most 10^6, such as exp(4-3.3d), or 1:15,2:8,4:0.5 (distance:ε)"
     raise InputError(f"epsilon is {text!r}: {rule}")
 
