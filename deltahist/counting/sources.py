@@ -19,7 +19,7 @@ import tempfile
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from stat import S_ISDIR
 from typing import Any
@@ -40,14 +40,14 @@ _LONGEST_LINE = 1 << 21
 
 @dataclass(frozen=True)
 class Source:
-    """An open table, `given`, on a connection of DuckDB, with its geometry column and its CRS if it has them.
+    """An open table, `given`, on a connection, with its geometry column and its CRS if it has them.
 
     Call `finish` after the last row. It returns how many rows of text had too few or too many fields, and fails if the
     file was cut short.
     """
 
     connection: Any
-    given: Relation
+    given: Relation | Any = None
     geometry: str | None = None
     crs: Any = None
     finish: Callable[[], int] = lambda: 0
@@ -246,7 +246,9 @@ def _open_parquet(path: Path, name: str, reading: Reading, connection: Any, stac
     if described is not None:
         geo = json.loads(described)
         geometry = geo["primary_column"]
-        crs = geo["columns"][geometry].get("crs", "OGC:CRS84")  # the default of GeoParquet
+        about = geo["columns"][geometry]
+        check_choice(("WKB",), encoding=about["encoding"])
+        crs = about.get("crs", "OGC:CRS84")  # the default of GeoParquet
     crs = json.dumps(crs) if isinstance(crs, dict) else crs
     return _make_source(connection, name, f"read_parquet({_quote_path(path)})", geometry, crs)
 
@@ -275,16 +277,7 @@ def _open_lake(place: str, name: str, connection: Any) -> Source:
 
 
 def _make_source(connection: Any, name: str, relation: str, geometry: str | None = None, crs: Any = None) -> Source:
-    """Return the source of a relation. Fields of structures become columns, such as "loc.x"."""
-    types, parts = _list_types(connection, relation), ["*"]
-    for column, kind in list(types.items()):
-        if kind.startswith("STRUCT("):
-            for field, its in _list_types(connection, f"(SELECT unnest({quote_name(column)}) FROM {relation})").items():
-                types[f"{column}.{field}"] = its
-                parts.append(f"{quote_name(column)}.{quote_name(field)} AS {quote_name(f'{column}.{field}')}")
-    if len(parts) > 1:
-        relation = f"(SELECT {', '.join(parts)} FROM {relation})"
-    return Source(connection, Relation(name, relation, types, DUCKDB), geometry, crs)
+    return Source(connection, Relation(name, relation, _list_types(connection, relation), DUCKDB), geometry, crs)
 
 
 def _open_geometries(path: Path, name: str, reading: Reading, connection: Any, stack: ExitStack) -> Source:
@@ -293,8 +286,8 @@ def _open_geometries(path: Path, name: str, reading: Reading, connection: Any, s
         asked += Condition.of(reading.where).kinds
     rows, crs = stack.enter_context(open_layer(path, asked))
     connection.register("source", rows)
-    types = _list_types(connection, "source")
-    return Source(connection, Relation(name, "source", types, DUCKDB), list(types)[-1], crs)
+    source = _make_source(connection, name, "source", crs=crs)
+    return replace(source, geometry=list(source.given.types)[-1])
 
 
 #: Ending of a file (before .gz) -> the function that opens it: `path`, and the name for messages.
@@ -311,29 +304,14 @@ FORMATS: dict[str, Callable[[Path, str, Reading, Any, ExitStack], Source]] = {
 
 
 @contextmanager
-def _open_table(database: str | Any, table: str) -> Iterator[Server]:
+def _open_table(database: str | Any, table: str) -> Iterator[Source]:
     kind: Any = PostgreSQL if str(database).startswith("postgres") else Spark
     with kind.open(database) as engine:
         name = ".".join(map(quote_name, table.split(".")))
-        engine.given = Relation(table, name, engine.list_types(table), engine.dialect)
-        yield engine
+        yield replace(engine, given=Relation(table, name, engine.list_types(table), engine.dialect))
 
 
-class Server:
-    """A server that counts where the rows are. It states no geometry and no CRS."""
-
-    given: Relation
-    geometry = crs = None
-
-    def __init__(self, connection: Any) -> None:
-        self._connection = connection
-        self.views: list[str] = []  # temporary ones, dropped at the end
-
-    def finish(self) -> int:
-        return 0
-
-
-class PostgreSQL(Server):
+class PostgreSQL(Source):
     dialect = POSTGRESQL
     projects = False
 
@@ -351,14 +329,14 @@ class PostgreSQL(Server):
             yield cls(connection)
 
     def list_types(self, table: str) -> dict[str, str]:
-        found = self._connection.execute(f"SELECT * FROM {'.'.join(map(quote_name, table.split('.')))} LIMIT 0")
+        found = self.connection.execute(f"SELECT * FROM {'.'.join(map(quote_name, table.split('.')))} LIMIT 0")
         return {column.name: column.type_display for column in found.description}
 
     def batches(self, statement: str) -> Iterator[Any]:
         import pyarrow as pa
 
         kinds = {"x": pa.float64(), "y": pa.float64(), "chosen": pa.bool_()}  # all others are whole numbers
-        with self._connection.cursor("deltahist", binary=True) as cursor:
+        with self.connection.cursor("deltahist", binary=True) as cursor:
             cursor.execute(self.dialect.write(statement))
             names = [column.name for column in cursor.description]
             schema = pa.schema([(name, kinds.get(name, pa.int64())) for name in names])
@@ -369,7 +347,9 @@ class PostgreSQL(Server):
                 yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-class Spark(Server):
+@dataclass(frozen=True)
+class Spark(Source):
+    views: list[str] = field(default_factory=list)  # temporary ones, dropped at the end
     dialect = SPARK
     projects = True
 
@@ -406,13 +386,13 @@ class Spark(Server):
 
     def list_types(self, table: str) -> dict[str, str]:
         name = ".".join("`" + part.replace("`", "``") + "`" for part in table.split("."))
-        self._connection.catalog.getTable(name)  # or Spark would take parquet.`/a/path` for a table, and read files
-        return {f.name: f.dataType.simpleString() for f in self._connection.table(name).schema}
+        self.connection.catalog.getTable(name)  # or Spark would take parquet.`/a/path` for a table, and read files
+        return {f.name: f.dataType.simpleString() for f in self.connection.table(name).schema}
 
     def batches(self, statement: str) -> Any:
         import pyarrow as pa
 
-        found = self._connection.sql(self.dialect.write(statement)).toArrow()
+        found = self.connection.sql(self.dialect.write(statement)).toArrow()
         return [pa.RecordBatch.from_pylist([], found.schema), *found.to_batches()]
 
     def project(self, statement: str, operation: Operation) -> str:
@@ -426,7 +406,7 @@ class Spark(Server):
                 x, y = transformer.transform(*(batch[axis].to_numpy(zero_copy_only=False) for axis in "xy"))
                 yield batch.set_column(0, "x", pa.array(x)).set_column(1, "y", pa.array(y))
 
-        rows = self._connection.sql(self.dialect.write(statement))
+        rows = self.connection.sql(self.dialect.write(statement))
         rows.mapInArrow(bring, rows.schema).createOrReplaceTempView(view)
         self.views.append(view)
         return f"SELECT * FROM {view}"

@@ -161,7 +161,7 @@ class Relation:
     texts: bool = False
 
     def find_column(self, asked: str) -> str:
-        """Return the name of a column, given by its name ("loc.x" in a structure) or by its number from 0."""
+        """Return the name of a column, given by its name or by its number from 0."""
         names = list(self.types)
         if asked.isdigit() and asked not in names and int(asked) < len(names):
             return names[int(asked)]
@@ -348,11 +348,7 @@ def write_reading(
     if len(places) == axes:
         columns = [f"{given.write_floats(c)} AS {n}" for c, n in zip(places, "xy", strict=False)]
     elif not places and geometry is not None:
-        places = [geometry]
-        fields = [f"{geometry}.x", f"{geometry}.y"][:axes]  # GeoArrow's points
-        columns = [f"{given.quote_column(geometry)} AS g"]
-        if set(fields) <= set(given.types):
-            columns = [f"{given.write_floats(c)} AS {n}" for c, n in zip(fields, "xy", strict=False)]
+        places, columns = [geometry], [f"{given.quote_column(geometry)} AS g"]
     elif places or not written or given.dialect is not DUCKDB:
         raise InputError(f"input {given.label!r} needs x={' and y=' * (axes == 2)}, the columns of its coordinates")
     else:

@@ -3,7 +3,6 @@
 import contextlib
 import gzip
 import io
-import json
 import shutil
 import subprocess
 import sys
@@ -84,9 +83,8 @@ SOURCES = {
     "gpkg": lambda f, d: _geo(f, d, "p.gpkg"),
     "fgb": lambda f, d: _geo(f, d, "p.fgb"), "shp": lambda f, d: _geo(f, d, "p.shp"),
     "geoparquet": lambda f, d: _geo(f, d, "p.parquet"),
-    "geoarrow": lambda f, d: _geo(f, d, "p.parquet", geometry_encoding="geoarrow"),
 }  # fmt: skip
-BY_GEOMETRY = {"gpkg", "fgb", "shp", "geoparquet", "geoarrow"}
+BY_GEOMETRY = {"gpkg", "fgb", "shp", "geoparquet"}
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning")
@@ -198,15 +196,7 @@ def test_a_table_of_duckdb(tmp_path, frame):
         dh.count_file(tmp_path / "other.duckdb", DOMAIN, **how)
 
 
-def test_structures_and_numbers_of_columns(tmp_path):
-    places = pa.array([{"x": 1.0, "y": 1.5}, {"x": 3.0, "y": 0.5}])
-    pa.parquet.write_table(pa.table({"loc": places}), tmp_path / "p.parquet")
-    assert dh.count_file(tmp_path / "p.parquet", DOMAIN, x="loc.x", y="loc.y").kept == 2
-    geo = {"version": "1.1.0", "primary_column": "loc",
-           "columns": {"loc": {"encoding": "point", "geometry_types": ["Point"], "crs": None}}}  # fmt: skip
-    separated = pa.table({"loc": places}).replace_schema_metadata({"geo": json.dumps(geo)})
-    pa.parquet.write_table(separated, tmp_path / "p.parquet")
-    assert dh.count_file(tmp_path / "p.parquet", DOMAIN, outside="clamp").kept == 2
+def test_columns_by_number(tmp_path):
     twice = pa.table([pa.array([1.0]), pa.array([1.0]), pa.array([9.0])], names=["x", "y", "x"])
     pa.parquet.write_table(twice, tmp_path / "p.parquet")
     assert dh.count_file(tmp_path / "p.parquet", DOMAIN, x=0, y=1).outside == 0
@@ -239,11 +229,22 @@ def test_what_cannot_be_read_is_refused(tmp_path, frame):
     (tmp_path / "p.geojson").write_bytes(b'<OGRVRTDataSource><OGRVRTLayer name="p"/></OGRVRTDataSource>')
     lines = gpd.GeoDataFrame({"a": [1]}, geometry=[shapely.LineString([(0, 0), (1, 1)])], crs="EPSG:32618")
     lines.to_file(tmp_path / "lines.gpkg")
+    _geo(frame, tmp_path, "arrow.parquet", geometry_encoding="geoarrow")
     (tmp_path / "folder").mkdir()
     shutil.copy(tmp_path / "p.csv", tmp_path / "folder")
     with gzip.open(tmp_path / "empty.csv.gz", "wb"):
         pass
-    names = ["p.gpkg", "p.geojson", "lines.gpkg", "none.csv", "p.txt2", "folder", "empty.csv.gz", "https://a.b/p.csv"]
+    names = [
+        "arrow.parquet",
+        "p.gpkg",
+        "p.geojson",
+        "lines.gpkg",
+        "none.csv",
+        "p.txt2",
+        "folder",
+        "empty.csv.gz",
+        "https://a.b/p.csv",
+    ]
     for name in names:
         path = name if ":" in name else tmp_path / name
         with pytest.raises(dh.InputError):
