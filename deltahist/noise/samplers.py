@@ -48,8 +48,6 @@ Level = float | Fraction
 
 #: Largest number of entries of a table. Larger scales are drawn digit by digit, in base 1024.
 _LONGEST_TABLE = 4096
-#: Error allowed to a float acceptance probability, a thousand times its bound in docs/internals/noise.md.
-_FLOAT_ERROR = 1e-10
 
 
 # --- discrete Laplace ---------------------------------------------------------------------------------------
@@ -164,10 +162,7 @@ def _geometric_table(scale: Fraction) -> InversionTable:
 
 def _digit_table(scale: Fraction) -> InversionTable:
     """F(k) = (1 − e^(−(k+1) / scale)) / (1 − e^(−1024 / scale)), k < 1024."""
-
-    @functools.cache
-    def whole(bits: int) -> Interval:
-        return complement(exp_bounds(1024 / scale, bits), bits)
+    whole = functools.cache(lambda bits: complement(exp_bounds(1024 / scale, bits), bits))
 
     def law(power: Interval, bits: int) -> Interval:
         return divide_bounds(complement(power, bits), whole(bits), bits)
@@ -179,16 +174,15 @@ def _digit_table(scale: Fraction) -> InversionTable:
 @functools.lru_cache(maxsize=64)
 def _laplace_size_table(scale: Fraction) -> InversionTable:
     """F(k) = 1 − 2 e^(−(k+1) / scale) / (1 + e^(−1 / scale)), for |X|."""
-
-    @functools.cache
-    def whole(bits: int) -> Interval:
-        low, high = exp_bounds(1 / scale, bits)
-        return (1 << bits) + low, (1 << bits) + high
+    rate = 1 / scale
+    ratio = functools.cache(functools.partial(exp_bounds, rate))
 
     def law(power: Interval, bits: int) -> Interval:
-        return complement(divide_bounds((2 * power[0], 2 * power[1]), whole(bits), bits), bits)
+        low, high = ratio(bits)
+        whole = (1 << bits) + low, (1 << bits) + high
+        return complement(divide_bounds((2 * power[0], 2 * power[1]), whole, bits), bits)
 
-    return power_table(1 / scale, 1, _count_entries(scale), law)
+    return power_table(rate, 1, _count_entries(scale), law)
 
 
 # --- discrete Gaussian --------------------------------------------------------------------------------------
@@ -286,7 +280,7 @@ def _draw_wide_gaussian(variance: Fraction, number: int, words: Words) -> Intege
             return (abs(int(offer[i])) - variance / t) ** 2 / (2 * variance)
 
         distance = np.abs(offer).astype(np.float64) - float(variance / t)
-        accept = _decide(-distance * distance / float(2 * variance), _FLOAT_ERROR, find_exponent, words)
+        accept = _decide(-distance * distance / float(2 * variance), 0.0, find_exponent, words)
         parts.append(offer[accept])
         have += len(parts[-1])
     return np.concatenate(parts)[:number]
@@ -297,15 +291,16 @@ def _decide(
 ) -> NDArray[np.bool_]:
     """Decide with probabilities e^−γ(i), i.i.d., exactly.
 
-    `exponents` are −γ as floats, from which the probabilities follow within `error`; find_exponent(i) is γ(i).
+    `exponents` are floats from which the probabilities follow within `error` and rounding; find_exponent(i) is γ(i).
     """
     word = words.words(len(exponents))
     with np.errstate(under="ignore"):
         chance = np.exp(exponents)
     real = word.astype(np.float64) * 2.0**-64
     out = real < chance
-    # Floats decide only where they are surely on the right side of the threshold.
-    for i in np.flatnonzero(np.abs(real - chance) <= error).tolist():
+    # Floats decide only where they are surely on the right side: 1e-10 is a thousand times the bound of their rounding
+    # in docs/internals/noise.md.
+    for i in np.flatnonzero(np.abs(real - chance) <= error + 1e-10).tolist():
         out[i] = UniformReal(words, int(word[i])).is_below(functools.partial(exp_bounds, find_exponent(i)))
     return out
 
@@ -592,8 +587,8 @@ def _draw_gaussian_around(values: Integers, share: Fraction, variance: Fraction,
     """
     near = np.rint(values.astype(np.float64) * float(share)).astype(np.int64)
     t = math.isqrt(int(variance)) + 1
-    # f and rounding move the probability by less than 4/s, since e^(−u²/2) u is at most 0.61.
-    error = 4 / math.sqrt(float(variance)) + _FLOAT_ERROR
+    # f moves the probability by less than 4/s, since e^(−u²/2) u is at most 0.61.
+    error = 4 / math.sqrt(float(variance))
     out, left = np.empty(len(values), dtype=np.int64), np.arange(len(values))
     while len(left):
         offer = _draw_difference(Fraction(t), len(left), words)

@@ -157,7 +157,8 @@ def test_proposal_times_acceptance_is_the_gaussian_as_fractions(monkeypatch, var
     scales, chances = [], []
     offers = np.arange(65) * int(math.sqrt(variance) / 20)
     geometric = iter([offers, np.zeros(65, dtype=np.int64)])
-    monkeypatch.setattr(samplers, "_FLOAT_ERROR", 2.0)
+    decide = samplers._decide
+    monkeypatch.setattr(samplers, "_decide", lambda floats, error, *more: decide(floats, 2.0, *more))
     monkeypatch.setattr(samplers, "draw_geometric", lambda scale, *_: scales.append(scale) or next(geometric))
     exp_bounds = samplers.exp_bounds
     monkeypatch.setattr(samplers, "exp_bounds", lambda x, bits: chances.append(x) or exp_bounds(x, bits))
