@@ -338,13 +338,9 @@ class BaseMechanism(abc.ABC):
             self._costs[distance] = min(self.cost_under(near.moves_within(distance)), limit), limit
         return self._costs[distance]
 
-    def promised_within(self, distance: float) -> Fraction | float:
+    def promised_within(self, distance: float) -> Fraction:
         """Return the bound of `cost_within`, for a distance in ground units."""
-        near = self.neighbourhood
-        bound = self.guarantee.times(-(-near.steps_of(distance) // near.radius)).amount
-        if not near.profile:
-            return bound
-        return min(bound, self.budget.amount * factor_promised(near, distance) ** self.norm)
+        return self.budget.amount * factor_promised(self.neighbourhood, distance) ** self.norm
 
     @property
     def any_move(self) -> float:
@@ -414,21 +410,21 @@ def factor_promised(near: Neighbourhood, distance: float) -> Fraction:
     steps = near.steps_of(distance)
     limits = [(steps if limit.any else near.steps_of(limit.distance), limit.factor) for limit in near.profile]
     few = limits[::-1] if len(limits) < 4 else []  # the time grows with each limit
-    moves = max(Fraction(1), _cover(steps, few, near.radius))
+    moves = max(Fraction(1), _cover(steps, [*few, (near.radius, Fraction(1))]))
     return min([moves, *(factor for far, factor in limits if steps <= far)])
 
 
-def _cover(distance: int, lengths: Sequence[tuple[int, Fraction]], delta: int) -> Fraction:
+def _cover(distance: int, lengths: Sequence[tuple[int, Fraction]]) -> Fraction:
     """Return the least sum of factors of moves that together cover a distance, all in whole lattice steps.
 
-    The longest lengths come first. Such moves exist: cut a straight line between two cells anywhere, and the cells of
-    two cuts are no further apart than the length of the line between them.
+    Such moves exist: cut a straight line between two cells anywhere, and the cells of two cuts are no further apart
+    than the length of the line between them.
     """
-    if not lengths:
-        return Fraction(max(0, -(-distance // delta)))
     (far, factor), *rest = lengths
     most = max(0, -(-distance // far))
-    return min(n * factor + _cover(distance - n * far, rest, delta) for n in range(most + 1))
+    if not rest:
+        return most * factor
+    return min(n * factor + _cover(distance - n * far, rest) for n in range(most + 1))
 
 
 def budget_description(budget: Budget) -> dict[str, str | None]:

@@ -98,8 +98,7 @@ class Domain:
                 f"bounds are {bounds} and shape {shape}: they must be (low, high) and (n,) with low < high, or "
                 "(west, south, east, north) and (nx, ny) with west < east and south < north"
             )
-        sides = [(hi - lo) / n for lo, hi, n in zip(self.low, self.high, shape, strict=True)]
-        farthest = max(abs(b) for b in bounds)
+        sides, farthest = self.cell, max(map(abs, bounds))
         if (
             not (min(sides) > 0 and max(sides) < min(sides) * 1e9 and max(sides) < 1e300)
             or min(self.step) < 1e-290
@@ -140,12 +139,10 @@ class Domain:
             wider = cls((*rough.low, *(hi + side for hi in rough.high)), rough.shape, crs)
             rough = cls(rough.bounds, rough.shape, crs, wider.scale)
             side = rough.length(cell, name=name)
-        extent = [hi - lo for lo, hi in zip(rough.low, rough.high, strict=True)]
-        if side > max(extent) * (1 + 1e-9):
-            sides = " × ".join(f"{e:,.0f}" if e >= 1000 else f"{e:.4g}" for e in map(rough.ground, extent))
-            raise CellTooLarge(f"{name} is {cell!r}: it must be smaller than the map of {sides} {rough.unit}")
+        if side > max(rough.cell) * (1 + 1e-9):
+            raise CellTooLarge(f"{name} is {cell!r}: it must be smaller than the map of {rough.size_of_cells}")
         # A billionth of a cell more or less is rounding in the bounds, not a cell that the user asked for.
-        shape = tuple(max(1, math.ceil((hi - lo) / side - 1e-9)) for lo, hi in zip(rough.low, rough.high, strict=True))
+        shape = tuple(max(1, math.ceil(extent / side - 1e-9)) for extent in rough.cell)
         high = (lo + n * side for lo, n in zip(rough.low, shape, strict=True))
         return cls((*rough.low, *high), shape, crs, rough.scale)
 
@@ -211,11 +208,7 @@ class Domain:
 
     @functools.cached_property
     def lattice_shape(self) -> tuple[int, ...]:
-        """Lattice steps along the whole domain, per axis.
-
-        >>> Domain((0, 1), (4,)).lattice_shape == (4 * Domain((0, 1), (4,)).steps[0],)
-        True
-        """
+        """Lattice steps along the whole domain, per axis."""
         return tuple(n * k for n, k in zip(self.shape, self.steps, strict=True))
 
     @property

@@ -204,12 +204,10 @@ class Neighbourhood:
     def incidence(self) -> scipy.sparse.csc_array:
         """Return the incidence matrix E (N, M), int64: +1 where an edge ends, -1 where it starts; no row for ⊥."""
         edges = self.edges()
-        column = np.arange(len(edges))
-        moves = edges[:, 0] >= 0
-        rows = np.concatenate([edges[:, 1], edges[moves, 0]])
-        values = np.repeat(np.array([1, -1]), [len(edges), int(moves.sum())])
-        places = rows, np.concatenate([column, column[moves]])
-        return scipy.sparse.csc_array((values, places), shape=(self.domain.size, len(edges)))
+        rows, columns = edges[:, ::-1].T.ravel(), np.tile(np.arange(len(edges)), 2)
+        kept, values = rows >= 0, np.repeat([1, -1], len(edges))
+        places = rows[kept], columns[kept]
+        return scipy.sparse.csc_array((values[kept], places), shape=(self.domain.size, len(edges)))
 
     def capped(self) -> Neighbourhood:
         """Return the neighbourhood with the usual limit of 4 for any move, unless it has limits (docs/choosing.md).
@@ -237,8 +235,7 @@ class Neighbourhood:
     @property
     def diameter(self) -> float:
         """Length of the domain's diagonal on the ground, by the largest scale factor."""
-        sides = (hi - lo for lo, hi in zip(self.domain.low, self.domain.high, strict=True))
-        return self.domain.ground(math.hypot(*sides))
+        return self.domain.ground(math.dist(self.domain.low, self.domain.high))
 
     def describe(self) -> dict[str, Any]:
         """Describe the neighbourhood as JSON, without its domain; public."""

@@ -98,14 +98,14 @@ class Boxes(_OfSpans):
         places /= step
         np.rint(places, out=places)
         low, high = places[:d], places[d:]
-        reversed_ = ~(low < high)
-        bad = reversed_ | (low < 0) | (high > np.array(domain.lattice_shape)[:, None])
+        bad = ~(low < high) | (low < 0) | (high > np.array(domain.lattice_shape)[:, None])
         if bad.any():
             first = int(np.argmax(bad.any(axis=0)))
             box, bounds = (",".join(f"{v:.10g}" for v in each) for each in (self.corners[first], domain.bounds))
-            swapped = "reversed or empty: it must be west < east and south < north"
-            outside = f"not inside the domain, whose bounds are {bounds} (degrees, or x and y swapped?)"
-            raise InputError(f"box {first} ({box}) is {swapped if reversed_[:, first].any() else outside}")
+            raise InputError(
+                f"box {first} ({box}) is empty, reversed, or not inside the domain, whose bounds are {bounds} (is it "
+                "in degrees, or are x and y swapped?)"
+            )
         places /= steps
         return tuple(zip(low, high, strict=True))
 
