@@ -7,7 +7,7 @@ import importlib.util
 import io
 import json
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,14 +15,13 @@ import numpy as np
 
 from deltahist._files import form_of, write_whole
 from deltahist.decode import stands_out
-from deltahist.errors import InputError, check_memory, check_whole
+from deltahist.errors import InputError, check_choice, check_memory
 from deltahist.releases.base import NONNEGATIVE, PLACED, UNBIASED
 from deltahist.releases.series import Difference, Series
 from deltahist.space.crs import LONGITUDE_LATITUDE, Operation
 from deltahist.space.domain import Domain
 from deltahist.space.geometries import to_degrees
 from deltahist.statement import list_facts, write_statement
-from deltahist.strategies.base import sum_blocks
 
 if TYPE_CHECKING:
     import geopandas as gpd
@@ -42,12 +41,10 @@ KEY = "deltahist_export"
 _NOT_ADDED = "Do not add std_error or its square: query the sum"
 #: Unit and meaning of each column. An empty unit means the unit of the estimate.
 _COLUMNS = {
-    "block": ("cells", "side of the block in cells, 1 for a single cell"),
-    "column": ("1", "number of the (first) cell from the west, starting at 0"),
-    "row": ("1", "number of the (first) cell from the south, starting at 0"),
+    "column": ("1", "number of the cell from the west, starting at 0"),
+    "row": ("1", "number of the cell from the south, starting at 0"),
     **{side: ("{crs}", f"{side} edge") for side in ("west", "south", "east", "north")},
     **{axis: ("{crs}", f"{axis} of the centre") for axis in ("x", "y")},
-    "cells": ("1", "number of cells in the block"),
     "rank": ("1", "possible ranks, 1 for the largest; the {level} apply to all rows together"),
     "step": ("1", "step of the series"),
     "before": ("", "estimate of the earlier period"),
@@ -71,40 +68,35 @@ _COLUMNS = {
 }
 
 
-def check_form(path: str | Path, *, blocks: bool = False) -> str:
+def check_form(path: str | Path) -> str:
     """Return the form that a file's suffix asks for.
 
-    Raises InputError on an unknown suffix, on a GeoTIFF with blocks, or if rasterio is needed and missing.
+    Raises InputError on an unknown suffix, or if rasterio is needed and missing.
 
     >>> check_form("cells.gpkg")
     'gpkg'
     """
     form = form_of(path, FORMS)
-    if form == "geotiff":
-        if importlib.util.find_spec("rasterio") is None:
-            raise InputError("GeoTIFF needs rasterio: pip install 'deltahist[geotiff]'")
-        if blocks:
-            raise InputError(f"output is {str(path)!r}: a GeoTIFF has one cell size, so it holds no blocks")
+    if form == "geotiff" and importlib.util.find_spec("rasterio") is None:
+        raise InputError("GeoTIFF needs rasterio: pip install 'deltahist[geotiff]'")
     return form
 
 
-def export(release: Release, path: str | Path, *, nonnegative: bool = False, blocks: Sequence[int] = ()) -> None:
+def export(release: Release, path: str | Path, *, nonnegative: bool = False) -> None:
     """Write all cells of a release to a file; the suffix chooses the form.
 
     Each row has the index, centre, box, estimate and standard error of a cell, and whether it surely holds points
-    (`stands_out`, tested for all rows together). GeoJSON is in longitude and latitude, everything else in the release's
-    CRS. GeoTIFF has two bands. All forms except CSV carry units and the privacy statement. Text has three decimals.
+    (`stands_out`, tested for all cells together). GeoJSON is in longitude and latitude, everything else in the
+    release's CRS. GeoTIFF has two bands. All forms except CSV carry units and the privacy statement. Text has three
+    decimals.
 
     Parameters
     ----------
     release : of counts.
     path : .gpkg, .parquet, .geojson, .csv or .tif.
     nonnegative : write non-negative estimates instead of unbiased ones.
-    blocks : also write sums over blocks of this many cells a side, with their own standard errors: as layers of a
-        GeoPackage, elsewhere as rows with the column `block`.
 
-    Raises InputError on an unknown suffix, blocks larger than the map, a 1-D release in any form except CSV, or a map
-    too large for memory.
+    Raises InputError on an unknown suffix, a 1-D release in any form except CSV, or a map too large for memory.
 
     >>> import tempfile, pandas as pd, deltahist as dh, numpy as np
     >>> near = dh.Neighbourhood(dh.Domain((0, 0, 4, 4), (4, 4)), delta=1)
@@ -113,59 +105,32 @@ def export(release: Release, path: str | Path, *, nonnegative: bool = False, blo
     ...     len(pd.read_csv(f"{folder}/cells.csv"))
     16
     """
-    path, form, domain = Path(path), check_form(path, blocks=bool(blocks)), release.domain
-    widths = sorted({check_whole(least=2, blocks=width) for width in blocks})
-    if widths and widths[-1] > max(domain.shape):
-        raise InputError(f"blocks is {widths[-1]}: the map is {max(domain.shape):,} cells long")
-    if domain.ndim == 1 and form != "csv":
-        raise InputError(f"output is {str(path)!r}: a release in one dimension can only be exported as .csv")
+    path, form, domain = Path(path), check_form(path), release.domain
     check_memory((100 if form == "geotiff" else 1000) * domain.size, f"{domain.size:,} cells as {form}")
     if form == "geotiff":
-        _write_geotiff(release, path, nonnegative)
-        return
-    make: Any = release.to_pandas if form == "csv" else release.to_geopandas
-    frames = {width: make(nonnegative=nonnegative, width=width) for width in (1, *widths)}
-    # Test all rows of all frames together.
-    cells = release.cells()
-    moments = [release.block_moments(width) for width in frames]
-    sums = [sum_blocks(cells, tuple(np.arange(0, n, width) for n in domain.shape)).ravel() for width in frames]
-    errors = np.sqrt(np.concatenate([each.variance for each in moments]))
-    marks = stands_out(np.concatenate(sums), errors, np.concatenate([each.kurtosis for each in moments]))
-    for frame in frames.values():
-        frame["stands_out"], marks = marks[: len(frame)], marks[len(frame) :]
-    about = describe_cells(release, nonnegative, [name for frame in frames.values() for name in frame])
-    if form == "gpkg":
-        layers = {"cells" if width == 1 else f"blocks_{width}": frame for width, frame in frames.items()}
-        write_whole(path, lambda part: _write_geopackage(part, layers, domain, about))
-        return
-    frame = frames[1]
-    if widths:
-        import pandas as pd
-
-        frame = pd.concat([each.assign(block=width) for width, each in frames.items()], ignore_index=True)
-        frame["cells"] = frame["cells"].fillna(1).astype(np.int64)
-    if form != "parquet":
-        frame = frame.round({"estimate": 3, "std_error": 3})
-    write_table(path, form, frame, about, domain)
-
-
-def write_table(path: Path, form: str, frame: pd.DataFrame, about: dict[str, Any], domain: Domain) -> None:
-    """Write a table with its description to a file, in a form of `encode_table` or as a GeoPackage."""
-    if form == "gpkg":
-        write_whole(path, lambda part: _write_geopackage(part, {"answers": frame}, domain, about))
+        content = _encode_geotiff(release, nonnegative)
     else:
-        content = encode_table(frame, form, domain, about)
-        write_whole(path, lambda part: part.write_bytes(content))
+        frame: Any = (release.to_pandas if form == "csv" else release.to_geopandas)(nonnegative=nonnegative)
+        noise = release.block_moments(1)
+        frame["stands_out"] = stands_out(release.cells().ravel(), np.sqrt(noise.variance), noise.kurtosis)
+        if form in ("csv", "geojson"):
+            frame = frame.round({"estimate": 3, "std_error": 3})
+        content = encode_table(frame, form, domain, describe_cells(release, nonnegative, frame), layer="cells")
+    write_whole(path, lambda part: part.write_bytes(content))
 
 
-def encode_table(frame: pd.DataFrame, form: str, domain: Domain, about: dict[str, Any] | None = None) -> bytes:
+def encode_table(
+    frame: pd.DataFrame, form: str, domain: Domain, about: dict[str, Any] | None = None, *, layer: str = "answers"
+) -> bytes:
     """Return the content of a file with a table.
 
     Parameters
     ----------
     frame : may be a GeoDataFrame in any CRS; without a CRS its shapes are in the domain's coordinates.
-    form : csv and json leave shapes out, geojson has them in longitude and latitude, parquet in the domain's CRS.
-    about : description that JSON, GeoJSON and Parquet carry (`describe_cells`, `describe_answers`).
+    form : csv and json leave shapes out, geojson has them in longitude and latitude, parquet and gpkg in the domain's
+        CRS.
+    about : description that every form except CSV carries (`describe_cells`, `describe_answers`).
+    layer : name of the layer of a GeoPackage.
 
     >>> import pandas as pd, deltahist as dh
     >>> encode_table(pd.DataFrame({"name": ["a"], "estimate": [2.5]}), "csv", dh.Domain((0, 1), (4,)))
@@ -179,11 +144,23 @@ def encode_table(frame: pd.DataFrame, form: str, domain: Domain, about: dict[str
     if form == "geojson":
         members = json.dumps({"type": "FeatureCollection", KEY: about})
         options = {"NATIVE_DATA": members, "NATIVE_MEDIA_TYPE": "application/vnd.geo+json"}
-        layer: Any = frame
-        if domain.crs is not None and (layer.crs is None or not layer.crs.equals(LONGITUDE_LATITUDE, True)):
-            layer = _on_map(layer, domain)
-            layer = layer.set_geometry(to_degrees(layer.geometry.to_numpy(), domain), crs=LONGITUDE_LATITUDE)
-        _write_layer(_plain(layer), file, "GeoJSON", layer_options={**options, "COORDINATE_PRECISION": "7"})
+        shown: Any = frame
+        if domain.crs is not None and (shown.crs is None or not shown.crs.equals(LONGITUDE_LATITUDE, True)):
+            shown = _on_map(shown, domain)
+            shown = shown.set_geometry(to_degrees(shown.geometry.to_numpy(), domain), crs=LONGITUDE_LATITUDE)
+        _write_layer(shown, file, "GeoJSON", layer_options={**options, "COORDINATE_PRECISION": "7"})
+        return file.getvalue()
+    if form == "gpkg":
+        units = {f"unit of {name}": column["unit"] for name, column in about["columns"].items()}
+        texts = {key: value if isinstance(value, str) else json.dumps(value) for key, value in about.items()}
+        taken = [str(name).lower() for name in frame.columns]
+        options = {
+            "FID": next(name for name in ("fid", "fid_", "fid__") if name not in taken),
+            "GEOMETRY_NAME": next(name for name in ("geom", "geom_", "geom__") if name not in taken),
+            "DESCRIPTION": f"{about['title']}. {about['how_to_read']} {about['promise']}",
+        }
+        more: dict[str, Any] = {"layer": layer, "layer_metadata": texts | units, "layer_options": options}
+        _write_layer(_on_map(frame, domain), file, "GPKG", **more)
         return file.getvalue()
     if form == "parquet":
         (_on_map(frame, domain) if shape else frame).to_parquet(file, index=False)
@@ -306,41 +283,22 @@ def _as_json(value: Any) -> Any:
     return value.tolist() if isinstance(value, np.ndarray | np.generic) else str(value)
 
 
-def _write_geopackage(part: Path, layers: dict[str, Any], domain: Domain, about: dict[str, Any]) -> None:
-    """Write layers whose metadata hold the description and the units of the columns."""
-    part.unlink()  # GDAL makes the file with its first layer
-    units = {f"unit of {name}": column["unit"] for name, column in about["columns"].items()}
-    texts = {key: value if isinstance(value, str) else json.dumps(value) for key, value in about.items()}
-    for number, (layer, frame) in enumerate(layers.items()):
-        frame = _plain(_on_map(frame, domain))
-        taken = [str(name).lower() for name in frame.columns]
-        options = {
-            "FID": next(name for name in ("fid", "fid_", "fid__") if name not in taken),
-            "GEOMETRY_NAME": next(name for name in ("geom", "geom_", "geom__") if name not in taken),
-            "DESCRIPTION": f"{about['title']}. {about['how_to_read']} {about['promise']}",
-        }
-        more = {"layer_metadata": texts | units, "layer_options": options, "append": number > 0}
-        _write_layer(frame, part, "GPKG", layer=layer, **more)
-
-
-def _write_layer(frame: gpd.GeoDataFrame, file: Any, driver: str, **more: Any) -> None:
+def _write_layer(frame: gpd.GeoDataFrame, file: io.BytesIO, driver: str, **more: Any) -> None:
     import pyogrio
 
+    frame = _plain(frame)
     fast = not any(frame[name].dtype == object for name in frame.columns)  # Arrow changes mixed texts
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # a plane has no CRS
-        try:
-            pyogrio.write_dataframe(frame, file, driver=driver, use_arrow=fast, **more)
-        except (pyogrio.errors.DataSourceError, pyogrio.errors.DataLayerError) as problem:
-            raise OSError(str(problem)) from None  # `write_whole` reports it as a file that cannot be written
+        pyogrio.write_dataframe(frame, file, driver=driver, use_arrow=fast, **more)
 
 
-def _write_geotiff(release: BaseRelease, path: Path, nonnegative: bool) -> None:
+def _encode_geotiff(release: BaseRelease, nonnegative: bool) -> bytes:
     import rasterio
 
-    domain = release.domain
+    domain, content = release.domain, io.BytesIO()
+    check_choice((2,), dimensions=domain.ndim)
     about = describe_cells(release, nonnegative, ("estimate", "std_error"))
-    content = io.BytesIO()  # on a full disk GDAL would write a partial file without an error
     transform = rasterio.Affine(domain.cell[0], 0.0, domain.low[0], 0.0, -domain.cell[1], domain.high[1])
     profile = {"driver": "GTiff", "dtype": "float64", "compress": "deflate", "crs": domain.crs, "transform": transform}
     width, height = domain.shape
@@ -353,4 +311,4 @@ def _write_geotiff(release: BaseRelease, path: Path, nonnegative: bool) -> None:
             file.update_tags(number, description=about["columns"][name]["description"])
         tags = {key: about[key] for key in ("how_to_read", "estimator", "promise", "statement")}
         file.update_tags(TIFFTAG_IMAGEDESCRIPTION=about["title"], **tags)
-    write_whole(path, lambda part: part.write_bytes(content.getbuffer()))
+    return content.getvalue()

@@ -220,7 +220,8 @@ def _deliver(
 
     Answers to boxes start with their corners, which are one value in JSON, and have shapes if the form supports them.
     """
-    from deltahist.exports import SHAPED, encode_table, explain_below, write_table
+    from deltahist._files import write_whole
+    from deltahist.exports import SHAPED, encode_table, explain_below
     from deltahist.space.crs import LONGITUDE_LATITUDE
 
     if form == "table":
@@ -242,10 +243,11 @@ def _deliver(
 
             crs = domain.crs if shapes is None else LONGITUDE_LATITUDE
             frame = gpd.GeoDataFrame(frame, geometry=shapely.box(*sides.T) if shapes is None else shapes, crs=crs)
+    content = encode_table(frame, form, domain, about)
     if out is None:
-        write_text(encode_table(frame, form, domain, about).decode())
+        write_text(content.decode())
     else:
-        write_table(out, form, frame, about, domain)
+        write_whole(out, lambda part: part.write_bytes(content))
 
 
 def _format_answers(answers: Answers) -> str:
@@ -374,31 +376,27 @@ def export(
     *,
     out: Annotated[Path, OutFile(help=".gpkg, .parquet, .geojson, .csv or .tif file.")],
     nonnegative: options.Nonnegative = False,
-    blocks: Annotated[
-        Any, Option(metavar="N,...", parser=options.parse_list(int), help="Also sums over N × N cells.")
-    ] = None,
 ) -> None:
     """Write every cell with its place, estimate and standard error, for other programs.
 
     Estimates are unbiased, like the answers of `query`, so some are negative. With --nonnegative none are. Each file
-    names its kind of estimates. `stands_out` marks rows that surely hold points, tested together. Standard errors of
-    cells do not add up to that of a sum, so --blocks writes sums with their own errors, as layers of a GeoPackage, or
-    as further rows marked in the column `block`.
+    names its kind of estimates. `stands_out` marks cells that surely hold points, tested together. Standard errors of
+    cells do not add up to that of a sum, so `query` sums.
 
     \b
     Examples:
       deltahist export city.parquet --out cells.gpkg
-      deltahist export city.parquet --nonnegative --blocks 2,4,8 --out cells.parquet
+      deltahist export city.parquet --nonnegative --out cells.parquet
     """
     from deltahist.exports import check_form, export as write_cells
     from deltahist.releases import Release
 
-    check_form(out, blocks=bool(blocks))
+    check_form(out)
     check_target(out, release)
     published: Any = options.open_release(release)
     require(
         isinstance(published, Release),
         f"{release} holds {published.mechanism.words}: `export` requires a release of counts",
     )
-    write_cells(published, out, nonnegative=nonnegative, blocks=blocks or ())
+    write_cells(published, out, nonnegative=nonnegative)
     print_note(f"wrote {out}")

@@ -38,7 +38,7 @@ from deltahist.mechanisms.base import OfMechanism
 from deltahist.preprocessing import Preprocessing, check_line
 from deltahist.space.domain import Domain
 from deltahist.space.neighbourhood import Neighbourhood
-from deltahist.space.workloads import Boxes, Workload
+from deltahist.space.workloads import Workload
 
 if TYPE_CHECKING:
     import geopandas as gpd
@@ -216,37 +216,27 @@ class BaseRelease(OfMechanism, abc.ABC):
         """Return the name of the estimates for files and pictures."""
         return NONNEGATIVE if nonnegative else UNBIASED
 
-    def to_pandas(self, *, nonnegative: bool = False, width: int = 1) -> pd.DataFrame:
-        """Return a row per cell: index, edges, centre, estimate and standard error; x varies slowest.
-
-        With a `width` there is a row per block of that many cells a side. Blocks start in the south-west and are
-        narrower at the other edges. They have the index of their first cell, the number of their cells, and the error
-        of their sum.
-        """
+    def to_pandas(self, *, nonnegative: bool = False) -> pd.DataFrame:
+        """Return a row per cell: index, edges, centre, estimate and standard error; x varies slowest."""
         import pandas as pd
 
         domain = self.domain
-        index, after, blocks = list_blocks(domain, width)
-        low, high = np.split(blocks.corners.T, 2)
+        index = np.indices(domain.shape).reshape(domain.ndim, -1)
+        low, high = (np.stack([domain.edges(axis)[each + end] for axis, each in enumerate(index)]) for end in (0, 1))
         names = ["column", "row", "west", "south", "east", "north", "x", "y"]
         if domain.ndim == 1:
             names = ["column", "low", "high", "x"]
         table: dict[str, NDArray[Any]] = dict(zip(names, [*index, *low, *high, *(low + high) / 2], strict=True))
-        if width == 1:
-            cells, errors = self.estimate_cells(nonnegative=nonnegative)
-            return pd.DataFrame({**table, "estimate": cells.ravel(), "std_error": errors.ravel()})
-        # Estimates and errors do not depend on the level.
-        found = self.answer_workload(blocks, level=0.95, nonnegative=nonnegative)
-        table["cells"] = (after - index).prod(axis=0)
-        return pd.DataFrame({**table, "estimate": found["estimate"], "std_error": found["std_error"]})
+        cells, errors = self.estimate_cells(nonnegative=nonnegative)
+        return pd.DataFrame({**table, "estimate": cells.ravel(), "std_error": errors.ravel()})
 
-    def to_geopandas(self, *, nonnegative: bool = False, width: int = 1) -> gpd.GeoDataFrame:
+    def to_geopandas(self, *, nonnegative: bool = False) -> gpd.GeoDataFrame:
         """Return `to_pandas` with the boxes as geometry in place of their edges; InputError in one dimension."""
         import geopandas as gpd
         import shapely
 
         check_choice((2,), dimensions=self.domain.ndim)
-        frame = self.to_pandas(nonnegative=nonnegative, width=width)
+        frame = self.to_pandas(nonnegative=nonnegative)
         shapes = shapely.box(*(frame.pop(side).to_numpy() for side in ("west", "south", "east", "north")))
         return gpd.GeoDataFrame(frame, geometry=shapes, crs=self.domain.crs)
 
@@ -381,21 +371,6 @@ def heed_notice(release: _Release, path: str | Path) -> _Release:
             ) from None
         return mark_publishable(replace(release, withdrawn=notice), release.publishable)  # type: ignore[type-var]
     return release
-
-
-def list_blocks(
-    domain: Domain, width: int, first: int = 0, last: int | None = None
-) -> tuple[NDArray[np.int64], NDArray[np.int64], Boxes]:
-    """Return the first cells of blocks of `width` cells a side, the cells after their last ones, and their boxes.
-
-    Cells are (ndim, m). x varies slowest. Only the columns of blocks from `first` up to `last` are listed.
-    """
-    columns, *rows = (-(-n // width) for n in domain.shape)
-    index = np.indices(((columns if last is None else last) - first, *rows)).reshape(domain.ndim, -1)
-    index[0] += first
-    ends = index * width, np.minimum((index + 1) * width, np.array(domain.shape)[:, None])
-    corners = [domain.edges(axis)[place] for end in ends for axis, place in enumerate(end)]
-    return *ends, Boxes(np.column_stack(corners))
 
 
 def join_answers(found: Sequence[dict[str, NDArray[Any]]]) -> dict[str, NDArray[Any]]:

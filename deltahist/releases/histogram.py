@@ -30,10 +30,11 @@ from deltahist.decode.base import Moments
 from deltahist.decode.placement import Chosen, block_variance, placement_variance
 from deltahist.errors import check_whole
 from deltahist.mechanisms import Mechanism
-from deltahist.releases.base import NONNEGATIVE, BaseRelease, Notice, join_answers, list_blocks
+from deltahist.releases.base import NONNEGATIVE, BaseRelease, Notice, join_answers
 from deltahist.space.domain import Domain
 from deltahist.space.workloads import (
     BoxCover,
+    Boxes,
     Cover,
     Pieces,
     RegionCover,
@@ -203,13 +204,19 @@ class Release(CountEstimates, BaseRelease):
 
     def block_moments(self, width: int) -> Moments:
         """Return variance and kurtosis of the noise in all blocks of `width` cells a side, x varying slowest."""
-        shape = [-(-n // width) for n in self.domain.shape]
+        domain, shape = self.domain, [-(-n // width) for n in self.domain.shape]
         # Evaluate a closed form in parts to save memory. Without one, all blocks share simulated noise.
         part = max(1, 8 * _CELLS_AT_A_TIME * shape[0] // math.prod(shape)) if self.decoder.has_closed_form else shape[0]
-        found = [
-            self.decoder.moments(list_blocks(self.domain, width, start, min(start + part, shape[0]))[2])
-            for start in range(0, shape[0], part)
-        ]
+        found = []
+        for start in range(0, shape[0], part):
+            index = np.indices((min(part, shape[0] - start), *shape[1:])).reshape(domain.ndim, -1)
+            index[0] += start
+            corners = [
+                domain.edges(axis)[np.minimum((each + end) * width, domain.shape[axis])]
+                for end in (0, 1)
+                for axis, each in enumerate(index)
+            ]
+            found.append(self.decoder.moments(Boxes(np.column_stack(corners))))
         variance, kurtosis = (np.concatenate([getattr(m, name) for m in found]) for name in ("variance", "kurtosis"))
         return replace(found[0], variance=variance, kurtosis=kurtosis, unresolved=None, draws=None)
 

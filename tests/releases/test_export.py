@@ -14,8 +14,7 @@ import rasterio
 import shapely
 
 import deltahist as dh
-from deltahist.errors import InputError
-from deltahist.exports import KEY, export, write_table
+from deltahist.exports import KEY, encode_table, export
 
 SHAPE = (6, 4)
 CITY = dh.Domain.from_cell((580_000, 4_495_000, 605_000, 4_525_000), "250m", "EPSG:32618")
@@ -96,57 +95,18 @@ def test_a_file_says_what_it_holds(tmp_path, form, asked):
 
 
 def test_rows_that_stand_out_are_marked(tmp_path):
-    """Of 36 empty cells and their blocks none is marked, in 19 of 20 files; the cell of 500 points always is."""
+    """Of 35 empty cells none is marked, in 19 of 20 files; the cell of 500 points always is."""
     domain, counts = dh.Domain((0, 0, 6, 6), (6, 6)), np.zeros((6, 6), dtype=np.int64)
     counts[1, 4], false = 500, 0
     for seed in range(20):
         near = dh.Neighbourhood(domain, 1)
         release = dh.publish(counts, near, "identity", 0.5, rng=np.random.default_rng(seed))
-        export(release, tmp_path / "a.csv", nonnegative=seed % 2 == 0, blocks=[3])
+        export(release, tmp_path / "a.csv", nonnegative=seed % 2 == 0)
         frame = pd.read_csv(tmp_path / "a.csv")
         full = (frame["west"] <= 1) & (frame["east"] >= 2) & (frame["south"] <= 4) & (frame["north"] >= 5)
         assert frame["stands_out"][full].all()
         false += frame["stands_out"][~full].any()
     assert false <= 3
-
-
-def read_blocks(target, width):
-    """The rows of a file that are blocks of a width."""
-    if target.suffix == ".gpkg":
-        return gpd.read_file(target, layer="cells" if width == 1 else f"blocks_{width}")
-    read = {".csv": pd.read_csv, ".parquet": gpd.read_parquet, ".geojson": gpd.read_file}[target.suffix]
-    frame = read(target)
-    return frame[frame["block"] == width].reset_index(drop=True)
-
-
-@pytest.mark.parametrize("form", ["csv", "parquet", "geojson", "gpkg"])
-@pytest.mark.parametrize("asked", [True, False])
-def test_blocks_have_the_errors_of_their_sums(tmp_path, form, asked):
-    city = make(dh.strategies.Hierarchical, shape=(7, 5))
-    export(city, tmp_path / f"a.{form}", nonnegative=asked, blocks=[4, 2])
-    domain, rounding = city.domain, 0.0005 if form in ("csv", "geojson") else 1e-9
-    assert len(read_blocks(tmp_path / f"a.{form}", 1)) == 35
-    for width, shape in ((2, (4, 3)), (4, (2, 2))):
-        found = read_blocks(tmp_path / f"a.{form}", width)
-        assert len(found) == np.prod(shape)
-        # The last ones are narrower: of 7 by 5 cells.
-        wide = np.minimum(found["column"] + width, 7) - found["column"]
-        high = np.minimum(found["row"] + width, 5) - found["row"]
-        assert found["cells"].tolist() == (wide * high).tolist()
-        west, south = (domain.edges(axis)[found[name]] for axis, name in enumerate(("column", "row")))
-        corners = np.column_stack([west, south, west + 100 * wide, south + 100 * high])
-        expected = dh.answer(city, dh.workloads.boxes(corners), nonnegative=asked)
-        for name in ("estimate", "std_error"):
-            assert np.abs(found[name] - expected[name]).max() <= rounding
-        if form in ("parquet", "gpkg"):
-            assert found.geometry.bounds.to_numpy().tolist() == corners.tolist()
-
-
-@pytest.mark.parametrize(("name", "blocks"), [("a.tif", [2]), ("a.csv", [7]), ("a.csv", [1])])
-def test_blocks_that_do_not_fit_are_refused(release, tmp_path, name, blocks):
-    with pytest.raises(InputError):
-        export(release, tmp_path / name, blocks=blocks)
-    assert not list(tmp_path.iterdir())
 
 
 def messy():
@@ -159,12 +119,6 @@ def messy():
     return gpd.GeoDataFrame(columns, geometry=[SQUARE, None], crs="EPSG:32618").to_crs("EPSG:4326")
 
 
-def content_of(frame, form, domain, folder):
-    """The bytes of a file with a table."""
-    write_table(folder / f"a.{form}", form, frame, ABOUT, domain)
-    return (folder / f"a.{form}").read_bytes()
-
-
 def read(content, form):
     if form == "parquet":
         return gpd.read_parquet(io.BytesIO(content))
@@ -174,8 +128,8 @@ def read(content, form):
 
 
 @pytest.mark.parametrize(("form", "crs"), [("parquet", "EPSG:32618"), ("gpkg", "EPSG:32618"), ("geojson", "EPSG:4326")])
-def test_rows_shapes_and_columns_come_back(form, crs, tmp_path):
-    found = read(content_of(messy(), form, CITY, tmp_path), form)
+def test_rows_shapes_and_columns_come_back(form, crs):
+    found = read(encode_table(messy(), form, CITY, ABOUT), form)
     assert found.crs == crs
     assert found.geometry[1] is None
     assert np.allclose(found.to_crs(CITY.crs).geometry[0].bounds, SQUARE.bounds, atol=0.1)
