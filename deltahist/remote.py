@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import http.client
 import json
@@ -26,12 +27,9 @@ from deltahist.releases.base import BaseRelease, join_answers
 from deltahist.space.domain import Domain
 from deltahist.space.workloads import Boxes, Regions, Workload
 
-_JSON, _GEOJSON, _ARROW = "application/json", "application/geo+json", "application/vnd.apache.arrow.stream"
 #: Most queries and vertices per request that a service accepts by default, and most bytes to read of an answer and of a
 #: file.
 _MOST_QUERIES, _MOST_VERTICES, _MOST_ANSWER, _MOST_FILE = 100_000, 200_000, 64 << 20, 2 << 30
-#: Timeout of an answer in seconds, and number of attempts at a busy service, a second apart.
-_PATIENCE, _ATTEMPTS = 300, 60
 
 
 def connect(url: str) -> RemoteRelease:
@@ -42,16 +40,14 @@ def connect(url: str) -> RemoteRelease:
     >>> connect("city.parquet")
     Traceback (most recent call last):
     ...
-    deltahist.errors.InputError: url is 'city.parquet': it must be like http://127.0.0.1:8000/releases/city
+    deltahist.errors.InputError: url is 'city.parquet': it must be that of a release, like http://127.0.0.1:8000/releases/city
     """
     address = quote(str(url).rstrip("/"), safe="/%:@[]")
-    if not re.fullmatch(r"https?://[^/]+/(.+/)?releases/[^/]+", address):
-        raise InputError(f"url is {url!r}: it must be like http://127.0.0.1:8000/releases/city")
-    content = _send(address, _JSON)
-    try:
-        return RemoteRelease(address, dict(json.loads(content)["statement"]))
-    except (ValueError, LookupError, TypeError):
-        raise InputError(f"url is {url!r}: the response is not a release") from None
+    if re.fullmatch(r"https?://[^/]+/(.+/)?releases/[^/]+", address):
+        content = _send(address, "application/json")
+        with contextlib.suppress(ValueError, LookupError, TypeError):
+            return RemoteRelease(address, dict(json.loads(content)["statement"]))
+    raise InputError(f"url is {url!r}: it must be that of a release, like http://127.0.0.1:8000/releases/city")
 
 
 class RemoteRelease:
@@ -103,11 +99,12 @@ class RemoteRelease:
 
     def _ask(self, number: int, queries: Any, how: dict[str, Any]) -> dict[str, NDArray[Any]]:
         if isinstance(queries, list):
-            body, media = json.dumps({"boxes": queries}), _JSON
+            body, media = json.dumps({"boxes": queries}), "application/json"
         else:
             shapes = ",".join(f'{{"type":"Feature","geometry":{each}}}' for each in shapely.to_geojson(queries))
-            body, media = f'{{"type":"FeatureCollection","features":[{shapes}]}}', _GEOJSON
-        content = _send(f"{self.url}/answers?{urlencode(how)}", _ARROW, body.encode(), media)
+            body, media = f'{{"type":"FeatureCollection","features":[{shapes}]}}', "application/geo+json"
+        address = f"{self.url}/answers?{urlencode(how)}"
+        content = _send(address, "application/vnd.apache.arrow.stream", body.encode(), media)
         try:
             table = pa.ipc.open_stream(content).read_all()
             digest = table.schema.metadata[b"digest"].decode()
@@ -127,21 +124,25 @@ class RemoteRelease:
 
 
 def _send(url: str, accept: str, body: bytes | None = None, media: str = "", most: int = _MOST_ANSWER) -> bytes:
-    """Return the content at an address, at most `most` bytes. Wait for a busy service; any failure is an InputError."""
-    for attempt in range(_ATTEMPTS):
+    """Return the content at an address, at most `most` bytes; any failure is an InputError.
+
+    It tries a busy service 60 times, a second apart.
+    """
+    for left in reversed(range(60)):
         try:
             request = urllib.request.Request(url, body, {"Accept": accept} | ({"Content-Type": media} if media else {}))
-            with urllib.request.urlopen(request, timeout=_PATIENCE) as answer:
+            with urllib.request.urlopen(request, timeout=300) as answer:
                 content: bytes = answer.read(most + 1)
-            break
+            if len(content) <= most:
+                return content
+            reason = f"the response has more than {most:,} bytes"
         except urllib.error.HTTPError as problem:
             with problem:
-                words = problem.read(1 << 12).decode(errors="replace")
-            if problem.code != 503 or attempt == _ATTEMPTS - 1:
-                raise InputError(f"url is {url!r}: it answered {problem.code}: {words!r}") from None
-            time.sleep(1)
+                reason = f"it answered {problem.code}: {problem.read(1 << 12).decode(errors='replace')!r}"
+            if problem.code == 503 and left:
+                time.sleep(1)
+                continue
         except (OSError, ValueError, http.client.HTTPException) as problem:
-            raise InputError(f"url is {url!r}: {getattr(problem, 'reason', problem)}") from None
-    if len(content) > most:
-        raise InputError(f"url is {url!r}: the response has more than {most:,} bytes")
-    return content
+            reason = str(getattr(problem, "reason", problem))
+        break
+    raise InputError(f"url is {url!r}: {reason}")
