@@ -5,6 +5,7 @@ All of it is public, and fixed before any row is read.
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import numbers
 import re
@@ -30,7 +31,8 @@ class Correction:
     reason: str
 
     def __post_init__(self) -> None:
-        check_digits(digest=self.digest)
+        if not isinstance(self.digest, str) or not re.fullmatch(r"[0-9a-f]{64}", self.digest):
+            raise InputError(f"digest is {self.digest!r:.80}: it must be a SHA-256, 64 hexadecimal digits")
         object.__setattr__(self, "reason", check_line(reason=self.reason))
 
 
@@ -97,12 +99,15 @@ class Preprocessing:
     @classmethod
     def from_description(cls, description: dict[str, Any]) -> Preprocessing:
         """Make the object that `describe` described; raise InputError if it contradicts itself."""
-        dropped, projection = description["dropped"], description["projection"]
-        if not isinstance(dropped, list) or not isinstance(projection, str | None):
-            raise InputError("dropped must be a list, and projection a name")
-        replaces = None if description.get("replaces") is None else Correction(**description["replaces"])
-        where, user = description.get("where"), description["unit"] == "user"
-        found = cls(description["contributions"], user, tuple(dropped), projection, where, replaces)
+        projection, replaces = description["projection"], description.get("replaces")
+        found = cls(
+            description["contributions"],
+            description["unit"] == "user",
+            tuple(description["dropped"]),
+            None if projection is None else str(projection),
+            description.get("where"),
+            None if replaces is None else Correction(**replaces),
+        )
         check_choice((found.unit,), unit=description["unit"])
         return found
 
@@ -114,14 +119,6 @@ def check_line(**given: Any) -> str:
     if not 0 < len(line) <= 1000 or not line.isprintable():
         raise InputError(f"{name} is {value!r:.80}: it must be one printable line of 1 to 1,000 characters")
     return line
-
-
-def check_digits(**given: Any) -> str:
-    """Return the given keyword's value, a SHA-256 in 64 hexadecimal digits; InputError for anything else."""
-    ((name, value),) = given.items()
-    if not isinstance(value, str) or not re.fullmatch(r"[0-9a-f]{64}", value):
-        raise InputError(f"{name} is {value!r:.80}: it must be a SHA-256, 64 hexadecimal digits")
-    return value
 
 
 #: Single points in the map's own coordinates, with none left out.
@@ -160,25 +157,25 @@ class Clock:
     tz: str | None = None
 
     def __post_init__(self) -> None:
-        if self.tz is None:
-            return
-        try:
-            zoneinfo.ZoneInfo(self.tz)
-        except (TypeError, ValueError, OSError, zoneinfo.ZoneInfoNotFoundError):
-            raise InputError(f"tz is {self.tz!r}: it must be a time zone, such as Europe/Berlin") from None
-        if not self.every or (self.every % 86_400 and not self.months):
-            raise InputError(f"tz is {self.tz!r}: it requires steps of whole days, weeks or months")
+        fits = self.tz is None or (self.every > 0 and (self.every % 86_400 == 0 or self.months > 0))
+        with contextlib.suppress(TypeError, ValueError, OSError, zoneinfo.ZoneInfoNotFoundError):
+            if fits and (self.tz is None or zoneinfo.ZoneInfo(self.tz)):
+                return
+        raise InputError(
+            f"tz is {self.tz!r}: it must be a time zone (Europe/Berlin), with steps of whole days, weeks or months"
+        )
 
     @classmethod
     def of(cls, start: str, every: str | None, format: str | None = None, tz: str | None = None) -> Clock:
         """Read a clock from text: a date or date-time and a period such as 1d or month, or a whole number and None."""
-        if _STEP_NUMBER.fullmatch(start.strip()):
-            for name, value in {"every": every, "time_format": format, "tz": tz}.items():
-                if value is not None:
-                    raise InputError(f"{name} is {value!r}: it must be left out, as start is the step number {start!r}")
+        numbered = _STEP_NUMBER.fullmatch(start.strip()) is not None
+        if numbered and (every, format, tz) == (None, None, None):
             return cls(int(start), 0)
-        if every is None:
-            raise InputError(f"every is missing with start {start!r}: give the period of a step, such as 1d or 6h")
+        if numbered or every is None:
+            raise InputError(
+                f"start is {start!r}: a time requires every, such as 1d or 6h; a step number allows no every, "
+                "time_format or tz"
+            )
         length = read_period(every, "every")
         clock = cls(seconds(start, "start"), length, None if format is None else check_format(format), tz)
         if clock.months and clock.begin(0) != clock.start:
