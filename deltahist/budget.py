@@ -21,8 +21,6 @@ from deltahist.laws import LAWS, Guarantee, Law
 
 #: The symbols of the units of budgets.
 LETTERS = {"epsilon": "ε", "rho": "ρ"}
-#: Largest amount, so that sums of many stay within 64 bits.
-_MOST = 10**9
 
 
 def read_amount(**amount: Any) -> Fraction:
@@ -36,7 +34,8 @@ def read_amount(**amount: Any) -> Fraction:
     Fraction(1, 10)
     """
     ((name, value),) = amount.items()
-    if not is_number(value) or value != value or not 0 <= value <= _MOST:
+    # Sums of many amounts must stay within 64 bits.
+    if not is_number(value) or value != value or not 0 <= value <= 10**9:
         raise InputError(f"{name} is {value!r:.200}: it must be a finite number from 0 to 10^9")
     return as_printed_fraction(value)
 
@@ -126,10 +125,7 @@ class Budget:
         """ε or ρ, exact."""
         given = self.epsilon if self.rho is None else self.rho
         if isinstance(given, Charge):
-            if given.unit != self.unit:
-                raise InputError(
-                    f"{self.unit} is {float(given):g}, but was charged as {given.unit}: spend it in that unit"
-                )
+            check_choice((self.unit,), **{f"unit of the charge for {self.unit}": given.unit})
             given = given.amount
         return as_exact_fraction(**{self.unit: given})
 

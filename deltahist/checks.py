@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -32,8 +32,7 @@ def check_strategy(strategy: Strategy, near: Neighbourhood) -> None:
     >>> near = dh.Neighbourhood(dh.Domain((0, 1), (6,)), delta=0.5)
     >>> dh.check_strategy(dh.strategies.Hierarchical(near.domain), near)
     """
-    if strategy.domain != near.domain:
-        raise InputError("the strategy and the neighbourhood are on different domains: they must share one")
+    _require(strategy, [(strategy.domain == near.domain, "its domain must be that of the neighbourhood")])
     check_foreign(strategy)
     check_groups(strategy)
     small = strategy.domain.size <= 2048
@@ -59,12 +58,11 @@ def check_foreign(strategy: Strategy, mechanism: Mechanism | None = None) -> Non
     _require(strategy, _check_noise(strategy))
     if mechanism is not None:
         now = sensitivity(strategy, mechanism.neighbourhood, norm=mechanism.norm)
-        _require(
-            strategy, iter([(mechanism.sensitivity == now, "its sensitivity has changed since the mechanism was made")])
-        )
+        same = mechanism.sensitivity == now
+        _require(strategy, [(same, "its sensitivity has changed since the mechanism was made")])
 
 
-def _require(strategy: Strategy, checks: Iterator[tuple[Any, str]]) -> None:
+def _require(strategy: Strategy, checks: Iterable[tuple[Any, str]]) -> None:
     """Raise InputError on the first check that fails. Later ones rely on it, and are not computed."""
     for holds, text in checks:
         if not holds:

@@ -14,8 +14,6 @@ from numpy.typing import NDArray
 
 from deltahist.errors import InputError, check_positive, check_whole, is_number
 
-#: Variance, in steps of its lattice, that noise of the first release of a chain has at least (`noise/samplers.py`).
-_FINEST = 2.0**46
 #: Largest scale of noise that is drawn: larger ones would let whole numbers of 64 bits overflow with a probability
 #: worth naming.
 MOST_SCALE = 1 << 50
@@ -196,8 +194,9 @@ class RoundedGaussian(Gaussian):
         return np.asarray(ndtr(-nearer) - ndtr(-farther))
 
     def least_variance(self, times: float) -> float | None:
-        # Rounded noise is no worse than what was rounded, on a lattice that stays that of the first release.
-        return _FINEST / times if self.parameter else None
+        # Rounded noise is no worse than what was rounded. The first release of a chain has noise of at least 2^46 steps
+        # of its lattice (`noise/samplers.py`), which later releases keep.
+        return 2.0**46 / times if self.parameter else None
 
 
 #: Name of a law in files -> its class.
@@ -306,25 +305,14 @@ class Guarantee:
         For zCDP the smallest ε over orders α of ρ α + (ln(1/δ_prob) + (α − 1) ln(1 − 1/α) − ln α) / (α − 1)
         (Canonne, Kamath, Steinke 2020, proposition 12 at the Rényi divergences ρ α).
         """
-        if not check_positive(probability=probability) < 1:
-            raise InputError(f"probability is {probability!r}: it must lie between 0 and 1, such as 1e-6")
+        check_positive(probability=probability)
         if self.epsilon is not None:
             return float(self.epsilon)
         assert self.rho is not None
-        alpha, own, log = _orders()
+        alpha = 1 + np.logspace(-3, 7, 20001)
+        own, log = (alpha - 1) * np.log1p(-1 / alpha), np.log(alpha)
         value = float(self.rho) * alpha + (-math.log(probability) + own - log) / (alpha - 1)
         return max(0.0, float(value.min()))
-
-
-@functools.cache
-def _orders() -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-    """Orders α that are tried, with (α − 1) ln(1 − 1/α) and ln α."""
-    alpha = 1 + np.logspace(-3, 7, 20001)
-    return alpha, (alpha - 1) * np.log1p(-1 / alpha), np.log(alpha)
-
-
-#: Parts of the variance that are set aside to make the discrete Gaussian a rounded continuous one.
-_SET_ASIDE = (0.75, 1.0, 1.25, 1.5, 1.75, 2.0, 2.5, 3.0)
 
 
 def gaussian_epsilon(rho: float, probability: float, *, least_variance: float, draws: int) -> float:
@@ -343,7 +331,7 @@ def gaussian_epsilon(rho: float, probability: float, *, least_variance: float, d
     check_positive(rho=rho)
     check_positive(probability=probability)
     best = math.inf
-    for aside in _SET_ASIDE:
+    for aside in (0.75, 1.0, 1.25, 1.5, 1.75, 2.0, 2.5, 3.0):
         if aside >= least_variance:
             break
         # Poisson summation: the rounding's normalising sums vary by a relative 2 Σ_m exp(−2 π² τ² m²).

@@ -10,12 +10,8 @@ if TYPE_CHECKING:
     import geopandas
     import pandas as pd
 
-USERS, POINTS = 2_000, 20_000
-CENTRE = (-73.99, 40.73)  # degrees; UTM zone 18N, so EPSG:32618 projects it
-BOUNDS = (-74.07, 40.66, -73.91, 40.80)  # W, S, E, N: every point lies inside
-_METRES = (84_360.0, 111_050.0)  # of one degree of longitude and of latitude at CENTRE
-_HALF_WIDTH = 250.0  # metres, of the river
-_CLUSTERS, _PLACES = 14, 300
+#: West, south, east and north in degrees, around (-73.99, 40.73): every point lies inside. EPSG:32618 projects it.
+BOUNDS = (-74.07, 40.66, -73.91, 40.80)
 
 
 def sample_points(seed: int = 7) -> pd.DataFrame:
@@ -31,9 +27,34 @@ def sample_points(seed: int = 7) -> pd.DataFrame:
     """
     import pandas as pd
 
-    rng = np.random.default_rng(seed)
-    user = rng.permutation(_owners(rng))
-    lon, lat = _degrees(_clear_river(_visits(rng, user)))
+    rng, users, points, places = np.random.default_rng(seed), 2_000, 20_000, 300
+    # Each user once, the rest in proportion to a heavy-tailed activity.
+    activity = 1_000_000 // rng.integers(20, 1_000, size=users)
+    user = rng.permutation(np.concatenate([np.arange(users), _pick(rng, activity, points - users)]))
+    # Homes in 14 clusters, and places to go to, in metres from the centre.
+    middle = rng.uniform((-4_800, -6_000), (4_800, 6_000), size=(14, 2))
+    spread = rng.uniform(300, 900, size=14)
+    cluster = _pick(rng, rng.integers(1, 10, size=14), users)
+    home = middle[cluster] + rng.normal(size=(users, 2)) * spread[cluster, None]
+    place = home[rng.integers(users, size=places)] * 0.6  # shops lean towards the centre
+    popular = _pick(rng, 100_000 // np.arange(10, 10 + places), points)
+    options = np.stack(
+        [
+            home[user] + rng.normal(scale=40.0, size=(points, 2)),
+            place[popular] + rng.normal(scale=15.0, size=(points, 2)),
+            rng.normal(scale=(550.0, 900.0), size=(points, 2)),
+            rng.uniform((-6_000, -7_000), (6_000, 7_000), size=(points, 2)),
+        ]
+    )
+    x, y = options[_pick(rng, np.array([50, 25, 20, 5]), points), np.arange(points)].T
+    # Mirror points in a river of 500 m at the nearer bank, so that it is a real hole in the data.
+    offset = x - (-1_600.0 + 0.12 * y + 600.0 * np.sin(y / 2_300.0))
+    side = np.where(offset < 0, -1.0, 1.0)
+    x = np.where(np.abs(offset) < 250.0, x + 2 * (side * 250.0 - offset), x)
+    # A degree has 84,360 and 111,050 m here. Six decimals are a tenth of a metre.
+    west, south, east, north = BOUNDS
+    lon = np.clip(-73.99 + x / 84_360.0, west, east).round(6)
+    lat = np.clip(40.73 + y / 111_050.0, south, north).round(6)
     return pd.DataFrame({"user": user, "lon": lon, "lat": lat})
 
 
@@ -58,45 +79,3 @@ def _pick(rng: np.random.Generator, weights: np.ndarray, size: int) -> np.ndarra
     """Draw indices (size,) in proportion to integer weights; integers keep the draw free of rounding."""
     ends = np.cumsum(weights)
     return np.searchsorted(ends, rng.integers(ends[-1], size=size), side="right")
-
-
-def _owners(rng: np.random.Generator) -> np.ndarray:
-    """Return the user of each point (POINTS,): each user once, the rest in proportion to a heavy-tailed activity."""
-    activity = 1_000_000 // rng.integers(20, 1_000, size=USERS)
-    return np.concatenate([np.arange(USERS), _pick(rng, activity, POINTS - USERS)])
-
-
-def _visits(rng: np.random.Generator, user: np.ndarray) -> np.ndarray:
-    """Return positions (n, 2) in metres from the centre: at home, at a shared place, in the centre, anywhere."""
-    middle = rng.uniform((-4_800, -6_000), (4_800, 6_000), size=(_CLUSTERS, 2))
-    spread = rng.uniform(300, 900, size=_CLUSTERS)
-    cluster = _pick(rng, rng.integers(1, 10, size=_CLUSTERS), USERS)
-    home = middle[cluster] + rng.normal(size=(USERS, 2)) * spread[cluster, None]
-    place = home[rng.integers(USERS, size=_PLACES)] * 0.6  # shops lean towards the centre
-    popular = _pick(rng, 100_000 // np.arange(10, 10 + _PLACES), user.size)
-    options = np.stack(
-        [
-            home[user] + rng.normal(scale=40.0, size=(user.size, 2)),
-            place[popular] + rng.normal(scale=15.0, size=(user.size, 2)),
-            rng.normal(scale=(550.0, 900.0), size=(user.size, 2)),
-            rng.uniform((-6_000, -7_000), (6_000, 7_000), size=(user.size, 2)),
-        ]
-    )
-    kind = _pick(rng, np.array([50, 25, 20, 5]), user.size)
-    return options[kind, np.arange(user.size)]
-
-
-def _clear_river(metres: np.ndarray) -> np.ndarray:
-    """Mirror points in the water at the nearer bank, so that the river is a real hole in the data."""
-    x, y = metres.T
-    offset = x - (-1_600.0 + 0.12 * y + 600.0 * np.sin(y / 2_300.0))
-    wet = np.abs(offset) < _HALF_WIDTH
-    side = np.where(offset < 0, -1.0, 1.0)
-    return np.column_stack([np.where(wet, x + 2 * (side * _HALF_WIDTH - offset), x), y])
-
-
-def _degrees(metres: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return longitudes and latitudes, six decimals (a tenth of a metre), kept inside BOUNDS."""
-    west, south, east, north = BOUNDS
-    lon, lat = (CENTRE[i] + metres[:, i] / _METRES[i] for i in (0, 1))
-    return np.clip(lon, west, east).round(6), np.clip(lat, south, north).round(6)
