@@ -18,9 +18,9 @@ PAID = Charge(Fraction(1, 2), "epsilon")
         ({"epsilon": 0}, "epsilon is 0"),
         ({"rho": float("inf")}, "rho is inf"),
         ({"epsilon": True}, "epsilon is True"),
-        ({"rho": PAID}, "charged as epsilon"),
-        ({"rho": PAID / 2}, "charged as epsilon"),
-        ({"epsilon": Charge(Fraction(1), "rho")}, "charged as rho"),
+        ({"rho": PAID}, "is .epsilon.: it must be .rho."),
+        ({"rho": PAID / 2}, "is .epsilon.: it must be .rho."),
+        ({"epsilon": Charge(Fraction(1), "rho")}, "is .rho.: it must be .epsilon."),
     ],
 )
 def test_bad_budgets(budget, words):
