@@ -59,7 +59,7 @@ def ask(
         limit is not None or (Ledger.exists(ledger) and account in Ledger(ledger).list_accounts()),
         f"the ledger has no account {account!r}: nobody has joined; let people join with --limit 1",
     )
-    budget: dict[str, Any] = {asked.answer.unit: limit}
+    budget: dict[str, Any] = {asked.answer.budget.unit: limit}
     people = People(database, asked.table, owner=asked.owner, ledger=ledger, name=account, **budget)
     if limit is not None:
         people.enrol()

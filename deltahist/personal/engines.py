@@ -12,7 +12,7 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -51,26 +51,17 @@ class Session:
 
     def put_table(self, name: str, rows: Any) -> None:
         """Put Arrow rows into a temporary table that is new or empty."""
-        with self._engine.hide_failures():
-            self._engine.put_table(self.connection, name, rows)
+        self._engine.put_table(self.connection, name, rows)
 
     def create_view(self, name: str, expression: Any) -> None:
         """Create a temporary view of an Ibis table. OFFSET 0 stops databases from moving conditions into it."""
-        with self._engine.hide_failures():
-            self.connection.execute(f"CREATE TEMPORARY VIEW {name} AS {self._write_sql(expression)} OFFSET 0")
+        self.connection.execute(f"CREATE TEMPORARY VIEW {name} AS {self._write_sql(expression)} OFFSET 0")
 
     def plan_fetch(self, expression: Any) -> Callable[[], Any]:
-        """Plan an unbound Ibis table without reading records, and return a function that fetches it."""
-        with self._engine.hide_failures():
-            statement = self._write_sql(expression)
-            self.connection.execute(f"EXPLAIN {statement}")
-        schema = expression.schema().to_pyarrow()
+        """Plan an unbound Ibis table without reading records, and return a function that fetches it as Arrow."""
+        statement, schema = self._write_sql(expression), expression.schema().to_pyarrow()
+        self.connection.execute(f"EXPLAIN {statement}")
         return lambda: self._engine.run_statement(self.connection, statement, schema)
-
-    def fetch_table(self, expression: Any) -> Any:
-        """Return an unbound Ibis table as an Arrow table."""
-        with self._engine.hide_failures():
-            return self.plan_fetch(expression)()
 
     def _write_sql(self, expression: Any) -> str:
         """Return an expression as SQL, after putting its public tables into the database."""
@@ -107,9 +98,8 @@ class Engine(ABC):
     'Session'
     """
 
-    #: Name in messages, and the driver's exceptions for a lost connection or too little memory.
+    #: Name in messages.
     name: str
-    losses: tuple[type[Exception], ...]
 
     @classmethod
     def open(cls, where: Any) -> Engine:
@@ -126,7 +116,10 @@ class Engine(ABC):
 
     @abstractmethod
     def open_session(self) -> AbstractContextManager[Session]:
-        """Open a transaction that sees one snapshot of the data, and roll it back at the end of the block."""
+        """Open a transaction that sees one snapshot of the data, and roll it back at the end of the block.
+
+        The block's own errors are hidden (`hide_failures`).
+        """
 
     @abstractmethod
     def compare_as_bytes(self, column: Any) -> Any:
@@ -157,17 +150,16 @@ class Engine(ABC):
 
     @contextmanager
     def hide_failures(self) -> Iterator[None]:
-        """Raise an engine's errors in the block as InputError without their messages, which may quote records."""
+        """Turn errors of the block into InputError without their messages, which may quote records."""
         try:
             yield
             return
         except InputError:
             raise
-        except self.losses:
-            text = "lost the connection, or ran out of memory"
         except Exception:
-            text = "cannot evaluate this: did a table or column change? Its own message may quote records: it is hidden"
-        raise_without_context(InputError(f"the database {self.name} {text}"))
+            hint = "did a table change, the connection break or memory run out?"
+        text = f"the database {self.name} failed: {hint} Its own message may quote records, so it is hidden"
+        raise_without_context(InputError(text))
 
     def make_query(self, table: str, owner: str) -> Query:
         """Return a query of all records of a table or view, "visits" or "schema.visits".
@@ -254,9 +246,6 @@ class DuckDBEngine(Engine):
     """A DuckDB file or an open connection. Each session has its own cursor."""
 
     def __init__(self, where: Any) -> None:
-        self.losses = (
-            duckdb.ConnectionException, duckdb.IOException, duckdb.OutOfMemoryException, duckdb.InterruptException,
-        )  # fmt: skip
         self._spill: Path | None = None
         if isinstance(where, duckdb.DuckDBPyConnection):
             self.name, self._connection = "of the connection", where
@@ -285,7 +274,7 @@ class DuckDBEngine(Engine):
 
     def read_schema(self, table: str) -> Any:
         part, _, own = table.rpartition(".")
-        with self._open_cursor() as cursor, self.hide_failures():
+        with self._open_cursor() as cursor:
             # Look into the catalog, since DuckDB would read unknown names as paths of files.
             where = "lower(?) IN (lower(table_schema), lower(table_catalog))" if part else "table_schema IN ?"
             schemas = part or cursor.execute("SELECT current_schemas(true)").fetchone()[0]
@@ -332,13 +321,9 @@ class DuckDBEngine(Engine):
 
     @contextmanager
     def _open_cursor(self) -> Iterator[Any]:
-        with self.hide_failures():
-            cursor = self._connection.cursor()
+        with self.hide_failures(), closing(self._connection.cursor()) as cursor:
             cursor.execute("SET TimeZone = 'UTC'; SET default_collation = 'binary'")
-        try:
             yield cursor
-        finally:
-            cursor.close()
 
 
 class PostgreSQLEngine(Engine):
@@ -349,7 +334,6 @@ class PostgreSQLEngine(Engine):
         from psycopg.conninfo import conninfo_to_dict
 
         self._url = where
-        self.losses = (psycopg.OperationalError, psycopg.InterfaceError)
         try:
             parts = conninfo_to_dict(where)
         except psycopg.ProgrammingError:
@@ -364,7 +348,7 @@ class PostgreSQLEngine(Engine):
 
     def read_schema(self, table: str) -> Any:
         part, _, own = table.rpartition(".")
-        with self.open_session() as session, self.hide_failures():
+        with self.open_session() as session:
             try:
                 return ibis.postgres.from_connection(session.connection).get_schema(own, database=part or None)
             except ibis.common.exceptions.TableNotFound:
@@ -415,13 +399,10 @@ class PostgreSQLEngine(Engine):
         def run(statement: str, values: Mapping[str, Any]) -> Any:
             return connection.execute(statement, values).fetchone()  # type: ignore[arg-type]
 
-        try:
+        # The server rolls back when the connection closes.
+        with self.hide_failures(), closing(connection):
             connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
             connection.read_only = False  # for temporary tables
-            with self.hide_failures():
-                own = {"search_path": read_search_path(run)}
-                apply_settings(run, f"the database {self.name}", own, "repeatable read")
+            own = {"search_path": read_search_path(run)}
+            apply_settings(run, f"the database {self.name}", own, "repeatable read")
             yield Session(self, connection)
-        finally:
-            # The server rolls back.
-            connection.close()

@@ -279,7 +279,7 @@ class People:
     def enrol(self) -> int:
         """Let all other owners join with the default budget, and return how many joined. Private."""
         with self.database.open_session() as session:
-            owners = session.fetch_table(self.names)[NAME].to_pylist()
+            owners = session.plan_fetch(self.names)()[NAME].to_pylist()
         limit = self._read_limits(1, None, None)
         with self.purses.open_turn() as turn:
             before = len(turn.limits)
@@ -344,7 +344,7 @@ class Records(Query):
         or if the database or the ledger fails before.
         """
         people, price = self.people, aggregate.price
-        check_choice((people.purses.unit,), unit=aggregate.unit)
+        check_choice((people.purses.unit,), unit=aggregate.budget.unit)
         expression = aggregate.add_up(self)
         request = {} if key is None else _describe_request(self, expression, aggregate)
         key = None if key is None else check_text(key=key)
@@ -429,7 +429,7 @@ def _count_most_prices(turn: Turn, query: Query, aggregate: Aggregate) -> NDArra
 
 def _count_prices(number: NDArray[np.int64], aggregate: Aggregate) -> NDArray[np.int64]:
     """Return how often owners of these numbers of derived records pay the price of one."""
-    times = number if aggregate.unit == "epsilon" else number**2
+    times = number if aggregate.budget.unit == "epsilon" else number**2
     # No limit pays for this many records, and their square may overflow.
     return np.asarray(np.where(number > 1 << 31, 1 << 62, times))
 

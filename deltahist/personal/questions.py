@@ -109,30 +109,25 @@ class Aggregate(ABC):
     rho: float | Fraction | None = None
 
     def __post_init__(self) -> None:
-        Budget(self.epsilon, self.rho)
-        # Refuse too small budgets and too wide ranges before reading anything.
+        # Refuse wrong budgets and too wide ranges before reading anything.
         nothing = np.zeros(0, np.int64)
         self.decode(self.measure({"number": nothing, "total": nothing, _CELL: nothing}))
 
-    @property
-    def unit(self) -> str:
-        """ "epsilon" or "rho"."""
-        return "epsilon" if self.rho is None else "rho"
-
     @functools.cached_property
-    def amount(self) -> Fraction:
-        """ε or ρ of one derived record."""
-        return read_amount(**{self.unit: getattr(self, self.unit)})
+    def budget(self) -> Budget:
+        """The budget of one derived record."""
+        given = Budget(self.epsilon, self.rho)
+        return given.of(read_amount(**{given.unit: getattr(self, given.unit)}))
 
     @property
     def price(self) -> int:
         """The price of one derived record in billionths."""
-        return ceil_nano(**{self.unit: self.amount})
+        return ceil_nano(**{self.budget.unit: self.budget.amount})
 
     @property
     def law(self) -> Law:
         """The law of the noise of each measured number."""
-        return scale_noise(Budget(**{self.unit: self.amount}), Fraction(self.sensitivity))
+        return scale_noise(self.budget, Fraction(self.sensitivity))
 
     @property
     def sensitivity(self) -> int:
@@ -161,7 +156,7 @@ class Aggregate(ABC):
         error, down, up = _measure_law(self.law)
         estimate, low, high = (float(place * step) for place in (noisy, noisy - down, noisy + up))
         what = f"{what} whose owners could pay"
-        return Answer(what, estimate, error * float(step), low, high, self.unit, self.amount)
+        return Answer(what, estimate, error * float(step), low, high, self.budget.unit, self.budget.amount)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -319,7 +314,9 @@ class Mean(ValueAggregate):
         share, error, least, most = _estimate_ratio(float(noisy[0]), float(noisy[1]), self.law)
         width = high - low
         numbers = (low + width * share, width * error, low + width * least, low + width * most)
-        return Answer(f"mean of {self.column} of records whose owners could pay", *numbers, self.unit, self.amount)
+        return Answer(
+            f"mean of {self.column} of records whose owners could pay", *numbers, self.budget.unit, self.budget.amount
+        )
 
 
 def _format_number(value: float, digits: int = 6) -> str:

@@ -172,7 +172,7 @@ def test_an_error_of_the_ledger_or_before_records_are_read_changes_nothing(peopl
     # What fails in one step alone would let the others charge.
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(engines.Session, "plan_fetch", _raise)
-        with pytest.raises(Injected):
+        with pytest.raises(dh.InputError):
             people.records.count(epsilon=0.1, key="k")
     assert spent(people) == before
     people.records.count(epsilon=0.1, key="k")

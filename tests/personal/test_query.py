@@ -257,7 +257,7 @@ def _evaluated(databases, values):
     for database in databases:
         query = database.make_query("nasty", "who")
         with database.open_session() as look:
-            table = look.fetch_table(query.select(number="number", **values).table)
+            table = look.plan_fetch(query.select(number="number", **values).table)()
         tables.append(table.sort_by("number").drop_columns(["number"]))
     return tables
 
