@@ -99,8 +99,8 @@ def group_size(near: Neighbourhood, number: int, budget: Budget, contributions: 
     """Return how many consecutive points to sum for the least expected error of a rank, from public figures alone.
 
     The mean distance of random points is s = length / n. The mean of k points has noise σ/k, or σ/(k s) ranks if groups
-    do not overlap. Otherwise isotonic regression leaves an error of about 0.82 (σ/(k² s))^(2/3) groups. The function
-    chooses the k that minimises the square of this error plus `variance_within` (docs/internals/sorted.md).
+    do not overlap. Otherwise isotonic regression leaves an error of about 0.82 (σ/(k² s))^(2/3) groups. The best k
+    minimises the square of this error plus `variance_within` (docs/internals/sorted.md).
 
     >>> near = Neighbourhood(Domain((0, 1), (100,)), delta=0.01)
     >>> group_size(near, 10_000, Budget(epsilon=1)), group_size(near, 20, Budget(epsilon=1))
@@ -132,8 +132,8 @@ class SortedMechanism(BaseMechanism):
     counting : how rows became points. None may be left out.
     chain : place in a chain, if the release can be refined (`dh.refine`).
 
-    Raises InputError if the neighbourhood has two dimensions or sources other than one end, if points were left out, or
-    if a group exceeds the number of points or its sum does not fit.
+    Raises InputError if the neighbourhood has two dimensions or sources other than one end, points were left out, or a
+    group exceeds the number of points or its sum does not fit.
 
     >>> import deltahist as dh
     >>> near = dh.Neighbourhood(dh.Domain((0, 100), (20,)), delta=5)
@@ -269,7 +269,7 @@ class SortedRelease(BaseRelease):
 
     @functools.cached_property
     def decoder(self) -> Isotonic:
-        """Isotonic regression of the sums."""
+        """Their isotonic regression."""
         ends = np.arange(len(self.values) + 1, dtype=np.int64) * self.mechanism.group
         ends[-1] = self.mechanism.number
         return Isotonic(self.values, ends, self.laws[0], self.mechanism.lattice_steps)
@@ -280,20 +280,16 @@ class SortedRelease(BaseRelease):
         sources, last = self.neighbourhood.sources, self.mechanism.lattice_steps - 0.5
         return (0.5 if sources == "left" else -0.5, last - 1 if sources == "right" else last)
 
-    @property
-    def _cell_edges(self) -> NDArray[np.float64]:
-        """The edges of the domain's cells, in steps."""
-        return np.arange(self.domain.size + 1, dtype=np.float64) * self.domain.steps[0] - 0.5
+    def count_between(self, low: ArrayLike, high: ArrayLike, *, level: float = 0.95) -> dict[str, NDArray[np.float64]]:
+        """Estimate how many points lie between places (m,), in cells from the start of the domain.
 
-    def count_between(self, low: ArrayLike, high: ArrayLike, *, level: float = 0.95) -> tuple[NDArray[np.float64], ...]:
-        """Estimate how many points lie between lattice steps (m,), which count from -½.
-
-        Returns four arrays (m,): estimate, standard error, and the interval's low and high ends. The standard error is
-        typical, not exact: it comes from simulated noise on the `simplest_knots`, and from `variance_within` a group.
-        The interval covers any points at least as often as `level` says, so it is several standard errors wide.
+        Returns the columns of `dh.answer` (m,). The standard error is typical, not exact: it comes from simulated noise
+        on the `simplest_knots`, and from `variance_within` a group. The interval covers any points at least as often as
+        `level` says, so it is several standard errors wide.
         """
-        check_level(level)
-        ends = [np.clip(np.asarray(v, dtype=np.float64), *self._present_range) for v in (low, high)]
+        # A cell's edge is half a step below its first lattice step.
+        edges = (np.asarray(v, dtype=np.float64) * self.domain.steps[0] - 0.5 for v in (low, high))
+        ends = [np.clip(edge, *self._present_range) for edge in edges]
         a, b = (count_below(self.decoder.knots, v) for v in ends)
         without = np.subtract(*(count_below(self.decoder.simplest_knots, v) for v in reversed(ends)))
         variance = np.zeros(len(a))
@@ -306,26 +302,23 @@ class SortedRelease(BaseRelease):
         estimate = np.maximum(b - a, 0.0)
         # Each side of each end gets a quarter of the error that the level leaves.
         (a_least, a_most), (b_least, b_most) = (self.decoder.bound_count_below(v, (1 - level) / 4) for v in ends)
-        least, most = np.maximum(b_least - a_most, 0.0), b_most - a_least
-        return estimate, np.sqrt(variance), np.minimum(least, estimate), np.maximum(most, estimate)
+        least, most = np.minimum(np.maximum(b_least - a_most, 0.0), estimate), np.maximum(b_most - a_least, estimate)
+        return {"estimate": estimate, "std_error": np.sqrt(variance), "low": least, "high": most}
 
     def answer_workload(self, work: Workload, *, level: float, nonnegative: bool) -> dict[str, NDArray[Any]]:
         cover = work.cover(self.domain)
         assert isinstance(cover, BoxCover)  # regions need two dimensions
-        ((low, high),) = cover.spans
-        steps = self.domain.steps[0]
-        # A cell's edge is half a step below its first lattice step.
-        found = self.count_between(low * steps - 0.5, high * steps - 0.5, level=level)
-        return dict(zip(("estimate", "std_error", "low", "high"), found, strict=True))
+        return self.count_between(*cover.spans[0], level=level)
 
     def estimate_cells(self, *, nonnegative: bool = False) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        edges = self._cell_edges
-        cells, error, *_ = self.count_between(edges[:-1], edges[1:])
-        return cells, error
+        edges = np.arange(self.domain.size + 1)
+        found = self.count_between(edges[:-1], edges[1:])
+        return found["estimate"], found["std_error"]
 
     def cells(self, *, nonnegative: bool = False) -> NDArray[np.float64]:
         # They are never negative, and add up to the number of points.
-        return np.diff(count_below(self.decoder.knots, np.clip(self._cell_edges, *self._present_range)))
+        edges = np.arange(self.domain.size + 1) * self.domain.steps[0] - 0.5
+        return np.diff(count_below(self.decoder.knots, np.clip(edges, *self._present_range)))
 
     def name_estimator(self, nonnegative: bool) -> str:
         return "non-negative (isotonic regression)"
