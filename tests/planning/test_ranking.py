@@ -65,13 +65,6 @@ def test_any_move_is_capped_where_nothing_is_said_of_it():
     assert mechanism_for(replace(near, limits=[("any", 9)]), epsilon=1).neighbourhood.profile[0].factor == 9
 
 
-def test_a_limit_of_one_is_the_relation_of_any_move():
-    near = dh.Neighbourhood(grid(9, 7), 1)
-    for strategy in (dh.strategies.Identity(near.domain), dh.strategies.Hierarchical(near.domain, 2)):
-        limited = dh.Mechanism(replace(near, limits=[("any", 1)]), strategy, dh.Budget(epsilon=1))
-        assert limited.laws == dh.Mechanism(near.anywhere(), strategy, dh.Budget(epsilon=1)).laws
-
-
 def test_no_plan_of_a_small_map_makes_a_dense_decoder(monkeypatch):
     """Ten of them took 14 seconds at 32 × 32 cells, where trees of most branchings are irregular."""
     made = []
