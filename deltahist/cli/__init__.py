@@ -168,6 +168,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     except OSError as problem:
         text = f"{problem.filename or 'input or output'}: {problem.strerror or problem}"
+    except ModuleNotFoundError as problem:
+        if str(problem.name).startswith("deltahist"):
+            raise
+        text = f"{problem.name} is not installed: `serve` and `ask` need pip install 'deltahist[serve-private]'"
     except (KeyboardInterrupt, typer.Abort):
         text = "interrupted"
     except Exception as problem:
@@ -196,8 +200,7 @@ class Command(TyperCommand):
             if name in ("epsilon", "rho"):
                 print_note(f"{name} is {value}, from {file}")
             if re.match(r"postgres(ql)?(\+psycopg)?://", str(value), re.IGNORECASE):
-                # An empty password keeps the driver from sending PGPASSWORD to whatever host the file names.
-                ctx.params[name] = f"{value}{'&' if '?' in value else '?'}password="
+                os.environ.pop("PGPASSWORD", None)  # the driver would send it to whatever host the file names
                 print_note(f"{name} is a server from {file}: PGPASSWORD is not sent to it")
         return rest
 
