@@ -41,12 +41,8 @@ def ask(
     """
     from deltahist._files import form_of
     from deltahist.accounts.ledger import Ledger, check_text
-
-    try:
-        from deltahist.personal.people import People
-        from deltahist.personal.questions import Question
-    except ImportError:
-        raise InputError("people's records need more packages: pip install 'deltahist[personal]'") from None
+    from deltahist.personal.people import People
+    from deltahist.personal.questions import Question
 
     asked, account = Question.read(question), check_text(account=account)
     if asked.table is None or asked.owner is None:

@@ -60,8 +60,6 @@ def encode_blocks(source: Source, box: NDArray[np.float64] | None, degrees: bool
     low, high = corner, _ = np.array(domain.low), np.array(domain.high)
     if box is not None:
         low, high = np.split(box, 2)
-        if not (low < high)[int(degrees) :].all():  # in degrees it may lie across the antimeridian
-            raise InputError(f"bbox is {box.tolist()}: each low end must be below its high end")
         if degrees:
             shape = fit_box(domain, box.tolist())
             low, high = (corner, corner) if shape is None else np.split(np.array(shape.bounds), 2)
