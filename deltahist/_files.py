@@ -156,6 +156,8 @@ def read_values(file: Any) -> NDArray[np.int64]:
     import numpy as np
 
     values, start = np.zeros(file.metadata.num_rows, dtype=np.int64), 0
+    if (kind := file.schema_arrow.field("value").type) != "int64":
+        raise ValueError(f"its values are {kind}: they must be int64")
     # More rows than stated do not fit. Fewer, or missing ones, leave numbers that the digest does not cover.
     for batch in file.iter_batches(1 << 17, columns=["value"], use_threads=False):
         part = batch.column("value")
