@@ -164,18 +164,12 @@ def _sum_series(turn: Decimal) -> tuple[Decimal, Decimal]:
 
 @functools.cache
 def _pi(digits: int) -> Decimal:
-    """Return π by Machin's formula, 16 arctan(1/5) − 4 arctan(1/239), in whole numbers."""
-    unit = 10 ** (digits + 10)
-
-    def arctan(inverse: int) -> int:
-        power, out, k = unit // inverse, 0, 0
-        while power:
-            out += (power if k % 2 == 0 else -power) // (2 * k + 1)
-            power //= inverse * inverse
-            k += 1
-        return out
-
-    return Decimal(16 * arctan(5) - 4 * arctan(239)) / unit
+    """Return π by the arithmetic-geometric mean (Gauss, Legendre), whose digits double with each turn."""
+    with decimal.localcontext(prec=digits + 10):
+        a, b, rest, power = Decimal(1), Decimal(2).sqrt() / 2, Decimal(1) / 4, 1
+        for _ in range(digits.bit_length()):
+            a, b, rest, power = (a + b) / 2, (a * b).sqrt(), rest - power * ((a - b) / 2) ** 2, 2 * power
+        return a * a / rest
 
 
 # --- formulas of the process --------------------------------------------------------------------------------

@@ -368,8 +368,12 @@ class LaplaceSampler:
 class GaussianSampler:
     """Discrete Gaussian noise on whole numbers. It has no path: no draw refines another exactly."""
 
+    def variance(self, level: Fraction) -> Fraction:
+        """Return σ² at a level."""
+        return 1 / level
+
     def start(self, level: Level, shape: Shape = (), *, rng: Rng = None) -> Integers:
-        return _draw_gaussian(1 / as_exact_fraction(level=level), shape, rng)
+        return _draw_gaussian(self.variance(as_exact_fraction(level=level)), shape, rng)
 
     def draw_addition(self, level: Level, coarser: Level, shape: Shape = (), *, rng: Rng = None) -> Integers:
         a, b = _read_levels(coarser=coarser, level=level)
@@ -412,9 +416,6 @@ class RoundedGaussianSampler(GaussianSampler):
         """Return σ² at a level, in steps squared, with a small margin that covers the lattice."""
         return (1 << 2 * self.bits) * (1 + Fraction(1, 1 << 40)) / level
 
-    def start(self, level: Level, shape: Shape = (), *, rng: Rng = None) -> Integers:
-        return _draw_gaussian(self.variance(as_exact_fraction(level=level)), shape, rng)
-
     def refine(self, values: ArrayLike, level: Level, finer: Level, *, rng: Rng = None) -> Integers:
         # Gaussian around the expected remainder of each value.
         a, b = _read_levels(level=level, finer=finer)
@@ -429,8 +430,7 @@ class RoundedGaussianSampler(GaussianSampler):
         return array + _draw_gaussian(self.variance(a) - self.variance(b), array.shape, rng)
 
     def round_values(self, values: ArrayLike) -> Integers:
-        array = _read_values(values)
-        return array if self.bits == 0 else (array + (1 << self.bits - 1)) >> self.bits
+        return (_read_values(values) + ((1 << self.bits) >> 1)) >> self.bits
 
     def _check_step(self, a: Fraction, b: Fraction) -> Fraction:
         """Return the variance, in steps squared, of a refinement from level a to b.
@@ -486,7 +486,7 @@ def _read_values(values: ArrayLike) -> Integers:
     """Return noise as int64; raise InputError unless it holds whole numbers within ±2^60, more than any noise."""
     array = np.asarray(values)
     if array.dtype.kind not in "iu" or (array.size and max(int(array.max()), -int(array.min())) >= 1 << 60):
-        raise InputError(f"values are {array!r:.80}: they must be whole numbers within ±2^60")
+        raise InputError(f"values of type {array.dtype} must be whole numbers within ±2^60")
     return array.astype(np.int64, copy=False)
 
 

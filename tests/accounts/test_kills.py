@@ -136,22 +136,24 @@ def _die_within(where):
     Ledger(where).charge("city", 0.5, key="k")
 
 
-def _fill_windows(where, together, amount):
-    """Charge each step until its windows leave less, and wait for the others before the next one."""
+def _fill(where, together, account, pay):
+    """Charge each step of a window, or an account, until less is left, while others look at the same sums."""
     plain = ledgers.list_limits
 
     def slowly(*asked):
         found = plain(*asked)
-        time.sleep(0.02)  # others may look at the same sums meanwhile
+        time.sleep(0.02 if account is None else 0.002)
         return found
 
     ledgers.list_limits = slowly
-    window = dh.Window(length=3, epsilon=1, limits=[(5, 1.5)], ledger=where)
-    for step in range(6):
+    for step in range(6 if account is None else 1):
         together.wait(30)
         with contextlib.suppress(dh.BudgetExceeded):
             while True:
-                window.charge(step, amount)
+                if account is None:
+                    dh.Window(length=3, epsilon=1, limits=[(5, 1.5)], ledger=where).charge(step, pay)
+                else:
+                    Ledger(where).charge(account, pay)
 
 
 def test_processes_at_once_never_overspend_a_window(where):
@@ -159,7 +161,7 @@ def test_processes_at_once_never_overspend_a_window(where):
     window = dh.Window(length=3, epsilon=1, limits=[(5, 1.5)], ledger=where)
     window.charge(0, 1e-9)
     together = SERVER.Barrier(3)
-    exits = _run_together(_fill_windows, *((where, together, amount) for amount in (0.3, 0.35, 0.4)))
+    exits = _run_together(_fill, *((where, together, None, amount) for amount in (0.3, 0.35, 0.4)))
     spent = window.list_charges()
     for length, limit in window.rule.spans:
         sums = [sum(spent.get(step, 0) for step in range(end - length + 1, end + 1)) for end in range(6)]
@@ -169,28 +171,12 @@ def test_processes_at_once_never_overspend_a_window(where):
     assert exits == [0, 0, 0]
 
 
-def _fill_population(where, together, account):
-    """Charge an account until its population has less left, while others do the same with theirs."""
-    plain = ledgers.list_limits
-
-    def slowly(*asked):
-        found = plain(*asked)
-        time.sleep(0.002)
-        return found
-
-    ledgers.list_limits = slowly
-    together.wait(30)
-    with contextlib.suppress(dh.BudgetExceeded):
-        while True:
-            Ledger(where).charge(account, 0.07)
-
-
 def test_accounts_at_once_never_overspend_their_population(where):
     """Each may spend 1, and all of them 1.5: no constraint of a table knows it."""
     ledger, names, together = Ledger(where), ("a", "b", "c"), SERVER.Barrier(3)
     for name in names:
         ledger.open(name, epsilon=1, population_limit=1.5)
-    assert _run_together(_fill_population, *((where, together, name) for name in names)) == [0, 0, 0]
+    assert _run_together(_fill, *((where, together, name, 0.07) for name in names)) == [0, 0, 0]
     assert sum(ledger.spent(name) for name in names) == Fraction(147, 100)
     assert ledger.find_problems() == []
 

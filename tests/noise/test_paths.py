@@ -1,6 +1,7 @@
 """Paths for every user: exact whole numbers, laws at one level and at two, and what they are functions of."""
 
 import decimal
+import itertools
 import math
 from decimal import Decimal
 
@@ -139,17 +140,19 @@ def test_order_and_range_do_not_matter():
     assert (backwards == together).all()
 
 
-def test_a_signal_is_what_requests_would_get():
-    paths, (least, most) = VectorPaths(KEY, 2, 3), (UNIT // 10, 20 * UNIT)
-    for user in range(5):
-        starts, noise = paths.signal(user, least, most)
+@pytest.mark.parametrize("bits", [(), (1,), (0,)])
+def test_a_signal_is_what_requests_would_get(bits):
+    kind, least, most = (lambda: BitPaths(KEY)) if bits else (lambda: VectorPaths(KEY, 2, 3)), UNIT // 1000, 20 * UNIT
+    paths = kind()
+    for user in range(8):
+        starts, held = paths.signal(user, *bits, least, most)
         assert starts[0] == least
         assert (np.diff(starts) > 0).all()
         assert starts[-1] <= most
-        assert (noise[1:] != noise[:-1]).any(axis=1).all()
         asked = np.unique(np.concatenate([starts, starts[1:] - 1, [most]]))
-        held = noise[np.searchsorted(starts, asked, side="right") - 1]
-        assert (VectorPaths(KEY, 2, 3).at(np.full(len(asked), user), asked) == held).all()
+        found = kind().at(np.full(len(asked), user), asked, *(np.full(len(asked), bit) for bit in bits))
+        assert (found == held[np.searchsorted(starts, asked, side="right") - 1]).all()
+        assert all(np.any(before != after) for before, after in itertools.pairwise(held))
 
 
 def test_known_values():
@@ -185,18 +188,6 @@ def test_bits_at_three_levels_form_a_chain():
     steps = channel(0.5, 1.2), channel(1.2, 2.5), response(2.5)[1]
     chance = np.einsum("ba,cb,c->abc", *steps).ravel()
     assert scipy.stats.chisquare(seen, len(USERS) * chance).pvalue > ALARM
-
-
-def test_a_signal_of_bits_is_what_requests_would_get():
-    paths, (least, most) = BitPaths(KEY), (UNIT // 1000, 4 * UNIT)
-    for user in range(20):
-        starts, held = paths.signal(user, user % 2, least, most)
-        assert starts[0] == least
-        assert (held[1:] != held[:-1]).all()
-        asked = np.unique(np.concatenate([starts, starts[1:] - 1, [most]]))
-        row = np.full(len(asked), user)
-        found = BitPaths(KEY).at(row, asked, row % 2)
-        assert (found == held[np.searchsorted(starts, asked, side="right") - 1]).all()
 
 
 # Floats leave open what is then decided exactly.
