@@ -8,6 +8,7 @@ See docs/internals/rappor.md.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deltahist.network.clients import Clients
-from deltahist.network.rappor import Channel, Rappor, Reports, decode_counts
+from deltahist.network.rappor import Rappor, Reports
 from experiments._common import BLUE, GREY, Found, command, figure, save, write_csv
 
 LEVELS = (1.0, 2.0, 3.0, 4.0, 6.0)
@@ -34,7 +35,7 @@ def refined(texts: list[str], levels: Sequence[float], rng: np.random.Generator)
     clients = Clients(texts, Rappor.costing(levels[0], **FILTER), rng=rng)
     yield clients.report(rng=rng)
     for epsilon in levels[1:]:
-        clients = clients.relax(Rappor.costing(epsilon, **FILTER).f, rng=rng)
+        clients = clients.relax(f=Rappor.costing(epsilon, **FILTER).f, rng=rng)
         yield clients.refine(rng=rng)
 
 
@@ -52,9 +53,8 @@ def together(reports: Sequence[Reports]) -> Any:
     flips = (1 - 1 / np.sqrt(1 + 4 * variance)) / 2
     mean = np.average(counts, axis=0, weights=weights)
     ones = np.clip(flips * users[:, None] + (1 - 2 * flips) * mean, 0, users[:, None])
-    names = TEXTS + ABSENT
-    positions = reports[0].mechanism.find_positions(names)
-    return decode_counts(ones, users, positions, Channel(flips, 1 - flips), names, 0.05)
+    alike = replace(reports[0].mechanism, f=2 * flips, p=0, q=1)
+    return alike.decode(ones, users, TEXTS + ABSENT)
 
 
 def measured(texts: list[str], true: NDArray[np.int64], seed: int, levels: Sequence[float]) -> Iterator[dict[str, Any]]:

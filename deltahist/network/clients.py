@@ -10,7 +10,6 @@ import contextlib
 import os
 import threading
 from collections.abc import Sequence
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -98,20 +97,14 @@ class Clients:
             return self._publish_report(_refine_bits(coarse, law, self._permanent, self._report.bits, rng), rng)
 
     def relax(
-        self,
-        f: Fraction | float | None = None,
-        p: Fraction | float | None = None,
-        q: Fraction | float | None = None,
-        *,
-        weak_protection_accepted: bool = False,
-        rng: np.random.Generator | None = None,
+        self, *, weak_protection_accepted: bool = False, rng: np.random.Generator | None = None, **rates: Any
     ) -> Clients:
-        """Return the same users at finer settings (`Rappor.relaxed`), whose permanent bits have less noise.
+        """Return the same users at finer f, p or q (`Rappor.relaxed`), whose permanent bits have less noise.
 
         Use the returned users from then on. The same users cannot be relaxed twice, because two refinements of the same
         bits would cost more than either. Source: 2015, section 4.1.
         """
-        mechanism = self.mechanism.relaxed(f, p, q)
+        mechanism = self.mechanism.relaxed(**rates)
         _check_protection(mechanism, weak_protection_accepted, rng)
         with self._alone:
             self._check_current()

@@ -10,7 +10,7 @@ import functools
 import hashlib
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from fractions import Fraction
 from typing import Any
 
@@ -175,8 +175,8 @@ class Rappor:
 
         Raises InputError if f rises, or if q*/p* or (1 − p*)/(1 − q*) falls.
         """
-        given: dict[str, Any] = {"f": f, "p": p, "q": q}
-        finer = replace(self, **{name: value for name, value in given.items() if value is not None})
+        rates = (old if new is None else new for old, new in ((self.f, f), (self.p, p), (self.q, q)))
+        finer = Rappor(self.bits, self.hashes, self.cohorts, *rates)
         self.report.find_remainder(finer.report)
         self.to_report(finer).find_remainder(finer.instantaneous)
         return finer
@@ -210,6 +210,9 @@ class Rappor:
     ) -> pd.DataFrame:
         """Estimate how many users have each candidate, from counts of reported ones (docs/internals/rappor.md).
 
+        A non-negative LASSO selects candidates, and least squares estimates them. Source: Erlingsson, Pihur and
+        Korolova 2014, section 4.
+
         Parameters
         ----------
         ones : (cohorts, bits) reports with a 1. users : (cohorts,) reports, at most one of each user.
@@ -234,7 +237,17 @@ class Rappor:
         if not counts or len(set(candidates)) < len(candidates):
             rule = f"they must count reports of {self.bits} bits in {self.cohorts} cohorts, and candidates must differ"
             raise InputError(f"ones have the shape {ones.shape}: {rule}")
-        return decode_counts(ones, users, self.find_positions(candidates), self.report, candidates, level)
+        number = len(candidates)
+        estimate, error, p_value = np.zeros(number), np.full(number, np.nan), np.ones(number)
+        if users.sum() and number:
+            seen = _Seen(ones, users, self.report)
+            design = _build_design(self.find_positions(candidates), seen)
+            chosen = _select_candidates(design, seen)
+            if len(chosen):
+                estimate[chosen], error[chosen] = _estimate_candidates(design[:, chosen].toarray(), seen)
+                p_value[chosen] = scipy.stats.norm.sf(estimate[chosen] / error[chosen])
+        table = {"candidate": list(candidates), "estimate": estimate, "std_error": error, "p_value": p_value}
+        return pd.DataFrame(table | {"significant": p_value <= level / max(1, number)})
 
 
 class Reports:
@@ -282,32 +295,6 @@ def _make_guarantee(channel: Channel, hashes: int) -> Guarantee:
     """Return k ln(q (1 − p) / (p (1 − q))), rounded up by more than the error of floats."""
     rounding = 0 if channel.zero == channel.one else Fraction(hashes, 10**14)
     return Guarantee(Fraction(hashes * channel.log_odds) * (1 + Fraction(1, 10**14)) + rounding)
-
-
-def decode_counts(
-    ones: NDArray[Any],
-    users: NDArray[Any],
-    positions: NDArray[np.int64],
-    channel: Channel,
-    names: Sequence[str],
-    level: float,
-) -> pd.DataFrame:
-    """Estimate candidates from counts of ones that came through a channel, as `Rappor.decode` does.
-
-    A non-negative LASSO selects candidates, and least squares estimates them. `positions` (candidates, cohorts, k) are
-    the bits that each candidate sets. Source: Erlingsson, Pihur and Korolova 2014, section 4.
-    """
-    number = len(names)
-    estimate, error, p_value = np.zeros(number), np.full(number, np.nan), np.ones(number)
-    if users.sum() and number:
-        seen = _Seen(ones, users, channel)
-        design = _build_design(positions, seen)
-        chosen = _select_candidates(design, seen)
-        if len(chosen):
-            estimate[chosen], error[chosen] = _estimate_candidates(design[:, chosen].toarray(), seen)
-            p_value[chosen] = scipy.stats.norm.sf(estimate[chosen] / error[chosen])
-    table = {"candidate": list(names), "estimate": estimate, "std_error": error, "p_value": p_value}
-    return pd.DataFrame(table | {"significant": p_value <= level / max(1, number)})
 
 
 class _Seen:

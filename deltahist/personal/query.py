@@ -47,6 +47,7 @@ _OPERATIONS: dict[str, tuple[str, int, Any]] = {
     "And": ("truth", 1, operator.and_),
     "Or": ("truth", 1, operator.or_),
     "Not": ("truth", 1, operator.invert),
+    "Abs": ("number", 1, operator.methodcaller("abs")),
     "Lower": ("text", 3, lambda text: text.translate(string.ascii_uppercase, string.ascii_lowercase)),
     "Upper": ("text", 3, lambda text: text.translate(string.ascii_lowercase, string.ascii_uppercase)),
 }
@@ -281,9 +282,10 @@ class _Reader:
     def _read_and(self, node: Any) -> SafeExpression:
         kind, more, operate = _OPERATIONS[type(node).__name__]
         parts = [self._read_as(kind, each) for each in node.iter_expressions()]
-        return _combine_parts(operate(*(part.value for part in parts)), kind, parts, more=more)
+        least, most = parts[0].least, parts[0].most
+        return _combine_parts(operate(*(part.value for part in parts)), kind, parts, least, most, more)
 
-    _read_or = _read_not = _read_lower = _read_upper = _read_and
+    _read_or = _read_not = _read_abs = _read_lower = _read_upper = _read_and
 
     def _read_like(self, node: Any) -> SafeExpression | None:
         part, pattern = self._read_as("text", node.this), self.read(node.expression).constant
@@ -323,10 +325,6 @@ class _Reader:
             return make_constant(-part.constant)
         part = convert_kind(part, "number")
         return _combine_parts(write_float(0.0) - part.value, "number", [part], part.least, part.most, more=2)
-
-    def _read_abs(self, node: Any) -> SafeExpression:
-        part = self._read_as("number", node.this)
-        return _combine_parts(part.value.abs(), "number", [part], part.least, part.most)
 
     def _read_floor(self, node: Any) -> SafeExpression | None:
         if node.args.get("decimals") or node.args.get("to"):

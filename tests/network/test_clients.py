@@ -183,7 +183,7 @@ def test_a_state_goes_on_from_its_file(tmp_path):
     clients.report(rng=rng)
     again = Clients.load(file)
     assert (again._report.bits == clients._report.bits).all()
-    clients = again.relax(0.25, rng=np.random.default_rng(6))
+    clients = again.relax(f=0.25, rng=np.random.default_rng(6))
     again = Clients.load(file)
     assert again.mechanism == clients.mechanism
     for name in ("_permanent", "_true", "cohorts"):
