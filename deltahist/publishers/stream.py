@@ -9,6 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from deltahist._files import check_creatable
 from deltahist.accounts.ledger import Rule, describe_differences, get_note, set_note
 from deltahist.accounts.window import Account, Window
 from deltahist.budget import Budget
@@ -204,15 +205,13 @@ class Stream:
 
 
 def check_folders(source: Path, time: Any, clock: Clock, out: Path, table: str | None = None) -> None:
-    """Raise InputError unless the input and the output folder exist and agree with each other."""
+    """Raise InputError unless the input is of the kind that the clock reads, and steps can be written to `out`."""
     if time is None and (table is not None or not source.is_dir() or clock.format is not None or clock.tz is not None):
         raise InputError(
             f"time is missing with {str(source)!r}: name the column of times, or give a folder with one file per step, "
             "without table, time_format and tz"
         )
-    inside = source.is_dir() and out.resolve().is_relative_to(source.resolve())
-    if inside or (out.exists() and not out.is_dir()) or not out.parent.is_dir():
-        raise InputError(f"out is {str(out)!r}: it must be a folder outside the input, in an existing folder")
+    check_creatable((out if out.is_dir() else out.parent) / "step.parquet")
 
 
 def step_files(folder: Path, labels: Sequence[str], due: Iterable[str] = ()) -> dict[str, Path]:
