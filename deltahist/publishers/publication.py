@@ -6,14 +6,13 @@ whole or not at all, and only its owner can read it.
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import io
 import json
 import os
 import secrets
 import zipfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
@@ -48,7 +47,6 @@ from deltahist.strategies.base import Strategy, check_groups, is_own
 if TYPE_CHECKING:
     from deltahist.accounts.window import Account
 
-Draws = NDArray[np.int64]
 #: Version of all states.
 _VERSION = 1
 
@@ -293,7 +291,9 @@ def refine(
     >>> fine.guarantee.epsilon, fine.total
     (Fraction(2, 1), 28)
     """
-    with lock_state(state) as known:
+    open_regular(Path(state), "state").close()  # a missing state gets no lock
+    with exclusive(Path(state), "state"):
+        known = State.load(state)
         _check_account(known.release, account)
         if release is None and epsilon is None and rho is None:
             return _settle_known(known, account)
@@ -304,7 +304,9 @@ def refine(
             return _settle_known(known, account)
         finer = finer.with_chain(replace(chain, amounts=(*chain.amounts, budget.amount)))
         check_publication(finer, weak_protection_accepted, rng)
-        check_refines(known, finer)
+        for (_, law), (_, other) in zip(known.mechanism.noise_groups, finer.noise_groups, strict=True):
+            if law.parameter:  # a test before the charge: budgets may be too far apart or too close
+                _path_of(finer, other).refine(np.zeros(1, dtype=np.int64), 1 / law.parameter, 1 / other.parameter)
         return charge_and_draw(
             functools.partial(replace, known.release),  # type: ignore[type-var]
             finer,
@@ -671,15 +673,7 @@ class State:
         write_state(Path(path), "deltahist-state", {"source": self.source}, arrays, self.token, new=new)
 
 
-@contextlib.contextmanager
-def lock_state(path: str | Path) -> Iterator[State]:
-    """Yield a state, locked against refinement by other processes."""
-    open_regular(Path(path), "state").close()  # a missing state gets no lock
-    with exclusive(Path(path), "state"):
-        yield State.load(path)
-
-
-def draw_chain(mechanism: BaseMechanism, before: State | None, rng: np.random.Generator | None) -> Draws:
+def draw_chain(mechanism: BaseMechanism, before: State | None, rng: np.random.Generator | None) -> NDArray[np.int64]:
     """Draw noise (draws,) of a release given the previous state of its chain. Gaussian noise is in lattice steps."""
     out = np.zeros(mechanism.draws, dtype=np.int64)
     for place, (members, law) in enumerate(mechanism.noise_groups):
@@ -695,14 +689,7 @@ def draw_chain(mechanism: BaseMechanism, before: State | None, rng: np.random.Ge
     return out
 
 
-def check_refines(known: State, finer: BaseMechanism) -> None:
-    """Refine a zero as a test before the charge; InputError if the budgets are too far apart or too close."""
-    for (_, law), (_, other) in zip(known.mechanism.noise_groups, finer.noise_groups, strict=True):
-        if law.parameter:
-            _path_of(finer, other).refine(np.zeros(1, dtype=np.int64), 1 / law.parameter, 1 / other.parameter)
-
-
-def released_noise(mechanism: BaseMechanism, draws: Draws) -> Draws:
+def released_noise(mechanism: BaseMechanism, draws: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return the noise that the draws of a release add to its numbers."""
     noise = draws.copy()
     for members, law in mechanism.noise_groups:

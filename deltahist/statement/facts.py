@@ -68,7 +68,18 @@ def list_facts(published: Published | Any) -> Facts:
         together = list_together(published)
         facts |= {name: together[name] for name in ("promise", "weak_protection", "may_be_published")}
         facts |= {"publishable": published.publishable, "noise": published.costliest_release.mechanism.noise_rows()}
-        facts["series"] = {"together": together, **_list_steps(published)}
+        step, label = published.costliest_release.mechanism.step, published.clock.label
+        facts["series"] = {
+            "together": together,
+            "first": label(published.first),
+            "last": label(published.last),
+            "period": published.clock.period or None,
+            "steps": published.last - published.first + 1,
+            "missing": published.missing_steps,
+            "withdrawn": [label(each) for each in sorted(published.withdrawn)],
+            "window": None if step is None else {k: v for k, v in step.describe().items() if k != "number"},
+            "spent": {label(each): float(amount) for each, amount in published.spent.items()},
+        }
     return facts
 
 
@@ -137,20 +148,6 @@ def list_together(series: Series) -> Facts:
     guess = bound_guess(amounts, float(series.mechanism.budget.amount))
     verdict = {"weak_protection": series.weakness, "may_be_published": series.may_be_published}
     return {"releases": len(series.spent), **amounts, "guess": guess, "promise": series.promise, **verdict}
-
-
-def _list_steps(series: Series) -> Facts:
-    step, label = series.costliest_release.mechanism.step, series.clock.label
-    return {
-        "first": label(series.first),
-        "last": label(series.last),
-        "period": series.clock.period or None,
-        "steps": series.last - series.first + 1,
-        "missing": series.missing_steps,
-        "withdrawn": [label(each) for each in sorted(series.withdrawn)],
-        "window": None if step is None else {k: v for k, v in step.describe().items() if k != "number"},
-        "spent": {label(each): float(amount) for each, amount in series.spent.items()},
-    }
 
 
 def list_distances(near: Neighbourhood) -> list[float]:
@@ -355,7 +352,16 @@ def _list_promise_rows(mechanism: BaseMechanism, facts: Facts) -> dict[str, list
     lost = "one lattice step" if facts["lattice_steps_lost"] == 1 else "two lattice steps"
     raw = f"For raw coordinates the guarantee holds up to {facts['delta_guaranteed']:.10g} {unit}, {lost} less."
     rows["δ"] = [f"{format_number(facts['delta'])} {unit} = {cells} cell{'' if cells == '1' else 's'}", raw]
-    rows["Unit of privacy"] = ["one point"] if points is None else _explain_user(points, near)
+    rows["Unit of privacy"] = ["one point"]
+    if points is not None:
+        rows["Unit of privacy"] = [
+            f"one user with at most {f'{points:,} points, which may all move at once' if points > 1 else '1 point'}",
+            "The guarantee covers the points that were kept. They were chosen without looking at places.",
+        ]
+        if not near.fixed_membership:
+            record = "One record more or less can change which other records of the same user are kept, even far"
+            cost = "This costs as much as appearing, vanishing or moving anywhere."
+            rows["Unit of privacy"].append(f"{record} from any source. {cost}")
     if facts["limits"]:
         rows["Limits"] = [explain_limits(near, mechanism.letter, mechanism.norm)]
     if (step := mechanism.step) is not None:
@@ -514,18 +520,6 @@ def _explain_guarantee(facts: Facts) -> str:
         f"ε = {format_number(facts['epsilon'])} (pure): no conclusion from the release is more than e^ε = {ratio:.3g} "
         "times as likely under one data set as under a neighbouring one"
     )
-
-
-def _explain_user(points: int, near: Neighbourhood) -> list[str]:
-    lines = [
-        f"one user with at most {f'{points:,} points, which may all move at once' if points > 1 else '1 point'}",
-        "The guarantee covers the points that were kept. They were chosen without looking at places.",
-    ]
-    record = (
-        "One record more or less can change which other records of the same user are kept, even far from any source. "
-        "This costs as much as appearing, vanishing or moving anywhere."
-    )
-    return lines if near.fixed_membership else [*lines, record]
 
 
 def _explain_noise(noise: list[Facts]) -> list[str]:
