@@ -13,6 +13,7 @@ from deltahist.answers import rank
 from deltahist.decode import Moments, interval
 from deltahist.laws import Laplace
 from deltahist.releases.series import Difference
+from deltahist.space.workloads import in_parts
 
 DOMAIN = dh.Domain((0, 0, 8, 8), (8, 8))
 COUNTS = np.random.default_rng(1).integers(0, 50, (8, 8))
@@ -151,7 +152,7 @@ def test_answers_in_parts_are_those_in_one(strategy, monkeypatch):
         release.precompute_sums()
         expected = dh.answer(source, work)
         with monkeypatch.context() as small:
-            small.setattr("deltahist.space.workloads._CELLS_AT_A_TIME", 40)
+            small.setattr("deltahist.space.workloads.in_parts", lambda sizes, _: in_parts(sizes, 40))
             small.setattr("deltahist.releases.histogram._CELLS_AT_A_TIME", 40)
             small.setattr("deltahist.releases.histogram._BOXES_AT_A_TIME", 3)
             small.setattr("deltahist.releases.histogram._MOST", 300)

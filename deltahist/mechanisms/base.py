@@ -379,12 +379,10 @@ class BaseMechanism(abc.ABC):
     @property
     def promise(self) -> str:
         """The guarantee and the neighbourhood in a line."""
-        guarantee, near = self.guarantee, self.neighbourhood
-        if guarantee.rho is not None:
-            cost = f"ρ = {float(guarantee.rho):.4g} (ε = {self.approximate(1e-6):.4g} but for 10⁻⁶)"
-        else:
-            assert guarantee.epsilon is not None
-            cost = f"ε = {float(guarantee.epsilon):g}"
+        near, amount = self.neighbourhood, float(self.budget.amount)
+        cost = f"ε = {amount:g}"
+        if self.budget.unit == "rho":
+            cost = f"ρ = {amount:.4g} (ε = {self.approximate(1e-6):.4g} but for 10⁻⁶)"
         limits, far = list_limits(near), ""
         for distance, factor in limits if len(limits) < 4 else limits[-1:]:  # a line names few limits
             reach = "however far" if distance is None else f"up to {format_length(distance, near.domain.unit, 6)}"

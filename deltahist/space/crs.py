@@ -143,8 +143,7 @@ def scales(crs: str, bounds: tuple[float, ...]) -> tuple[float, float]:
     3 × 2 matrix. The inverses of its singular values are the extremes of the local scale. (PROJ's own factors are those
     of a sphere for some projections.) The result is rounded outwards in the seventh digit.
 
-    Raises InputError unless the CRS is projected, horizontal, and unbroken over the box: places near each other on
-    the ground must not lie far apart on the map.
+    Raises InputError unless the CRS is projected and keeps places that are near each other on the ground together.
     """
     import pyproj
 
@@ -237,11 +236,9 @@ def are_degrees(box: Sequence[float], *columns: str | None) -> bool:
     They must look like degrees, and either all columns have such names, or the box does not contain the origin, which
     is a place in the ocean, but a corner or the middle of most planes.
     """
-    if not looks_like_degrees(box):
-        return False
     angles = {"lon", "lng", "long", "longitude", "lat", "latitude"}
     named = all(str(name).lower() in angles for name in columns)
-    return named or not (box[0] <= 0 <= box[2] and box[1] <= 0 <= box[3])
+    return looks_like_degrees(box) and (named or not (box[0] <= 0 <= box[2] and box[1] <= 0 <= box[3]))
 
 
 def extent_on(bounds: Sequence[float], crs: str) -> tuple[float, ...]:

@@ -50,9 +50,8 @@ def multiply_length(length: float | str, factor: float) -> float | str:
 
 def check_memory_for(domain: Domain) -> None:
     """Raise InputError if publishing a map needs more memory than there is."""
-    sides = " × ".join(f"{n:,}" for n in domain.shape)
     # Counting, planning and noise take 45 bytes per cell together.
-    check_memory(45 * domain.size, f"a grid of {sides} cells")
+    check_memory(45 * domain.size, f"a grid of {domain.size:,} cells")
 
 
 class CellTooLarge(InputError):  # noqa: N818
@@ -125,9 +124,8 @@ class Domain:
     def from_cell(cls, bounds: ArrayLike, cell: float | str, crs: str | None = None, *, name: str = "cell") -> Domain:
         """Make a domain of square cells of a given size; the bounds are extended outwards to whole cells.
 
-        With a CRS the side of a cell is in ground metres (a number, or text such as "250m"), which are multiplied by
-        the projection's largest scale factor over the bounds. Without one it is a plain number. Raises CellTooLarge if
-        the cell is larger than the map; messages call the side `name`.
+        With a CRS the side is in ground metres (a number, or text such as "250m"), multiplied by the projection's
+        largest scale factor. Raises CellTooLarge if the cell is larger than the map; messages call the side `name`.
 
         >>> Domain.from_cell((0, 0, 1, 0.45), 0.2)
         Domain(bounds=(0.0, 0.0, 1.0, 0.6000000000000001), shape=(5, 3), crs=None, scale=None)

@@ -52,9 +52,7 @@ class Neighbourhood:
 
     Parameters
     ----------
-    domain : Domain
-    delta : δ as a ground length: a number (metres if the domain has a CRS, else the plane's units) or text
-        such as "500m".
+    delta : δ as a ground length: a number (metres if the domain has a CRS, else its units) or text such as "500m".
     sources : None (membership is fixed, the number of entities is public), "boundary", "left" or "right"
         (1-D), or a shapely geometry in the domain's coordinates, which may leave the domain.
     limits : pairs (distance, factor) that cap longer moves. A move over at most the distance, or an arrival within it

@@ -32,9 +32,6 @@ Span: TypeAlias = tuple[Field, Field]
 #: Edges (m,) with weights (m,): the sum over an interval is Σ weight · (the sum of all cells before the edge).
 Edges: TypeAlias = Sequence[tuple[Index, Field]]
 
-#: Cells at the rims of polygons to process at a time, so that intermediate arrays stay in the processor's cache.
-_CELLS_AT_A_TIME = 1 << 17
-
 
 # --- queries ------------------------------------------------------------------------------------------------
 
@@ -183,7 +180,7 @@ class Regions:
 
     def parts(self, domain: Domain) -> list[Regions]:
         """Return the regions in parts whose rims cross a bounded number of cells."""
-        parts = list(in_parts(count_rim_cells(self.geometries, domain), _CELLS_AT_A_TIME))
+        parts = list(split_by_rims(self.geometries, domain))
         return [self] if len(parts) == 1 else [Regions(self.geometries[some], self.names[some]) for some in parts]
 
     def cover(self, domain: Domain) -> RegionCover:
@@ -374,10 +371,7 @@ class Pieces:
         """Make the pieces of intervals (m,)."""
         first, last = np.floor(low), np.ceil(high) - 1
         whole = bool((first == low).all() and (last == high - 1).all())
-        if whole:
-            head = tail = np.ones(len(low))
-        else:
-            head, tail = np.minimum(high, first + 1) - low, np.where(last > first, high - last, 1.0)
+        head, tail = np.minimum(high, first + 1) - low, np.where(last > first, high - last, 1.0)
         return cls(first.astype(np.int64), last.astype(np.int64), low - first, head, tail, whole)
 
     @property
@@ -562,7 +556,7 @@ def cover_polygons(geometries: NDArray[Any], domain: Domain) -> RegionCover:
     ([1], [0.5], [-0.25], [[0, 0]], [[1, 1]])
     """
     parts = []
-    for some in in_parts(count_rim_cells(geometries, domain), _CELLS_AT_A_TIME):
+    for some in split_by_rims(geometries, domain):
         owner, *cut, whole, first, last = _cover_parts(*_list_edges(geometries[some], domain), domain.shape)
         parts.append((owner + some.start, *cut, whole + some.start, first, last))
     owner, x, y, area, along_x, along_y, *rectangles = map(np.concatenate, zip(*parts, strict=True))
@@ -570,10 +564,10 @@ def cover_polygons(geometries: NDArray[Any], domain: Domain) -> RegionCover:
     return RegionCover(len(geometries), domain.shape, owner, x, y, area, (2 * along_x, 2 * along_y), *rectangles)
 
 
-def count_rim_cells(geometries: NDArray[Any], domain: Domain) -> Field:
-    """Return about how many cells (m,) the rims of polygons cross, plus their numbers of vertices."""
+def split_by_rims(geometries: NDArray[Any], domain: Domain) -> Iterator[slice]:
+    """Yield slices of polygons whose rims cross so few cells that arrays of them stay in the processor's cache."""
     across = sum(1 / side for side in domain.cell)
-    return np.asarray(shapely.length(geometries) * across + shapely.get_num_coordinates(geometries))
+    return in_parts(shapely.length(geometries) * across + shapely.get_num_coordinates(geometries), 1 << 17)
 
 
 def _cover_parts(start: Field, end: Field, owner: Index, shape: tuple[int, ...]) -> tuple[NDArray[Any], ...]:
