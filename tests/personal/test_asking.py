@@ -7,6 +7,7 @@ import sys
 from dataclasses import replace
 from fractions import Fraction
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -301,10 +302,7 @@ def test_postgresql_takes_no_condition_past_the_choice_of_people(tmp_path, postg
 
 
 def test_a_question_stopped_by_hand_charges_everybody(people, monkeypatch):
-    def stopped(*_, **__):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(engines.DuckDBEngine, "run_statement", stopped)
+    monkeypatch.setattr(engines.DuckDBEngine, "run_statement", Mock(side_effect=KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt) as caught:
         people.records.at_most(1).count(epsilon=0.1)
     assert caught.value.__context__ is None

@@ -88,21 +88,17 @@ EVENTS = st.lists(
 )
 
 
-@pytest.fixture
-def purses(tmp_path):
-    return Purses(dh.Ledger(tmp_path / "l"), "people")
+def purses_of(where, **limits):
+    """New purses of people with limits."""
+    purses = Purses(dh.Ledger(where), "people")
+    with purses.open_turn() as turn:
+        turn.join_people(list(limits), list(limits.values()))
+    return purses
 
 
 def held(purses):
     with purses.open_turn() as turn:
         return turn.limits.tolist(), turn.spent.tolist()
-
-
-def break_off(purses):
-    with purses.open_turn() as turn:
-        turn.charge_people(np.ones(len(turn.limits), int), 1)
-        turn.join_people(["z"], [5])
-        1 / 0  # noqa: B018
 
 
 @settings(max_examples=20)
@@ -126,17 +122,19 @@ def test_purses_agree_with_a_plain_list(tmp_path_factory, events):
                 assert has_paid == (often > 0 and spent + often * price <= limit)
                 people[name] = [limit, spent + often * price * has_paid]
         else:
-            with pytest.raises(ZeroDivisionError):
-                break_off(purses)
+            with pytest.raises(ZeroDivisionError), purses.open_turn() as turn:  # noqa: PT012
+                turn.charge_people(np.ones(len(turn.limits), int), 1)
+                turn.join_people(["z"], [5])
+                1 / 0  # noqa: B018
         limits, spent = held(purses)
         assert list(zip(limits, spent, strict=True)) == [tuple(each) for each in people.values()]
         with purses.open_turn() as turn:
             assert turn.find_places([*people, "z"]).tolist() == [*range(len(people)), -1]
 
 
-def test_a_price_beyond_64_bits_is_not_paid(purses):
+def test_a_price_beyond_64_bits_is_not_paid(tmp_path):
+    purses = purses_of(tmp_path / "l", a=10**18, b=5)
     with purses.open_turn() as turn:
-        turn.join_people(["a", "b"], [10**18, 5])
         assert turn.charge_people(np.array([1 << 62, 5]), 1 << 3).tolist() == [False, False]
         assert turn.charge_people(np.array([1 << 62, 5]), 1).tolist() == [False, True]
     assert held(purses)[1] == [0, 5]
@@ -149,9 +147,9 @@ def test_a_price_beyond_64_bits_is_not_paid(purses):
         _SPENT.delete(),  # otherwise a person who has spent all would have a new purse
     ],
 )
-def test_damaged_and_missing_purses_are_refused(purses, damage):
+def test_damaged_and_missing_purses_are_refused(tmp_path, damage):
+    purses = purses_of(tmp_path / "l", a=5)
     with purses.open_turn() as turn:
-        turn.join_people(["a"], [5])
         turn._connection.execute(damage)
     with pytest.raises(DamagedFile), purses.open_turn():
         pass
@@ -163,9 +161,7 @@ def where(request, tmp_path):
 
 
 def test_nobody_overspends_when_many_charge_at_once(where):
-    purses = Purses(dh.Ledger(where), "people")
-    with purses.open_turn() as turn:
-        turn.join_people(["a", "b"], [25, 10**9])
+    purses = purses_of(where, a=25, b=10**9)
 
     def pay(_):
         own = Purses(dh.Ledger(where), "people")
@@ -191,9 +187,7 @@ UNDO = {
 
 
 def test_a_trigger_that_undoes_charges_is_noticed(where):
-    purses = Purses(dh.Ledger(where), "people")
-    with purses.open_turn() as turn:
-        turn.join_people(["a"], [5])
+    purses = purses_of(where, a=5)
     with purses.ledger.transaction() as connection:
         for statement in UNDO[connection.dialect.name]:
             connection.exec_driver_sql(statement)

@@ -235,21 +235,17 @@ def test_a_refused_command_costs_nothing(night, capsys):
         {"answer": {"kind": "count", "epsilon": "1"}}, {"answer": COUNT | {"clip": [0, 1]}},
         *({"answer": {"kind": "histogram", "column": "who", "values": values, "epsilon": 1}}
           for values in ([], [[1]], [{}], [None], [1, "a"])),
+        # No file, and files without a question.
+        None, "where = = 3", "a = " + "9" * 5000, "a = " + "[" * 50_000,
     ],
 )  # fmt: skip
 def test_bad_questions_cost_nothing(tmp_path, wrong):
-    people = city(tmp_path, [("Ada", "bus", 8, 1.0)])
+    people, file = city(tmp_path, [("Ada", "bus", 8, 1.0)]), tmp_path / "no.toml"
+    if isinstance(wrong, str):
+        file.write_text(wrong)
     with pytest.raises(dh.InputError):
-        Question.from_mapping(wrong).ask(people.records)
+        (Question.read(file) if isinstance(wrong, str | None) else Question.from_mapping(wrong)).ask(people.records)
     assert people.spent(["Ada"]) == [0]
-
-
-def test_files_without_a_question_are_refused(tmp_path):
-    for content in (None, "where = = 3", "a = " + "9" * 5000, "a = " + "[" * 50_000):
-        if content is not None:
-            (tmp_path / "no.toml").write_text(content)
-        with pytest.raises(dh.InputError):
-            Question.read(tmp_path / "no.toml")
 
 
 def test_every_step_does_what_the_method_does(tmp_path):
