@@ -17,13 +17,12 @@ from numpy.typing import NDArray
 from deltahist.decode.base import Decoder, general_decoder
 from deltahist.errors import InputError, as_printed_fraction, check_memory, check_positive, check_whole
 from deltahist.space.domain import Domain
+from deltahist.space.neighbourhood import Neighbourhood
+from deltahist.space.workloads import Workload
 
 if TYPE_CHECKING:
     import scipy.sparse
     from scipy.sparse.linalg import LinearOperator
-
-    from deltahist.space.neighbourhood import Neighbourhood
-    from deltahist.space.workloads import Workload
 
 
 #: The first cell of every block along each axis, for one grid.

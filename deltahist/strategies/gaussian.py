@@ -7,7 +7,7 @@ import functools
 import math
 import zlib
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,11 +15,9 @@ from numpy.typing import NDArray
 from deltahist.decode.forms import FloatArray, IntArray
 from deltahist.errors import InputError
 from deltahist.space.domain import Domain
+from deltahist.space.neighbourhood import Neighbourhood
+from deltahist.space.workloads import Workload
 from deltahist.strategies.base import Strategy, read_numbers
-
-if TYPE_CHECKING:
-    from deltahist.space.neighbourhood import Neighbourhood
-    from deltahist.space.workloads import Workload
 
 #: Certified gap, as a share of the variance, at which optimisation ends.
 GAP = 1e-3

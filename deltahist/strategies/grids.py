@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import combinations, product
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import scipy
@@ -18,7 +18,8 @@ from deltahist.decode.base import LEAST_SQUARED, Asked, Decoder, Moments
 from deltahist.decode.forms import BlockPower, BoxFunction, FloatArray, SumOfProducts
 from deltahist.errors import InputError, check_memory, check_whole
 from deltahist.space.domain import Domain
-from deltahist.space.workloads import AllRanges, RegionCover, Span, aligned_spans, range_gram
+from deltahist.space.neighbourhood import Neighbourhood
+from deltahist.space.workloads import AllRanges, RegionCover, Span, Workload, aligned_spans, range_gram
 from deltahist.strategies.base import (
     Group,
     Starts,
@@ -29,10 +30,6 @@ from deltahist.strategies.base import (
     sum_blocks,
     whole_shares,
 )
-
-if TYPE_CHECKING:
-    from deltahist.space.neighbourhood import Neighbourhood
-    from deltahist.space.workloads import Workload
 
 
 class Grids(Strategy):

@@ -7,7 +7,7 @@ import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -16,13 +16,10 @@ from deltahist.decode.forms import BlockPower, FloatArray, PublicTotal, SumOfPro
 from deltahist.errors import check_whole
 from deltahist.laws import Law
 from deltahist.space.domain import Domain
-from deltahist.space.workloads import AllRanges
+from deltahist.space.neighbourhood import Neighbourhood
+from deltahist.space.workloads import AllRanges, Workload
 from deltahist.strategies.base import Starts, Strategy, read_numbers, spread_blocks, sum_blocks
 from deltahist.strategies.grids import Grids
-
-if TYPE_CHECKING:
-    from deltahist.space.neighbourhood import Neighbourhood
-    from deltahist.space.workloads import Workload
 
 
 @dataclass(frozen=True, eq=False)

@@ -22,7 +22,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import scipy
@@ -32,6 +32,7 @@ from deltahist.decode.base import Decoder, DenseDecoder
 from deltahist.decode.forms import FloatArray, IntArray
 from deltahist.errors import InputError
 from deltahist.space.domain import Domain
+from deltahist.space.neighbourhood import Neighbourhood
 from deltahist.space.workloads import AllRanges, Workload, range_gram
 from deltahist.strategies.base import Strategy
 from deltahist.strategies.gaussian import (
@@ -43,9 +44,6 @@ from deltahist.strategies.gaussian import (
     pack_integers,
     unpack_integers,
 )
-
-if TYPE_CHECKING:
-    from deltahist.space.neighbourhood import Neighbourhood
 
 #: Every step of the optimisation decomposes matrices of up to this size.
 MOST_CELLS = 2000

@@ -8,7 +8,7 @@ import operator
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,12 +27,9 @@ from deltahist.decode.forms import (
 from deltahist.errors import check_choice
 from deltahist.laws import Law
 from deltahist.space.domain import Domain
-from deltahist.space.workloads import Span, aligned_spans
+from deltahist.space.neighbourhood import Neighbourhood
+from deltahist.space.workloads import Span, Workload, aligned_spans
 from deltahist.strategies.base import Strategy
-
-if TYPE_CHECKING:
-    from deltahist.space.neighbourhood import Neighbourhood
-    from deltahist.space.workloads import Workload
 
 
 class Product(Strategy):

@@ -15,7 +15,7 @@ import functools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import scipy
@@ -27,7 +27,8 @@ from deltahist.decode.projection import Metric, shrink_long_waves
 from deltahist.errors import InputError, check_memory
 from deltahist.laws import Law
 from deltahist.space.domain import Domain
-from deltahist.space.workloads import AllRanges, Boxes, Pieces, Regions, Span
+from deltahist.space.neighbourhood import Neighbourhood
+from deltahist.space.workloads import AllRanges, Boxes, Pieces, Regions, Span, Workload
 from deltahist.strategies.base import Strategy
 from deltahist.strategies.gaussian import (
     GAP,
@@ -39,10 +40,6 @@ from deltahist.strategies.gaussian import (
     pack_integers,
     unpack_integers,
 )
-
-if TYPE_CHECKING:
-    from deltahist.space.neighbourhood import Neighbourhood
-    from deltahist.space.workloads import Workload
 
 #: Larger tori start from the multipliers of a torus with this many cells a side (more if δ is long).
 _COARSE = 256

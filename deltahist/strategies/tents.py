@@ -8,7 +8,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import scipy
@@ -28,13 +28,10 @@ from deltahist.decode.projection import Metric, shrink_long_waves
 from deltahist.errors import InputError, check_choice, check_whole
 from deltahist.laws import Law
 from deltahist.space.domain import Domain
-from deltahist.space.workloads import AllRanges, Boxes, RegionCover, Regions, Span, count_up_to
+from deltahist.space.neighbourhood import Neighbourhood
+from deltahist.space.workloads import AllRanges, Boxes, RegionCover, Regions, Span, Workload, count_up_to
 from deltahist.strategies.base import Group, Strategy, read_numbers, read_shares, whole_shares
 from deltahist.strategies.flow.tuning import find_minimum
-
-if TYPE_CHECKING:
-    from deltahist.space.neighbourhood import Neighbourhood
-    from deltahist.space.workloads import Workload
 
 #: Array entries (boxes × waves, or regions × products of waves) that fit in the processor's cache.
 _TOGETHER = 1 << 18
