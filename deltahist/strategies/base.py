@@ -66,7 +66,7 @@ class Strategy(abc.ABC):
     and users find it. See docs/internals/adding-a-strategy.md.
 
     Noise is added row by row, y = A c + η, unless the strategy overrides `scatter`. Then y = A c + R(η), where R takes
-    `draws` numbers to k, and `changes` gives for every edge e of the neighbourhood the integers U_e for which
+    `draws` numbers to k, and `changes` gives for every edge e of the neighbourhood integers U_e such that
     R(η + U_e) = R(η) + A E_e exactly, for all η. Privacy needs nothing else (docs/privacy/factorisation.md).
     Source: 2014, section 5.2 (the matrix A); Li et al. 2010 for the term.
 
@@ -174,14 +174,11 @@ class Strategy(abc.ABC):
 
     def describe(self) -> dict[str, Any]:
         """Describe the strategy as JSON: the class name and every field but the domain."""
-        out: dict[str, Any] = {"strategy": type(self).__name__}
-        for field in fields(self):  # type: ignore[arg-type]
-            value = getattr(self, field.name)
-            if field.name == "shares" and value is not None:
-                out["shares"] = [str(share) for share in read_shares(value, len(value), "group")]
-            elif field.name != "domain":
-                out[field.name] = _convert_to_json(value)
-        return out
+        names = [field.name for field in fields(self) if field.name != "domain"]  # type: ignore[arg-type]
+        out = {name: _convert_to_json(getattr(self, name)) for name in names}
+        if (shares := getattr(self, "shares", None)) is not None:
+            out["shares"] = [str(share) for share in read_shares(shares, len(shares), "group")]
+        return {"strategy": type(self).__name__, **out}
 
     @classmethod
     def restore(cls, domain: Domain, **parameters: Any) -> Strategy:

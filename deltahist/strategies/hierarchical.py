@@ -51,9 +51,9 @@ class Hierarchical(Grids):
     def widths(self) -> tuple[int, ...]:
         """Sides of blocks in cells, from the whole domain down to 1."""
         widths = [1]
-        while widths[-1] < max(self.domain.shape):
-            widths.append(widths[-1] * int(self.branching))
-        return tuple(reversed(widths))
+        while widths[0] < max(self.domain.shape):
+            widths.insert(0, widths[0] * int(self.branching))
+        return tuple(widths)
 
     @functools.cached_property
     def starts(self) -> tuple[Starts, ...]:  # type: ignore[override]

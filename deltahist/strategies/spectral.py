@@ -25,7 +25,6 @@ from deltahist.decode.base import Decoder
 from deltahist.decode.forms import FloatArray, IntArray, PublicTotal
 from deltahist.decode.projection import Metric, shrink_long_waves
 from deltahist.errors import InputError, check_memory
-from deltahist.laws import Law
 from deltahist.space.domain import Domain
 from deltahist.space.neighbourhood import Neighbourhood
 from deltahist.space.workloads import AllRanges, Boxes, Pieces, Regions, Span, Workload
@@ -202,10 +201,10 @@ class SpectralDecoder(Decoder):
     strategy: Spectral
     has_closed_form = True
 
-    def __init__(self, strategy: Strategy, laws: Sequence[Law], total_known: bool) -> None:
-        super().__init__(strategy, laws, total_known)
-        #: The domain's part of the torus.
-        self._inside = tuple(slice(0, n) for n in self.domain.shape)
+    @functools.cached_property
+    def _inside(self) -> tuple[slice, ...]:
+        """The domain's part of the torus."""
+        return tuple(slice(0, n) for n in self.domain.shape)
 
     def solve(self, values: FloatArray) -> FloatArray:
         return self._divide_spectrum(values.reshape(self.strategy.torus))[self._inside].ravel()

@@ -210,9 +210,8 @@ class TentsDecoder(Decoder):
     def _invert_gram(self, tents: FloatArray) -> FloatArray:
         """Return (r⁻¹ + T Tᵀ)⁻¹ times a field over the tents."""
         values, vectors = zip(*(axis.gram_eigen for axis in self._lattices), strict=True)
-        waves = apply_along_axes([each.T for each in vectors], tents)
         factor = self._precision / (1 + self._precision * outer_product(values))
-        return apply_along_axes(vectors, waves * factor)
+        return apply_along_axes(vectors, factor * apply_along_axes([each.T for each in vectors], tents))
 
     def _to_tents(self, cells: FloatArray) -> FloatArray:
         """Return T times cells (N,), in points, as a field over the tents."""
@@ -247,7 +246,6 @@ class TentsDecoder(Decoder):
 
     @functools.cached_property
     def _covariance_parts(self) -> tuple[FloatArray, FloatArray, float]:
-        """Parts of the covariance (`split_covariance`), for cells of variance one."""
         return split_covariance(self._lattices, self._precision)
 
     def box_variance(self, spans: Sequence[Span]) -> FloatArray:
@@ -510,8 +508,8 @@ class Lattice:
     def matrix(self) -> scipy.sparse.csr_array:
         """T (m, n), int64."""
         some = self.weights > 0
-        tent = (self.first[:, None] + np.arange(some.shape[1]))[some]
-        return scipy.sparse.csr_array((self.weights[some], (tent, np.nonzero(some)[0])), shape=(self.size, self.n))
+        places = self._tents[some], np.nonzero(some)[0]
+        return scipy.sparse.csr_array((self.weights[some], places), shape=(self.size, self.n))
 
     @functools.cached_property
     def transpose(self) -> scipy.sparse.csr_array:
