@@ -16,7 +16,7 @@ import pandas as pd
 import pytest
 
 import deltahist as dh
-from deltahist.cli import COMMANDS, format_table, main
+from deltahist.cli import COMMANDS, STATE, format_table, main, show_progress
 
 ROOT = Path(dh.__file__).parent.parent
 #: Packages that take long to import, and that no help needs.
@@ -102,13 +102,9 @@ def test_a_table_keeps_names_as_they_are_and_its_columns_flush():
 
 @pytest.mark.parametrize(
     "problem",
-    [
-        MemoryError("5 GiB"),
-        PermissionError(13, "Permission denied", "/x"),
-        OSError("disk on fire"),
-        KeyboardInterrupt(),
-    ],
-)
+    [MemoryError("5 GiB"), PermissionError(13, "Permission denied", "/x"), OSError("disk on fire"),
+     KeyboardInterrupt(), ModuleNotFoundError(name="fastapi")],
+)  # fmt: skip
 def test_what_the_machine_refuses_is_one_line(monkeypatch, refused, problem):
     def fail(arguments):
         raise problem
@@ -119,12 +115,13 @@ def test_what_the_machine_refuses_is_one_line(monkeypatch, refused, problem):
     assert len(error.splitlines()) == 1
 
 
-def test_programming_errors_keep_their_traceback(monkeypatch):
+@pytest.mark.parametrize("problem", [ZeroDivisionError(), ModuleNotFoundError(name="deltahist.servre")])
+def test_programming_errors_keep_their_traceback(monkeypatch, problem):
     def fail(arguments):
-        raise ZeroDivisionError
+        raise problem
 
     monkeypatch.setattr(import_module("deltahist.cli"), "invoke", fail)
-    with pytest.raises(ZeroDivisionError):
+    with pytest.raises(type(problem)):
         main(["query", "x"])
 
 
@@ -185,3 +182,17 @@ def test_a_server_from_a_project_file_gets_no_password(refused, folder, monkeypa
     server.close()
     assert heard
     assert b"s3cret" not in b"".join(heard)
+
+
+@pytest.mark.parametrize(
+    ("terminal", "quiet", "shown"), [(True, False, True), (True, True, False), (False, False, False)]
+)
+def test_progress_is_shown_on_a_terminal_unless_quiet(monkeypatch, capsys, terminal, quiet, shown):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setitem(STATE, "quiet", quiet)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal, raising=False)
+    with show_progress("Counting", 3) as advance:
+        advance()
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert ("Counting" in printed.err, "1/3" in printed.err) == (shown, shown)

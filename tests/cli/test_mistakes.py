@@ -148,7 +148,7 @@ CASES = [
     ["plot", "truncated.parquet", "--out", "out.png"],
     ["export", "newer.parquet", "--out", "out.csv"],
     ["statement", "altered.parquet"],
-    ["statement", "good.parquet", "--out", "out.xyz"],
+    *(["statement", "good.parquet", "--out", out] for out in ("out.xyz", "nowhere/out.html")),
     # queries
     *(query("--box", box) for box in ("5,5,20,20", "5,5,1,6", "0,0,nan,1")),
     query(),
@@ -166,13 +166,20 @@ CASES = [
     ["export", "good.parquet", "--out", "out.shp"],
     ["export", "good.parquet", "--out", "no/out.csv"],
     ["plan", "--bounds", "0,10", "--delta", "1"],
-    ["plan", "--bounds", "0,10", "--delta", "1", "--epsilon", "1", "--max-per-user", "0"],
+    *(
+        ["plan", "--bounds", "0,10", "--delta", *more]
+        for more in (
+            *(["1,2"], ["1,2", "--rho", "1"], ["1,2", "--epsilon", "1", "--cell", "1"], ["99", "--epsilon", "1"]),
+            ["1", "--epsilon", "1", "--max-per-user", "0"],
+        )
+    ),
     ["refine", "good.parquet", "--state", "none.state", "--epsilon", "2", "--out", "out.parquet"],
     ["tighten", "good.parquet", "--epsilon", "2", "--out", "out.parquet"],
     ["quantile", "points.csv", "--x", "x", "--q", "2", "--bounds", "0,8", "--delta", "1", "--epsilon", "1"],
     ["quantile", "points.csv", "--x", "x", "--q", "0.5", "--bounds", "0,0,8,8", "--delta", "1", "--epsilon", "1"],
     ["quantile", "points.csv", "--x", "word", "--q", "0.5", "--bounds", "0,8", "--delta", "1", "--epsilon", "1"],
     ["serve", "missing.parquet", "--check"],
+    *(["serve", "good.parquet", "--check", *more] for more in (["--port", "65536"], ["--max-boxes", "0"])),
     ["ledger", "show", "missing.ledger"],
     ["withdraw", "missing.parquet", "--reason", "why"],
 ]

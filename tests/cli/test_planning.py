@@ -55,17 +55,3 @@ def test_several_choices_end_in_one_recommendation(run):
     # All intervals are within 20%, so that the strongest protection is recommended.
     assert "Recommended: --delta 1000m --epsilon 0.5 " in run(*line, "2e5").out
     assert "No choice has" in run(*line, "100").out
-
-
-@pytest.mark.parametrize(
-    "more",
-    [
-        ["--delta", "1,2"],
-        ["--delta", "1,2", "--rho", "1"],
-        ["--delta", "1,2", "--epsilon", "1", "--cell", "1"],
-        ["--delta", "99", "--epsilon", "1"],
-    ],
-    ids=" ".join,
-)
-def test_mistakes(refused, more):
-    refused(["plan", "--bounds", "0,0,8,8", *more])

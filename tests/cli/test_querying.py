@@ -229,11 +229,8 @@ def test_two_periods_are_compared(ask):
 def test_mistakes(days, refused, monkeypatch, tmp_path, more):
     monkeypatch.chdir(tmp_path)
     refused(["query", days, *more])
+    refused(["query", days / "2010-05-01.parquet", *BOXES, "--mean"])  # a single release has no steps
     assert not list(tmp_path.iterdir())
-
-
-def test_a_single_release_has_no_steps(days, refused):
-    refused(["query", days / "2010-05-01.parquet", *BOXES, "--mean"])
 
 
 def test_ranks_are_those_of_python_largest_first(folder, tmp_path, run, refused):

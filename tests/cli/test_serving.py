@@ -50,12 +50,6 @@ def test_a_check_lists_what_would_be_served_and_what_is_wrong(city, capsys):
     assert main(["serve", str(city.parent / "none.parquet"), "--check"]) == 2
 
 
-@pytest.mark.parametrize("options", [["--port", "65536"], ["--max-boxes", "0"]])
-def test_choices_that_cannot_be_are_refused(city, options, capsys):
-    assert main(["serve", str(city), "--check", *options]) == 2
-    assert options[0] in capsys.readouterr().err
-
-
 def test_a_service_notices_files_and_stops_on_a_signal(city, tmp_path):
     """A pipe in the folder, whose reading would never end, changes none of that."""
     os.mkfifo(city.parent / "a.parquet")

@@ -31,12 +31,6 @@ def test_the_statement_is_printed_or_written_by_suffix(city, run):
     assert json.loads(run("statement", city, "--json").out) == json.loads(json.dumps(dh.list_facts(release)))
 
 
-@pytest.mark.parametrize("out", ["statement.pdf", "nowhere/statement.html"])
-def test_a_page_that_cannot_be_written_is_refused(city, refused, out):
-    refused(["statement", city, "--out", str(city.parent / out)])
-    assert list(city.parent.iterdir()) == [city]
-
-
 @pytest.fixture
 def year(tmp_path):
     """A stream of seven days, ε = 2 for any four of them."""

@@ -100,15 +100,3 @@ def test_a_corrected_release_names_the_old_one(folder, run, refused):
     refused([*line[:-1], "b.parquet", "--reason", REASON])
     run("withdraw", "city.parquet", "--reason", REASON)
     refused([*line[:-1], "city.parquet"])  # no release under the name of one that was withdrawn
-
-
-def test_a_withdrawn_step_is_missing_and_is_named(folder, run, refused):
-    near = dh.Neighbourhood(dh.Domain((0, 0, 80, 80), (8, 8)), 10, "boundary")
-    (folder / "days").mkdir()
-    for day in ("01", "02", "03"):
-        dh.publish(np.full((8, 8), 3), near, "identity", 1).save(f"days/2010-05-{day}.parquet")
-    run("withdraw", "days/2010-05-03.parquet", "--reason", REASON)
-    ask = ["query", "days", "--box", "0,0,40,40"]
-    refused(ask, "2010-05-03 (withdrawn", REASON)
-    said = run(*ask, "--skip-missing", "--format", "json")
-    assert json.loads(said.out)["answers"][0]["steps"] == 2

@@ -42,13 +42,17 @@ def client(catalogue):
 
 @pytest.fixture(scope="session")
 def mapped(tmp_path_factory):
-    """Two days on one map, a plane, sorted points."""
+    """Two days on one map, a chain with a more private copy, a plane, sorted points."""
     folder = tmp_path_factory.mktemp("maps")
     near, rng = dh.Neighbourhood(DOMAIN, 100), np.random.default_rng(3)
     rate = np.zeros(SHAPE)
     rate[20:50, 30:60] = 40
     for day in ("today", "yesterday"):
         dh.publish(rng.poisson(rate), near, "flow", epsilon=1).save(folder / f"{day}.parquet")
+    cells = dh.publish(rng.poisson(rate), near, "identity", epsilon=0.5, state=folder / "cells.state")
+    cells.save(folder / "cells.parquet")
+    dh.tighten(cells, epsilon=0.25, state=folder / "cells.state").save(folder / "copy.parquet")
+    dh.refine(cells, folder / "cells.state", epsilon=1).save(folder / "finer.parquet")
     plane = dh.Neighbourhood(dh.Domain((10, 0, 26, 8), (16, 8)), 1)
     dh.publish(rng.poisson(9, (16, 8)), plane, "flow", epsilon=1).save(folder / "plane.parquet")
     line = dh.Neighbourhood(dh.Domain((0, 100), (20,)), 5)

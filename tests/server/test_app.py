@@ -150,6 +150,14 @@ REFUSED = {
     f"{CITY}/answer?bbox=0,0,1,1&levle=0.9": (400, "levle"),
     f"{CITY}/answer?bbox=0,0,1,1&f=gml": (400, "gml"),
     "/releases/line/answer?bbox=0,1&bbox=0,2": (400, "repeated"),
+    "/collections/line": (404, "collection is 'line'"),
+    "/collections/nowhere/items": (404, "collection is 'nowhere'"),
+    "/collections/city/items?bbox=1,2,3": (400, "bbox is '1,2,3'"),
+    "/collections/city/items?bbox=1,3,2,2": (400, "south must be at most north"),
+    "/collections/city/items?limit=0": (400, "limit is '0'"),
+    "/collections/city/items?offset=-1": (400, "offset is '-1'"),
+    "/collections/city/items?datetime=yesterday": (400, "datetime is 'yesterday'"),
+    "/collections/city/items/256": (404, "it must be a number from 0 to 255"),
 }
 #: A ring that crosses itself many times, and a feature with many vertices.
 RING = [[-74 + (7 * n % 301) / 9e3, 40.67 + (n % 5) / 1e3] for n in range(301)]

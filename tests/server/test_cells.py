@@ -1,4 +1,4 @@
-"""server/map_routes.py: blocks of cells, few enough, with the library's own answers and with corners where they are."""
+"""server/: blocks of cells, and one release minus another, with the library's own answers."""
 
 import json
 
@@ -14,7 +14,7 @@ from deltahist.server.map_routes import encode_blocks
 from deltahist.server.models import CellsAsked
 from deltahist.space.crs import Operation
 from deltahist.strategies.base import parse_strategy
-from tests.server.conftest import DOMAIN
+from tests.server.conftest import DEGREES, DOMAIN, check_problem
 
 OFF = Operation.off(DOMAIN, "EPSG:4326")
 
@@ -108,3 +108,31 @@ def test_blocks_that_a_strategy_does_not_resolve_do_not_stand_out():
     assert not any(found["stands_out"])
     (block,) = found["larger"]
     assert (block["first"], block["last"]) == ([8, 8], [16, 16])
+
+
+@pytest.mark.parametrize(("box", "crs"), [((580700, 4500900, 583120, 4502310), "EPSG:32618"), (DEGREES, "CRS84")])
+def test_a_difference_has_the_errors_of_both(atlas, maps, box, crs):
+    asked = {"bbox": text(box), "compare": "today", "crs": crs, "level": 0.9}
+    found = atlas.get("/releases/yesterday/answer", params=asked).json()
+    assert (found["difference"], found["compare"]) == ("today minus yesterday", "today")
+    one, other = (maps.find(name).release for name in ("yesterday", "today"))
+    for name, value in dh.answer(Difference(one, other), [box], level=0.9).iloc[0].items():
+        assert found[name] == value
+    before, after = (dh.answer(each, [box], level=0.9).iloc[0] for each in (one, other))
+    assert found["estimate"] == pytest.approx(after["estimate"] - before["estimate"])
+    assert found["noise_error"] == pytest.approx(np.hypot(before["noise_error"], after["noise_error"]))
+    assert found["placement_error"] == pytest.approx(before["placement_error"] + after["placement_error"])
+
+
+@pytest.mark.parametrize(
+    ("asked", "status", "said"),
+    [
+        ("cells/answer?compare=copy", 400, "they share data and noise"),
+        ("cells/answer?compare=finer", 400, "they share data and noise"),
+        ("today/answer?compare=plane", 400, "same cells"),
+        ("today/answer?compare=nowhere", 404, "compare is 'nowhere'"),
+        ("today/answer?compare=yesterday&nonnegative=true", 400, "a difference can be negative"),
+    ],
+)
+def test_what_cannot_be_compared_is_refused(atlas, asked, status, said):
+    check_problem(atlas.get(f"/releases/{asked}&bbox={text(DEGREES)}"), status, said)
