@@ -205,16 +205,18 @@ def test_ranks_know_that_places_in_cells_are_not_known():
     assert rank(release, [[0, 0.5], [1, 1.5]])["rank"].tolist() == ["1 to 2", "1 to 2"]
 
 
-@pytest.mark.parametrize("corners", [[5, 0, 3, 1], [0, 0, 0, 1], [-1, 0, 1, 1], [0, 0, math.nan, 1], [0, 1], [0, 1, 2]])
-def test_boxes_that_are_not_in_the_domain_are_refused(corners):
-    with pytest.raises(dh.InputError):
-        dh.answer(exact(), dh.workloads.boxes([corners]))
+CORNERS = [[5, 0, 3, 1], [0, 0, 0, 1], [-1, 0, 1, 1], [0, 0, math.nan, 1], [0, 1], [0, 1, 2]]
+SHAPES = [shapely.Point(0, 0), shapely.box(10, 0, 20, 1), shapely.Polygon([(0, 0), (1, 1), (1, 0), (0, 1)])]
 
 
 @pytest.mark.parametrize(
-    "shapes",
-    [[], [shapely.Point(0, 0)], [shapely.box(10, 0, 20, 1)], [shapely.Polygon([(0, 0), (1, 1), (1, 0), (0, 1)])]],
+    ("make", "queries"),
+    [
+        *[(dh.workloads.boxes, [corners]) for corners in CORNERS],
+        *[(dh.workloads.regions, [shape]) for shape in SHAPES],
+        (dh.workloads.regions, []),
+    ],
 )
-def test_regions_that_are_not_in_the_domain_are_refused(shapes):
+def test_queries_that_are_not_in_the_domain_are_refused(make, queries):
     with pytest.raises(dh.InputError):
-        dh.answer(exact(), dh.workloads.regions(shapes))
+        dh.answer(exact(), make(queries))

@@ -158,16 +158,6 @@ def test_noise_that_enters_otherwise_is_decoded_and_its_errors_are_right(more, t
     assert np.allclose(dh.load(tmp_path / "r.parquet").cells(), release.cells())
 
 
-def test_parts_must_hold_every_value_once():
-    class Forgets(Moves):
-        parts = (Group("cells", slice(0, 5)),)
-
-    with pytest.raises(dh.InputError, match="parts of"):
-        dh.publish(np.arange(8), NEAR, Forgets(LINE), epsilon=1)
-    with pytest.raises(dh.InputError, match="parts of"):
-        dh.check_strategy(Forgets(LINE), NEAR)
-
-
 def _forgetful(self, near):
     out = dh.Strategy.changes(self, near).tolil()
     out[0] = 0
@@ -195,6 +185,7 @@ def entering(times, adjoint=None):
      ({"groups": (Group("some", slice(0, 5)),)}, "groups of", False), ({"groups": ()}, "groups of", False),
      ({"groups": (Group("all", slice(0, 8)), Group("one", slice(7, 8)))}, "groups of", False),
      ({"groups": (Group("one twice", np.array([0, 1, 2, 3, 4, 5, 6, 6])),)}, "groups of", False),
+     ({"parts": (Group("cells", slice(0, 5)),)}, "parts of", False),
      (entering(0.5), "scatter gives type float64", False),
      (entering(2), "gather is not the adjoint of scatter", False),
      (entering(0), "gather is not the adjoint of scatter", False),

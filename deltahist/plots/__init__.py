@@ -55,7 +55,7 @@ def save_picture(
     title : of the picture; by default the kind of map.
     look : the other options of `plot_map`, or with answers of `plot_regions`.
 
-    Raises InputError on another suffix or an unknown part, or if no part of a context lies on the map.
+    Raises InputError on another suffix or an unknown part.
     """
     check_choice((None, "map", "curve"), only=only)
     form_of(path, ground.FORMS)

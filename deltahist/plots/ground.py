@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 
 from deltahist._files import form_of, write_whole
 from deltahist._text import format_number
-from deltahist.errors import InputError
 from deltahist.space.crs import LONGITUDE_LATITUDE, Operation, read_crs
 from deltahist.space.domain import Domain
 from deltahist.space.geometries import project_frame
@@ -137,10 +136,7 @@ def height_of(bounds: Sequence[float]) -> float:
 
 
 def draw_frame(ax: Axes, domain: Domain, bounds: Sequence[float], context: Sequence[Any]) -> None:
-    """Draw axes, scale bar and context of a map in its own coordinates, within `bounds`.
-
-    Raises InputError if no part of a context lies on the map.
-    """
+    """Draw axes, scale bar and context of a map in its own coordinates, within `bounds`."""
     import geopandas as gpd
     import shapely
     from matplotlib.ticker import MaxNLocator
@@ -152,9 +148,6 @@ def draw_frame(ax: Axes, domain: Domain, bounds: Sequence[float], context: Seque
         outlines = np.where(shapely.get_dimensions(shapes) == 2, shapely.boundary(shapes), shapes)
         parts = shapely.get_parts(shapely.clip_by_rect(outlines, *domain.bounds))
         parts = shapely.get_parts(parts[~shapely.is_empty(parts)])
-        if not len(parts):
-            extent = ", ".join(f"{b:g}" for b in shapely.total_bounds(shapes))
-            raise InputError(f"context lies within {extent}: some of it must lie on the map (is it in another CRS?)")
         gpd.GeoSeries(parts).plot(ax=ax, color="0.5", linewidth=0.5, markersize=2, aspect=None)
     west, south, east, north = bounds
     ax.set(xlim=(west, east), ylim=(south, north), aspect="equal")
@@ -201,11 +194,7 @@ def add_colour_bar(axes: Any, scale: ColourScale, label: str) -> None:
 # --- colours, one sequence from pale to dark that everyone can read, also in grey ---------------------
 
 #: Colours of categories that everyone can distinguish (Okabe and Ito, Color Universal Design, 2008).
-CATEGORIES = ("#0072B2", "#D55E00", "#009E73", "#CC79A7")
-#: Dark end of the part of the sequence in use. Darker colours would hide lines and labels.
-_DARKEST = 0.88
-#: Most classes of colour on a map of regions.
-_CLASSES = 7
+CATEGORIES = ("#0072B2", "#D55E00")
 
 
 @dataclass(frozen=True)
@@ -233,7 +222,7 @@ def smooth_scale(values: NDArray[np.float64], *, linear: float | None, least: fl
     for value in [0.0, *(v for v in _round_values(top * 1e-9, top) if v <= top)]:
         if all(abs(float(norm(value) - norm(other))) > 0.1 for other in ticks):
             ticks.append(value)
-    return ColourScale(norm, _shades(256, _DARKEST), tuple(sorted(ticks)), most > top)
+    return ColourScale(norm, _shades(256), tuple(sorted(ticks)), most > top)
 
 
 def classed_scale(values: NDArray[np.float64]) -> ColourScale:
@@ -247,25 +236,25 @@ def classed_scale(values: NDArray[np.float64]) -> ColourScale:
     most = float(values.max())
     least = max(float(values[values > 0].min()), 1e-4 * most)
     if most <= 6 * least:
-        breaks = [float(v) for v in MaxNLocator(_CLASSES - 2).tick_values(0.8 * least, most) if v > 0]
+        breaks = [float(v) for v in MaxNLocator(5).tick_values(0.8 * least, most) if v > 0]
     else:
         for factors in ((1, 2, 5), (1, 3), (1,)):
             breaks = [v for v in _round_values(least, most, factors) if least / 5 < v < most]
-            if len(breaks) < _CLASSES:
+            if len(breaks) < 7:
                 break
-        breaks = breaks[1 - _CLASSES :]
+        breaks = breaks[-6:]
     edges, beyond = [0.0, *breaks], most > breaks[-1]
     number = len(edges) - 1 + beyond
     norm = BoundaryNorm(edges, number, extend="max" if beyond else "neither")
-    # A few classes are distinct without dark colours.
-    return ColourScale(norm, _shades(number, min(_DARKEST, 0.3 * (number - 1))), tuple(edges), beyond)
+    return ColourScale(norm, _shades(number), tuple(edges), beyond)
 
 
-def _shades(number: int, darkest: float) -> Any:
+def _shades(number: int) -> Any:
     from matplotlib import colormaps
     from matplotlib.colors import ListedColormap
 
-    return ListedColormap(colormaps["magma_r"](np.linspace(0.0, darkest, number)))
+    # A few classes are distinct without dark colours, and the darkest would hide lines and labels.
+    return ListedColormap(colormaps["magma_r"](np.linspace(0.0, min(0.88, 0.3 * (number - 1)), number)))
 
 
 def _round_values(low: float, high: float, factors: tuple[int, ...] = (1, 2, 5)) -> list[float]:

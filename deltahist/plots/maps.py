@@ -53,7 +53,7 @@ def plot_map(
     per : colours are points per "area" (km², or the square of a plane's unit) or per "cell".
     context : GeoDataFrames or GeoSeries in any CRS, such as roads, drawn thin and grey.
 
-    Returns the axes, whose title names the estimates. Raises InputError if no part of a context lies on the map.
+    Returns the axes, whose title names the estimates.
 
     >>> import deltahist as dh, numpy as np
     >>> domain = dh.Domain((583000, 4505000, 587000, 4509000), (16, 16), "EPSG:32618")

@@ -65,8 +65,7 @@ def test_classes_of_a_map_differ_in_lightness(largest, number, eyes):
 
 @pytest.mark.parametrize("eyes", EYES)
 def test_kinds_are_told_apart_also_from_the_grey_of_other_lines(eyes):
-    assert least_distance(CATEGORIES, eyes) > APART
-    assert least_distance([*CATEGORIES[:2], "0.55"], eyes) > APART  # of the curve: exact, δ, bound
+    assert least_distance([*CATEGORIES, "0.55"], eyes) > APART  # of the curve: exact, δ, bound
 
 
 @pytest.mark.parametrize("eyes", EYES)

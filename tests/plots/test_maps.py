@@ -10,7 +10,6 @@ import pytest
 import shapely
 
 import deltahist as dh
-from deltahist.errors import InputError
 from deltahist.plots import plot_map
 from deltahist.plots.ground import new_figure
 from deltahist.plots.maps import draw_intervals, draw_map, draw_regions, merge_cells, values_of
@@ -99,8 +98,6 @@ def test_context_is_projected_and_clipped(town):
         assert np.ptp(road_drawn[:, 0]) == pytest.approx(10_000, abs=1)  # as far as the map goes
         assert park_drawn.mean(axis=0) == pytest.approx([584_500, 4_502_500], abs=300)
         assert (*ax.get_xlim(), *ax.get_ylim()) == (580_000, 590_000, 4_500_000, 4_508_000)
-    with pytest.raises(InputError, match="another CRS"):
-        plot_map(town, context=[gpd.GeoSeries([shapely.box(0, 0, 10, 10)], crs=32618)])
 
 
 @pytest.fixture(scope="module")

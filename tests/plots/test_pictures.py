@@ -2,12 +2,9 @@
 
 import itertools
 import re
-import shutil
-import subprocess
 from xml.etree import ElementTree
 
 import geopandas as gpd
-import matplotlib.image
 import numpy as np
 import pytest
 import shapely
@@ -20,25 +17,17 @@ from deltahist.plots import save_picture
 
 @pytest.mark.parametrize("kind", ["map", "regions", "curve"])
 def test_drawings_for_print_can_be_opened(town, tmp_path, kind):
-    """SVG has its size and its words; a page of PDF is as large, and has ink on it."""
+    """SVG has its words; PDF has one page."""
     look = {"answers": dh.answer(town, zones_of(town, 6))} if kind == "regions" else {"only": kind}
     svg, pdf = (tmp_path / f"picture.{form}" for form in ("svg", "pdf"))
     save_picture(town, svg, title="Visits in May", **look)
     save_picture(town, pdf, title="Visits in May", **look)
     assert set(tmp_path.iterdir()) == {svg, pdf}
     drawing = ElementTree.parse(svg, ElementTree.XMLParser(target=ElementTree.TreeBuilder(insert_comments=True)))
-    size = [float(drawing.getroot().get(side).removesuffix("pt")) for side in ("width", "height")]
-    assert drawing.getroot().get("viewBox") == f"0 0 {size[0]:g} {size[1]:g}"
     words = {each.text.strip() for each in drawing.iter(ElementTree.Comment)}  # letters are drawn as outlines
     assert words >= {"Visits in May"}
     assert "Published with noise for" in " ".join(words)  # the rest may be on the next line
-    content = pdf.read_bytes()
-    assert len(re.findall(rb"/Type /Page\b", content)) == 1
-    if shutil.which("pdftoppm"):
-        subprocess.run(["pdftoppm", "-r", "36", "-png", "-singlefile", pdf, tmp_path / "page"], check=True)
-        page = matplotlib.image.imread(tmp_path / "page.png")
-        assert [2 * n for n in page.shape[1::-1]] == pytest.approx(size, abs=2)
-        assert 0.01 < (page.mean(axis=2) < 0.9).mean() < 0.9
+    assert len(re.findall(rb"/Type /Page\b", pdf.read_bytes())) == 1
 
 
 def zones_of(release, number, within=None):
