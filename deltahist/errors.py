@@ -78,7 +78,7 @@ def is_number(value: Any) -> bool:
 
 def _is_finite(value: Any) -> bool:
     try:
-        return isinstance(value, numbers.Real) and not isinstance(value, bool) and math.isfinite(value)
+        return is_number(value) and math.isfinite(value)
     except OverflowError:  # a whole number beyond all floats
         return False
 
@@ -91,17 +91,14 @@ def check_positive(**parameter: Any) -> Any:
     ...
     deltahist.errors.InputError: epsilon is -1: it must be a finite number above zero
     """
-    ((name, value),) = parameter.items()
-    if not _is_finite(value) or value <= 0:
-        raise _refuse(name, value, "a finite number above zero")
-    return value
+    return check_finite(above=0, **parameter)
 
 
-def check_finite(**parameter: Any) -> Any:
-    """Return the given keyword's value, or raise InputError unless it is a finite number."""
+def check_finite(*, above: float = -math.inf, **parameter: Any) -> Any:
+    """Return the given keyword's value, or raise InputError unless it is a finite number, and larger than `above`."""
     ((name, value),) = parameter.items()
-    if not _is_finite(value):
-        raise _refuse(name, value, "a finite number")
+    if not _is_finite(value) or value <= above:
+        raise _refuse(name, value, "a finite number" if above < 0 else "a finite number above zero")
     return value
 
 

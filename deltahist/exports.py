@@ -34,11 +34,8 @@ if TYPE_CHECKING:
 TABLES = {f".{form}": form for form in ("csv", "json", "geojson", "parquet", "gpkg")} | {".geoparquet": "parquet"}
 #: Form of a file of cells by its suffix.
 FORMS = {**TABLES, ".json": "geojson", ".tif": "geotiff", ".tiff": "geotiff"}
-#: Forms that need geometries.
-SHAPED = ("geojson", "gpkg")
 #: Key of a table's description in Parquet and GeoJSON.
 KEY = "deltahist_export"
-_NOT_ADDED = "Do not add std_error or its square: query the sum"
 #: Unit and meaning of each column. An empty unit means the unit of the estimate.
 _COLUMNS = {
     "column": ("1", "number of the cell from the west, starting at 0"),
@@ -194,7 +191,7 @@ def describe_cells(release: BaseRelease, nonnegative: bool, names: Iterable[str]
     estimator = release.name_estimator(nonnegative)
     return {
         "title": f"Estimates of points per cell, {estimator}, with standard errors",
-        "how_to_read": f"estimate ± two std_error. {_NOT_ADDED}.",
+        "how_to_read": "estimate ± two std_error. Do not add std_error or its square: query the sum.",
         **_describe(list_facts(release), estimator),
         "columns": _describe_columns(names, estimator, release.domain, "95%", "points"),
         "statement": write_statement(release),
@@ -208,7 +205,7 @@ def describe_answers(facts: dict[str, Any], table: Mapping[str, Any], level: flo
     unbiased = PLACED if "cut" in names else UNBIASED
     about = _describe(facts, "; ".join(kinds) or str(facts["estimator"]).replace(UNBIASED, unbiased))
     share = f"{100 * level:.10g}%"
-    what, read = "Estimates", f"low to high: {share} interval. {_NOT_ADDED}."
+    what, read = "Estimates", f"low to high: {share} interval. Do not add std_error or its square: query the sum."
     if "before" in names:
         what, read = "Changes", f"{read} The estimate is after minus before."
     if "q" in names:

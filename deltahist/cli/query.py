@@ -72,7 +72,7 @@ def query(
     from deltahist._files import form_of, is_stored_file
     from deltahist.answers import answer, answer_each, rank
     from deltahist.decode import check_level
-    from deltahist.exports import SHAPED, TABLES, describe_answers, facts_of
+    from deltahist.exports import TABLES, describe_answers, facts_of
     from deltahist.space.workloads import Workload
 
     require(
@@ -105,7 +105,7 @@ def query(
             published = options.open_release(release)
     domain = published.domain
     require(
-        chosen not in SHAPED or (domain.ndim == 2 and quantiles is None),
+        chosen not in ("geojson", "gpkg") or (domain.ndim == 2 and quantiles is None),
         f"--out is {str(out)!r}: in one dimension it must be .csv, .json, .parquet or .txt",
     )
 
@@ -221,7 +221,7 @@ def _deliver(
     Answers to boxes start with their corners, which are one value in JSON, and have shapes if the form supports them.
     """
     from deltahist._files import write_whole
-    from deltahist.exports import SHAPED, encode_table, explain_below
+    from deltahist.exports import encode_table, explain_below
     from deltahist.space.crs import LONGITUDE_LATITUDE
 
     if form == "table":
@@ -237,7 +237,7 @@ def _deliver(
         if form == "json":
             frame = frame.drop(columns=_name_corners(domain))
             frame.insert(1, "box", sides.tolist())
-        elif (form in SHAPED or form == "parquet") and domain.ndim == 2:
+        elif form in ("geojson", "gpkg", "parquet") and domain.ndim == 2:
             import geopandas as gpd
             import shapely
 
