@@ -23,8 +23,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from stat import S_ISDIR
 from typing import Any
-from zipfile import BadZipFile
-from zlib import error as Zlib  # noqa: N812
 
 from deltahist._files import is_address, read_address
 from deltahist.counting.sql import DUCKDB, POSTGRESQL, SPARK, Condition, Reading, Relation, quote_name, quote_text
@@ -60,22 +58,14 @@ class Source:
 @contextmanager
 def open_input(path: str | Path | Any, reading: Reading) -> Iterator[Any]:
     """Open a table; raise InputError if it cannot be read, now or within the block."""
-    import duckdb
-    import pyarrow as pa
-
     server = is_server(path)
-    damages: tuple[type[Exception], ...] = (
-        duckdb.Error, pa.ArrowException, OSError, EOFError, RuntimeError, LookupError, ImportError, ValueError,
-        BadZipFile, Zlib, csv.Error,
-    )  # fmt: skip
-    damages = (Exception,) if server else damages
     failed: InputError | None = None
     try:
         with _open_table(path, str(reading.table)) if server else _open_files(Path(path), reading) as source:
             yield source
     except InputError as problem:
         failed = problem
-    except damages as problem:
+    except Exception as problem:  # readers fail in many ways
         if server:
             failed = InputError(
                 f"the database failed ({type(problem).__name__}): does it answer, does it have the table "

@@ -343,19 +343,15 @@ def write_reading(
 ) -> str:
     """Write the statement that reads x (and y), or g (a geometry), chosen, and if needed u (a user's hash) and step."""
     places = [given.find_column(c) for c in reading.coordinates]
-    texts = ("wkt", "geom", "geometry", "the_geom")  # of text such as "POINT (8.07 52.26)"
-    written = [c for c in given.types if c.lower() in texts and classify_type(given.types[c]) == "text"][:1]
+    if not places and geometry is None and given.dialect is DUCKDB:  # text such as "POINT (8.07 52.26)"
+        names = [c for c in given.types if c.lower() in ("wkt", "geom", "geometry", "the_geom")]
+        geometry = next((c for c in names if classify_type(given.types[c]) == "text"), None)
     if len(places) == axes:
         columns = [f"{given.write_floats(c)} AS {n}" for c, n in zip(places, "xy", strict=False)]
     elif not places and geometry is not None:
-        places, columns = [geometry], [f"{given.quote_column(geometry)} AS g"]
-    elif places or not written or given.dialect is not DUCKDB:
-        raise InputError(f"input {given.label!r} needs x={' and y=' * (axes == 2)}, the columns of its coordinates")
+        columns = [f"{given.quote_column(geometry)} AS g"]
     else:
-        places = written
-        point = quote_text(r"(?i)^\s*(?:SRID=\d+;)?\s*POINT\s*[ZM]*\s*\(\s*(\S+)\s+([^\s)]+)[^()]*\)\s*$")
-        parts = (f"regexp_extract({given.quote_column(places[0])}, {point}, {group})" for group in (1, 2))
-        columns = [f"TRY_CAST({part} AS DOUBLE) AS {n}" for part, n in zip(parts, "xy"[:axes], strict=False)]
+        raise InputError(f"input {given.label!r} needs x={' and y=' * (axes == 2)}, the columns of its coordinates")
     timed = None if clock is None or reading.time is None else given.find_column(reading.time)
     chosen = "true"
     if reading.where is not None:
