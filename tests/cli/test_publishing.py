@@ -78,14 +78,8 @@ def test_a_projection_is_chosen_for_degrees(run):
     assert ((low <= on_map.total_bounds[:2]) & (on_map.total_bounds[2:] <= high)).all()
 
 
-def test_cells_are_chosen_by_their_error_unless_they_are_given(run):
-    place = [*PLANE[:6], "--crs", "none", "--delta", "1", "--points", "400"]
-    release = publish(run, *place)
-    near = dh.Neighbourhood(release.domain, 1)
-    assert release.domain.cell[0] in (2, 1, 1 / 2, 1 / 4, 1 / 8)
-    assert release.neighbourhood.profile == near.capped().profile
-    line = publish(run, *LINE, out="l.parquet")
-    assert line.domain.cell == (5,)
+def test_cells_of_a_line_are_as_wide_as_delta(run):
+    assert publish(run, *LINE).domain.cell == (5,)
 
 
 @pytest.mark.parametrize(
