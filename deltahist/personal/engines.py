@@ -111,8 +111,8 @@ class Engine(ABC):
             raise InputError("PostgreSQL needs a driver: pip install 'deltahist[postgresql]'") from None
 
     @abstractmethod
-    def read_schema(self, table: str) -> Any:
-        """Return the Ibis schema of a table or view, or None if there is none."""
+    def read_schema(self, table: str, database: str | None) -> Any:
+        """Return the Ibis schema of a table or view, or None if there is none. `database` is its schema, if given."""
 
     @abstractmethod
     def open_session(self) -> AbstractContextManager[Session]:
@@ -166,13 +166,13 @@ class Engine(ABC):
 
         Owners are texts, whole numbers or UUIDs. Raises InputError if there is no such table or column.
         """
-        schema = self.read_schema(table)
+        part, _, own = table.rpartition(".")
+        schema = self.read_schema(own, part or None)
         if schema is None:
             raise InputError(f"the database {self.name} has no table {table!r}")
         check_names(schema.names)
         owners = [name for name, kind in schema.items() if kind.is_string() or kind.is_integer() or kind.is_uuid()]
         check_choice(tuple(owners), owner=owner)
-        part, _, own = table.rpartition(".")
         records = ibis.table(schema, name=own, database=part or None)
         readable = [name for name, dtype in schema.items() if find_kind(dtype) and name != owner]
         columns = {name: self._normalize_column(records[name]) for name in readable}
@@ -272,16 +272,15 @@ class DuckDBEngine(Engine):
             with suppress(OSError):
                 self._spill.mkdir(mode=0o700)
 
-    def read_schema(self, table: str) -> Any:
-        part, _, own = table.rpartition(".")
+    def read_schema(self, table: str, database: str | None) -> Any:
         with self._open_cursor() as cursor:
             # Look into the catalog, since DuckDB would read unknown names as paths of files.
-            where = "lower(?) IN (lower(table_schema), lower(table_catalog))" if part else "table_schema IN ?"
-            schemas = part or cursor.execute("SELECT current_schemas(true)").fetchone()[0]
+            where = "lower(?) IN (lower(table_schema), lower(table_catalog))" if database else "table_schema IN ?"
+            schemas = database or cursor.execute("SELECT current_schemas(true)").fetchone()[0]
             found = f"SELECT 1 FROM information_schema.tables WHERE lower(table_name) = lower(?) AND {where}"
-            if not cursor.execute(found, [own, schemas]).fetchone():
+            if not cursor.execute(found, [table, schemas]).fetchone():
                 return None
-            return ibis.duckdb.from_connection(cursor).get_schema(own, database=part or None)
+            return ibis.duckdb.from_connection(cursor).get_schema(table, database=database)
 
     @contextmanager
     def open_session(self) -> Iterator[Session]:
@@ -346,11 +345,10 @@ class PostgreSQLEngine(Engine):
         with self.open_session():
             pass
 
-    def read_schema(self, table: str) -> Any:
-        part, _, own = table.rpartition(".")
+    def read_schema(self, table: str, database: str | None) -> Any:
         with self.open_session() as session:
             try:
-                return ibis.postgres.from_connection(session.connection).get_schema(own, database=part or None)
+                return ibis.postgres.from_connection(session.connection).get_schema(table, database=database)
             except ibis.common.exceptions.TableNotFound:
                 return None
 

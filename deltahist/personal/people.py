@@ -253,13 +253,7 @@ class People:
         named = self._query.table.rename({NAME: OWNER}).inner_join(payers, NAME)
         return named.select(OWNER, *self._query.columns)
 
-    def join(
-        self,
-        names: Sequence[str],
-        *,
-        epsilon: ArrayLike | Fraction | None = None,
-        rho: ArrayLike | Fraction | None = None,
-    ) -> None:
+    def join(self, names: Sequence[str], *, epsilon: Any = None, rho: Any = None) -> None:
         """Let people join with budgets that never change (ProPer, live data). People who have joined stay.
 
         Parameters

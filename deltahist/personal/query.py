@@ -260,12 +260,8 @@ class _Reader:
         return _combine_parts(getattr(parts[0].value, f"__{_COMPARISONS[name]}__")(parts[1].value), "truth", parts)
 
     def _read_between(self, node: Any) -> SafeExpression | None:
-        if node.args.get("symmetric"):
-            return None
-        given = (node.this, node.args["low"], node.args["high"])
-        value, low, high = parts = unify_kinds([self.read(each) for each in given])
-        made = _combine_parts(value.value.between(low.value, high.value), "truth", parts)
-        return None if value.kind in _UNORDERED else made
+        low, high = node.this >= node.args["low"], node.this <= node.args["high"]
+        return None if node.args.get("symmetric") else self.read(low.and_(high))
 
     def _read_in(self, node: Any) -> SafeExpression | None:
         if not node.expressions or node.args.get("query"):
@@ -344,13 +340,8 @@ class _Reader:
         return _choose_part(ibis.coalesce(*(part.value for part in parts)), parts, [])
 
     def _read_case(self, node: Any) -> SafeExpression:
-        conditions = []
-        for each in node.args["ifs"]:
-            if node.this is None:
-                conditions.append(self._read_as("truth", each.this))
-            else:
-                pair = unify_kinds([self.read(node.this), self.read(each.this)])
-                conditions.append(_combine_parts(pair[0].value == pair[1].value, "truth", pair))
+        asked = [each.this if node.this is None else node.this.eq(each.this) for each in node.args["ifs"]]
+        conditions = [self._read_as("truth", each) for each in asked]
         results = [self.read(each.args["true"]) for each in node.args["ifs"]]
         default = node.args.get("default")
         parts = unify_kinds([*results, self._read_null(node) if default is None else self.read(default)])
