@@ -52,10 +52,6 @@ _OPERATIONS: dict[str, tuple[str, int, Any]] = {
     "Upper": ("text", 3, lambda text: text.translate(string.ascii_lowercase, string.ascii_uppercase)),
 }
 _COMPARISONS = {"EQ": "eq", "NEQ": "ne", "LT": "lt", "LTE": "le", "GT": "gt", "GTE": "ge"}
-#: Kinds that databases order differently.
-_UNORDERED = ("truth", "text")
-_DATE_PARTS = {"YEAR": "year", "QUARTER": "quarter", "MONTH": "month", "DAY": "day", "DOY": "day_of_year"}
-_CLOCK_PARTS = {"HOUR": "hour", "MINUTE": "minute", "SECOND": "second"}
 _RULE = (
     "use columns, constants, =, <>, in, like with % at the ends, is null, not, and, or, + - * /, % by a constant, "
     "case, coalesce, floor, ceil, abs, lower, upper, length, substr with constants, extract, date_trunc, "
@@ -255,8 +251,8 @@ class _Reader:
 
     def _compare(self, node: Any) -> SafeExpression | None:
         name, parts = type(node).__name__, unify_kinds([self.read(node.this), self.read(node.expression)])
-        if name not in ("EQ", "NEQ") and parts[0].kind in _UNORDERED:
-            return None
+        if name not in ("EQ", "NEQ") and parts[0].kind in ("truth", "text"):
+            return None  # databases order these differently
         return _combine_parts(getattr(parts[0].value, f"__{_COMPARISONS[name]}__")(parts[1].value), "truth", parts)
 
     def _read_between(self, node: Any) -> SafeExpression | None:
@@ -359,12 +355,12 @@ class _Reader:
 
     def _read_extract(self, node: Any) -> SafeExpression | None:
         name, part = str(node.this.name).upper(), self.read(node.expression)
-        if name in _CLOCK_PARTS or part.kind not in ("date", "time"):
+        if name in ("HOUR", "MINUTE", "SECOND") or part.kind not in ("date", "time"):
             part = convert_kind(part, "time")
         if name in ("ISODOW", "DAYOFWEEKISO"):
             value = part.value.day_of_week.index() + 1
-        elif method := {**_DATE_PARTS, **_CLOCK_PARTS}.get(name):
-            value = getattr(part.value, method)()
+        elif name in ("YEAR", "QUARTER", "MONTH", "DAY", "DOY", "HOUR", "MINUTE", "SECOND"):
+            value = getattr(part.value, {"DOY": "day_of_year"}.get(name, name.lower()))()
         else:
             return None
         return _combine_parts(value.cast("int64"), "whole", [part], 1.0, 9999.0, more=4)

@@ -37,7 +37,6 @@ LEVEL = 0.95
 _CELL = f"{OWNER}_cell"
 _ABOUT = "records whose owners could pay; the true number of records may be larger"
 _Model = TypeVar("_Model", bound=BaseModel)
-_Query = TypeVar("_Query", bound=Query)
 
 #: Whole numbers (n,) by name, for each owner (and value): "number" of records, "total" in steps, _CELL.
 Sums: TypeAlias = Mapping[str, NDArray[np.int64]]
@@ -378,7 +377,7 @@ class Step(Strict):
             raise ValueError("a step must be one of where, select, flat_map, distinct, at_most (with by)")
         return self
 
-    def derive_records(self, records: _Query) -> _Query:
+    def derive_records(self, records: Any) -> Any:
         """Return the records that the step derives."""
         (name,) = self.model_fields_set - {"by"}
         given: Any = getattr(self, name)
@@ -386,8 +385,7 @@ class Step(Strict):
             return records.at_most(given, by=self.by)
         if isinstance(given, dict):
             return records.select(**given)
-        derived: _Query = getattr(records, name)(*([given] if name == "where" else given))
-        return derived
+        return getattr(records, name)(*([given] if name == "where" else given))
 
 
 class Question(Strict):
@@ -423,7 +421,9 @@ class Question(Strict):
 
     def ask(self, records: Any, key: str | None = None) -> Any:
         """Return the `Answer` or `Answers` about the records of a table (`Records.ask`)."""
-        return _take_steps(records, self.steps).ask(self.answer, key)
+        for step in self.steps:
+            records = step.derive_records(records)
+        return records.ask(self.answer, key)
 
 
 def read_toml(path: Path, what: str) -> dict[str, Any]:
@@ -444,9 +444,3 @@ def check_model(model: type[_Model], given: Any, what: str) -> _Model:
     except (RecursionError, TypeError) as problem:  # nested too deeply, or with wrong parameters
         name, message = what, str(problem)
     raise InputError(f"{name} is refused: {message}")
-
-
-def _take_steps(records: _Query, steps: list[Step]) -> _Query:
-    for step in steps:
-        records = step.derive_records(records)
-    return records

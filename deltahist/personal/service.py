@@ -40,9 +40,6 @@ _READ, _LAST = 0.64, 0.1
 
 _Text = Annotated[str, Field(min_length=1)]
 _Positive = Annotated[int, Field(ge=1)]
-#: The ledger's key is the client and the request's key, joined by a colon. So names must not contain one.
-_ClientName = Annotated[str, Field(pattern=r"^[\w .@-]{1,60}$")]
-_Hash = Annotated[str, Field(pattern=r"^sha256\$[0-9a-f]{64}$")]
 
 
 class AskedAccount(Strict):
@@ -55,7 +52,7 @@ class AskedAccount(Strict):
 class Client(Strict):
     """A client: hashes of its keys, the accounts it may query, and its most requests in any minute."""
 
-    keys: Annotated[list[_Hash], Field(min_length=1)]
+    keys: Annotated[list[Annotated[str, Field(pattern=r"^sha256\$[0-9a-f]{64}$")]], Field(min_length=1)]
     accounts: Annotated[list[str], Field(min_length=1)]
     per_minute: _Positive = 60
 
@@ -75,7 +72,8 @@ class PrivateSettings(Strict):
     database: _Text
     ledger: _Text
     accounts: Annotated[dict[str, AskedAccount], Field(min_length=1)]
-    clients: Annotated[dict[_ClientName, Client], Field(min_length=1)]
+    # The ledger's key is the client and the request's key, joined by a colon. So names must not contain one.
+    clients: Annotated[dict[Annotated[str, Field(pattern=r"^[\w .@-]{1,60}$")], Client], Field(min_length=1)]
     host: _Text = "127.0.0.1"
     port: Annotated[int, Field(ge=0, le=65535)] = 8001
     tls_in_front: bool = False

@@ -1,5 +1,6 @@
 """Questions: what they measure and cost, their noise and intervals; in files, and by the command that asks them."""
 
+import functools
 import json
 import math
 from datetime import UTC, datetime
@@ -18,7 +19,7 @@ from deltahist.laws import LAWS, Gaussian
 from deltahist.personal import People
 from deltahist.personal.engines import write_sql
 from deltahist.personal.query import OWNER, Query
-from deltahist.personal.questions import Answers, Count, Histogram, Mean, Question, Sum, _estimate_ratio, _take_steps
+from deltahist.personal.questions import Answers, Count, Histogram, Mean, Question, Sum, _estimate_ratio
 from tests.personal.city import city, without_noise
 
 ROWS = [("Ada", "bus", 8, 2.5), ("Bob", "tram", 9, 99.0), ("Cyd", "bus", 9, -7.0), ("Dan", "foot", 9, None)]
@@ -256,7 +257,8 @@ def test_every_step_does_what_the_method_does(tmp_path):
         {"distinct": ["kind"]}, {"at_most": 2, "by": ["kind"]},
         {"select": ["kind"]},
     ]  # fmt: skip
-    written = _take_steps(records, Question.from_mapping({"steps": steps, "answer": COUNT}).steps)
+    question = Question.from_mapping({"steps": steps, "answer": COUNT})
+    written = functools.reduce(lambda derived, step: step.derive_records(derived), question.steps, records)
     several = records.where("fare > 1").select(twice="fare * 2", kind="kind")
     several = several.flat_map({"kind": "kind"}, {"kind": "upper(kind)", "where": "twice > 3"})
     several = several.distinct("kind").at_most(2, by=["kind"]).select("kind")
