@@ -1,43 +1,21 @@
 """A mechanism: all that will be published but the numbers, each figure computed once."""
 
-import json
 from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
 import pytest
-from examples import STRATEGIES, random_domain, random_neighbourhood
 
 import deltahist as dh
 from deltahist.kinds import QuantileMechanism, SortedMechanism
 from deltahist.mechanisms import histogram as module
 from deltahist.preprocessing import Preprocessing
-from tests.laws import calibrate
 
 SQUARE = dh.Domain((0, 0, 4, 4), (4, 4))
 NEAR = dh.Neighbourhood(SQUARE, 1)
 LINE = dh.Neighbourhood(dh.Domain((0, 100), (50,)), 5)
 ONES = np.ones((4, 4), dtype=np.int64)
 CELLS = dh.strategies.Identity(SQUARE)
-
-
-@pytest.mark.parametrize("name", STRATEGIES)
-def test_it_says_what_the_plain_functions_say(name):
-    rng = np.random.default_rng([4, len(name)])
-    for case in range(4):
-        domain = random_domain(rng)
-        near = random_neighbourhood(rng, domain)
-        strategy, k = STRATEGIES[name](rng, domain), int(rng.integers(1, 4))
-        if strategy.domain != domain:
-            continue
-        budget = {"epsilon": Fraction(1, 3)} if case % 2 else {"rho": Fraction(1, 5)}
-        mechanism = dh.Mechanism(near, strategy, dh.Budget(**budget), Preprocessing(k))
-        assert mechanism.laws == calibrate(strategy, near, contributions=k, **budget)
-        assert mechanism.sensitivity == dh.sensitivity(strategy, near, norm=1 if case % 2 else 2)
-        assert mechanism.guarantee == dh.Guarantee(**budget)
-        again = dh.Mechanism.from_description(json.loads(json.dumps({"version": 2, **mechanism.describe()})))
-        assert again.describe() == mechanism.describe()
-        assert again.laws == mechanism.laws
 
 
 def test_a_sensitivity_is_computed_once(monkeypatch):

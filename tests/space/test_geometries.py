@@ -1,7 +1,5 @@
 """Regions as people have them: files, names, clipped and repaired shapes, boxes in degrees, the antimeridian."""
 
-import warnings
-
 import geopandas as gpd
 import numpy as np
 import pandas as pd
@@ -98,12 +96,10 @@ CITY = dh.Domain.from_cell((580_000, 4_495_000, 605_000, 4_525_000), "250m", "EP
 BOW_TIE = shapely.Polygon([(0, 0), (2, 2), (2, 0), (0, 2)])
 
 
-def fitted(shapes, domain=PLANE, crs=None):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", dh.DeltaHistWarning)
-        return fit(shapes, domain, crs)
+unwarned = pytest.mark.filterwarnings("ignore::deltahist.errors.DeltaHistWarning")
 
 
+@unwarned
 @pytest.mark.parametrize(
     ("shape", "area", "outside", "note"),
     [
@@ -120,7 +116,7 @@ def fitted(shapes, domain=PLANE, crs=None):
     ],
 )
 def test_regions_are_clipped_repaired_or_kept_without_an_answer(shape, area, outside, note):
-    found = fitted([shape, shapely.box(0, 0, 1, 1)])
+    found = fit([shape, shapely.box(0, 0, 1, 1)], PLANE)
     assert found.held.tolist() == [area is not None, True]
     assert found.outside == pytest.approx([outside, 0], nan_ok=True)
     assert str(found.notes[0]).startswith(note)
@@ -140,8 +136,9 @@ def test_regions_that_cannot_be_answered_at_all_are_refused(shapes, place):
         fit(shapes, *place)
 
 
+@unwarned
 def test_answers_come_back_to_all_regions_and_steps():
-    found = fitted([shapely.box(1, 1, 2, 2), shapely.box(20, 20, 21, 21), shapely.box(0, 0, 1, 1)])
+    found = fit([shapely.box(1, 1, 2, 2), shapely.box(20, 20, 21, 21), shapely.box(0, 0, 1, 1)], PLANE)
     given = {"step": np.array(list("aabb")), "estimate": np.arange(4), "by": np.array(list("xxyy"), object)}
     columns = found.spread_over_regions(given)
     assert columns["step"].tolist() == list("aaabbb")
@@ -185,6 +182,7 @@ PACIFIC = dh.Domain((1e6, -3e6, 8e6, 4e6), (8, 8), "EPSG:3832")
 WIDE = dh.Domain((-13e6, -7e6, 13e6, 7e6), (100, 40), "EPSG:6933")
 
 
+@unwarned
 @pytest.mark.parametrize(("domain", "west", "east"), [(PACIFIC, 170, -170), (PACIFIC, 170, -180), (WIDE, 180, -120)])
 def test_a_box_across_the_antimeridian_is_the_union_of_its_parts_with_their_joint_error(domain, west, east):
     release = dh.publish(np.full(domain.shape, 20), dh.Neighbourhood(domain, 3e5), epsilon=1)
@@ -192,10 +190,8 @@ def test_a_box_across_the_antimeridian_is_the_union_of_its_parts_with_their_join
     sides = [each for each in ((west, 180), (-180, east)) if each[0] < each[1]]
     parts = [shapely.box(*onto.transform(w, -10), *onto.transform(e, 10)) for w, e in sides]
     expected = dh.answer(release, shapely.intersection([shapely.union_all(parts)], shapely.box(*domain.bounds)))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        asked = bend_boxes(np.array([[west, -10, east, 10.0]]), domain)
-        found = dh.answer(release, gpd.GeoSeries(asked, crs="OGC:CRS84"))
+    asked = bend_boxes(np.array([[west, -10, east, 10.0]]), domain)
+    found = dh.answer(release, gpd.GeoSeries(asked, crs="OGC:CRS84"))
     for name in ("estimate", "std_error", "low", "high"):
         assert found[name].item() == pytest.approx(expected[name].item(), abs=1e-3)
 

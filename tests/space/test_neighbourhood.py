@@ -14,7 +14,6 @@ from hypothesis import given, strategies as st
 from profiles import dearest, limited, random_limits
 
 import deltahist as dh
-from deltahist.mechanisms.base import factor_promised
 from deltahist.strategies.base import parse_strategy
 
 
@@ -94,7 +93,6 @@ def test_bad_neighbourhoods_are_refused(delta, sources):
 
 
 def test_huge_displacement_lists_are_refused_before_they_are_made(monkeypatch):
-
     monkeypatch.setattr("deltahist.errors.available_memory", lambda: 10**6)
     near = dh.Neighbourhood(dh.Domain((0, 0, 1, 1), (4096, 4096)), 1.0)
     with pytest.raises(dh.InputError, match="GiB"):
@@ -148,7 +146,6 @@ def test_arrivals_are_limited_by_their_distance_from_a_source():
 def test_limits_hold_whatever_their_order_and_those_that_others_imply_are_left_out():
     near = dh.Neighbourhood(DOMAIN, 1, limits=[(math.inf, 4), (3, 2), (5, 4), (3, 2), (2, 2)])
     assert near.profile == ((3, 2), (math.inf, 4))
-    assert [factor_promised(near, r) for r in (1, 1.5, 3, 3.01, 100)] == [1, 2, 2, 3, 4]
 
 
 @pytest.mark.parametrize("limits", [None, (), [(2.5, Fraction(4, 3)), (math.inf, 4)]])

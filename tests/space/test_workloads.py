@@ -68,7 +68,14 @@ def test_boxes_are_covered_as_their_definition_says(domain):
     low[20:30] = np.floor(low[20:30] * 2) / 2 + 0.125  # within one cell
     high[20:30] = low[20:30] + 0.25
     work, field = dh.workloads.boxes(np.hstack([low, high])), rng.normal(size=domain.shape)
-    cover, shares = work.cover(domain), work.matrix(domain).toarray()
+    shares = np.ones((len(low), 1))
+    for axis in range(domain.ndim):
+        first, last = np.maximum(low[:, axis, None], domain.edges(axis)[:-1]), domain.edges(axis)[1:]
+        part = np.maximum(np.minimum(high[:, axis, None], last) - first, 0) / domain.cell[axis]
+        shares = (shares[:, :, None] * part[:, None]).reshape(len(low), -1)
+    cover = work.cover(domain)
+    assert np.allclose(work.matrix(domain).toarray(), shares, atol=1e-5)
+    shares = work.matrix(domain).toarray()  # of corners at whole lattice steps
     assert np.allclose(cover.unsure, (shares * (1 - shares)).sum(axis=1))
     assert np.allclose(cover.cut_share, 1 - (shares > 1 - 1e-9).sum(axis=1) / shares.sum(axis=1))
     assert np.array_equal(cover.cut, ((shares > 1e-9) & (shares < 1 - 1e-9)).any(axis=1))
