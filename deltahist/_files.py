@@ -126,7 +126,7 @@ def _report_damage(path: str | Path) -> Iterator[None]:
 
 
 def _parse_description(text: bytes) -> dict[str, Any]:
-    # A longer description is cut, and no JSON any more.
+    # Cutting a longer description makes it invalid JSON.
     return dict(json.loads(text[:_MOST_DESCRIPTION]))
 
 
@@ -287,11 +287,8 @@ def is_stored_file(place: str | Path) -> bool:
     >>> [is_stored_file(each) for each in ("s3://maps/a.parquet", "https://example.org/releases/a", "a.parquet")]
     [True, False, False]
     """
-    match = _ADDRESS.fullmatch(Path(place).as_posix())
-    if match is None:
-        return False
-    scheme = match[1].lower()
-    return scheme in STORES or (scheme in ("http", "https") and match[2].endswith(".parquet"))
+    pattern = rf"({'|'.join(STORES)}):/.*|https?:/.*\.parquet"
+    return re.fullmatch(pattern, Path(place).as_posix(), re.IGNORECASE | re.DOTALL) is not None
 
 
 def read_address(path: str | Path, what: str, schemes: tuple[str, ...] = STORES) -> tuple[str, str]:

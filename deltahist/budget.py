@@ -53,7 +53,7 @@ def floor_nano(**amount: Any) -> int:
 def say_amount(amount: Fraction, limit: Fraction) -> str:
     """Return an amount to a millionth of its limit, as people type it.
 
-    Shares are rounded down to billionths: what that leaves of a limit is nothing to speak of.
+    Shares are rounded down to billionths, so a limit may keep a few billionths, which are shown as 0.
 
     >>> say_amount(Fraction(3, 10), Fraction(1)), say_amount(Fraction(48, 10**9), Fraction(1))
     ('0.3', '0')
@@ -66,7 +66,7 @@ def say_amount(amount: Fraction, limit: Fraction) -> str:
 class Charge:
     """An amount that an account has charged: `publish(..., epsilon=charge)` spends it in the unit of the account.
 
-    Each charge pays for one release. The account cannot see a second one. A charge divides into equal parts.
+    Spend each charge on one release: the account does not notice a second one. A charge divides into equal parts.
 
     Parameters
     ----------
@@ -155,7 +155,7 @@ class Budget:
 
 @dataclass(frozen=True)
 class Population:
-    """What all accounts of the same people have spent together: costs add up. Public, as budgets are.
+    """What all accounts of the same people have spent together. Public, as budgets are.
 
     Parameters
     ----------
@@ -189,14 +189,14 @@ class Population:
         return f"{who} of population {self.name!r} {has} spent {' and '.join(parts) or 'nothing'}{own}"
 
     def describe(self) -> dict[str, Any]:
-        """Describe the population as JSON."""
+        """Return a JSON-ready description."""
         names = ("unit", "spent", "most", "in_any_window")
         texts = [[None if each is None else str(each) for each in one] for one in self.sums]
         return {**vars(self), "sums": [dict(zip(names, each, strict=True)) for each in texts]}
 
     @classmethod
     def from_description(cls, description: dict[str, Any]) -> Population:
-        """Read a description."""
+        """Make the object that `describe` described."""
         sums = []
         for each in description["sums"]:
             spent, most, window = (each[name] for name in ("spent", "most", "in_any_window"))
@@ -247,13 +247,13 @@ class Payment:
         return f"{self.account!r} has spent {letter} = {spent} of {limit}, this release with it, {then}{people}"
 
     def describe(self) -> dict[str, Any]:
-        """Describe the payment as JSON."""
+        """Return a JSON-ready description."""
         people = None if self.population is None else self.population.describe()
         return {**vars(self), "limit": str(self.limit), "spent": str(self.spent), "population": people}
 
     @classmethod
     def from_description(cls, description: dict[str, Any] | None) -> Payment | None:
-        """Read a description; None for a release that no account paid for."""
+        """Make the object that `describe` described; None for a release that no account paid for."""
         if description is None:
             return None
         limit, spent = (Fraction(description[name]) for name in ("limit", "spent"))

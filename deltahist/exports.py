@@ -16,7 +16,7 @@ import numpy as np
 from deltahist._files import form_of, write_whole
 from deltahist.decode import stands_out
 from deltahist.errors import InputError, check_choice, check_memory
-from deltahist.releases.base import NONNEGATIVE, PLACED, UNBIASED
+from deltahist.releases.base import PLACED, UNBIASED
 from deltahist.releases.series import Difference, Series
 from deltahist.space.crs import LONGITUDE_LATITUDE, Operation
 from deltahist.space.domain import Domain
@@ -40,16 +40,16 @@ KEY = "deltahist_export"
 _COLUMNS = {
     "column": ("1", "number of the cell from the west, starting at 0"),
     "row": ("1", "number of the cell from the south, starting at 0"),
-    **{side: ("{crs}", f"{side} edge") for side in ("west", "south", "east", "north")},
-    **{axis: ("{crs}", f"{axis} of the centre") for axis in ("x", "y")},
-    "rank": ("1", "possible ranks, 1 for the largest; the {level} apply to all rows together"),
+    **{side: ("units of the map", f"{side} edge") for side in ("west", "south", "east", "north")},
+    **{axis: ("units of the map", f"{axis} of the centre") for axis in ("x", "y")},
+    "rank": ("1", "possible ranks, 1 for the largest; the level applies to all rows together"),
     "step": ("1", "step of the series"),
     "before": ("", "estimate of the earlier period"),
     "after": ("", "estimate of the later period"),
-    "estimate": ("", "estimate, {estimator}"),
-    "std_error": ("", "standard error of the {whose}"),
-    "low": ("", "lower end of the {level} interval"),
-    "high": ("", "upper end of the {level} interval"),
+    "estimate": ("", "estimate"),
+    "std_error": ("", "standard error of the estimate, before it was made non-negative if it was"),
+    "low": ("", "lower end of the interval"),
+    "high": ("", "upper end of the interval"),
     "noise_error": ("", "part of std_error from noise"),
     "placement_error": ("", "part of std_error from positions in cut cells"),
     "cut": ("1", "share of the area in cut cells"),
@@ -193,7 +193,7 @@ def describe_cells(release: BaseRelease, nonnegative: bool, names: Iterable[str]
         "title": f"Estimates of points per cell, {estimator}, with standard errors",
         "how_to_read": "estimate ± two std_error. Do not add std_error or its square: query the sum.",
         **_describe(list_facts(release), estimator),
-        "columns": _describe_columns(names, estimator, release.domain, "95%", "points"),
+        "columns": _describe_columns(names, "points"),
         "statement": write_statement(release),
     }
 
@@ -211,8 +211,8 @@ def describe_answers(facts: dict[str, Any], table: Mapping[str, Any], level: flo
     if "q" in names:
         about["unit"] = facts["unit"]
         what, read = "Quantiles", f"Below estimate lies the share q of all points; low to high: {share} interval."
-    columns = _describe_columns(names, about["estimator"], None, share, about["unit"])
     title = f"{what}, {about['estimator']}, with {share} intervals"
+    columns = _describe_columns(names, about["unit"])
     return {"title": title, "how_to_read": read, "level": level, **about, "columns": columns}
 
 
@@ -246,13 +246,8 @@ def _describe(facts: dict[str, Any], estimator: str) -> dict[str, Any]:
     return {"unit": unit, "estimator": estimator, **own}
 
 
-def _describe_columns(
-    names: Iterable[str], estimator: str, domain: Domain | None, level: str, unit: str
-) -> dict[str, dict[str, str]]:
-    whose = "unbiased estimate" if estimator == NONNEGATIVE else "estimate"
-    crs = "units of the bounds" if domain is None or domain.crs is None else domain.crs
-    words = {"estimator": estimator, "level": level, "whose": whose, "crs": crs}
-    texts = {name: [text.format(**words) for text in _COLUMNS[name]] for name in names if name in _COLUMNS}
+def _describe_columns(names: Iterable[str], unit: str) -> dict[str, dict[str, str]]:
+    texts = {name: _COLUMNS[name] for name in names if name in _COLUMNS}
     return {name: {"unit": own or unit, "description": text} for name, (own, text) in texts.items()}
 
 

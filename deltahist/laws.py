@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 
 from deltahist.errors import InputError, check_positive, check_whole, is_number
 
-#: Largest scale of noise that is drawn: larger ones would let whole numbers of 64 bits overflow with a probability
-#: worth naming.
+#: Largest scale of noise. Noise of a larger one could overflow 64 bits with a probability that matters.
 MOST_SCALE = 1 << 50
 
 
@@ -102,10 +101,7 @@ class Law(abc.ABC):
 
 
 class Laplace(Law):
-    """Two-sided geometric noise: P(k) ∝ exp(−|k|/b); on whole numbers what Lap(b) is on the line.
-
-    Source: 2014, section 2.2.
-    """
+    """Two-sided geometric noise, the discrete form of Lap(b): P(k) ∝ exp(−|k|/b). Source: 2014, section 2.2."""
 
     kind, noise, words = "laplace", "laplace", "Laplace noise on whole numbers"
     unit, norm, refinable = "epsilon", 1, (False, True)
@@ -150,14 +146,14 @@ class Gaussian(Law):
 
     def kurtosis(self) -> float:
         second, fourth = self._moments if self.parameter else (0.0, 0.0)
-        # Step by step: the square of a small variance is no float any more.
+        # Divide twice, because the square of a small variance underflows.
         return fourth / second / second - 3 if second > 0 else 0.0
 
     @property
     def _moments(self) -> tuple[float, float]:
         """Second and fourth moment."""
         value, (second, slope, fourth) = float(self.parameter), self._OFF
-        if value > 25:  # the sums and the integrals agree to the last digit from far below
+        if value > 25:  # sums and integrals agree to the last digit from much smaller values on
             return value + second, 3 * value * value + (slope * value + fourth)
         k = np.arange(0, 200, dtype=np.float64)
         weight = self.weights(k) * np.where(k == 0, 1.0, 2.0)
@@ -194,7 +190,7 @@ class RoundedGaussian(Gaussian):
         return np.asarray(ndtr(-nearer) - ndtr(-farther))
 
     def least_variance(self, times: float) -> float | None:
-        # Rounded noise is no worse than what was rounded. The first release of a chain has noise of at least 2^46 steps
+        # Rounding costs no privacy. The first release of a chain has noise of at least 2^46 steps
         # of its lattice (`noise/samplers.py`), which later releases keep.
         return 2.0**46 / times if self.parameter else None
 

@@ -134,16 +134,16 @@ def _divide(series: Series) -> tuple[list[tuple[int, Series | None]], str]:
     import pandas as pd
 
     clock, steps = series.clock, np.arange(series.first, series.last + 1)
-    kind, keys = "step", np.array([clock.label(int(step)) for step in steps])
+    kind, keys = "step", steps
     if clock.every and len(steps) > _POINTS:
         times = pd.to_datetime([clock.begin(int(step)) for step in steps], unit="s")
         for kind in ("day", "week", "month", "quarter", "year"):
-            keys = np.asarray(times.to_period(kind[0].upper()).astype(str))
+            keys = times.to_period(kind[0].upper()).asi8
             if len(np.unique(keys)) <= _POINTS:
                 break
     if len(np.unique(keys)) > _POINTS:
         each = -(-len(steps) // _POINTS)
-        kind, keys = f"{each:,} steps", np.array([f"from {clock.label(int(s - (s - steps[0]) % each))}" for s in steps])
+        kind, keys = f"{each:,} steps", (steps - steps[0]) // each
     begins = np.flatnonzero(np.append(True, keys[1:] != keys[:-1]))
     periods = []
     for first, last in zip(steps[begins].tolist(), [*(steps[begins[1:]] - 1).tolist(), series.last], strict=True):
