@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from fractions import Fraction
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from typer import Argument, Option
-from typer.core import TyperGroup
 
 from deltahist.cli import expand_groups, format_facts, format_table, options, print_note, write_json, write_text
 from deltahist.cli.options import Amount, require
@@ -18,17 +17,7 @@ if TYPE_CHECKING:
 Where = Annotated[str, Argument(metavar="LEDGER", help="A ledger: a file, or postgresql://...")]
 
 
-class ShowByDefault(TyperGroup):
-    """`deltahist ledger FILE` is `deltahist ledger show FILE`."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse a command line, with `show` as the default command."""
-        if args and args[0] not in (*self.commands, "-h", "--help"):
-            args = ["show", *args]
-        return super().parse_args(ctx, args)
-
-
-ledger = typer.Typer(cls=ShowByDefault, rich_markup_mode=None, add_completion=False)
+ledger = typer.Typer(rich_markup_mode=None, add_completion=False)
 
 
 @ledger.callback()
@@ -38,8 +27,7 @@ def describe_ledger() -> None:
     Keep the password of a database in PGPASSWORD or ~/.pgpass, because other users can see a command line.
 
     \b
-    Examples:
-      deltahist ledger city.ledger             # the same as: deltahist ledger show city.ledger
+    Example:
       deltahist ledger show postgresql://ann@db.example.org/city --json
     """
 
