@@ -109,15 +109,11 @@ class Diffusion:
 
     def to(self, requester: str) -> pd.DataFrame:
         """Return `responses` to one requester about all connected users, or about all users if ε has a `least`."""
-        place = int(self.mechanism.network.find_places([requester], "requester")[0])
-        owners = np.flatnonzero(self._rows >= 0)
-        return self._answer_connected(owners, np.full(len(owners), place))
+        return self._answer_connected(self.mechanism.network.find_places([requester], "requester"))
 
     def everything(self) -> pd.DataFrame:
         """Return `to` for every requester."""
-        number, owners = len(self._rows), np.flatnonzero(self._rows >= 0)
-        check_memory(_BYTES_PER_PAIR * number * len(owners), "a response to every pair")
-        return self._answer_connected(np.repeat(owners, number), np.tile(np.arange(number), len(owners)))
+        return self._answer_connected(np.arange(len(self._rows)))
 
     def signal(self, owner: str, requester: str) -> Signal:
         """Return all responses about a user up to a requester's level (2018, section IV-A)."""
@@ -145,12 +141,14 @@ class Diffusion:
             raise InputError(f"user {self.mechanism.network.nodes[owners[np.argmin(rows)]]!r} has no data")
         return rows
 
-    def _answer_connected(self, owners: NDArray[np.int64], requesters: NDArray[np.int64]) -> pd.DataFrame:
-        """Answer the pairs of different users, without unconnected ones unless ε has a `least`."""
+    def _answer_connected(self, users: NDArray[np.int64]) -> pd.DataFrame:
+        """Answer users about all others, but not about unconnected ones unless ε has a `least`."""
+        known = np.flatnonzero(self._rows >= 0)
+        check_memory(_BYTES_PER_PAIR * len(users) * len(known), "a response to every pair")
+        owners, requesters = np.repeat(known, len(users)), np.tile(users, len(known))
         distances = self.mechanism.distances.between(owners, requesters)
         there = (owners != requesters) & ((distances != np.inf) | (self.mechanism.privacy_levels.least is not None))
-        owners, requesters, distances = owners[there], requesters[there], distances[there]
-        return self._answer_pairs(owners, requesters, distances)
+        return self._answer_pairs(owners[there], requesters[there], distances[there])
 
     def _answer_pairs(
         self, owners: NDArray[np.int64], requesters: NDArray[np.int64], distances: NDArray[np.float64]

@@ -535,10 +535,6 @@ class Signal:
     values: NDArray[np.int64]
     publishable: bool = False
 
-    def __post_init__(self) -> None:
-        for array in (self.starts, self.values):
-            array.flags.writeable = False
-
     @property
     def epsilon(self) -> Fraction:
         """The largest ε."""

@@ -312,17 +312,6 @@ def test_errors_are_those_of_the_law():
     np.testing.assert_allclose(mechanism(None, ("bit",)).flip_probability([10**9]), 1 / (1 + math.e))
 
 
-def test_levels_are_those_of_the_distances():
-    bit = mechanism(None, ("bit",), "1:3,2:1")
-    assert bit.find_levels(["ann", "cem"], ["bob", "ann"]).tolist() == [3 * 10**9, 10**9]
-    with pytest.raises(dh.InputError):
-        bit.find_levels(["ann", "ann"], ["bob", "dia"])
-    with pytest.raises(dh.InputError):
-        bit.find_levels(["ann"], ["ann"])
-    least = mechanism(None, ("bit",), dh.PrivacyLevels("1:3,2:1", least=0.25))
-    assert least.find_levels(["ann"], ["dia"]).tolist() == [250_000_000]
-
-
 def test_the_statement_says_what_is_promised():
     text = mechanism("100m", crs="EPSG:32618").statement([10**9, 5 * 10**9])
     for part in ("100m apart on the ground in each other (α: 1,003 steps of a lattice of 0.1 m)", "exp(3-d)",
