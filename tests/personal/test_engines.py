@@ -16,13 +16,9 @@ from tests.personal.city import run, without_noise
 
 
 @pytest.fixture(params=["duckdb", "postgresql"])
-def address(request, tmp_path):
-    """The address of an empty database; a DuckDB one is open in this process."""
-    if request.param == "postgresql":
-        yield request.getfixturevalue("postgres_url")
-        return
-    with duckdb.connect(str(tmp_path / "city.duckdb")):
-        yield str(tmp_path / "city.duckdb")
+def where(request):
+    """An empty database: a connection, or an address."""
+    return duckdb.connect() if request.param == "duckdb" else request.getfixturevalue("postgres_url")
 
 
 def _rows(database, query, **values):
@@ -31,9 +27,9 @@ def _rows(database, query, **values):
     return sorted(map(tuple, (row.values() for row in found.to_pylist())), key=repr)
 
 
-def test_records_are_read_alike(address):
+def test_records_are_read_alike(where):
     run(
-        address,
+        where,
         'CREATE TABLE "t a" (who TEXT, place TEXT, stay DOUBLE PRECISION, n INTEGER, "at" TIMESTAMP, day DATE, '
         "ok BOOLEAN, j INTERVAL)",
         'INSERT INTO "t a" VALUES '
@@ -41,7 +37,7 @@ def test_records_are_read_alike(address):
         'INSERT INTO "t a" VALUES '
         "('bob', NULL, NULL, NULL, NULL, NULL, NULL, NULL), (NULL, '', 1, 1, NULL, NULL, NULL, NULL)",
     )
-    database = Engine.open(address)
+    database = Engine.open(where)
     query = database.make_query("t a", "who")
     assert list(query.columns.values()) == ["text", "number", "whole", "time", "date", "truth"]
     rows = _rows(database, query, **{name: name for name in query.columns})
@@ -53,39 +49,39 @@ def test_records_are_read_alike(address):
     assert _rows(database, none, none="none") == [("ann", None)]
 
 
-def test_tables_and_columns_that_are_not_there_are_refused(address):
-    run(address, "CREATE TABLE visits (who TEXT, place TEXT)")
-    database = Engine.open(address)
+def test_tables_and_columns_that_are_not_there_are_refused(where):
+    run(where, "CREATE TABLE visits (who TEXT, place TEXT)")
+    database = Engine.open(where)
     for table, owner in (("nowhere", "who"), ("visits", "whom"), ("no.visits", "who"), ("visits.who", "who")):
         with pytest.raises(InputError):
             database.make_query(table, owner)
 
 
-def test_a_snapshot_does_not_see_what_comes_later(address):
-    run(address, "CREATE TABLE visits (who TEXT)", "INSERT INTO visits VALUES ('ann')")
-    database = Engine.open(address)
+def test_a_snapshot_does_not_see_what_comes_later(where):
+    run(where, "CREATE TABLE visits (who TEXT)", "INSERT INTO visits VALUES ('ann')")
+    database = Engine.open(where)
     query = database.make_query("visits", "who")
     with database.open_session() as look:
         assert len(look.plan_fetch(query.select().table)()) == 1
-        writer = threading.Thread(target=run, args=(address, "INSERT INTO visits VALUES ('ann')"))
+        writer = threading.Thread(target=run, args=(where, "INSERT INTO visits VALUES ('ann')"))
         writer.start()
         writer.join()
         assert len(look.plan_fetch(query.select().table)()) == 1
     assert len(_rows(database, query)) == 2
 
 
-def test_failures_on_private_rows_do_not_show_them(address):
+def test_failures_on_private_rows_do_not_show_them(where):
     run(
-        address,
+        where,
         "CREATE TABLE visits (who TEXT, place TEXT)",
         "INSERT INTO visits VALUES ('ann', 'zoo')",
         "CREATE VIEW risky AS SELECT who, CAST(place AS INTEGER) AS n FROM visits",
     )
-    database = Engine.open(address)
+    database = Engine.open(where)
     query = database.make_query("risky", "who")
     for drop in (False, True):
         if drop:
-            run(address, "DROP VIEW risky")
+            run(where, "DROP VIEW risky")
         with pytest.raises(InputError) as caught:
             _rows(database, query, n="n")
         assert "zoo" not in str(caught.value)
@@ -196,11 +192,6 @@ OWNERS = {
     "UUID": f"'{SOMEBODY}'",
 }  # fmt: skip
 OTHERS = {"DOUBLE PRECISION": "1", "NUMERIC(9, 2)": "1", "BOOLEAN": "TRUE", "TIMESTAMPTZ": "'2020-01-01'"}
-
-
-@pytest.fixture(params=["duckdb", "postgresql"])
-def where(request):
-    return duckdb.connect() if request.param == "duckdb" else request.getfixturevalue("postgres_url")
 
 
 def test_one_person_has_one_name_in_all_databases(tmp_path, where):
