@@ -119,7 +119,6 @@ def publish(
     weak_protection_accepted: bool = False,
     account: Account | None = None,
     state: str | Path | None = None,
-    out: str | Path | None = None,
     rng: np.random.Generator | None = None,
 ) -> Release:
     """Publish counts under δ-neighbourhood: A c + Lap(Δ_A/ε), where Δ_A is the strategy's sensitivity.
@@ -140,7 +139,7 @@ def publish(
         number that the counts record, or 1. It may be larger than the recorded number, not smaller.
     dropped : what was left out before counting, in addition to what the counts record: "bad rows", "points outside"
         (the latter needs the boundary as a source). The release then hides the number of points.
-    weak_protection_accepted, account, state, out, rng : as for `publish_mechanism`.
+    weak_protection_accepted, account, state, rng : as for `publish_mechanism`.
 
     Raises as `publish_mechanism`; also InputError if the counts have another shape or type, the projection separates
     points by more than a hundredth of δ, or the grid is too large for memory.
@@ -154,8 +153,9 @@ def publish(
     counting = find_preprocessing(counts, Counts, near.domain, contributions, dropped)
     amounts = amounts_for(account, epsilon=epsilon, rho=rho)
     mechanism = mechanism_for(near, strategy, **amounts, workload=workload, counting=counting)
-    how: dict[str, Any] = {"state": state, "out": out, "weak_protection_accepted": weak_protection_accepted}
-    return publish_mechanism(mechanism, counts, account=account, rng=rng, **how)
+    return publish_mechanism(
+        mechanism, counts, account=account, state=state, rng=rng, weak_protection_accepted=weak_protection_accepted
+    )
 
 
 def publish_sorted(

@@ -38,6 +38,11 @@ def histogram_at(**amount):
     return dh.Mechanism(SQUARE, dh.strategies.Identity(SQUARE.domain), dh.Budget(**amount))
 
 
+def charged(mechanism):
+    make = functools.partial(dh.Release, total=0)
+    return publication.charge_and_draw(make, mechanism, lambda: np.zeros(64, int), account=None, rng=None).values
+
+
 def in_chain(**amount):
     mechanism = histogram_at(**amount)
     return mechanism.with_chain(dh.mechanisms.base.Chain("0" * 32, (mechanism.budget.amount,)))
@@ -116,11 +121,13 @@ CALLS = {
     "noise.samplers.LaplaceSampler.draw_addition": {
         "": lambda folder: samplers.LaplaceSampler().draw_addition(1, 0.01, 50)
     },
-    "noise.samplers.GaussianSampler.start": {"": lambda folder: samplers.GaussianSampler().start(0.01, 50)},
+    "noise.samplers.GaussianSampler.start": {
+        "": lambda folder: samplers.GaussianSampler().start(0.01, 50),
+        "rounded": lambda folder: samplers.RoundedGaussianSampler(9).start(1, 50),
+    },
     "noise.samplers.GaussianSampler.draw_addition": {
         "": lambda folder: samplers.GaussianSampler().draw_addition(0.1, 0.01, 50)
     },
-    "noise.samplers.RoundedGaussianSampler.start": {"": lambda folder: samplers.RoundedGaussianSampler(9).start(1, 50)},
     "noise.samplers.RoundedGaussianSampler.refine": {
         "": lambda folder: samplers.RoundedGaussianSampler(20).refine(np.full(50, 10**7), Fraction(1, 10), 1)
     },
@@ -135,16 +142,7 @@ CALLS = {
         name: lambda folder, how=how: publication.draw_noise(histogram_at(**how), None) for name, how in UNITS.items()
     },
     "publishers.publication.charge_and_draw": {
-        name: lambda folder, how=how: (
-            publication.charge_and_draw(
-                functools.partial(dh.Release, total=0),
-                histogram_at(**how),
-                lambda: np.zeros(64, int),
-                account=None,
-                rng=None,
-            ).values
-        )
-        for name, how in UNITS.items()
+        name: lambda folder, how=how: charged(histogram_at(**how)) for name, how in UNITS.items()
     },
     "publishers.publication.publish": {
         name: lambda folder, how=how: dh.publish(COUNTS, SQUARE, "identity", **how).values
@@ -155,10 +153,10 @@ CALLS = {
         name: lambda folder, how=how: dh.publish_sorted(POINTS, LINE, **how).values for name, how in UNITS.items()
     },
     "publishers.publication.publish_quantile": {
-        noise: lambda folder, noise=noise, how=how: [
-            dh.publish_quantile(POINTS, 0.5, LINE, method=noise, epsilon=0.1, **how).value for _ in range(12)
+        noise: lambda folder, noise=noise: [
+            dh.publish_quantile(POINTS, 0.5, LINE, method=noise, epsilon=0.1).value for _ in range(12)
         ]
-        for noise, how in {"inverse": {}, "smooth": {}}.items()
+        for noise in ("inverse", "smooth")
     },
     "publishers.publication.publish_mechanism": {
         name: lambda folder, how=how: (

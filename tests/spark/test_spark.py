@@ -1,5 +1,8 @@
 """Counting on Spark: places bit for bit as NumPy has them, and counts as `count` gives them."""
 
+import os
+import sys
+
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -13,12 +16,36 @@ from deltahist.counting.sources import Spark
 from deltahist.counting.sql import locate_rows, write_placing
 from deltahist.preprocessing import Clock
 
+pytest.importorskip("pyspark")
+os.environ["PYSPARK_PYTHON"] = sys.executable
 #: The sockets to Java are closed when Java is.
 pytestmark = [
     pytest.mark.filterwarnings(f"ignore::{each}")
     for each in ("ResourceWarning", "pytest.PytestUnraisableExceptionWarning")
 ]
 HOW = {"x": "east", "y": "north", "table": "visits"}
+#: Small, of this machine alone, and without pages.
+SETTINGS = {
+    "spark.driver.memory": "1g", "spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1",
+    "spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false", "spark.sql.shuffle.partitions": "3",
+}  # fmt: skip
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory):
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.master("local[2]")
+    for name, value in SETTINGS.items():
+        builder = builder.config(name, value)
+    session = builder.config("spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("warehouse"))).getOrCreate()
+    session.sparkContext.setLogLevel("OFF")
+    gateway = session.sparkContext._gateway
+    yield session
+    session.stop()
+    gateway.shutdown()
+    gateway.proc.stdin.close()
+    gateway.proc.wait(30)
 
 
 @pytest.fixture
