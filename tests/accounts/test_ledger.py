@@ -8,7 +8,6 @@ import pickle
 import threading
 from fractions import Fraction
 
-import numpy as np
 import pytest
 from sqlalchemy import update
 
@@ -26,14 +25,6 @@ def city(where):
     ledger = Ledger(where)
     ledger.open("city", epsilon=1)
     return ledger
-
-
-def test_publishers_chains_and_names_charge_one_account(city, where):
-    account = dh.Account.total(epsilon=1, ledger=where, name="city")
-    dh.publish(np.ones(8, dtype=int), LINE, epsilon=0.5, account=account)
-    city.charge("city", 0.25)
-    account.pay(dh.Guarantee(epsilon=Fraction(1, 5)), chain="c" * 32)
-    assert account.spent == city.spent("city") == Fraction(19, 20)
 
 
 @pytest.mark.parametrize(

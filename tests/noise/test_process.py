@@ -15,6 +15,7 @@ from deltahist import InputError
 from deltahist.noise import samplers
 from deltahist.noise.exact import open_words
 from deltahist.noise.samplers import LaplaceSampler, RoundedGaussianSampler, _draw_gaussian_around
+from tests.words import p_value
 
 FALSE_ALARM = 2e-5
 DRAWS = 200_000
@@ -50,18 +51,6 @@ def backward(a, b, x, v):
         return own * forward(a, b, v, x) / wide
 
 
-def fits(observed, expected):
-    """Chi-square of counts against probabilities, rare values pooled."""
-    order = np.argsort(-expected)
-    observed, expected = observed[order], expected[order] * observed.sum()
-    keep = expected >= 10
-    o = np.append(observed[keep], observed[~keep].sum())
-    e = np.append(expected[keep], max(observed.sum() - expected[keep].sum(), 1e-9))
-    if e[-1] < 10:
-        o, e = np.append(o[:-2], o[-2:].sum()), np.append(e[:-2], e[-2:].sum())
-    return stats.chisquare(o, e * o.sum() / e.sum()).pvalue > FALSE_ALARM
-
-
 @pytest.mark.parametrize(("a", "b"), LEVELS)
 def test_marginals_after_refining_and_tightening(a, b):
     rng = np.random.default_rng(1)
@@ -71,7 +60,7 @@ def test_marginals_after_refining_and_tightening(a, b):
     for values, level in ((fine, b), (again, a)):
         far = int(np.abs(values).max()) + 1
         k = np.arange(-far, far + 1)
-        assert fits(np.bincount(values + far, minlength=len(k)), mass(level, k))
+        assert p_value(np.bincount(values + far, minlength=len(k)), mass(level, k)) > FALSE_ALARM
 
 
 def test_the_least_steps_move_nothing_and_lesser_ones_are_refused():
@@ -101,7 +90,7 @@ def test_transitions_are_those_of_bayes(a, b, x):
     far = 60
     k = np.arange(-far, far + 1)
     expected = np.array([float(backward(a, b, x, int(v))) for v in k])
-    assert fits(np.bincount(np.clip(drawn, -far, far) + far, minlength=len(k)), expected)
+    assert p_value(np.bincount(np.clip(drawn, -far, far) + far, minlength=len(k)), expected) > FALSE_ALARM
 
 
 @pytest.mark.parametrize(("a", "b"), LEVELS)
@@ -138,7 +127,7 @@ def test_gaussian_noise_around_any_centre(share, variance):
     drawn = _draw_gaussian_around(values, share, variance, open_words(np.random.default_rng(7)))
     k = np.arange(-80, 100)
     weight = np.exp(-((k - float(10 * share)) ** 2) / (2 * float(variance)))
-    assert fits(np.bincount(drawn + 80, minlength=len(k)), weight / weight.sum())
+    assert p_value(np.bincount(drawn + 80, minlength=len(k)), weight / weight.sum()) > FALSE_ALARM
 
 
 @pytest.mark.parametrize("sigma2", [Fraction(1, 50), Fraction(10), Fraction(10**7)])
