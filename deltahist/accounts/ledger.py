@@ -348,7 +348,9 @@ def open_account(
         people = check_text(population=population)
     if row is not None:
         check_same_rule(account, {**row.rule, "population": row.population}, {**rule, "population": people})
-    known = _find_bound(connection, people) if row is None else row.bound
+    known = None if row is None else row.bound
+    if row is None:
+        known = connection.scalar(select(POPULATIONS.c.rule).where(POPULATIONS.c.name == people))
     if known is None:
         known = {} if bound is None else bound.describe()
         connection.execute(insert(POPULATIONS), {"name": people, "rule": known})
@@ -364,11 +366,6 @@ def open_account(
     values |= {"share": own and own.limit, "most": own and own.total_limit, "spent": 0, "rule": rule, "notes": {}}
     connection.execute(insert(ACCOUNTS), values)
     return find_account(connection, account)
-
-
-def _find_bound(connection: Connection, people: str) -> Any:
-    """Return the rule of a population, {} for no limit; None if it is unknown."""
-    return connection.scalar(select(POPULATIONS.c.rule).where(POPULATIONS.c.name == people))
 
 
 def check_same_rule(account: str, before: dict[str, Any], now: dict[str, Any]) -> None:
@@ -443,15 +440,15 @@ def list_limits(connection: Connection, row: Any, rule: Rule, step: int) -> list
 
 def sum_population(connection: Connection, people: str) -> Population:
     """Return what all accounts of a population have spent, and may spend: costs add up."""
-    bound = _find_bound(connection, people)
-    every = connection.execute(select(ACCOUNTS).where(ACCOUNTS.c.population == people)).all()
+    both = select(ACCOUNTS, POPULATIONS.c.rule.label("bound")).join(POPULATIONS)
+    every = connection.execute(both.where(ACCOUNTS.c.population == people)).all()
     rows, sums = [row for row in every if row.share is not None], []  # the others are people's own budgets
     for unit in sorted({row.unit for row in rows}):
         own = [row for row in rows if row.unit == unit]
         most = None if any(row.most is None for row in own) else sum(row.most for row in own)
         share = sum(row.share for row in own)
-        if bound:
-            limit = Rule.from_description(bound).limit
+        if own[0].bound:
+            limit = Rule.from_description(own[0].bound).limit
             most, share = min(limit, limit if most is None else most), min(limit, share)
         figures = (sum(row.spent for row in own), most, share)
         sums.append((unit, *(None if each is None else Fraction(each, NANO) for each in figures)))

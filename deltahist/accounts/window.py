@@ -168,11 +168,6 @@ class Account:
         return self.window.name
 
     @property
-    def limit(self) -> Fraction:
-        """The most that may be spent; for a window, in each of its windows."""
-        return Fraction(self.window.rule.limit, NANO)
-
-    @property
     def spent(self) -> Fraction:
         """The amount spent so far; for a window, in the one that ends at the step."""
         return self.window.spent(self.step)
@@ -207,5 +202,6 @@ class Account:
         charge = self.window.rule.make_charge(self.name, guarantee)
         states = None if chain is None else (chain, token, source)
         spent, people = self.window.charge_nano(self.step, charge.nano, once=self.once, chain=states)
-        self.payments.append(Payment(self.name, charge.unit, self.limit, spent, self.window.length, people))
+        limit = Fraction(self.window.rule.limit, NANO)
+        self.payments.append(Payment(self.name, charge.unit, limit, spent, self.window.length, people))
         return self.payments[-1]

@@ -70,11 +70,9 @@ def discrete_laplace(scale: float | Fraction, shape: Shape = (), *, rng: Rng = N
     (2, 3)
     """
     exact = _read_scale(MOST_SCALE, scale=scale)
+    draw = _draw_narrow_laplace if _count_entries(exact) <= _LONGEST_TABLE else _draw_difference
     words = open_words(rng)
-    if _count_entries(exact) <= _LONGEST_TABLE:
-        return _fill_blocks(shape, lambda number: _sign_randomly(_draw_laplace_sizes(exact, number, words), words))
-    # The difference of two geometric variables follows the two-sided law.
-    return _fill_blocks(shape, lambda number: _draw_difference(exact, number, words))
+    return _fill_blocks(shape, lambda number: draw(exact, number, words))
 
 
 def _read_scale(most: int, **parameter: Any) -> Fraction:
@@ -103,11 +101,11 @@ def _sign_randomly(sizes: Integers, words: Words) -> Integers:
     return sizes * (1 - 2 * bits.view(np.int8))
 
 
-def _draw_laplace_sizes(scale: Fraction, number: int, words: Words) -> Integers:
-    """Draw |X| of two-sided geometric X. Given |X| ≥ L, the excess over L is geometric."""
-    return _draw_beyond_table(
-        _laplace_size_table(scale), number, words, lambda beyond: draw_geometric(scale, beyond, words)
-    )
+def _draw_narrow_laplace(scale: Fraction, number: int, words: Words) -> Integers:
+    """Draw |X| from a table, and a sign. Given |X| ≥ L, the excess over L is geometric."""
+    table = _laplace_size_table(scale)
+    sizes = _draw_beyond_table(table, number, words, lambda beyond: draw_geometric(scale, beyond, words))
+    return _sign_randomly(sizes, words)
 
 
 def _draw_beyond_table(table: InversionTable, number: int, words: Words, excess: Callable[[int], Integers]) -> Integers:

@@ -111,7 +111,7 @@ def test_beyond_the_table_a_magnitude_goes_on_as_a_geometric_variable():
     scale, most = Fraction(37, 10), 2**64 - 1
     length = len(samplers._laplace_size_table(scale).thresholds)
     fifth = int(samplers._geometric_table(scale).thresholds[4]) + 1
-    assert samplers._draw_laplace_sizes(scale, 1, Scripted(most, most, fifth)).tolist() == [length + 5]
+    assert samplers._draw_narrow_laplace(scale, 1, Scripted(most, most, fifth)).tolist() == [length + 5]
 
 
 def test_beyond_the_table_a_gaussian_magnitude_goes_on(monkeypatch):
