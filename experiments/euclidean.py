@@ -99,4 +99,4 @@ def _in_blocks(rows: Rows, change: Callable[[Rows], None]) -> Rows:
 
 
 def _uniforms(words: Words, rows: int, slots: int) -> paths.Uniforms:
-    return paths.Uniforms(words.words(rows * slots).reshape(rows, slots, 1))
+    return paths.Uniforms(words(rows * slots).reshape(rows, slots, 1))

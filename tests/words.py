@@ -22,6 +22,6 @@ class Scripted:
     def __init__(self, *words):
         self.left, self.used = list(words), 0
 
-    def words(self, number):
+    def __call__(self, number):
         self.used += number
         return np.array([self.left.pop(0) if self.left else 0 for _ in range(number)], dtype=np.uint64)

@@ -118,7 +118,7 @@ class UserBound:
 
     def __init__(self, most: int) -> None:
         self.most = most
-        self._draw = open_words(None).words
+        self._draw = open_words(None)
         #: Users, random numbers and places of the rows that may stay, in parts.
         self._parts: list[tuple[NDArray[Any], ...]] = []
         self._limit = _WAITING

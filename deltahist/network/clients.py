@@ -62,7 +62,7 @@ class Clients:
     ) -> None:
         _check_protection(mechanism, weak_protection_accepted, rng)
         if cohorts is None:
-            cohorts = open_words(rng).words(len(texts)) % np.uint64(mechanism.cohorts)
+            cohorts = open_words(rng)(len(texts)) % np.uint64(mechanism.cohorts)
         cohorts = np.asarray(cohorts).astype(np.int64)
         # Bloom filters (users, m), computed once for each different text.
         places = {text: place for place, text in enumerate(dict.fromkeys(texts))}

@@ -11,7 +11,6 @@ import functools
 import os
 from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,45 +30,35 @@ Bounds = Callable[[int], Interval]
 BoundsAt = Callable[[int, int], Interval]
 
 
-class Words(Protocol):
-    """A source of independent, uniform 64-bit words."""
-
-    def words(self, number: int) -> NDArray[np.uint64]:
-        """Return the next `number` words."""
+#: A source of independent, uniform 64-bit words: it returns as many of the next ones as asked.
+Words = Callable[[int], NDArray[np.uint64]]
 
 
-class KeyStream:
-    """AES-256 in counter mode, under a fresh key and a fresh start from the operating system.
+def open_stream() -> Words:
+    """Open AES-256 in counter mode, under a fresh key and a fresh start from the operating system.
 
     Nothing is kept between streams. A forked process cannot repeat its parent's words, as long as each draw opens a
     new stream.
     """
+    from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
-    def __init__(self) -> None:
-        from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+    key, start = os.urandom(32), os.urandom(16)
+    cipher = Cipher(algorithms.AES(key), modes.CTR(start)).encryptor()
 
-        key, start = os.urandom(32), os.urandom(16)
-        self._cipher = Cipher(algorithms.AES(key), modes.CTR(start)).encryptor()
-
-    def words(self, number: int) -> NDArray[np.uint64]:
-        """Return the next `number` words of the key stream."""
+    def draw(number: int) -> NDArray[np.uint64]:
         # The key stream is the encryption of zeros. The cipher needs room for one block more than it writes.
         size, step = 8 * number, 1 << 16
         out, zeros = np.empty(size + 16, dtype=np.uint8), memoryview(bytes(min(size, step)))
-        for start in range(0, size, step):
-            self._cipher.update_into(zeros[: size - start], out.data[start:])
+        for first in range(0, size, step):
+            cipher.update_into(zeros[: size - first], out.data[first:])
         return out[:size].view(np.uint64)
 
+    return draw
 
-class Seeded:
-    """Words of a seeded generator, for experiments only: they can be predicted."""
 
-    def __init__(self, rng: np.random.Generator) -> None:
-        self._rng = rng
-
-    def words(self, number: int) -> NDArray[np.uint64]:
-        """Return the next `number` words of the generator."""
-        return self._rng.integers(0, 1 << 64, number, dtype=np.uint64)
+def seeded_words(rng: np.random.Generator) -> Words:
+    """Return the words of a seeded generator, for experiments only: they can be predicted."""
+    return lambda number: rng.integers(0, 1 << 64, number, dtype=np.uint64)
 
 
 #: A seeded generator, for experiments only; or None for a fresh stream.
@@ -79,9 +68,9 @@ Rng = np.random.Generator | None
 def open_words(rng: Rng) -> Words:
     """Open a fresh cryptographic stream, or return the words of a seeded generator."""
     if rng is None:
-        return KeyStream()
+        return open_stream()
     if isinstance(rng, np.random.Generator):
-        return Seeded(rng)
+        return seeded_words(rng)
     raise InputError(f"rng is {rng!r}: it must be None, for publications, or a numpy.random.Generator, for experiments")
 
 
@@ -147,7 +136,7 @@ class UniformReal:
 
 def draw_bits(number: int, words: Words) -> int:
     """Draw a number of bits as a whole number."""
-    drawn = words.words(max(1, -(-number // 64)))
+    drawn = words(max(1, -(-number // 64)))
     return int.from_bytes(drawn.astype(">u8").tobytes()) & ((1 << number) - 1)
 
 
@@ -179,7 +168,7 @@ class InversionTable:
 
     def draw(self, number: int, words: Words) -> NDArray[np.int64]:
         """Draw (number,) int64; L means any value beyond the table."""
-        word = words.words(number)
+        word = words(number)
         if number < 1 << 12:  # too few values to repay making the guide
             return self._search(word, words)
         # Shifted words are always valid indices, so clipping only saves a check.
@@ -251,7 +240,7 @@ def throw_coins(chances: Sequence[Fraction], which: NDArray[np.uint8], words: Wo
     flat, out = which.reshape(-1), np.empty(which.size, dtype=bool)
     for start in range(0, flat.size, BLOCK):
         chosen = flat[start : start + BLOCK]
-        word, threshold = words.words(len(chosen)), thresholds[chosen]
+        word, threshold = words(len(chosen)), thresholds[chosen]
         part = word < threshold
         # A word equal to the chance's first bits needs more bits of both.
         for i in np.flatnonzero(word == threshold):

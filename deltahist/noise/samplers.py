@@ -97,7 +97,7 @@ def _fill_blocks(shape: Shape, draw: Callable[[int], Integers]) -> Integers:
 
 def _sign_randomly(sizes: Integers, words: Words) -> Integers:
     """Give sizes independent random signs."""
-    bits = np.unpackbits(words.words(-(-len(sizes) // 64)).view(np.uint8), count=len(sizes))
+    bits = np.unpackbits(words(-(-len(sizes) // 64)).view(np.uint8), count=len(sizes))
     return sizes * (1 - 2 * bits.view(np.int8))
 
 
@@ -291,7 +291,7 @@ def _decide(
 
     `exponents` are floats from which the probabilities follow within `error` and rounding; find_exponent(i) is γ(i).
     """
-    word = words.words(len(exponents))
+    word = words(len(exponents))
     with np.errstate(under="ignore"):
         chance = np.exp(exponents)
     real = word.astype(np.float64) * 2.0**-64

@@ -12,7 +12,7 @@ from scipy import stats
 import deltahist as dh
 from deltahist.counting import counts as module
 from deltahist.counting.counts import UserBound
-from deltahist.noise.exact import Seeded
+from deltahist.noise.exact import seeded_words
 from deltahist.preprocessing import Clock, Preprocessing
 
 LINE = dh.Domain((0, 8), (8,))
@@ -62,13 +62,6 @@ def test_postgresql_keeps_a_uniform_subset_in_all_and_in_each_step(request):
     assert [found.counts_of(step).sum() for step in range(3)] == [800, 800, 800]
 
 
-class _Known(Seeded):
-    """Known words, so that two data sets get the same numbers."""
-
-    def __init__(self):
-        super().__init__(np.random.default_rng(0))
-
-
 def test_one_user_is_one_in_all_forms_of_the_name_on_postgresql(request):
     """NFC, and without what `str.strip` takes away, whatever the server's locale calls a space."""
     url = request.getfixturevalue("postgres_url")
@@ -85,7 +78,7 @@ def test_one_user_is_one_in_all_forms_of_the_name_on_postgresql(request):
 @pytest.mark.parametrize("batch", [1 << 17, 3])
 def test_the_choice_does_not_look_at_places(monkeypatch, order, batch):
     """With the same random numbers the same rows stay, wherever they lie: the places are those of these rows."""
-    monkeypatch.setattr("deltahist.noise.exact.KeyStream", _Known)
+    monkeypatch.setattr("deltahist.noise.exact.open_stream", lambda: seeded_words(np.random.default_rng(0)))
     monkeypatch.setattr("deltahist.counting.counts.ROWS", batch)
     rng = np.random.default_rng(0)
     who = np.repeat(np.arange(20), 6)

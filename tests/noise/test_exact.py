@@ -14,7 +14,7 @@ from hypothesis import given, strategies as st
 from scipy import stats
 
 from deltahist.noise import discrete_gaussian, discrete_laplace, exact
-from deltahist.noise.exact import InversionTable, KeyStream, Seeded, exp_bounds, open_words, throw_coins
+from deltahist.noise.exact import InversionTable, exp_bounds, open_stream, open_words, seeded_words, throw_coins
 from deltahist.noise.paths import keyed_words
 from deltahist.noise.samplers import _digit_table, _gaussian_table, _geometric_table, _laplace_size_table
 from tests.words import Scripted
@@ -42,8 +42,8 @@ def test_a_stream_is_the_ciphers_key_stream(monkeypatch, number):
     monkeypatch.setattr(exact.os, "urandom", lambda size: bytes(range(size)))
     cipher = Cipher(algorithms.AES(bytes(range(32))), modes.CTR(bytes(range(16)))).encryptor()
     expected = np.frombuffer(cipher.update(bytes(8 * (number + 3))), dtype=np.uint64)
-    stream = KeyStream()
-    words = np.concatenate([stream.words(number), stream.words(3)])
+    stream = open_stream()
+    words = np.concatenate([stream(number), stream(3)])
     assert words.dtype == np.uint64
     assert np.array_equal(words, expected)
 
@@ -90,11 +90,11 @@ class Listed:
     """The words of a list, then those of a seeded generator."""
 
     def __init__(self, word, seed):
-        self.rest, self.then = word, Seeded(np.random.default_rng(seed))
+        self.rest, self.then = word, seeded_words(np.random.default_rng(seed))
 
-    def words(self, number):
+    def __call__(self, number):
         out, self.rest = self.rest[:number], self.rest[number:]
-        return np.concatenate([out, self.then.words(number - len(out))])
+        return np.concatenate([out, self.then(number - len(out))])
 
 
 def searched(table, word, words):
@@ -119,12 +119,12 @@ def test_a_guide_finds_what_the_search_finds(table):
     listed = Listed(word, 6)
     drawn = table.draw(len(word), listed)
     assert drawn.dtype == np.int64
-    then = Seeded(np.random.default_rng(6))
+    then = seeded_words(np.random.default_rng(6))
     assert np.array_equal(drawn, searched(table, word, then))
-    assert listed.words(1) == then.words(1)  # both took as many words
+    assert listed(1) == then(1)  # both took as many words
     # A few words are searched without a guide.
     some = np.concatenate([word[:: len(word) // 1000], *near])[:4000]
-    then = Seeded(np.random.default_rng(7))
+    then = seeded_words(np.random.default_rng(7))
     assert np.array_equal(table.draw(len(some), Listed(some, 7)), searched(table, some, then))
 
 

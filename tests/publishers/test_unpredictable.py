@@ -191,7 +191,7 @@ CALLS = {
     "personal": {"count": of_people},
 }
 #: They take a generator to look at it, or are the choice between generators themselves.
-NO_DRAWS = {"noise.exact.open_words", "noise.exact.Seeded.__init__", "publishers.publication.check_publication"}
+NO_DRAWS = {"noise.exact.open_words", "noise.exact.seeded_words", "publishers.publication.check_publication"}
 
 
 def responses(state):
@@ -231,7 +231,7 @@ def test_every_entry_point_is_called_here():
 def test_without_a_generator_noise_is_the_systems(entry, case, tmp_path, monkeypatch):
     asked, system = [], os.urandom
     monkeypatch.setattr(exact.os, "urandom", lambda size: asked.append(size) or system(size))
-    monkeypatch.setattr(exact, "Seeded", lambda rng: pytest.fail("a seeded generator draws"))
+    monkeypatch.setattr(exact, "seeded_words", lambda rng: pytest.fail("a seeded generator draws"))
     first = np.asarray(CALLS[entry][case](tmp_path))
     used = len(asked)
     assert used > 0
