@@ -185,8 +185,8 @@ class QuantileMechanism(BaseMechanism):
 
     >>> import deltahist as dh
     >>> near = dh.Neighbourhood(dh.Domain((0, 100), (100,)), delta=5)
-    >>> [float(QuantileMechanism(near, 0.5, 101, dh.Budget(epsilon=1)).cost_within(r)[0]) for r in (5, 12)]
-    [1.0, 3.0]
+    >>> [float(QuantileMechanism(near, 0.5, 101, dh.Budget(epsilon=2)).cost_within(r)[0]) for r in (1, 5, 6, 10, 12)]
+    [2.0, 2.0, 4.0, 4.0, 6.0]
     """
 
     neighbourhood: Neighbourhood

@@ -45,7 +45,7 @@ class Product(Strategy):
         return ProductDecoder
 
     def along_axes(self, name: str, X: NDArray[Any]) -> NDArray[Any]:
-        """Return one of the factors' methods, applied along every axis of X (N, m)."""
+        """Return X (N, m) with one of the factors' methods applied along every axis."""
         cube = X.reshape(*self.domain.shape, -1)
         for axis, factor in enumerate(self.factors):
             cube = np.moveaxis(getattr(factor, name)(np.moveaxis(cube, axis, 0)), 0, axis)
@@ -72,8 +72,7 @@ class _Sums:
         return _Sums(self.n, not self.suffix).multiply(y)
 
     def solve(self, y: NDArray[Any]) -> FloatArray:
-        zero = np.zeros_like(y[:1])
-        return y - np.concatenate([y[1:], zero]) if self.suffix else y - np.concatenate([zero, y[:-1]])
+        return -np.diff(y, axis=0, append=0) if self.suffix else np.diff(y, axis=0, prepend=0)
 
     def solve_transpose(self, q: NDArray[Any]) -> FloatArray:
         return _Sums(self.n, not self.suffix).solve(q)

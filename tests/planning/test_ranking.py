@@ -37,12 +37,6 @@ def test_the_ranking_is_that_of_the_expected_errors(shape, delta, sources, limit
     assert found[0].resolves
 
 
-@pytest.mark.parametrize(("source", "kind"), [("left", "suffix"), ("right", "prefix")])
-def test_sums_from_the_source_win_where_the_paper_says(source, kind):
-    best = dh.plan(dh.Neighbourhood(grid(64), 1, source, ()), epsilon=1.0)[0]
-    assert best.label == f"Cumulative ({kind})"
-
-
 def test_large_grids_are_planned_in_closed_form():
     best = dh.plan(dh.Neighbourhood(grid(1000, 1000), 1, limits=()), epsilon=1.0)[0]
     assert best.label == "Flow (blocks of cell, sums 46 apart)"
