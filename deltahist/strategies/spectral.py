@@ -517,12 +517,11 @@ def workload_power(work: Boxes | AllRanges | Regions | None, domain: Domain, tor
     if isinstance(work, Boxes):
         sides = [np.maximum(np.rint(high - low), 1).astype(np.int64) for low, high in work.spans(domain)]
         kinds = [np.unique(side, return_inverse=True) for side in sides]
-        each = [_power_of_lengths(lengths, omega) for (lengths, _), omega in zip(kinds, frequencies, strict=True)]
-        if len(each) == 1:
-            return np.asarray(np.bincount(kinds[0][1]) @ each[0] / len(work))
-        (first, i), (second, j) = kinds
-        number = np.bincount(i * len(second) + j, minlength=len(first) * len(second))
-        return np.asarray(each[0].T @ number.reshape(len(first), len(second)) @ each[1] / len(work))
+        out = np.zeros([len(lengths) for lengths, _ in kinds])
+        np.add.at(out, tuple(place for _, place in kinds), 1 / len(work))
+        for (lengths, _), omega in zip(kinds, frequencies, strict=True):
+            out = np.tensordot(out, _power_of_lengths(lengths, omega), (0, 0))
+        return out
     if work is not None:
         work.check(domain)
     axes = [_power_of_all(n, omega) for n, omega in zip(domain.shape, frequencies, strict=True)]
