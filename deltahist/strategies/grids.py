@@ -7,7 +7,6 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from itertools import combinations, product
 from typing import Any, ClassVar
 
 import numpy as np
@@ -351,10 +350,7 @@ class CutAugmented(Strategy):
         rows = base.matrix().toarray()
         if not np.isin(rows, (0, 1)).all() or any(g.share != base.groups[0].share for g in base.groups):
             raise InputError(f"base is {base.name}: its rows must have entries 0 and 1, and equal shares")
-        sets = list_boxes(domain)
-        choice = np.zeros((len(sets), domain.size), dtype=np.int64)
-        for i, cells in enumerate(sets):
-            choice[i, list(cells)] = 1
+        choice = AllRanges(domain).matrix(domain).toarray().astype(np.int64)
         added = choose_greedy_rows(rows, near.incidence(), choice, range_gram(domain) if gram is None else gram)
         return cls(domain, tuple(tuple(np.flatnonzero(r).tolist()) for r in (*rows, *choice[added])))
 
@@ -421,10 +417,3 @@ def choose_greedy_rows(
         added.append(int(fits[best]))
         inverse -= np.outer(reach[best], reach[best]) / spent[best]
         cuts = cuts + cut_by[[fits[best]]].toarray()[0]
-
-
-def list_boxes(domain: Domain) -> list[tuple[int, ...]]:
-    """Return all boxes of cells, as sets of flat indices."""
-    index = np.arange(domain.size).reshape(domain.shape)
-    sides = ([slice(*ends) for ends in combinations(range(n + 1), 2)] for n in domain.shape)
-    return [tuple(index[box].ravel().tolist()) for box in product(*sides)]
