@@ -198,14 +198,10 @@ def _with_neighbours(cells: FloatArray, chosen: Any) -> tuple[FloatArray, Chosen
 
 def _sum_pairs(cells: FloatArray) -> FloatArray:
     """Return sums over whole blocks of two cells a side."""
-    first, *others = (
-        cells[tuple(slice(end, n // 2 * 2, 2) for end, n in zip(ends, cells.shape, strict=True))]
-        for ends in itertools.product((0, 1), repeat=cells.ndim)
-    )
-    out = first.copy()
-    for each in others:
-        out += each
-    return out
+    for axis in reversed(range(cells.ndim)):
+        pairs = np.moveaxis(cells, axis, 0)[: cells.shape[axis] // 2 * 2]
+        cells = np.moveaxis(pairs[::2] + pairs[1::2], 0, axis)
+    return cells
 
 
 def block_variance(decoder: Any) -> BlockVariance:

@@ -57,15 +57,10 @@ class Metric:
     @property
     def cell_variance(self) -> float:
         """Variance of a single cell's noise, in points²: the mean over all waves."""
-        return float((self.copies * self.variance).sum() / self.copies.sum())
-
-    @property
-    def copies(self) -> FloatArray:
-        """Number of the grid's waves that each frequency represents: a real transform leaves out mirror images."""
-        out = np.ones(self.variance.shape)
-        if self.periodic:
-            out[..., 1 : (self.grid[-1] + 1) // 2] = 2
-        return out
+        copies = np.ones(self.variance.shape[-1])
+        if self.periodic:  # a real transform leaves out mirror images
+            copies[1 : (self.grid[-1] + 1) // 2] = 2
+        return float((copies * self.variance).sum() / np.broadcast_to(copies, self.variance.shape).sum())
 
 
 def simulate_metric(field: Callable[[], FloatArray], grid: tuple[int, ...], *, total_known: bool) -> Metric:

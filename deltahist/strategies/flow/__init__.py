@@ -391,8 +391,8 @@ class Flow(Strategy):
     def edge_cost(self, near: Neighbourhood, norm: int) -> Fraction | None:
         costs = PathCosts(self, norm)
         most, far = costs.find_direct(near), costs.bound_far(near)
-        if far > most and self.domain.size <= 400 and not costs.far_is_exact(near):
-            return None  # small domains are priced by the definition, which is exact
+        if far > most and self.domain.size <= 400 and (self.hub_widths or self.sum_widths):
+            return None  # the bound may not be reached; on small domains the definition gives the exact cost
         most = max(most, far)
         if near.source_cells.any():
             block, point, by_hub = find_entrances(self, near)
@@ -460,30 +460,14 @@ class PathCosts:
     def bound_far(self, near: Neighbourhood) -> int:
         """Return a bound on the cost of moves through hubs; 0 if there are none.
 
-        Where both paths of a move cross a line they do so in opposite directions, and nearby hubs share sums. Such
-        moves may cost less than both paths and hubs alone. Where there is room, the costliest moves do neither
-        (`far_is_exact`).
-        """
-        return self._price_beyond(near, find_longest_direct(self.flow), alone=False)
-
-    def far_is_exact(self, near: Neighbourhood) -> bool:
-        """Return whether the paths and hubs of some costliest move share no draws."""
-        hubs = self.flow.hub_grid
-        if hubs is None or not (self.flow.hub_widths or self.flow.sum_widths):
-            return True
-        apart = max((2 * max(line.widths, default=0) + 1) * line.blocks_apart for line in hubs.axes)
-        return self.bound_far(near) == self._price_beyond(near, max(find_longest_direct(self.flow), apart), alone=True)
-
-    def _price_beyond(self, near: Neighbourhood, limit: int, alone: bool) -> int:
-        """Return the largest cost of a move through hubs that is longer than the limit along an axis.
-
         It depends on how far both ends are from their hubs along each axis: all combinations that the neighbourhood
-        allows are priced. If `alone`, only moves whose two paths never cross the same line.
+        allows are priced. Where both paths of a move cross a line they do so in opposite directions, and nearby hubs
+        share sums. Such moves may cost less.
         """
-        hubs = self.flow.hub_grid
+        hubs, limit = self.flow.hub_grid, find_longest_direct(self.flow)
         if hubs is None or max(self.flow.blocks) <= limit + 1:
             return 0
-        (least_x, far_x), (least_y, far_y) = (_find_least_distances(line, limit, alone) for line in hubs.axes)
+        (least_x, far_x), (least_y, far_y) = (_find_least_distances(line, limit) for line in hubs.axes)
         walk = np.array([[self.price_path(i, j) for j in range(len(least_y))] for i in range(len(least_x))], object)
         most = -1
         for one, other in np.ndindex(least_x.shape):
@@ -516,24 +500,16 @@ def find_longest_direct(flow: Flow) -> int:
     return max(same, 2 * costs.through_hub // max(costs.straight, costs.diagonal))
 
 
-def _find_least_distances(line: HubLine, limit: int, alone: bool) -> tuple[IntArray, IntArray]:
-    """Return the least distance of two blocks given their distances from their hubs, and the least above a limit.
-
-    If `alone`, without blocks on one side of one hub, whose paths cross the same lines.
-    """
+def _find_least_distances(line: HubLine, limit: int) -> tuple[IntArray, IntArray]:
+    """Return the least distance of two blocks given their distances from their hubs, and the least above a limit."""
     never = 1 << 40  # longer than any move
     block = np.arange(line.n)
-    hub = block // line.blocks_apart
-    offset = block - line.places[hub]
+    offset = np.abs(block - line.places[block // line.blocks_apart])
     least, beyond = (np.full((line.longest_walk + 1,) * 2, never) for _ in range(2))
     # Hubs repeat: a combination that is missing over three of them does not exist.
     for distance in range(min(line.n, limit + 3 * line.blocks_apart + 1)):
-        one, other = offset[: line.n - distance], offset[distance:]
-        if alone:
-            free = (hub[: line.n - distance] != hub[distance:]) | (one * other <= 0)
-            one, other = one[free], other[free]
         seen = np.zeros(least.shape, dtype=bool)
-        seen[np.abs(one), np.abs(other)] = True
+        seen[offset[: line.n - distance], offset[distance:]] = True
         seen |= seen.T
         least[seen & (least == never)] = distance
         if distance > limit:

@@ -152,8 +152,8 @@ def _find_best_sums(flow: Flow, workload: Workload | None, norm: int) -> _BestSu
     """Return the best widths of a flow's sums, and shares of its groups, for a workload."""
     boxes = choose_boxes(workload, flow.domain)
     spans = _convert_to_blocks(flow, boxes)
-    edges = np.round(np.array(spans) * 64) / 64  # in parts of a block, so that more maps share the cache
-    error, sums, widths = _find_best_chain(flow.blocks, edges.tobytes(), norm, flow.centred)
+    rounded = [(np.round(low * 64) / 64, np.round(high * 64) / 64) for low, high in spans]
+    error, sums, widths = _find_best_chain(MeanError(flow.blocks, rounded, norm, flow.centred))
     cells = 0.0
     if not flow.blocks_are_cells:
         # The mean variance that cells of variance one add to their blocks' sums.
@@ -178,18 +178,11 @@ def _find_best_sums(flow: Flow, workload: Workload | None, norm: int) -> _BestSu
     return _BestSums(widths, tuple(exact), cells, error)
 
 
-@functools.lru_cache(maxsize=16)
-def _find_best_chain(
-    blocks: tuple[int, ...], edges: bytes, norm: int, centred: bool
-) -> tuple[float, FloatArray, tuple[int, ...]]:
-    """Return the least error of flows, with the shares and widths of sums; cached across cells per block.
-
-    `edges` of boxes are in blocks: two arrays for each axis.
-    """
-    spans = [(low, high) for low, high in np.frombuffer(edges).reshape(len(blocks), 2, -1)]
-    mean, longest = MeanError(blocks, spans, norm, centred), max(blocks)
+def _find_best_chain(mean: MeanError) -> tuple[float, FloatArray, tuple[int, ...]]:
+    """Return the least error of flows, with the shares and widths of sums."""
+    longest = max(mean.blocks)
     chains: list[tuple[int, ...]] = [()]
-    if len(blocks) > 1 and longest >= _SHORT:
+    if len(mean.blocks) > 1 and longest >= _SHORT:
         for width in sorted({max(2, round(times * math.sqrt(longest))) for times in _WIDTHS}):
             if 2 * width <= longest:
                 chains.append((width,))
@@ -211,7 +204,7 @@ class MeanError:
     """
 
     def __init__(self, blocks: tuple[int, ...], spans: Sequence[Span], norm: int, centred: bool) -> None:
-        self.norm, self.centred = norm, centred
+        self.blocks, self.norm, self.centred = blocks, norm, centred
         ends = [_weigh_ends(low, high, n) for (low, high), n in zip(spans, blocks, strict=True)]
         self._on_a_line = float(ends[0].mean())
         #: For lines along y, and along x: their borders, squared weights of the lines on which each box's sides lie,
@@ -270,12 +263,8 @@ class MeanError:
         parts, whole = [], True
         for n, ends, (low, high) in self._sides:
             line = LineEstimator(n, widths, each, 0.0, tuple(own), self.centred)
-            parts.append(
-                [
-                    ends,
-                    *(form.evaluate_pieces(Pieces.of(low, high)) for form in estimated_flow(line, each, 0.0, own)[1:]),
-                ]
-            )
+            corners = estimated_flow(line, each, 0.0, own)[1:]
+            parts.append([ends, *(form.evaluate_pieces(Pieces.of(low, high)) for form in corners)])
             whole = whole & (low == np.floor(low)) & (high == np.floor(high))
         (x, low_y, high_y), (y, low_x, high_x) = parts
         both = x * y + 2 * x * low_y + 2 * low_x * y + 2 * low_x * low_y - 2 * high_x * high_y
