@@ -318,7 +318,8 @@ class BaseMechanism(abc.ABC):
         return out
 
     @functools.cached_property
-    def _costs(self) -> dict[float, tuple[Fraction | float, Fraction | float]]:
+    def _known(self) -> dict[Any, Any]:
+        """Costs by distance, and errors by workload."""
         return {}
 
     def cost_within(self, distance: float | str) -> tuple[Fraction | float, Fraction | float]:
@@ -332,11 +333,12 @@ class BaseMechanism(abc.ABC):
         if isinstance(distance, str):
             distance = near.domain.ground(near.domain.length(distance, name="distance"))
         distance = near.diameter if distance == math.inf else float(check_positive(distance=distance))
-        if distance not in self._costs:
+        if distance not in self._known:
             limit = self.promised_within(distance)
             # The guarantee for a move within δ is the budget, even where its exact cost is less.
-            self._costs[distance] = min(self.cost_under(near.moves_within(distance)), limit), limit
-        return self._costs[distance]
+            self._known[distance] = min(self.cost_under(near.moves_within(distance)), limit), limit
+        found: tuple[Fraction | float, Fraction | float] = self._known[distance]
+        return found
 
     def promised_within(self, distance: float) -> Fraction:
         """Return the bound of `cost_within`, for a distance in ground units."""

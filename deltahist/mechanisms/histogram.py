@@ -284,17 +284,13 @@ class Mechanism(BaseMechanism):
 
     def rmse(self, workload: Workload) -> float:
         """Return the expected root mean square error per query, in points; computed once per workload."""
-        if workload not in self._errors:
+        if workload not in self._known:
             if isinstance(workload, AllRanges):
                 mean = self.decoder.mean_variance(workload)
             else:
                 mean = float(self.variance(workload).mean())
-            self._errors[workload] = math.sqrt(mean)
-        return self._errors[workload]
-
-    @functools.cached_property
-    def _errors(self) -> dict[Workload, float]:
-        return {}
+            self._known[workload] = math.sqrt(mean)
+        return float(self._known[workload])
 
     def describe(self) -> dict[str, Any]:
         return {

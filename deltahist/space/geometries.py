@@ -238,10 +238,9 @@ def fit(regions: ArrayLike, domain: Domain, crs: Any = None) -> Fitted:
     parts = (given[start : start + 4096] for start in range(0, len(given), 4096))
     found = Fitted(*map(np.concatenate, zip(*(_fit(part, domain, crs, operation) for part in parts), strict=True)))
     if not found.held.any():
-        stated = "without a CRS" if crs is None else f"in {crs.to_string()}"
         raise InputError(
             f"0 of {len(given):,} regions can be answered (the first: {found.notes[0]}). The map's bounds are "
-            f"{domain.bounds}, theirs are {tuple(shapely.total_bounds(given).round(6).tolist())} {stated}"
+            f"{domain.bounds}, theirs are {tuple(shapely.total_bounds(given).round(6).tolist())} in CRS {crs}"
         )
     if noted := int((found.notes != None).sum()):  # noqa: E711
         warnings.warn(

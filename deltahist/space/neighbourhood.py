@@ -318,11 +318,7 @@ def limits_of(description: Any) -> list[tuple[float | str, Fraction]]:
 
 
 def list_limits(near: Neighbourhood, most: int | None = None) -> list[tuple[float | None, Fraction]]:
-    """Return each limit as its ground distance (None for any move) and its factor; at most `most`, the last included.
-
-    >>> list_limits(Neighbourhood(Domain((0, 9), (9,)), 1, limits=[(3, 2), ("any", 4)]))
-    [(3.0, Fraction(2, 1)), (None, Fraction(4, 1))]
-    """
+    """Return ground distances (None for any move) and factors of limits: at most `most`, the last one included."""
     domain, chosen = near.domain, near.profile
     if most is not None and len(chosen) > most:
         chosen = tuple(chosen[round(k * (len(chosen) - 1) / (most - 1))] for k in range(most))

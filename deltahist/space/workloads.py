@@ -326,11 +326,7 @@ def count_up_to(numbers: Index) -> Index:
 
 
 def in_parts(sizes: NDArray[Any], most: int) -> Iterator[slice]:
-    """Yield slices of items whose sizes (m,) add up to at most `most`; a larger item is a slice of its own.
-
-    >>> list(in_parts(np.array([2, 2, 9, 1]), 4))
-    [slice(0, 2, None), slice(2, 3, None), slice(3, 4, None)]
-    """
+    """Yield slices of items whose sizes (m,) add up to at most `most`; a larger item is a slice of its own."""
     ends, first = np.cumsum(sizes), 0
     while first < len(ends):
         before = ends[first - 1] if first else 0
@@ -433,10 +429,9 @@ class RegionCover:
     def rows(self) -> scipy.sparse.csr_array:
         """The shares (m, N), cell by cell."""
         wide, tall = (self.high - self.low).T
-        column = count_up_to(wide)
         rectangle = np.repeat(np.arange(len(wide)), wide)
         tall = tall[rectangle]
-        cell = (self.low[rectangle, 0] + column) * self.shape[1] + self.low[rectangle, 1]
+        cell = (self.low[rectangle, 0] + count_up_to(wide)) * self.shape[1] + self.low[rectangle, 1]
         cells = np.concatenate([self.x * self.shape[1] + self.y, np.repeat(cell, tall) + count_up_to(tall)])
         owner = np.concatenate([self.owner, np.repeat(self.whole[rectangle], tall)])
         share = np.concatenate([self.share, np.ones(len(cells) - len(self.share))])
