@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 from deltahist._files import check_secret, write_whole
 from deltahist.budget import Budget
 from deltahist.errors import NANO, DamagedFile, InputError, check_memory
-from deltahist.laws import Guarantee
 from deltahist.mechanisms.base import weakness_of
 from deltahist.network.mechanism import DiffusionMechanism, Signal, snap_to_lattice, take_columns
 from deltahist.noise.exact import open_words
@@ -130,9 +129,9 @@ class Diffusion:
 
     def _refuse_weak(self, level: int) -> None:
         """Refuse a level that hardly protects anything, unless weak protection is accepted."""
-        epsilon = Fraction(level, NANO)
+        budget = Budget(Fraction(level, NANO))
         if not self._accepts_weak:
-            refuse_weak(Budget(epsilon), weakness_of(Guarantee(epsilon)))
+            refuse_weak(budget, weakness_of(budget.guarantee))
 
     def _find_rows(self, owners: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the rows of nodes' data. Raises InputError if a node has none."""
@@ -172,7 +171,7 @@ class Diffusion:
 
 
 def _read_data(data: Any, mechanism: DiffusionMechanism) -> tuple[list[str], NDArray[np.int64]]:
-    """Return names (m,) in order, since noise must ignore the order of rows, and data (m, n) in whole lattice steps."""
+    """Return names (m,), sorted so that noise ignores the order of rows, and data (m, n) in whole lattice steps."""
     columns, area, most = list(mechanism.columns), mechanism.area, (1 << 40) * float(mechanism.lattice)
     names, values = [], np.zeros((0, len(columns)))
     with contextlib.suppress(KeyError, TypeError, ValueError, OverflowError):  # messages may quote data
@@ -196,7 +195,7 @@ def _read_data(data: Any, mechanism: DiffusionMechanism) -> tuple[list[str], NDA
 
 
 def _write_bound(names: list[str], values: NDArray[np.int64], mechanism: DiffusionMechanism) -> bytes:
-    """Return what a key is for, as bytes: data and parameters, but not the network or ε(d), which may change."""
+    """Return what a key is bound to, as bytes: data and parameters, but not the network or ε(d), which may change."""
     head = f"{mechanism.bits} {mechanism.dimension} {mechanism.lattice} {mechanism.reach} {len(names)}"
     text = "\n".join([head, *(f"{len(name)} {name}" for name in names)])
     return text.encode("utf-8", "surrogatepass") + values.astype("<i8").tobytes()

@@ -171,7 +171,7 @@ class Rappor:
     def relaxed(
         self, f: Fraction | float | None = None, p: Fraction | float | None = None, q: Fraction | float | None = None
     ) -> Rappor:
-        """Return settings with less noise, of whose reports those of these settings are coarser versions.
+        """Return settings with less noise. A report at these settings is a coarser version of one at those.
 
         Raises InputError if f rises, or if q*/p* or (1 − p*)/(1 − q*) falls.
         """
@@ -182,7 +182,7 @@ class Rappor:
         return finer
 
     def to_report(self, finer: Rappor) -> Channel:
-        """Return the channel from permanent bits of `finer` settings to a report of these ones."""
+        """Return the channel from permanent bits at `finer` settings to a report at these settings."""
         return self.permanent.find_remainder(finer.permanent).then(self.instantaneous)
 
     def describe(self) -> dict[str, Any]:

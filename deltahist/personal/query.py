@@ -467,7 +467,7 @@ class Query:
     def at_most(self, number: int, by: str | Sequence[str] = ()) -> Self:
         """Choose at most some number of records of each owner: the first ones in the order of some columns.
 
-        By default all columns count. Records that are equal in them stay or go together.
+        By default in the order of all columns. Records that are equal in these columns stay or go together.
         """
         most = check_whole(number=number)
         names = [by] if isinstance(by, str) else list(by)
@@ -493,7 +493,7 @@ class Query:
         return self.table.group_by([OWNER, *by]).aggregate(number=self.table.count(), **sums)
 
     def _derive_query(self, table: Any, parts: int, **changes: Any) -> Self:
-        """Return the records of another table. Refuse what may exhaust memory or time, which would reveal records."""
+        """Return the records of another table. Refuse queries that may exhaust memory or time on some records."""
         made = replace(self, table=table, parts=self.parts + self.copies * parts, **changes)
         for number, most, what in ((made.copies, 1000, "records"), (made.parts, 10_000, "parts of expressions")):
             if number > most:
