@@ -17,8 +17,6 @@ from deltahist.accounts.ledger import Ledger, get_note, open_account, set_note
 from deltahist.budget import Budget, Charge, Payment, Population
 from deltahist.personal.people import Purses
 
-LINE = dh.Neighbourhood(dh.Domain((0, 8), (8,)), delta=1)
-
 
 @pytest.fixture
 def city(where):

@@ -22,7 +22,6 @@ PUBLISHERS = {
     "a smooth quantile": lambda **options: dh.publish_quantile(POINTS, 0.5, LINE, method="smooth", **options),
 }
 AMOUNTS = st.sampled_from([0.1, 0.25, 1 / 3, Fraction(1, 7), 0.999999999, 1e-9, 1.0])
-SHARES = st.sampled_from([0.1, 0.25, 1 / 3, Fraction(1, 7), 0.5, 0.001, 1])
 
 
 def rounded_up(amount):
@@ -127,26 +126,6 @@ def test_bad_charges_spend_nothing(step, amount):
 
 
 # ---------------------------------------------------------------------------------- publishers
-
-
-@settings(deadline=None, max_examples=8)
-@given(st.lists(st.tuples(st.sampled_from(sorted(PUBLISHERS)), SHARES), max_size=10), st.booleans())
-def test_what_was_published_never_exceeds_the_limit(asked, durable):
-    with tempfile.TemporaryDirectory() as folder:
-        account = dh.Account.total(epsilon=1, ledger=f"{folder}/l" if durable else None, name="people")
-        published = Fraction(0)
-        for name, amount in asked:
-            left, payments = account.left, len(account.payments)
-            try:
-                release = PUBLISHERS[name](epsilon=amount, account=account)
-            except dh.BudgetExceeded:
-                assert rounded_up(amount) > left
-                assert (account.left, len(account.payments)) == (left, payments)
-                continue
-            published += release.epsilon
-            assert published <= account.spent == release.payment.spent <= 1
-            assert account.left == left - (account.spent - (1 - left))
-        assert published <= 1
 
 
 @pytest.mark.parametrize(

@@ -48,17 +48,14 @@ def test_a_stream_is_the_ciphers_key_stream(monkeypatch, number):
     assert np.array_equal(words, expected)
 
 
-def keyed(key=bytes(32), label="test", purpose=0, users=(5,), first=0, number=6, planes=1):
-    return keyed_words(key, label, purpose, np.array(users), first=first, number=number, planes=planes)
-
-
 def test_keyed_words_are_the_ciphers_blocks():
     """Under HMAC-SHA-256 of the label; user, purpose, plane and pair of words, little end first."""
     key = hmac.digest(bytes(32), b"test", "sha256")
     block = struct.pack("<QHHI", 7, 3, 1, 2)
     cipher = Cipher(algorithms.AES(key), modes.ECB()).encryptor()
     expected = struct.unpack("<QQ", cipher.update(block))
-    assert tuple(keyed(purpose=3, users=(7,), first=4, number=2, planes=2)[0, :, 1]) == expected
+    words = keyed_words(bytes(32), "test", 3, np.array([7]), first=4, number=2, planes=2)
+    assert tuple(words[0, :, 1]) == expected
 
 
 TABLES = {
