@@ -190,6 +190,7 @@ def collection(content):
         (collection(MANY), 413, "1,001 vertices"),
         (collection({}), 400, "FeatureCollection"),
         (collection({"features": [7]}), 400, "FeatureCollection"),
+        (collection({"features": [{"geometry": None}] * 101}), 413, "101 features"),
         (collection({"features": []}), 400, "0 regions"),
         (collection(TEXT), 400, "must be number"),
         (collection(CROSSING), 400, "cross"),
