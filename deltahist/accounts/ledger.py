@@ -8,7 +8,7 @@ import itertools
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -490,17 +490,6 @@ class ChainCharge:
         if self.nano and not last:
             said = "nothing was drawn or charged; use the last state of the chain"
             raise InputError(f"the state of chain {chain} has been used already: {said}")
-
-
-def charge_chain(
-    connection: Connection, row: Any, rule: Rule, nano: int, chain: str, token: str | None, source: str | None
-) -> Fraction:
-    """Charge what a chain of releases costs more than so far, as `charge_account` does."""
-    paid = read_chain(connection, row.name, chain)
-    following = paid.after_charge(nano, token, source, chain)
-    spent = charge_account(connection, row, rule, max(0, nano - paid.nano))
-    set_note(connection, row.name, CHAIN + chain, asdict(following))
-    return spent
 
 
 def read_chain(connection: Connection, account: str, chain: str) -> ChainCharge:

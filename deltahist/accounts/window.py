@@ -116,10 +116,13 @@ class Window:
         step, rule = check_whole(least=0, step=step), self.rule
         with self.ledger.transaction() as connection:
             row = ledgers.open_account(connection, self.name, self._description, self.population)
-            if chain is None:
-                spent = ledgers.charge_account(connection, row, rule, nano, step=step, once=once)
-            else:
-                spent = ledgers.charge_chain(connection, row, rule, nano, *chain)
+            if chain is not None:
+                name, token, source = chain
+                paid = read_chain(connection, self.name, name)
+                following = paid.after_charge(nano, token, source, name)
+                set_note(connection, self.name, CHAIN + name, asdict(following))
+                nano = max(0, nano - paid.nano)
+            spent = ledgers.charge_account(connection, row, rule, nano, step=step, once=once)
             return spent, ledgers.sum_population(connection, row.population)
 
 
