@@ -99,12 +99,8 @@ class Grids(Strategy):
         crossed = []  # per axis: the different sets of grids that a step of this length may cross
         for axis, length in enumerate(move):
             first = np.arange(self.domain.shape[axis] - length)
-            sets = np.empty((len(first), len(self.starts)), dtype=bool)
-            for grid, starts in enumerate(self.starts):
-                line = np.searchsorted(starts[axis], first, side="right")
-                following = np.append(starts[axis], np.iinfo(np.int64).max)[line]
-                sets[:, grid] = following <= first + length
-            packed = np.unique(np.packbits(sets, axis=1), axis=0)
+            lines = [np.searchsorted(s[axis], [first, first + length], side="right") for s in self.starts]
+            packed = np.unique(np.packbits([before < after for before, after in lines], axis=0).T, axis=0)
             crossed.append(np.unpackbits(packed, axis=1, count=len(self.starts)).astype(bool))
         if len(crossed) == 1:  # a plane with one row of cells
             crossed.append(np.zeros((1, len(self.starts)), dtype=bool))
