@@ -151,62 +151,53 @@ class _Haar:
     n: int
 
     @functools.cached_property
-    def levels(self) -> tuple[tuple[IntArray, IntArray, IntArray], ...]:
-        """Segments [low, high) split at mid, per level, coarse to fine. The left half may be one cell longer."""
-        low, high = np.array([0]), np.array([self.n])
-        out: list[tuple[IntArray, IntArray, IntArray]] = []
-        while True:
-            split = high - low > 1
+    def levels(self) -> tuple[tuple[slice, IntArray, IntArray, IntArray], ...]:
+        """Rows of each level, coarse to fine, and their segments [low, high), split at mid; the left may be longer."""
+        low, high, row = np.array([0]), np.array([self.n]), 1
+        out: list[tuple[slice, IntArray, IntArray, IntArray]] = []
+        while (split := high - low > 1).any():
             low, high = low[split], high[split]
-            if not len(low):
-                return tuple(out)
             mid = (low + high + 1) // 2
-            out.append((low, mid, high))
-            low, high = np.concatenate([[low], [mid]]).T.ravel(), np.concatenate([[mid], [high]]).T.ravel()
+            out.append((slice(row, row + len(low)), low, mid, high))
+            row += len(low)
+            low, high = np.stack([low, mid], axis=1).ravel(), np.stack([mid, high], axis=1).ravel()
+        return tuple(out)
 
     @functools.cached_property
     def depth(self) -> NDArray[np.int64]:
         """Level of the last row that contains each cell (n,). Each level up to that one has one such row."""
         change = np.zeros(self.n + 1, dtype=np.int64)
-        for low, _, high in self.levels:
+        for _, low, _, high in self.levels:
             change[low] += 1
             change[high] -= 1
         return change.cumsum()[:-1]
 
     def multiply(self, x: NDArray[Any]) -> NDArray[Any]:
         total = np.concatenate([np.zeros_like(x[:1]), x.cumsum(axis=0)])
-        rows = [2 * total[mid] - total[low] - total[high] for low, mid, high in self.levels]
+        rows = [2 * total[mid] - total[low] - total[high] for _, low, mid, high in self.levels]
         return np.concatenate([total[-1:], *rows])
 
     def transpose(self, y: NDArray[Any]) -> NDArray[Any]:
         change = np.zeros((self.n + 1, *y.shape[1:]), dtype=y.dtype)
         change[0] = y[0]
-        row = 1
-        for low, mid, high in self.levels:
-            part = y[row : row + len(low)]
-            change[low] += part
-            change[mid] -= 2 * part
-            change[high] += part
-            row += len(low)
+        for rows, low, mid, high in self.levels:
+            change[low] += y[rows]
+            change[mid] -= 2 * y[rows]
+            change[high] += y[rows]
         return change.cumsum(axis=0)[:-1]
 
     def solve(self, y: NDArray[Any]) -> FloatArray:
         # total[low] is the sum of the segment that starts at low: left = (sum + difference) / 2.
         total = np.zeros(y.shape, dtype=np.float64)
         total[0] = y[0]
-        row = 1
-        for low, mid, _ in self.levels:
-            part = y[row : row + len(low)]
-            whole = total[low]
-            total[low] = (whole + part) / 2
-            total[mid] = (whole - part) / 2
-            row += len(low)
+        for rows, low, mid, _ in self.levels:
+            total[low], total[mid] = (total[low] + y[rows]) / 2, (total[low] - y[rows]) / 2
         return total
 
     def solve_transpose(self, q: NDArray[Any]) -> FloatArray:
         weight = np.array(q, dtype=np.float64)
         rows: list[FloatArray] = []
-        for low, mid, _ in reversed(self.levels):
+        for _, low, mid, _ in reversed(self.levels):
             left, right = weight[low], weight[mid]
             rows.append((left - right) / 2)
             weight[low] = (left + right) / 2
@@ -216,17 +207,17 @@ class _Haar:
     def prefixes(self) -> tuple[IntArray, FloatArray]:
         # A prefix is constant on every segment that its edge does not cut, so each level has one coefficient, from the
         # segment around the edge. `mean` is the prefix's mean over that segment.
-        mean, row = np.ones(self.n + 1), self.n
+        mean = np.ones(self.n + 1)
         mean[0] = 0.0
         rows = np.zeros((self.n + 1, 1 + len(self.levels)), dtype=np.int64)
         entries = np.zeros(rows.shape)
-        for level, (low, mid, high) in reversed(list(enumerate(self.levels, start=1))):
-            row, length = row - len(low), high - low - 1
+        for level, (own, low, mid, high) in reversed(list(enumerate(self.levels, start=1))):
+            length = high - low - 1
             segment = np.repeat(np.arange(len(low)), length)
             edge = np.arange(length.sum()) - np.repeat(length.cumsum() - length, length) + low[segment] + 1
             left = np.where(edge >= mid[segment], 1.0, mean[edge])
             right = np.where(edge <= mid[segment], 0.0, mean[edge])
-            rows[edge, level], entries[edge, level] = row + segment, (left - right) / 2
+            rows[edge, level], entries[edge, level] = own.start + segment, (left - right) / 2
             mean[edge] = (left + right) / 2
         entries[:, 0] = mean
         return rows, entries
@@ -310,7 +301,7 @@ def _list_pairs(haar: _Haar, longest: int) -> list[set[Pair]]:
     """
     n, depth, number = haar.n, haar.depth, 1 + len(haar.levels)
     split = np.zeros(n, dtype=np.int64)  # level of the segment that is split just before each cell
-    for level, (_, mid, _) in enumerate(haar.levels, start=1):
+    for level, (_, _, mid, _) in enumerate(haar.levels, start=1):
         split[mid] = level
     out = [{Pair(1 + i, 1 + i, 1 + i, 0) for i in depth.tolist()}]
     parting = np.full(n, np.iinfo(np.int64).max)  # least split between u and u + d, for d from 0 on
