@@ -242,15 +242,12 @@ def exclusive(path: Path, what: str) -> Iterator[None]:
     """Hold a lock on a file next to `path` until the block or the process ends; InputError if it is already held."""
     from filelock import FileLock
 
-    lock = FileLock(f"{path.resolve()}-lock", timeout=0)
     try:
-        lock.acquire()
+        lock = FileLock(f"{path.resolve()}-lock", timeout=0).acquire()
     except OSError as problem:  # such as filelock.Timeout
         raise InputError(f"{what} {str(path)!r} is in use by another process, or cannot be locked: {problem}") from None
-    try:
+    with lock:
         yield
-    finally:
-        lock.release()
 
 
 def sync_folder(folder: Path) -> None:

@@ -22,8 +22,3 @@ def test_a_room_may_be_the_first_name_that_is_used(name):
 
 def test_every_public_name_has_an_example():
     assert [name for name in dh.__all__ if ">>>" not in (getattr(dh, name).__doc__ or "")] == []
-
-
-def test_unknown_names_are_errors():
-    with pytest.raises(AttributeError, match="magic"):
-        dh.magic  # noqa: B018

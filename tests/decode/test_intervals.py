@@ -31,6 +31,7 @@ def test_sums_of_laplace_draws_have_their_level(draws):
     for _ in range(draws - 1):
         pmf = scipy.signal.fftconvolve(pmf, one, mode="same")
     half = half_width(2.0 * draws, 3.0 / draws)
+    assert half_width(2.0 * draws) == pytest.approx(1.96 * np.sqrt(2.0 * draws), rel=1e-3)
     assert pmf[np.abs(x) <= half].sum() == pytest.approx(0.95, abs=0.005)
 
 
