@@ -113,5 +113,5 @@ def _make_figure(
         notes += f"; map in {domain.crs}." if domain.crs else "."
         ground.write_around(figure, title or heading, notes, sum(heights), publishable=release.publishable)
         if values is not None:  # last, once everything else has its place
-            maps.label_regions(panels[0], values, listed=only is None)
+            maps.label_regions(panels[0], values)
     return figure

@@ -189,11 +189,6 @@ class Values:
     bounds: tuple[float, ...]
 
     @property
-    def short(self) -> bool:
-        """Whether names are short enough to be written on the map, such as district numbers."""
-        return max(map(len, self.names)) <= 4
-
-    @property
     def order(self) -> NDArray[np.int64]:
         """The regions (at most m) that have an answer, the largest value first."""
         order = np.argsort(-self.value, kind="stable")  # NaN comes last
@@ -276,7 +271,7 @@ def plot_regions(
     """Draw a map of answers for regions. Colours are values; regions that may be empty are hatched grey.
 
     All regions are tested together: on 95 of 100 maps every coloured region holds points. The 40 regions with the
-    largest values are labelled. `save_picture` also lists their intervals.
+    largest values have their names, where there is room. `save_picture` also lists their intervals.
 
     Parameters
     ----------
@@ -295,13 +290,13 @@ def plot_regions(
     >>> halves = shapely.box([583000, 585000], 4505000, [585000, 587000], 4509000)
     >>> zones = gpd.GeoDataFrame({"name": ["west", "east"]}, geometry=halves, crs=domain.crs)
     >>> ax = plot_regions(release, dh.answer(release, zones))
-    >>> sorted(text.get_text().splitlines()[0] for text in ax.texts)
+    >>> sorted(text.get_text() for text in ax.texts)
     ['east', 'west']
     """
     ax, values = ground.own_axes(ax), values_of(release, answers, per)
     notes = draw_regions(release.domain, values, ax, context)
     ax.set_title(notes.partition(".")[0], fontsize=8, loc="left")
-    label_regions(ax, values, listed=False)
+    label_regions(ax, values)
     return ax
 
 
@@ -321,12 +316,12 @@ def draw_regions(domain: Domain, values: Values, ax: Axes, context: Sequence[Any
         ground.add_colour_bar(ax, scale, values.unit)
     ground.draw_frame(ax, domain, values.bounds, context)
     if len(values.order) > ROWS:
-        notes.append(f"The {ROWS} largest of {len(values.order)} regions have labels.")
+        notes.append(f"Only the {ROWS} largest of {len(values.order)} regions may have labels.")
     return " ".join(notes)
 
 
-def label_regions(ax: Axes, values: Values, *, listed: bool) -> None:
-    """Write names and values on the regions. Next to a list, write short names, or list positions in brackets."""
+def label_regions(ax: Axes, values: Values) -> None:
+    """Write names on the regions that are large enough."""
     import shapely
     from adjustText import adjust_text
     from matplotlib.patheffects import withStroke
@@ -335,31 +330,18 @@ def label_regions(ax: Axes, values: Values, *, listed: bool) -> None:
     figure.draw_without_rendering()  # to compute the layout
     texts = []
     pixels = ax.get_window_extent().width / (ax.get_xlim()[1] - ax.get_xlim()[0])
-    for place, region in enumerate(values.order[:ROWS].tolist(), start=1):
+    for region in values.order[:ROWS].tolist():
         shape = values.shapes[region]
         circle = shapely.maximum_inscribed_circle(shape, 0.02 * math.sqrt(shape.area))
-        if circle.length * pixels < (4 if listed else 8):  # too small to be labelled
+        if circle.length * pixels < 8:  # too small to be labelled
             continue
         x, y = shapely.get_coordinates(circle)[0]
-        if listed:
-            words = values.names[region] if values.short else f"({place})"
-        else:
-            words = f"{values.names[region]}\n{_known(values, region)}"
         style: dict[str, Any] = {"ha": "center", "va": "center", "clip_on": True, "parse_math": False, "zorder": 5}
-        text = ax.text(x, y, words, fontsize=8 if listed else 7, **style)
+        text = ax.text(x, y, values.names[region], fontsize=7, **style)
         text.set_path_effects([withStroke(linewidth=2, foreground="white", alpha=0.8)])
         texts.append(text)
     lines: dict[str, Any] = {"arrowstyle": "-", "color": "0.2", "linewidth": 0.6}
     adjust_text(texts, ax=ax, iter_lim=300, expand=(1.02, 1.05), arrowprops=lines)
-
-
-def _known(values: Values, region: int) -> str:
-    """Return a value with the digits that its interval justifies, or its upper end if it may be zero."""
-    value, low, high = (float(v[region]) for v in (values.value, values.low, values.high))
-    if low <= 0:
-        return f"up to {ground.figure_of(max(high, 0.0), 2)}"
-    place = -math.floor(math.log10(max(high - low, 1e-9 * value) / 4))
-    return ground.figure_of(round(value, place), 15)
 
 
 def draw_intervals(values: Values, ax: Axes, level: float) -> None:
@@ -377,9 +359,7 @@ def draw_intervals(values: Values, ax: Axes, level: float) -> None:
     else:
         ax.locator_params(axis="x", nbins=5)
         ax.xaxis.set_major_formatter(lambda value, _: ground.figure_of(value))
-    places = [""] * len(shown) if values.short else [f"  ({place})" for place in range(1, len(shown) + 1)]
-    labels = [values.names[i] + place for i, place in zip(shown.tolist(), places, strict=True)]
-    ax.set_yticks(row, labels=labels, parse_math=False)
+    ax.set_yticks(row, labels=[values.names[i] for i in shown], parse_math=False)
     ax.tick_params(axis="y", length=0)
     ax.tick_params(labelsize=8)
     ax.set(xlim=(0, None), ylim=(len(shown) - 0.4, -0.6), xlabel=f"{values.unit}, with {level:.0%} intervals")

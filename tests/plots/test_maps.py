@@ -155,7 +155,7 @@ def test_what_does_not_stand_out_is_hatched(city, estimate, std_error, doubtful)
 def test_rows_are_the_largest_first_and_hollow_if_in_doubt(city):
     ax = new_figure().add_subplot()
     draw_intervals(values_of(city, made_up(city, [640, 5_000, 20], [10, 100, 30]), per="region"), ax, 0.9)
-    assert [label.get_text() for label in ax.get_yticklabels()] == ["middle  (1)", "west  (2)", "east  (3)"]
+    assert [label.get_text() for label in ax.get_yticklabels()] == ["middle", "west", "east"]
     intervals, dots = ax.collections
     assert dots.get_offsets().tolist() == [[5_000, 0], [640, 1], [20, 2]]
     assert [bool(np.allclose(colour, 1)) for colour in dots.get_facecolor()] == [False, False, True]
