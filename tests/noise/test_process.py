@@ -35,20 +35,14 @@ def mass(level, k):
     return (1 - p) / (1 + p) * p ** np.abs(k)
 
 
-def forward(a, b, v, x):
-    """P(V_a = x | V_b = v), a < b, by definition."""
+def transition(a, b, x, v):
+    """P(V_b = v | V_a = x), a < b, by Bayes from P(V_a = x | V_b = v), which is given by definition."""
     with mpmath.workdps(60):
         p, r = (mpmath.exp(-mpmath.mpf(c.numerator) / c.denominator) for c in (a, b))
         q = (r / p) * ((1 - p) / (1 - r)) ** 2
-        return (q if v == x else 0) + (1 - q) * (1 - p) / (1 + p) * p ** abs(x - v)
-
-
-def backward(a, b, x, v):
-    """P(V_b = v | V_a = x), by Bayes."""
-    with mpmath.workdps(60):
-        p, r = (mpmath.exp(-mpmath.mpf(c.numerator) / c.denominator) for c in (a, b))
+        forward = (q if v == x else 0) + (1 - q) * (1 - p) / (1 + p) * p ** abs(x - v)
         own, wide = ((1 - s) / (1 + s) * s ** abs(k) for s, k in ((r, v), (p, x)))
-        return own * forward(a, b, v, x) / wide
+        return own * forward / wide
 
 
 @pytest.mark.parametrize(("a", "b"), LEVELS)
@@ -89,7 +83,7 @@ def test_transitions_are_those_of_bayes(a, b, x):
     drawn = LaplaceSampler().refine(np.full(DRAWS, x), a, b, rng=np.random.default_rng(2))
     far = 60
     k = np.arange(-far, far + 1)
-    expected = np.array([float(backward(a, b, x, int(v))) for v in k])
+    expected = np.array([float(transition(a, b, x, int(v))) for v in k])
     assert p_value(np.bincount(np.clip(drawn, -far, far) + far, minlength=len(k)), expected) > FALSE_ALARM
 
 

@@ -21,22 +21,6 @@ def sides_of(points, rank):
     return x[rank - 1 :] - x[rank - 1], (x[rank - 1] - x[:rank])[::-1]
 
 
-def drawn_places(points, rank, reach, size, rate, words, number):
-    """Places of a line of `size`, drawn many times."""
-    here, sides = int(np.sort(points)[rank - 1]), sides_of(points, rank)
-    room = (size - 1 - here, here)
-    return [
-        here + samplers.draw_place(lambda most: tuple(d[:most] for d in sides), room, reach, rate, words)
-        for _ in range(number)
-    ]
-
-
-def chances(points, rank, reach, size, rate):
-    """P(z) for every place, from the definition."""
-    chance = np.exp(-float(rate) * moves_of(points, rank, reach, size))
-    return chance / chance.sum()
-
-
 @pytest.mark.parametrize(("number", "size", "reach"), [(3, 8, 2), (4, 6, 1), (2, 9, 20), (1, 9, 2), (5, 5, 2)])
 def test_moves_to_make_a_place_the_quantile_by_brute_force(number, size, reach):
     """Stretches against the fewest moves to any data set with that quantile, for every data set and rank."""
@@ -59,12 +43,14 @@ def test_moves_to_make_a_place_the_quantile_by_brute_force(number, size, reach):
 @pytest.mark.parametrize(("rate", "reach"), [(Fraction(3, 4), 4), (Fraction(1, 50), 40), (Fraction(1, 10**20), 4)])
 def test_places_have_their_probabilities(rate, reach):
     """Chi-square over all places of a small line. False alarms: 1 in 1,000 each."""
-    points, size = np.array([3, 4, 4, 9, 15, 15, 30]), 40
-    drawn = drawn_places(points, 4, reach, size, rate, open_words(np.random.default_rng(4)), 3000)
-    seen = np.bincount(drawn, minlength=size)
-    assert p_value(seen, chances(points, 4, reach, size, rate)) > 1e-3
-    if (rate, reach) == (Fraction(3, 4), 4):  # the check catches a rate that is a fifth off
-        assert p_value(seen, chances(points, 4, reach, size, Fraction(9, 10))) < 1e-3
+    points, size, words = np.array([3, 4, 4, 9, 15, 15, 30]), 40, open_words(np.random.default_rng(4))
+    near = lambda most: tuple(side[:most] for side in sides_of(points, 4))  # noqa: E731
+    drawn = [9 + samplers.draw_place(near, (30, 9), reach, rate, words) for _ in range(3000)]
+    seen, moves = np.bincount(drawn, minlength=size), moves_of(points, 4, reach, size)
+    right, wrong = (np.exp(-float(each) * moves) for each in (rate, rate * Fraction(6, 5)))
+    assert p_value(seen, right / right.sum()) > 1e-3
+    if reach == 4 and rate > Fraction(1, 2):  # the check catches a rate that is a fifth off
+        assert p_value(seen, wrong / wrong.sum()) < 1e-3
 
 
 def test_far_places_are_looked_at_when_the_drawn_real_asks_for_them():
