@@ -178,7 +178,10 @@ class Count(Aggregate):
 
 @dataclass(frozen=True)
 class Histogram(Aggregate):
-    """The number of records with each of some public values of a column. Other records cost nothing."""
+    """The number of records with each of some public values of a column. Other records cost nothing.
+
+    Source: ProPer, parallel queries.
+    """
 
     column: str
     values: Sequence[Any]
