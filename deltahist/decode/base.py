@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 
 #: Boxes, regions, or explicit queries (m, N).
 Asked: TypeAlias = "Boxes | AllRanges | RegionCover | scipy.sparse.csr_array"
-#: Simulated noise fields behind a variance, and the degrees of freedom of its Student interval.
-REPLICATES = 100
 #: The square of a smaller variance underflows; such noise is too rare for its kurtosis to matter.
 LEAST_SQUARED = 1e-140
 #: Cells up to which matrices are dense.
@@ -420,11 +418,11 @@ class Decoder:
     def _simulated_moments(self, work: Boxes | AllRanges) -> Moments:
         """Return moments from simulated noise, which uses public figures only."""
         spans = work.spans(self.domain)
-        rng, total = np.random.default_rng(20140604), np.zeros(len(work))
-        for _ in range(REPLICATES):
+        rng, total, fields = np.random.default_rng(20140604), np.zeros(len(work)), 100
+        for _ in range(fields):
             total += box_sums(self.simulate_noise(rng), spans) ** 2
-        note = f"from {REPLICATES} simulated noise fields"
-        return Moments(total / REPLICATES, self._unknown_kurtosis(len(total)), freedom=REPLICATES, note=note)
+        note = f"from {fields} simulated noise fields"
+        return Moments(total / fields, self._unknown_kurtosis(len(total)), freedom=fields, note=note)
 
     def box_kurtosis(self, spans: Sequence[Span], variance: FloatArray) -> FloatArray:
         """Return the excess kurtosis of the answers to boxes, from the closed form of the fourth cumulant if any."""

@@ -17,8 +17,6 @@ from deltahist.errors import DeltaHistWarning
 FloatArray = NDArray[np.float64]
 #: The method stops at this squared distance from the best estimate, in standard errors.
 CLOSE = 0.1
-#: Most steps, and most cells times steps, which take some minutes.
-_MOST_STEPS, _MOST_WORK = 6000, 3 << 31
 
 
 @dataclass(frozen=True, eq=False)
@@ -160,7 +158,7 @@ def project_nonnegative(field: FloatArray, metric: Metric, total: float | None) 
     # The certificate is computed every 10 steps; the step length is balanced after 20, 40, 80, ... steps.
     nearest, cells, done, turn = np.inf, field, 0, 20
     settled: tuple[FloatArray, FloatArray] | None = None
-    limit = max(10, min(_MOST_STEPS, _MOST_WORK // field.size))
+    limit = max(10, min(6000, (3 << 31) // field.size))  # some minutes
     while True:
         point, level = _project_plainly(state, metric.inside, total)
         if done % 10 == 0 or done == turn:
@@ -174,7 +172,8 @@ def project_nonnegative(field: FloatArray, metric: Metric, total: float | None) 
         if done == turn:
             if settled is not None:
                 # Where multipliers have changed more than cells, longer steps find them sooner.
-                moved, pushed = _norm(point - settled[0]), _norm(multipliers - settled[1])
+                moved = float(np.linalg.norm(point - settled[0]))
+                pushed = float(np.linalg.norm(multipliers - settled[1]))
                 step = pushed / moved / 2 if moved > 0 and pushed > 0 else step
                 state = point - multipliers / step
                 accelerated.forget()
@@ -218,12 +217,6 @@ def _bound_distance(cells: FloatArray, field: FloatArray, multipliers: FloatArra
     """
     rest = cells - field - metric.filter(multipliers, metric.variance)
     return float((rest * metric.filter(rest, metric.precision)).sum() + 2 * (multipliers * cells).sum())
-
-
-def _norm(field: FloatArray) -> float:
-    """Return the Euclidean norm, also of numbers whose squares underflow."""
-    most = float(np.abs(field).max())
-    return most * float(np.linalg.norm(field / most)) if most > 0 else 0.0
 
 
 class Anderson:

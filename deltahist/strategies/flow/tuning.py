@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
@@ -37,10 +36,6 @@ if TYPE_CHECKING:
 Limit: TypeAlias = tuple[int, float]
 #: Lines shorter than this gain nothing from sums.
 _SHORT = 16
-#: Widths to try, over the square root of a line's length.
-_WIDTHS = (0.3, 0.45, 0.65, 0.85, 1.05, 1.25, 1.45, 1.7, 2.0, 2.5)
-#: Distances to try between sums of hubs: of one level, and of the first of two.
-_HUB_WIDTHS, _NEAR_HUB_WIDTHS = (4, 5, 6, 8, 12, 18, 27, 40), (12, 18, 27)
 #: How many of the best candidates at the usual shares get refined shares.
 _REFINED = 3
 
@@ -183,7 +178,8 @@ def _find_best_chain(mean: MeanError) -> tuple[float, FloatArray, tuple[int, ...
     longest = max(mean.blocks)
     chains: list[tuple[int, ...]] = [()]
     if len(mean.blocks) > 1 and longest >= _SHORT:
-        for width in sorted({max(2, round(times * math.sqrt(longest))) for times in _WIDTHS}):
+        over_root = (0.3, 0.45, 0.65, 0.85, 1.05, 1.25, 1.45, 1.7, 2.0, 2.5)
+        for width in sorted({max(2, round(times * math.sqrt(longest))) for times in over_root}):
             if 2 * width <= longest:
                 chains.append((width,))
                 if longest >= 400 and width < math.sqrt(longest):  # a second level needs long lines
@@ -398,8 +394,10 @@ class MeanHubError:
     def with_sums(self, spacing: int) -> Iterator[_HubChoice]:
         """Yield hubs with sums, and with strips as well, with the best shares for each distance between sums."""
         lengths = [len(line.places) for line in Hubs.on_grid(self.blocks, spacing).axes]
-        two_levels = itertools.product(_NEAR_HUB_WIDTHS, (10, 16)) if max(lengths) >= 1200 else ()
-        for widths in [*((w,) for w in _HUB_WIDTHS), *((w, w * times) for w, times in two_levels)]:
+        levels: list[tuple[int, ...]] = [(w,) for w in (4, 5, 6, 8, 12, 18, 27, 40)]
+        if max(lengths) >= 1200:  # a second level needs long lines
+            levels += [(w, w * times) for w in (12, 18, 27) for times in (10, 16)]
+        for widths in levels:
             if 2 * widths[-1] > max(lengths):
                 continue
             if any(sum(count_sums(n, w, centred=True) for w in widths) > 256 for n in lengths):
