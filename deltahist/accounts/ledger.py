@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bisect
 import contextlib
+import functools
 import itertools
 import json
 import math
@@ -41,6 +42,9 @@ _ACCOUNT = (
     .join(POPULATIONS, POPULATIONS.c.name == ACCOUNTS.c.population)
     .where(ACCOUNTS.c.name == bindparam("account"))
 )
+
+#: A statement in SQL, built once, since building it takes as long as running it.
+_prepare_sql = functools.cache(text)
 
 
 def check_text(**given: Any) -> str:
@@ -259,7 +263,7 @@ class Ledger:
             charge = rule.make_charge(account, amount)
             known = None
             if key is not None:
-                keyed = text("SELECT nano FROM charges WHERE account = :account AND key = :key")
+                keyed = _prepare_sql("SELECT nano FROM charges WHERE account = :account AND key = :key")
                 known = connection.scalar(keyed, {"account": account, "key": key})
             if known is None:
                 charge_account(connection, row, rule, charge.nano, key=key)
@@ -397,7 +401,7 @@ def charge_account(
             at = "" if rule.length is None else f" at step {step}"
             raise BudgetExceeded(f"amount is {nano / NANO:.10g}{at}: {limit}")
     if nano:
-        spend = text("UPDATE accounts SET spent = spent + :nano WHERE name = :account")
+        spend = _prepare_sql("UPDATE accounts SET spent = spent + :nano WHERE name = :account")
         connection.execute(spend, {"account": account, "nano": nano})  # refused if the sum is above the limit
         connection.execute(insert(CHARGES), {"account": account, "step": step, "nano": nano, "key": key})
     return limits[0].spent + Fraction(nano, NANO)
@@ -429,7 +433,9 @@ def list_limits(connection: Connection, row: Any, rule: Rule, step: int) -> list
         subject, spent = f"account {row.name!r} has", row.spent
         if length is not None:
             subject = f"steps {step - length + 1} to {step} have"
-            sums = text("SELECT sum(nano) FROM charges WHERE account = :account AND step > :after AND step <= :upto")
+            sums = _prepare_sql(
+                "SELECT sum(nano) FROM charges WHERE account = :account AND step > :after AND step <= :upto"
+            )
             spent = int(connection.scalar(sums, {"account": row.name, "after": step - length, "upto": step}) or 0)
         limits.append(Limit(subject, length, Fraction(spent, NANO), Fraction(most, NANO)))
     if row.bound:
