@@ -117,34 +117,41 @@ def pair(releases):
     return Pair("a cell with a point or none", *counts, 0 * ones, ones, 2 ** np.arange(releases))
 
 
-def through_chains(folder, amounts, unit):
-    """Releases of single cells from the real functions: (cells, releases + 1), with a last column for no total."""
+def publish_cells(folder, continue_chain, **budget):
+    """Releases of single cells from the real functions: (cells, releases + 1), with a last column for no total.
+
+    `continue_chain` takes the first release of a chain, the path of its state and rng; it returns all that is seen.
+    """
     near = dh.Neighbourhood(dh.Domain((0, CELLS), (CELLS,)), 1)
-    made = itertools.count()
 
     def draw(counts, number, rng):
         out = []
         for _ in range(-(-number // CELLS)):
-            path = folder / f"{next(made)}.state"
-            cells = np.full(CELLS, counts[0])
-            release = dh.publish(cells, near, "identity", **{unit: amounts[0]}, state=path, rng=rng)
-            columns = [release.values]
-            for amount in amounts[1:]:
-                release = dh.refine(release, path, **{unit: amount}, rng=rng)
-                columns.append(release.values)
+            path = folder / "chain.state"
+            first = dh.publish(np.full(CELLS, counts[0]), near, "identity", **budget, state=path, rng=rng)
+            seen = continue_chain(first, path, rng)
             path.unlink()
-            out.append(np.column_stack([*columns, np.full(CELLS, -1)]))
+            out.append(np.column_stack([*(release.values for release in seen), np.full(CELLS, -1)]))
         return np.concatenate(out)[:number]
 
     return draw
 
 
+def audit_cells(draw, columns, unit, promised, releases, seed):
+    """Audit releases of a cell by half of what is promised: a move changes two cells."""
+    claims = pure(promised / 2) if unit == "epsilon" else (lambda _: gaussian(promised / 2)(pair(1)))
+    return audit(draw, [pair(columns)], claims, releases=releases, seed=seed, error=ERROR)
+
+
 def joint_audit(folder, amounts, unit="epsilon", releases=60_000, seed=1):
-    last = amounts[-1] / 2  # two cells share it
-    claims = pure(last) if unit == "epsilon" else (lambda _: gaussian(last)(pair(1)))
-    return audit(
-        through_chains(folder, amounts, unit), [pair(len(amounts))], claims, releases=releases, seed=seed, error=ERROR
-    )
+    def refine_on(release, path, rng):
+        seen = [release]
+        for amount in amounts[1:]:
+            seen.append(dh.refine(seen[-1], path, **{unit: amount}, rng=rng))
+        return seen
+
+    draw = publish_cells(folder, refine_on, **{unit: amounts[0]})
+    return audit_cells(draw, len(amounts), unit, amounts[-1], releases, seed)
 
 
 @pytest.mark.parametrize("number", [pytest.param(2, marks=pytest.mark.slow), 3])
@@ -209,24 +216,12 @@ COPIES = {"epsilon": ((Fraction(4), Fraction(1)), 20_000), "rho": ((Fraction(1, 
 def copy_audit(folder, unit, together, seed=1):
     """Audit copies by what they promise; or, `together`, copies and their releases by what the releases cost."""
     (amount, less), releases = COPIES[unit]
-    near = dh.Neighbourhood(dh.Domain((0, CELLS), (CELLS,)), 1)
-    made = itertools.count()
 
-    def draw(counts, number, rng):
-        out = []
-        for _ in range(-(-number // CELLS)):
-            path = folder / f"{next(made)}.state"
-            cells = np.full(CELLS, counts[0])
-            release = dh.publish(cells, near, "identity", **{unit: amount}, state=path, rng=rng)
-            copy = dh.tighten(release, **{unit: less}, state=path, rng=rng)
-            path.unlink()
-            columns = [copy.values, release.values] if together else [copy.values]
-            out.append(np.column_stack([*columns, np.full(CELLS, -1)]))
-        return np.concatenate(out)[:number]
+    def copy(release, path, rng):
+        return [dh.tighten(release, **{unit: less}, state=path, rng=rng), release][: 1 + together]
 
-    promised = (amount if together else less) / 2  # two cells share it
-    claims = pure(promised) if unit == "epsilon" else (lambda _: gaussian(promised)(pair(1)))
-    return audit(draw, [pair(1 + together)], claims, releases=releases, seed=seed, error=ERROR)
+    draw = publish_cells(folder, copy, **{unit: amount})
+    return audit_cells(draw, 1 + together, unit, amount if together else less, releases, seed)
 
 
 def keeps_the_noise(self, values, level, coarser, *, rng=None):
