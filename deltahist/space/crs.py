@@ -173,6 +173,9 @@ def scales(crs: str, bounds: tuple[float, ...]) -> tuple[float, float]:
     most, least = float(singular[..., 0].max(initial=0.0)), float(singular[..., -1].min(initial=math.inf))
     largest = math.ceil(1e7 / least) / 1e7 if 0 < least < math.inf else math.inf
     sound = largest < 100 and np.isfinite([lon, lat]).all()
+    # Bounds in the order west, east, south, north are often valid, but far outside the area of use.
+    west, east, south, north = bounds
+    mixed = west < east and south < north and _is_used(crs, (west, south, east, north)) and not _is_used(crs, bounds)
     # The distance of two places on the map is at most the largest scale times that along a geodesic inside it. Three
     # times as much, between places on the rim, means that the map reaches a seam from both sides.
     x, y, lon, lat = (np.concatenate([a[0], a[-1], a[:, 0], a[:, -1]])[::4] for a in (x, y, lon, lat))
@@ -183,13 +186,22 @@ def scales(crs: str, bounds: tuple[float, ...]) -> tuple[float, float]:
     again = to_ground.back(lon, lat)
     beyond = (np.hypot(again[0] - x, again[1] - y) > 1e-3 * on_map.max()).any()
     # The rim lists corners twice, so a millionth of the box counts as rounding.
-    if not sound or beyond or ((on_map - 1e-6 * on_map.max()) / largest > 3 * metres).any():
+    if not sound or mixed or beyond or ((on_map - 1e-6 * on_map.max()) / largest > 3 * metres).any():
         raise InputError(
             f"bounds are {bounds}: {crs} must be defined on them, without a seam such as the antimeridian, and with "
             "lengths at most a hundred times those on the ground (are they west, south, east, north, in the units of "
             "the CRS?)"
         )
     return math.floor(1e7 / most) / 1e7, largest
+
+
+def _is_used(crs: str, box: tuple[float, ...]) -> bool:
+    """Return whether a box on the map lies within the area of use of its CRS."""
+    area, use = area_of(crs, box), read_crs(crs).area_of_use
+    if area is None or use is None:
+        return False
+    reached = (area[0] - use.west) % 360 + (area[2] - area[0]) % 360
+    return use.south <= area[1] and area[3] <= use.north and bool(reached <= width_in_degrees(use.west, use.east))
 
 
 def describe_map(domain: Domain) -> str:

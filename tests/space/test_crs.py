@@ -74,6 +74,13 @@ def test_a_stated_scale_is_checked():
         dh.Domain((-20037508, -1e6, 20037508, 1e6), (20, 20), "EPSG:3857", scale=50.0)
 
 
+def test_bounds_in_another_order_are_refused_where_they_leave_the_area_of_use():
+    with pytest.raises(dh.InputError):
+        dh.Domain((560_000, 610_000, 4_480_000, 4_530_000), (4, 4), UTM)
+    for crs, bounds in ((UTM, (100_000, 4_480_000, 900_000, 4_530_000)), ("EPSG:3832", (1e6, 2e6, 3e6, 4e6))):
+        assert dh.Domain(bounds, (4, 4), crs).crs == crs
+
+
 CITY, CONTINENT, ISLANDS = (-74.3, 40.45, -73.6, 40.95), (-11, 35, 32, 71), (170, -50, -170, -30)
 ACROSS, CAP = (174, -20, -178, -16), (-180, 60, 180, 90)
 LAEA = "+proj=laea +lat_0={} +lon_0={} +datum=WGS84 +units=m"
