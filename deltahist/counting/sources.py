@@ -236,9 +236,7 @@ def _open_parquet(path: Path, name: str, reading: Reading, connection: Any, stac
     if described is not None:
         geo = json.loads(described)
         geometry = geo["primary_column"]
-        about = geo["columns"][geometry]
-        check_choice(("WKB",), encoding=about["encoding"])
-        crs = about.get("crs", "OGC:CRS84")  # the default of GeoParquet
+        crs = geo["columns"][geometry].get("crs", "OGC:CRS84")  # the default of GeoParquet
     crs = json.dumps(crs) if isinstance(crs, dict) else crs
     return _make_source(connection, name, f"read_parquet({_quote_path(path)})", geometry, crs)
 
@@ -267,7 +265,15 @@ def _open_lake(place: str, name: str, connection: Any) -> Source:
 
 
 def _make_source(connection: Any, name: str, relation: str, geometry: str | None = None, crs: Any = None) -> Source:
-    return Source(connection, Relation(name, relation, _list_types(connection, relation), DUCKDB), geometry, crs)
+    """Return the source of a relation. Fields of structures become columns, such as "loc.x"."""
+    types, parts = _list_types(connection, relation), ["*"]
+    for column in [column for column, kind in types.items() if kind.startswith("STRUCT(")]:
+        fields = _list_types(connection, f"(SELECT unnest({quote_name(column)}) FROM {relation})")
+        types |= {f"{column}.{name}": kind for name, kind in fields.items()}
+        parts += [f"{quote_name(column)}.{quote_name(each)} AS {quote_name(f'{column}.{each}')}" for each in fields]
+    if len(parts) > 1:
+        relation = f"(SELECT {', '.join(parts)} FROM {relation})"
+    return Source(connection, Relation(name, relation, types, DUCKDB), geometry, crs)
 
 
 def _open_geometries(path: Path, name: str, reading: Reading, connection: Any, stack: ExitStack) -> Source:

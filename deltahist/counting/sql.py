@@ -161,7 +161,7 @@ class Relation:
     texts: bool = False
 
     def find_column(self, asked: str) -> str:
-        """Return the name of a column, given by its name or by its number from 0."""
+        """Return the name of a column, given by its name ("loc.x" in a structure) or by its number from 0."""
         names = list(self.types)
         if asked.isdigit() and asked not in names and int(asked) < len(names):
             return names[int(asked)]
@@ -350,6 +350,9 @@ def write_reading(
         columns = [f"{given.write_floats(c)} AS {n}" for c, n in zip(places, "xy", strict=False)]
     elif not places and geometry is not None:
         columns = [f"{given.quote_column(geometry)} AS g"]
+        fields = [f"{geometry}.x", f"{geometry}.y"][:axes]  # GeoArrow's points
+        if set(fields) <= set(given.types):
+            places, columns = fields, [f"{given.write_floats(c)} AS {n}" for c, n in zip(fields, "xy", strict=False)]
     else:
         raise InputError(f"input {given.label!r} needs x={' and y=' * (axes == 2)}, the columns of its coordinates")
     timed = None if clock is None or reading.time is None else given.find_column(reading.time)

@@ -83,8 +83,9 @@ SOURCES = {
     "gpkg": lambda f, d: _geo(f, d, "p.gpkg"),
     "fgb": lambda f, d: _geo(f, d, "p.fgb"), "shp": lambda f, d: _geo(f, d, "p.shp"),
     "geoparquet": lambda f, d: _geo(f, d, "p.parquet"),
+    "geoarrow": lambda f, d: _geo(f, d, "p.parquet", geometry_encoding="geoarrow"),
 }  # fmt: skip
-BY_GEOMETRY = {"gpkg", "fgb", "shp", "geoparquet"}
+BY_GEOMETRY = {"gpkg", "fgb", "shp", "geoparquet", "geoarrow"}
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning")
@@ -196,7 +197,12 @@ def test_a_table_of_duckdb(tmp_path, frame):
         dh.count_file(tmp_path / "other.duckdb", DOMAIN, **how)
 
 
-def test_columns_by_number(tmp_path):
+def test_structures_and_numbers_of_columns(tmp_path):
+    places = pa.array([{"x": 1.0, "y": 1.5}, {"x": 3.0, "y": 0.5}])
+    pa.parquet.write_table(pa.table({"loc": places}), tmp_path / "p.parquet")
+    assert dh.count_file(tmp_path / "p.parquet", DOMAIN, x="loc.x", y="loc.y").kept == 2
+    with pytest.raises(dh.InputError):  # a condition on a place
+        dh.count_file(tmp_path / "p.parquet", DOMAIN, x="loc.x", y="loc.y", where="loc.x > 2")
     twice = pa.table([pa.array([1.0]), pa.array([1.0]), pa.array([9.0])], names=["x", "y", "x"])
     pa.parquet.write_table(twice, tmp_path / "p.parquet")
     assert dh.count_file(tmp_path / "p.parquet", DOMAIN, x=0, y=1).outside == 0
@@ -229,22 +235,11 @@ def test_what_cannot_be_read_is_refused(tmp_path, frame):
     (tmp_path / "p.geojson").write_bytes(b'<OGRVRTDataSource><OGRVRTLayer name="p"/></OGRVRTDataSource>')
     lines = gpd.GeoDataFrame({"a": [1]}, geometry=[shapely.LineString([(0, 0), (1, 1)])], crs="EPSG:32618")
     lines.to_file(tmp_path / "lines.gpkg")
-    _geo(frame, tmp_path, "arrow.parquet", geometry_encoding="geoarrow")
     (tmp_path / "folder").mkdir()
     shutil.copy(tmp_path / "p.csv", tmp_path / "folder")
     with gzip.open(tmp_path / "empty.csv.gz", "wb"):
         pass
-    names = [
-        "arrow.parquet",
-        "p.gpkg",
-        "p.geojson",
-        "lines.gpkg",
-        "none.csv",
-        "p.txt2",
-        "folder",
-        "empty.csv.gz",
-        "https://a.b/p.csv",
-    ]
+    names = ["p.gpkg", "p.geojson", "lines.gpkg", "none.csv", "p.txt2", "folder", "empty.csv.gz", "https://a.b/p.csv"]
     for name in names:
         path = name if ":" in name else tmp_path / name
         with pytest.raises(dh.InputError):
