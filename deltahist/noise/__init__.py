@@ -3,7 +3,7 @@
 >>> discrete_laplace(2.5, (2, 3)).shape, discrete_gaussian(3.0, 5).dtype
 ((2, 3), dtype('int64'))
 
-A seeded generator is for experiments. P(0) of scale b is tanh(1/(2b)):
+A seeded generator is for experiments only. With scale b, P(0) is tanh(1/(2b)):
 
 >>> import numpy as np
 >>> drawn = discrete_laplace(2, 100_000, rng=np.random.default_rng(1))

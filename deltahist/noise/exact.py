@@ -1,7 +1,7 @@
-"""Random words, and exact decisions with them: streams, comparisons, tables of laws, coins.
+"""Random words, and exact decisions made with them: streams, comparisons, tables of distributions, coins.
 
-A uniform real in [0, 1) is an endless string of random bits. Its first 64 decide nearly every comparison. If they equal
-the threshold's first 64 bits, more bits of both are compared.
+A uniform real in [0, 1) is an endless string of random bits. The first 64 bits decide nearly every comparison with a
+threshold. If they tie, more bits of both are compared.
 """
 
 from __future__ import annotations
@@ -17,28 +17,27 @@ from numpy.typing import NDArray
 
 from deltahist.errors import InputError
 
-#: Bits of the fixed-point numbers behind tables. 64 of them are used; the rest absorb rounding.
+#: Bits of the fixed-point numbers from which tables are built. Tables use 64 of them; the rest absorb rounding.
 TABLE_BITS = 192
-#: Values to draw at a time, to bound the working memory. An array drawn in parts of this length holds the same numbers
-#: as one drawn at once.
+#: Number of values drawn at a time, to limit the working memory. Drawing in parts of this length does not change the
+#: numbers.
 BLOCK = 1 << 20
 
-#: Whole numbers low ≤ 2^bits · value ≤ high around a real number, at some number of bits.
+#: Whole numbers low ≤ 2^bits · value ≤ high that enclose a real number, for a given number of bits.
 Interval = tuple[int, int]
-#: Functions that give certified bounds of a real number, closer for more bits, or of a distribution function at k.
+#: Functions from a number of bits to certified bounds of a real number, or of a distribution function at k.
 Bounds = Callable[[int], Interval]
 BoundsAt = Callable[[int, int], Interval]
 
 
-#: A source of independent, uniform 64-bit words: it returns as many of the next ones as asked.
+#: A source of independent, uniform 64-bit words: a function that returns the requested number of new words.
 Words = Callable[[int], NDArray[np.uint64]]
 
 
 def open_stream() -> Words:
-    """Open AES-256 in counter mode, under a fresh key and a fresh start from the operating system.
+    """Open AES-256 in counter mode, with a fresh key and counter from the operating system.
 
-    Nothing is kept between streams. A forked process cannot repeat its parent's words, as long as each draw opens a
-    new stream.
+    A forked process cannot repeat its parent's words as long as each draw opens a new stream.
     """
     from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
@@ -46,7 +45,7 @@ def open_stream() -> Words:
     cipher = Cipher(algorithms.AES(key), modes.CTR(start)).encryptor()
 
     def draw(number: int) -> NDArray[np.uint64]:
-        # The key stream is the encryption of zeros. The cipher needs room for one block more than it writes.
+        # The key stream is the encryption of zeros. The output buffer must have room for one extra block.
         size, step = 8 * number, 1 << 16
         out, zeros = np.empty(size + 16, dtype=np.uint8), memoryview(bytes(min(size, step)))
         for first in range(0, size, step):
@@ -57,7 +56,7 @@ def open_stream() -> Words:
 
 
 def seeded_words(rng: np.random.Generator) -> Words:
-    """Return the words of a seeded generator, for experiments only: they can be predicted."""
+    """Return words from a seeded generator. They are predictable, so for experiments only."""
     return lambda number: rng.integers(0, 1 << 64, number, dtype=np.uint64)
 
 
@@ -66,7 +65,7 @@ Rng = np.random.Generator | None
 
 
 def open_words(rng: Rng) -> Words:
-    """Open a fresh cryptographic stream, or return the words of a seeded generator."""
+    """Open a fresh cryptographic stream, or return words from a seeded generator."""
     if rng is None:
         return open_stream()
     if isinstance(rng, np.random.Generator):
@@ -75,9 +74,9 @@ def open_words(rng: Rng) -> Words:
 
 
 def exp_bounds(x: Fraction, bits: int) -> Interval:
-    """Bound e^−x for x ≥ 0, a few units apart.
+    """Bound e^−x for x ≥ 0; the bounds are a few units apart.
 
-    `decimal` rounds exp correctly. Rounding the argument moves the result by a factor within
+    `decimal` rounds exp correctly. Rounding the argument changes the result by a factor within
     1 ± (x + 2) · 10^(1 − digits).
     """
     whole = int(x) + 2
@@ -99,7 +98,7 @@ def multiply_bounds(a: Interval, b: Interval, bits: int) -> Interval:
 
 
 def divide_bounds(above: Interval, below: Interval, bits: int) -> Interval:
-    """Bound a quotient of positive numbers, at most one."""
+    """Bound a quotient of positive numbers that is at most one."""
     return (above[0] << bits) // below[1], min((above[1] << bits) // below[0] + 1, 1 << bits)
 
 
@@ -109,7 +108,7 @@ def complement(p: Interval, bits: int) -> Interval:
 
 
 class UniformReal:
-    """A uniform real U in [0, 1) that draws its bits on demand, after a first word that is known already."""
+    """A uniform real U in [0, 1) that draws its bits on demand, after an optional known first word."""
 
     def __init__(self, words: Words, first: int | None = None) -> None:
         self._words, self._known, self._bits = words, first or 0, 0 if first is None else 64
@@ -122,7 +121,7 @@ class UniformReal:
         return self._known >> (self._bits - bits)
 
     def is_below(self, bounds: Bounds) -> bool:
-        """Return whether U is less than a real. Ends with probability one: the chance of a tie halves with each bit."""
+        """Return whether U is below a bounded real. Each bit halves the chance of a tie, so the loop ends."""
         bits = 64
         while True:
             low, high = bounds(bits)
@@ -135,18 +134,18 @@ class UniformReal:
 
 
 def draw_bits(number: int, words: Words) -> int:
-    """Draw a number of bits as a whole number."""
+    """Draw `number` random bits, as a whole number."""
     drawn = words(max(1, -(-number // 64)))
     return int.from_bytes(drawn.astype(">u8").tobytes()) & ((1 << number) - 1)
 
 
 class InversionTable:
-    """Exact sampling of k = 0, 1, 2, ... from a distribution function F, by inversion of random reals.
+    """Exact inversion sampling of k = 0, 1, 2, ... from a distribution function F.
 
     Parameters
     ----------
     fast : bounds of F(0), …, F(L − 1) in units of 2^−192; F(L − 1) may be less than one.
-    bounds : certified bounds of F(k) at any number of bits, for the undecided cases.
+    bounds : certified bounds of F(k) at any number of bits, for cases that 64 bits leave undecided.
     """
 
     def __init__(self, fast: Iterable[Interval], bounds: BoundsAt) -> None:
@@ -157,19 +156,19 @@ class InversionTable:
                 bits += 64
                 low, high = bounds(k, bits)
             thresholds.append(min(low >> (bits - 64), (1 << 64) - 1))
-        #: (L,) ⌊2^64 F(k)⌋, not decreasing.
+        #: (L,) ⌊2^64 F(k)⌋, in ascending order.
         self.thresholds = np.array(thresholds, dtype=np.uint64)
 
     @functools.cached_property
     def guide(self) -> NDArray[np.int32]:
-        """Number of thresholds up to a word, by its first 16 bits; −1 if a threshold has the same bits."""
+        """Number of thresholds below each 16-bit prefix of a word; −1 if a threshold has that prefix."""
         here = np.bincount((self.thresholds >> np.uint64(48)).astype(np.int64), minlength=1 << 16)
         return np.where(here > 0, -1, here.cumsum()).astype(np.int32)
 
     def draw(self, number: int, words: Words) -> NDArray[np.int64]:
-        """Draw (number,) int64; L means any value beyond the table."""
+        """Draw (number,) int64. The value L stands for any value beyond the table."""
         word = words(number)
-        if number < 1 << 12:  # too few values to repay making the guide
+        if number < 1 << 12:  # too few values to make building the guide worthwhile
             return self._search(word, words)
         # Shifted words are always valid indices, so clipping only saves a check.
         first = (word >> np.uint64(48)).view(np.int64)
@@ -179,7 +178,7 @@ class InversionTable:
         return found
 
     def _search(self, word: NDArray[np.uint64], words: Words) -> NDArray[np.int64]:
-        """Search the table. A word equal to a threshold's first bits needs more bits of both."""
+        """Look words up in the table. A word that ties with a threshold needs more bits of both."""
         found = np.searchsorted(self.thresholds, word, side="right")
         below = np.maximum(found, 1) - 1
         for i in (self.thresholds[below] == word).nonzero()[0]:
@@ -187,7 +186,7 @@ class InversionTable:
         return found.astype(np.int64, copy=False)
 
     def _break_tie(self, word: int, words: Words) -> int:
-        """Return the first k with real < F(k), for a word that equals some thresholds."""
+        """Return the first k with U < F(k), where the first word of U equals at least one threshold."""
         real, k = UniformReal(words, word), int(np.searchsorted(self.thresholds, np.uint64(word), side="left"))
         while k < len(self.thresholds) and int(self.thresholds[k]) == word:
             if real.is_below(functools.partial(self.bounds, k)):
@@ -197,9 +196,9 @@ class InversionTable:
 
 
 def power_table(rate: Fraction, first: int, length: int, law: Callable[[Interval, int], Interval]) -> InversionTable:
-    """Return the table of F(k) = law(e^(−rate (first + k))), k < length; `law` takes and returns bounds and their bits.
+    """Return the table of F(k) = law(e^(−rate (first + k))) for k < length.
 
-    The law may lose 64 bits, plus as many as a small rate has leading zeros.
+    `law` maps bounds at a number of bits to bounds. It may lose 64 bits, plus the leading zeros of a small rate.
     """
     guard = 64 + 2 * int(1 / rate).bit_length()
 
@@ -218,14 +217,14 @@ def power_table(rate: Fraction, first: int, length: int, law: Callable[[Interval
 
 
 def chance_table(bounds: Bounds) -> InversionTable:
-    """Return the table that draws 0 with the probability of given bounds, else 1."""
+    """Return a table that draws 0 with the bounded probability, and 1 otherwise."""
     return InversionTable([bounds(TABLE_BITS)], lambda k, bits: bounds(bits))
 
 
 def throw_coins(chances: Sequence[Fraction], which: NDArray[np.uint8], words: Words) -> NDArray[np.bool_]:
-    """Throw independent coins: the one at i comes up with probability chances[which[i]], exactly.
+    """Flip independent coins: coin i is True with probability exactly chances[which[i]].
 
-    `which` holds numbers of chances, in any shape; the chances are rationals from 0 to 1.
+    `which` holds indices into `chances`, in any shape. The chances are rationals from 0 to 1.
 
     >>> throw_coins([Fraction(0), Fraction(1)], np.array([[0, 1], [1, 0]], dtype=np.uint8), open_words(None))
     array([[False,  True],
@@ -242,7 +241,7 @@ def throw_coins(chances: Sequence[Fraction], which: NDArray[np.uint8], words: Wo
         chosen = flat[start : start + BLOCK]
         word, threshold = words(len(chosen)), thresholds[chosen]
         part = word < threshold
-        # A word equal to the chance's first bits needs more bits of both.
+        # A word that ties with its threshold needs more bits of both.
         for i in np.flatnonzero(word == threshold):
             part[i] = UniformReal(words, int(word[i])).is_below(functools.partial(bounds, int(chosen[i])))
         out[start : start + BLOCK] = part

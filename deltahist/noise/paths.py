@@ -1,14 +1,14 @@
-"""Noise at every level at once, rounded exactly, for every user: a function of a secret key alone.
+"""Noise for every user at all levels, rounded exactly: a function of a secret key alone.
 
-V_ε = √(2S)/ε · N(0, I) with S ~ Gamma((n + 1)/2). Downwards in ε it makes independent jumps at the rate n + 1 per unit
-of ln ε, each √(2W)/ε · N(0, I) with W ~ Exp(1). Upwards, from the value x, it makes them at the rate 1 + ε|x|
-(docs/internals/processes.md). The formulas use values times their level, w = εx, whose law is the same at every level.
+V_ε = √(2S)/ε · N(0, I) with S ~ Gamma((n + 1)/2). As ε falls, V_ε makes independent jumps √(2W)/ε · N(0, I) with
+W ~ Exp(1), at the rate n + 1 per unit of ln ε. As ε rises, it jumps from a value x at the rate 1 + ε|x|
+(docs/internals/processes.md). The formulas use w = εx, a value times its level, whose law is the same at every level.
 
-A path is that process from a fixed base, ε = 1, downwards and upwards as far as needed. Its uniform reals come from a
-keyed cipher, so responses can be given at any time, in any order, without a store. Rounded to whole numbers, paths are
-piecewise constant on a scale of whole levels. They are evaluated in float64 for all users at once, with a bound on the
-rounding error of every number. If the bound is too wide for a decision that matters to a request, the user's path is
-evaluated again in Decimal, from more bits of the same uniform reals. So no response has a floating-point error.
+A path follows this process down and up from a fixed base, ε = 1, as far as needed. Its uniform reals come from a keyed
+cipher, so responses can be computed at any time, in any order, with nothing stored. Rounded to whole numbers, paths are
+piecewise constant in whole levels. They are evaluated in float64 for all users at once, with a bound on the rounding
+error of every number. If the bound is too wide for a decision that affects a response, the user's path is evaluated
+again in Decimal, with more bits of the same uniform reals. So no response has a floating-point error.
 """
 
 from __future__ import annotations
@@ -28,28 +28,27 @@ from numpy.typing import NDArray
 
 from deltahist.errors import NANO, InputError, check_whole
 
-#: Of float64, or of Decimal objects.
+#: Array of float64, or of Decimal objects.
 Reals = NDArray[Any]
 
-#: Planes of the uniform reals (64 bits of each) that floats use. Decimal takes more, with 20 digits for each.
+#: Number of planes (64 bits of every uniform real) that floats use. Decimal uses more, with 20 digits per plane.
 _FLOAT_PLANES = 2
-#: Values and levels are less than this.
+#: Upper bound of values and levels.
 _FARTHEST = 1 << 62
 
 
 # --- uniform reals, in two precisions -----------------------------------------------------------------------
 #
-# A formula written with `Uniforms` and the functions below runs on arrays of float64, for all rows at once, and on
-# arrays of Decimal objects, for the few rows that floats leave open. Both read the first bits of the same reals.
+# Formulas written with `Uniforms` and the functions below run on float64 arrays for all rows at once, and on arrays of
+# Decimal objects for the few rows that floats leave undecided. Both read the first bits of the same reals.
 
 
 def keyed_words(
     key: bytes, label: str, purpose: int, users: NDArray[np.int64], *, first: int, number: int, planes: int
 ) -> NDArray[np.uint64]:
-    """Return words (users, number, planes) that are a function of a secret key: `number` from an even index `first`.
+    """Return pseudorandom words (users, number, planes), from an even index `first` on, as a function of a secret key.
 
-    Every two words are AES-256 of a distinct block. Without the key they look random. Words for other labels or keys
-    are independent.
+    Each pair of words is AES-256 of a distinct block. Words for other labels or keys are independent.
     """
     from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
@@ -58,19 +57,19 @@ def keyed_words(
     blocks = np.zeros((len(users), planes, pairs), dtype=fields)
     blocks["user"], blocks["purpose"] = users[:, None, None], purpose
     blocks["plane"], blocks["pair"] = np.arange(planes)[:, None], first // 2 + np.arange(pairs)
-    # ECB of distinct blocks, because a stream has no random access.
+    # ECB of distinct blocks gives random access.
     cipher = Cipher(algorithms.AES(hmac.digest(key, label.encode(), "sha256")), modes.ECB()).encryptor()
     words = np.frombuffer(cipher.update(blocks.tobytes()), dtype="<u8").astype(np.uint64, copy=False)
     return words.reshape(len(users), planes, 2 * pairs)[:, :, :number].swapaxes(1, 2)
 
 
 class Uniforms:
-    """Independent uniform reals in (0, 1), known by their first bits.
+    """Independent uniform reals in (0, 1), of which only the first bits are known.
 
     Parameters
     ----------
-    words : (rows, slots, planes) uint64; plane p holds the bits 64 p to 64 p + 63 of every real.
-    exact : whether to calculate in Decimal, under the caller's decimal context, or in float64.
+    words : (rows, slots, planes) uint64; plane p contains bits 64 p to 64 p + 63 of every real.
+    exact : whether to calculate in Decimal, in the caller's decimal context, instead of float64.
     """
 
     def __init__(self, words: NDArray[np.uint64], exact: bool = False) -> None:
@@ -81,20 +80,20 @@ class Uniforms:
             whole = np.zeros(words.shape[:2], dtype=object)
             for plane in range(words.shape[2]):
                 whole = whole * (1 << 64) + words[..., plane].astype(object)
-            size = 1 << (64 * words.shape[2] + 1)  # the middle of the interval that the bits allow
+            size = 1 << (64 * words.shape[2] + 1)  # for the midpoint of the interval that the bits leave
             quotient = np.frompyfunc(lambda number: Decimal(number) / size, 1, 1)
             self.value, self.rest = quotient(2 * whole + 1), quotient(size - 1 - 2 * whole)
         else:
-            # By the complement, which keeps the distance of a real from 1.
+            # Complementing the bits gives the distance from 1 without cancellation.
             self.value, self.rest = _read_floats(words), _read_floats(~words)
 
     def are_extreme(self) -> NDArray[np.bool_]:
-        """Return whether a real is so near to 0 or 1 that the unread bits matter too much (rows,)."""
+        """Return whether any real of a row is so near to 0 or 1 that the unread bits matter too much (rows,)."""
         edge = 2.0 ** (-19 * self._words.shape[2])
         return np.asarray(((self.value < edge) | (self.rest < edge)).astype(bool).any(axis=1))
 
     def exponential(self, slot: int) -> Reals:
-        """Return −ln U (rows,), with the relative precision of the reals however near U is to 1."""
+        """Return −ln U (rows,), with the relative precision of the reals even if U is near 1."""
         value, rest = self.value[:, slot], self.rest[:, slot]
         if value.dtype == object:
             return -log(value)
@@ -105,9 +104,9 @@ class Uniforms:
         return self._words[:, slot, 0] >= 1 << 63
 
     def normals(self, slot: int, number: int) -> tuple[Reals, Reals]:
-        """Return standard normals (rows, number) by Box and Muller, and the length of all pairs' radii (rows,).
+        """Return Box–Muller standard normals (rows, number), and the root of the sum of all squared radii (rows,).
 
-        They take the slots from `slot` on, two for each pair.
+        Each pair of normals uses two slots, from `slot` on.
         """
         parts, length = [], np.zeros(len(self.value), dtype=self.value.dtype)
         for first in range(slot, slot + number, 2):
@@ -119,7 +118,7 @@ class Uniforms:
 
 
 def _read_floats(words: NDArray[np.uint64]) -> NDArray[np.float64]:
-    """Return the middle of the interval that the bits allow, with full relative precision."""
+    """Return the midpoint of the interval that the bits leave, with full relative precision."""
     out = np.full(words.shape[:2], 0.5)
     for plane in reversed(range(words.shape[2])):
         out = (out + words[..., plane]) * 2.0**-64
@@ -127,12 +126,12 @@ def _read_floats(words: NDArray[np.uint64]) -> NDArray[np.float64]:
 
 
 def _in_both(floats: Callable[..., Any], decimals: Callable[[Decimal], Decimal]) -> Callable[[Reals], Any]:
-    """Make a function of arrays of either precision."""
+    """Combine two functions into one for arrays of either precision."""
     each = np.frompyfunc(decimals, 1, 1)
     return lambda x: each(x) if x.dtype == object else floats(x)
 
 
-# Extra digits make up for cancellation in Decimal.
+# In Decimal, extra digits make up for cancellation.
 log, exp, sqrt = _in_both(np.log, Decimal.ln), _in_both(np.exp, Decimal.exp), _in_both(np.sqrt, Decimal.sqrt)
 expm1, log1p = _in_both(np.expm1, lambda x: x.exp() - 1), _in_both(np.log1p, lambda x: (1 + x).ln())
 
@@ -143,7 +142,7 @@ def vector_lengths(x: Reals) -> Reals:
 
 
 def cos_and_sin(turns: Reals) -> tuple[Reals, Reals]:
-    """Return cos and sin of 2π times turns in [0, 1]."""
+    """Return the cosine and sine of 2π · turns, for turns in [0, 1]."""
     if turns.dtype != object:
         return np.cos(2 * np.pi * turns), np.sin(2 * np.pi * turns)
     both = [_sum_series(turn) for turn in turns]
@@ -151,7 +150,7 @@ def cos_and_sin(turns: Reals) -> tuple[Reals, Reals]:
 
 
 def _sum_series(turn: Decimal) -> tuple[Decimal, Decimal]:
-    """Return cos and sin by the series at the opposite point, whose angle is at most π."""
+    """Return cosine and sine from the series of the opposite point, whose angle is at most π."""
     angle = (2 * turn - 1) * _pi(decimal.getcontext().prec)
     sums, term, power = [Decimal(0), Decimal(0)], Decimal(1), 0
     end = Decimal(10) ** -(decimal.getcontext().prec + 2)
@@ -164,7 +163,7 @@ def _sum_series(turn: Decimal) -> tuple[Decimal, Decimal]:
 
 @functools.cache
 def _pi(digits: int) -> Decimal:
-    """Return π by the arithmetic-geometric mean (Gauss, Legendre), whose digits double with each turn."""
+    """Return π by the Gauss–Legendre algorithm, which doubles the number of digits in each iteration."""
     with decimal.localcontext(prec=digits + 10):
         a, b, rest, power = Decimal(1), Decimal(2).sqrt() / 2, Decimal(1) / 4, 1
         for _ in range(digits.bit_length()):
@@ -176,45 +175,45 @@ def _pi(digits: int) -> Decimal:
 
 
 class Jump(NamedTuple):
-    """A new value times its level, and its parts, which bound the rounding error."""
+    """A new value times its level, with the quantities that bound its rounding error."""
 
     value: Reals  # (rows, n)
-    scale: Reals  # (rows,) of the normal
+    scale: Reals  # (rows,) factor of the normal vector
     normal: Reals  # (rows, n)
-    radius: Reals  # (rows,) of all its pairs
-    spread: Reals  # (rows,) the squared radius of the normals in the scale
+    radius: Reals  # (rows,) root of the sum of the normal pairs' squared radii
+    spread: Reals  # (rows,) squared radius of the normals that the scale uses
 
 
 class JumpUp(NamedTuple):
-    """A jump upwards, and the quantities that decided it."""
+    """A jump upwards, with the quantities that determine it."""
 
     jump: Jump
     size: Reals  # z = |w| before the jump
-    roots: tuple[Reals, Reals]  # the smaller and the larger one of the inverse Gaussian law
-    coin: Reals  # decides between them
-    smaller: NDArray[np.bool_]  # which one it was
+    roots: tuple[Reals, Reals]  # the smaller and the larger root of the inverse Gaussian law
+    coin: Reals  # uniform real that selects a root
+    smaller: NDArray[np.bool_]  # whether it selected the smaller root
     total: Reals  # T = W + S
     share: Reals  # S / T
 
 
-#: Uniform reals that a step takes downwards and upwards, for its level and its jump, without the reals of a normal.
+#: Number of uniform reals that a step down or up uses for its level and jump, besides those of its normal vector.
 DOWN_SLOTS, UP_SLOTS = 2, 7
-#: Purposes of uniform reals.
+#: Purposes of uniform reals, which keep their words distinct.
 _BASE, _DOWN, _UP, _RESET = range(4)
 
 
 def first_value_slots(dimension: int) -> int:
-    """Return how many uniform reals `first_value` takes, besides those of its normal vector."""
+    """Return how many uniform reals `first_value` uses, besides those of its normal vector."""
     return (dimension + 1) // 2 + (0 if dimension % 2 else 2)
 
 
 def normal_slots(dimension: int) -> int:
-    """Return how many uniform reals a normal vector takes."""
+    """Return how many uniform reals a normal vector uses."""
     return dimension + dimension % 2
 
 
 def first_value(dimension: int, uniforms: Uniforms) -> Jump:
-    """√(2S) · N(0, I), S ~ Gamma((n + 1)/2): of density ∝ e^(−|v|), as a Gamma(n) radius times a direction is.
+    """Draw √(2S) · N(0, I), S ~ Gamma((n + 1)/2): the density is ∝ e^(−|v|), that of a Gamma(n) radius in a direction.
 
     Source: 2018, Definition 3, Algorithm 1 (before its loop).
     """
@@ -222,7 +221,7 @@ def first_value(dimension: int, uniforms: Uniforms) -> Jump:
     for i in range(1, slot):
         mixing = mixing + uniforms.exponential(i)
     spread = 0 * mixing
-    if dimension % 2 == 0:  # and half of a squared normal
+    if dimension % 2 == 0:  # Gamma(½) is half of a squared normal
         half, radius = uniforms.normals(slot, 1)
         mixing, spread = mixing + half[:, 0] ** 2 / 2, radius**2
     normal, radius = uniforms.normals(first_value_slots(dimension), dimension)
@@ -231,7 +230,7 @@ def first_value(dimension: int, uniforms: Uniforms) -> Jump:
 
 
 def next_level_below(dimension: int, uniforms: Uniforms) -> Reals:
-    """Return the level of the next jump downwards (rows,), relative to the present one: e^(−T), T ~ Exponential(n + 1).
+    """Return the level of the next jump down (rows,), relative to the present level: e^(−T), T ~ Exponential(n + 1).
 
     So the number of jumps from ε₂ down to ε₁ is Poisson, with mean (n + 1) ln(ε₂/ε₁).
     Source: 2018, Algorithm 1 (its loop), Proposition 5, Corollary 6, eq. (10).
@@ -240,10 +239,10 @@ def next_level_below(dimension: int, uniforms: Uniforms) -> Reals:
 
 
 def jump_down(dimension: int, uniforms: Uniforms) -> Jump:
-    """√(2W) · N(0, I), W ~ Exp(1): the addition of a jump downwards.
+    """Draw √(2W) · N(0, I), W ~ Exp(1): what a jump down adds to the value.
 
-    Its density is (2π)^(−n/2) r^(1 − n/2) K(r), r = |v| and K the Bessel function of order n/2 − 1. That is what the
-    paper draws, with its "Bessel" law of the radius r and a direction.
+    The density is (2π)^(−n/2) r^(1 − n/2) K(r), where r = |v| and K is the Bessel function of order n/2 − 1. The paper
+    draws the same distribution as a radius r, with its "Bessel" law, and a direction.
     Source: 2018, Definition 3, eq. (8), Algorithm 1 (its loop), Table I.
     """
     scale = sqrt(2 * uniforms.exponential(1))
@@ -252,19 +251,19 @@ def jump_down(dimension: int, uniforms: Uniforms) -> Jump:
 
 
 def next_level_above(size: Reals, uniforms: Uniforms) -> tuple[Reals, Reals]:
-    """Return when two clocks first ring (rows,), relative to the level: rate 1 in ln ε, and |x| in ε; z = `size`.
+    """Return the next levels (rows,), relative to the present one, at which each of two clocks would ring.
 
-    The earlier one makes the process jump.
+    The first rings at rate 1 in ln ε, the second at rate |x| in ε. The process jumps when either rings. `size` is ε|x|.
     """
-    with np.errstate(divide="ignore", over="ignore"):  # from the value 0 the second one never rings
+    with np.errstate(divide="ignore", over="ignore"):  # at the value 0 the second clock never rings
         return 1 / uniforms.value[:, 0], 1 + uniforms.exponential(1) / size
 
 
 def jump_up(value: Reals, by_size: NDArray[np.bool_], uniforms: Uniforms) -> JumpUp:
-    """Draw a jump upwards from `value` (rows, n), times the level of the jump; `by_size` where the second clock rang.
+    """Draw a jump up. `value` (rows, n) is times the level of the jump; `by_size` marks jumps of the second clock.
 
-    T is the sum of an inverse Gaussian variable and a Gamma one: Gamma(3/2) or, by size, Gamma(1). The inverse Gaussian
-    one is drawn as Michael, Schucany and Haas (1976) do, with both roots free of cancellation.
+    T is an inverse Gaussian variable plus a Gamma(3/2) variable, or a Gamma(1) variable where `by_size`. The inverse
+    Gaussian is drawn by the method of Michael, Schucany and Haas (1976), with both roots free of cancellation.
     """
     dimension, size, coin = value.shape[1], vector_lengths(value), uniforms.value[:, 4]
     two, spread = uniforms.normals(2, 2)
@@ -282,21 +281,21 @@ def jump_up(value: Reals, by_size: NDArray[np.bool_], uniforms: Uniforms) -> Jum
 
 
 class _Path(NamedTuple):
-    """The known part of one user's path on whole levels: K values, one after each jump."""
+    """The evaluated part of one user's path on whole levels: K values, one after each jump."""
 
     span: tuple[int, int]  # evaluated levels
-    perhaps: NDArray[np.int64]  # (K,) the first level from which each value may hold, rising; 0 for the first
-    surely: NDArray[np.int64]  # (K,) the first level from which it certainly does
+    perhaps: NDArray[np.int64]  # (K,) first level at which each value may apply, ascending
+    surely: NDArray[np.int64]  # (K,) first level at which each value certainly applies
     values: NDArray[np.int64]  # (K, n)
-    open: NDArray[np.bool_]  # (K,) values that are undecided
+    open: NDArray[np.bool_]  # (K,) whether a value is undecided
 
     def decided(self, first: int, end: int) -> bool:
-        """Return whether the values from `first` to before `end`, and the levels where they change, are certain."""
+        """Return whether the values with indices first ≤ i < end, and the levels of their jumps, are certain."""
         return not (self.open[first:end].any() or (self.perhaps < self.surely)[first : end + 1].any())
 
 
 class PathSteps:
-    """Values and jumps of many users, in any order, collected to build their paths."""
+    """Collector of the values and jumps of many users, in any order, from which it builds their paths."""
 
     def __init__(self, users: int) -> None:
         self.undecided = np.zeros(users, dtype=bool)
@@ -304,29 +303,29 @@ class PathSteps:
         self._values: list[tuple[Any, ...]] = []
 
     def add_jump(self, rows: NDArray[np.int64], place: int, level: Reals, blur: Reals) -> None:
-        """Add jumps between the values of this place and the one before it, at real levels with relative errors."""
+        """Add the jumps between `place` and the next place towards 0; `blur` is the relative error of the levels."""
         billionths = level * NANO
         self._starts.append((rows, place, *(f + 1 for f in _floor_bounds(billionths, _as_floats(billionths) * blur))))
 
     def add_value(self, rows: NDArray[np.int64], place: int, value: Reals, error: Reals) -> None:
-        """Add values (rows, n) that hold between two jumps, with their errors (rows,)."""
+        """Add the values (rows, n) between two jumps, with their errors (rows,)."""
         low, high = _floor_bounds((2 * value + 1) / 2, np.broadcast_to(error[:, None], value.shape))
         self._values.append((rows, place, high, (low != high).any(axis=1)))
 
     def build_paths(self, span: tuple[int, int]) -> Iterator[_Path | None]:
-        """Yield one path for each user, in order; None where something is undecided."""
+        """Yield each user's path, in order; None if one of its decisions is undecided."""
         _, perhaps, surely = _sort_parts(self._starts)
         rows, values, unsure = _sort_parts(self._values)
         ends = np.searchsorted(rows, np.arange(1, len(self.undecided)))
         parts = (np.split(of, ends) for of in (perhaps, surely, values, unsure))
         for undecided, first, last, value, unknown in zip(self.undecided, *parts, strict=True):
-            # Bounds of nearly coinciding jumps may cross. What is certain of the later jump holds for the earlier one.
+            # Bounds of nearly coinciding jumps may cross. Widen them so that they ascend.
             first = np.minimum.accumulate(first[::-1])[::-1]
             yield None if undecided else _Path(span, first, np.maximum.accumulate(last), value, unknown)
 
 
 def _sort_parts(parts: Sequence[tuple[Any, ...]]) -> list[NDArray[Any]]:
-    """Return the columns of all parts by row and place, without the place."""
+    """Concatenate the parts, sort them by row and place, and return all columns but the place."""
     rows = np.concatenate([part[0] for part in parts])
     place = np.repeat([part[1] for part in parts], [len(part[0]) for part in parts])
     order = np.lexsort((place, rows))
@@ -335,28 +334,28 @@ def _sort_parts(parts: Sequence[tuple[Any, ...]]) -> list[NDArray[Any]]:
 
 
 class KeyedPaths(abc.ABC):
-    """Base of paths of every kind: their reals, the search in them, and the paths evaluated so far.
+    """Base class of keyed paths: draws their reals, caches evaluated paths, and searches them.
 
     Parameters
     ----------
-    key : 32 secret bytes. label : names the independent noise of a key.
-    dimension : of the values. least : level, in billionths, from which values surely fit in 64 bits.
+    key : 32 secret bytes. label : different labels give independent noise under the same key.
+    dimension : of the values. least : lowest level, in billionths, at which values certainly fit in 64 bits.
     """
 
     def __init__(self, key: bytes, label: str, dimension: int, least: int) -> None:
         if not isinstance(key, bytes) or len(key) != 32:
-            raise InputError("key must be 32 secret bytes: os.urandom(32) makes such a key")
+            raise InputError("key must be 32 secret bytes, such as os.urandom(32)")
         self._key, self._label, self.dimension, self._least = key, label, dimension, least
         self._known: dict[int, _Path] = {}
 
     @abc.abstractmethod
     def _walk(self, users: NDArray[np.int64], span: tuple[float, float], planes: int) -> PathSteps:
-        """Evaluate the paths of some users on a span of levels, in ε; in Decimal for more planes than floats take."""
+        """Evaluate the paths of some users on a span of levels, in ε; in Decimal if `planes` exceeds _FLOAT_PLANES."""
 
     def _read_uniforms(
         self, purpose: int, users: NDArray[np.int64], step: int, slots: int, planes: int
     ) -> tuple[Uniforms, NDArray[np.bool_]]:
-        """Return the reals of one step of each user, and whether one is too near to 0 or 1."""
+        """Return the reals for one step of each user's path, and whether any of them is too near to 0 or 1."""
         first = step * (slots + slots % 2)
         words = keyed_words(self._key, self._label, purpose, users, first=first, number=slots, planes=planes)
         reals = Uniforms(words, exact=planes > _FLOAT_PLANES)
@@ -364,12 +363,12 @@ class KeyedPaths(abc.ABC):
 
     def _evaluate(self, users: NDArray[np.int64], span: tuple[int, int], planes: int) -> list[_Path | None]:
         with decimal.localcontext(decimal.Context(prec=20 * planes, Emin=decimal.MIN_EMIN, Emax=decimal.MAX_EMAX)):
-            # Go beyond the levels by more than the error of any level.
+            # Widen the span by more than the error of any level.
             wider = span[0] / NANO * (1 - 2.0**-8), span[1] / NANO * (1 + 2.0**-8)
             return list(self._walk(users, wider, planes).build_paths(span))
 
     def _evaluate_exactly(self, user: int, span: tuple[int, int]) -> _Path:
-        """Evaluate and keep a path with nothing left open."""
+        """Evaluate a path until nothing is undecided, and cache it."""
         planes = _FLOAT_PLANES
         while True:
             planes = 2 * planes - 1
@@ -379,12 +378,12 @@ class KeyedPaths(abc.ABC):
                 return path
 
     def _load_paths(self, users: NDArray[np.int64], least: int, most: int) -> list[_Path]:
-        """Return the paths of distinct users, known at least from `least` to `most`, in billionths."""
+        """Return the paths of distinct users, evaluated at least from level `least` to `most`, in billionths."""
         if not self._least <= least <= most < _FARTHEST:
-            raise InputError(f"levels are {least} to {most} billionths: they must rise, from at least {self._least}")
+            raise InputError(f"levels are {least} to {most} billionths: they must ascend, from at least {self._least}")
         known = [self._known.get(user) for user in users.tolist()]
         stale = [path is None or least < path.span[0] or path.span[1] < most for path in known]
-        # Go to the next power of two and keep what is known, so that growing requests soon need nothing new.
+        # Extend the span to powers of two and keep the known spans, so that widening requests rarely evaluate again.
         spans = [(1 << (least.bit_length() - 1), 1 << most.bit_length())]
         spans += [path.span for path, old in zip(known, stale, strict=True) if path and old]
         span = min(low for low, _ in spans), max(high for _, high in spans)
@@ -404,7 +403,7 @@ class KeyedPaths(abc.ABC):
         perhaps, surely, values, unsure = (
             np.concatenate([path[i] for path in paths]) for i in range(1, len(_Path._fields))
         )
-        # Find the last value that surely holds, by bisection of each user's part of the array.
+        # Find the last value that certainly applies, by bisecting each user's part of the array.
         low, end = np.concatenate([[0], ends[:-1]])[row], ends[row]
         high = end
         while (high - low > 1).any():
@@ -421,14 +420,14 @@ class KeyedPaths(abc.ABC):
         return out  # type: ignore[no-any-return]
 
     def _find_pieces(self, user: int, least: int, most: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the first levels (K,), rising from `least`, and the values (K, n) of a path's pieces up to `most`."""
+        """Return the first levels (K,) and values (K, n) of a path's pieces from `least` to `most`, in order."""
         (path,) = self._load_paths(np.array([user]), least, most)
         first, end = (int(np.searchsorted(path.surely, level, side="right")) for level in (least, most))
         if not path.decided(first - 1, end):
             path = self._evaluate_exactly(user, path.span)
             first, end = (int(np.searchsorted(path.surely, level, side="right")) for level in (least, most))
         levels, values = np.maximum(path.surely[first - 1 : end], least), path.values[first - 1 : end]
-        # Keep the last jump between two whole levels, and only if it changes the rounded value.
+        # Of the jumps between two whole levels keep only the last, and only if it changes the rounded value.
         last = np.append(levels[1:] > levels[:-1], True)
         levels, values = levels[last], values[last]
         new = np.append(True, (values[1:] != values[:-1]).any(axis=1))
@@ -436,7 +435,7 @@ class KeyedPaths(abc.ABC):
 
 
 def _number_users(users: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the distinct users, sorted, and the index of each request's user; without sorting if numbers are dense."""
+    """Return the sorted distinct users, and the index of each request's user; dense user numbers need no sort."""
     if int(users.max()) > 4 * len(users):
         return np.unique(users, return_inverse=True)
     there = np.zeros(int(users.max()) + 1, dtype=bool)
@@ -445,9 +444,9 @@ def _number_users(users: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[
 
 
 def _step_error(planes: int) -> float:
-    """Return the error that a step of a formula may add, relative to its parts, for a number of planes of its reals.
+    """Return a bound on the error of one step of a formula, relative to its parts.
 
-    The roundings of a step, and the bits that are not read, come to a fiftieth of that at most.
+    Rounding and unread bits cause at most a fiftieth of this bound.
     """
     return 2.0 ** (-44 * (planes - 1))
 
@@ -462,7 +461,7 @@ def _float_lengths(x: Reals) -> NDArray[np.float64]:
 
 
 def _floor_bounds(x: Reals, error: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return ⌊x − 2 error⌋ and ⌊x + 2 error⌋, clipped to int64; twice, for terms of second order."""
+    """Return ⌊x − 2 error⌋ and ⌊x + 2 error⌋, clipped to int64. The factor 2 covers second-order terms."""
     error = 2 * error
     if x.dtype == object:
         ends = [np.frompyfunc(lambda v, e, s=sign: math.floor(v + s * Decimal(e)), 2, 1)(x, error) for sign in (-1, 1)]
@@ -472,34 +471,34 @@ def _floor_bounds(x: Reals, error: NDArray[np.float64]) -> tuple[NDArray[np.int6
 
 
 class _State(NamedTuple):
-    """The present state of some users' paths: between two jumps, the last one at `level`."""
+    """The present state of some users' paths, after a jump at `level`."""
 
     rows: NDArray[np.int64]
     level: Reals  # (rows,)
     value: Reals  # (rows, n) times the level
-    blur: NDArray[np.float64]  # (rows,) bound of the relative error of the level
-    drift: NDArray[np.float64]  # (rows,) bound of the length of the error of the value
-    undecided: NDArray[np.bool_]  # (rows,) whether a decision of the last step is undecided
+    blur: NDArray[np.float64]  # (rows,) bound on the relative error of the level
+    drift: NDArray[np.float64]  # (rows,) bound on the length of the value's error
+    undecided: NDArray[np.bool_]  # (rows,) whether the last step has an undecided decision
 
 
 def _is_open(difference: Reals, error: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Return whether the sign of a difference is undecided, with twice the error for terms of second order."""
+    """Return whether the sign of a difference is undecided. The factor 2 covers second-order terms."""
     return ~(np.abs(_as_floats(difference)) > 2 * error)
 
 
 class VectorPaths(KeyedPaths):
-    """The noise of every user at every level, in whole lattice steps; of density ∝ e^(−ε|v|/reach) before rounding.
+    """Noise for every user at every level, in whole lattice steps. Its density before rounding is ∝ e^(−ε|v|/reach).
 
-    For a whole u, u + the noise is the whole vector nearest to u + V_ε (docs/internals/processes.md).
+    For a whole vector u, u + noise is the whole vector nearest to u + V_ε (docs/internals/processes.md).
     Source: 2018, Theorem 2 (α is reach), Definition 3.
 
     Parameters
     ----------
-    key : 32 secret bytes. Anyone who has them can remove all noise. Use a key for one set of data only: two different
-        u of one user under the same key show their difference.
+    key : 32 secret bytes. Anyone who has them can remove all noise. Use a key for one data set only: two different
+        vectors of one user under the same key reveal their difference.
     dimension : n, of the vectors.
-    reach : the distance, in whole lattice steps, that level ε protects by e^ε. Other dimensions and reaches under the
-        same key have independent noise.
+    reach : distance, in whole lattice steps, that level ε protects by a factor e^ε. The same key gives independent
+        noise for other dimensions and reaches.
 
     >>> paths = VectorPaths(bytes(32), dimension=2, reach=1000)
     >>> users, levels = np.array([7, 7, 8]), np.array([500_000_000, 2_000_000_000, 2_000_000_000])
@@ -513,9 +512,9 @@ class VectorPaths(KeyedPaths):
     """
 
     def __init__(self, key: bytes, dimension: int, reach: int) -> None:
-        # Python integers, because the label, and so the reals of a path, depends on their text.
+        # Convert to Python integers, because the label, and so the noise, depends on how they print.
         dimension, self.reach = check_whole(dimension=dimension), check_whole(reach=reach)
-        # Noise in n dimensions is larger than 48 (n + 1) reach / ε with a probability below 2^−64.
+        # The probability that n-dimensional noise exceeds 48 (n + 1) reach / ε is below 2^−64.
         least = -(-48 * (dimension + 1) * self.reach * NANO // _FARTHEST)
         super().__init__(key, f"vectors of dimension {dimension}, reach {self.reach}", dimension, least)
 
@@ -524,10 +523,10 @@ class VectorPaths(KeyedPaths):
         return self._find_values(users, levels)
 
     def signal(self, user: int, least: int, most: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the levels where pieces of one user begin (K,), from `least` to `most`, and their noise (K, n).
+        """Return the levels (K,) where pieces of a user's path begin, from `least` to `most`, and their noise (K, n).
 
-        The k-th noise holds at every whole level from levels[k] to before levels[k + 1], the last one up to `most`
-        included. Nothing here depends on the path above `most`.
+        Piece k contains the whole levels from levels[k] to levels[k + 1] − 1, and the last piece ends at `most`.
+        Nothing here depends on the path above `most`.
         """
         return self._find_pieces(user, least, most)
 
@@ -549,12 +548,12 @@ class VectorPaths(KeyedPaths):
         return steps
 
     def _record_value(self, steps: PathSteps, state: _State, place: int, planes: int) -> None:
-        """Record the value, in lattice steps."""
+        """Record the values of a state, in lattice steps."""
         value = self.reach * state.value / state.level[:, None]
         error = state.drift + (state.blur + _step_error(planes)) * _float_lengths(state.value)
         steps.add_value(state.rows, place, value, self.reach * error / _as_floats(state.level))
 
-    # A step adds to the errors `unit` times the sizes of its parts, and carries on what there was, to first order:
+    # Each step propagates the previous errors to first order and adds `unit` times the sizes of its parts.
     # docs/internals/processes.md derives the slopes.
 
     def _start_paths(self, users: NDArray[np.int64], planes: int) -> _State:
@@ -593,29 +592,29 @@ class VectorPaths(KeyedPaths):
         jump = step_up.jump
         parts = (step_up.size, step_up.total, step_up.share, jump.scale, jump.spread)
         z, total, share, width, spread = (_as_floats(part) for part in parts)
-        # Of the value before the jump: of all of it, and of its size, which is z and another real by the second clock.
+        # Errors before the jump: `carried` of the vector, `bend` of its size. The second clock adds a real to the size.
         carried = _as_floats(ratio) * state.drift + unit * z
         bend = np.where(by_size, state.drift + unit * z, carried)
         rounding = unit * (z + total + spread + np.sqrt(spread * z))
         coin = step_up.coin * (step_up.size / 2 + step_up.roots[0]) - step_up.size / 2
         undecided |= _is_open(coin, 2 * bend + rounding)
-        # The slopes of the roots in z: (1 ± √(ν / (4z + ν))) / 2 for ν ≤ spread, √ν the normal in them.
+        # The derivatives of the roots in z are (1 ± √(ν / (4z + ν))) / 2, where ν ≤ spread is `square` in `jump_up`.
         slope = np.where(step_up.smaller, 0.5, (1 + np.sqrt(spread / (4 * z + spread))) / 2)
         loose = (slope * bend + rounding) / total
         steep = unit * (1 - np.log(share))
         normal = _float_lengths(jump.normal) * (loose / 2 + steep) + unit * _as_floats(jump.radius)
         drift = np.minimum(share * (carried + z * steep) + width * normal, 1)
         blur = np.minimum(state.blur + np.where(by_size, blurs[1], blurs[0]), 1)
-        # First-order bounds are trusted only for numbers that are known well.
+        # First-order bounds are valid only for small errors.
         undecided |= np.maximum(np.maximum(vague, loose), blur) > 2.0**-10
         return _State(state.rows, state.level * ratio, jump.value, blur, drift, undecided)
 
 
 class BitPaths(KeyedPaths):
-    """Randomised response for the bits of all users at every level: flipped with probability 1/(1 + e^ε) at each.
+    """Randomised response for one bit of every user: at each level ε it is flipped with probability 1/(1 + e^ε).
 
-    On τ = tanh(ε/2) lie resets, at the rate 1 in ln τ, each with a fair bit of its own. The response at ε is the bit of
-    the lowest reset above τ, or the true bit where there is none (docs/internals/processes.md). The key is as for
+    On the scale τ = tanh(ε/2), resets occur at rate 1 in ln τ, each with a fair random bit. The response at ε is the
+    bit of the lowest reset above τ, or the true bit if there is none (docs/internals/processes.md). For the key see
     `VectorPaths`.
 
     >>> paths = BitPaths(bytes(32))
@@ -631,20 +630,20 @@ class BitPaths(KeyedPaths):
         super().__init__(key, "bits", 1, 1)
 
     def at(self, users: NDArray[np.int64], levels: NDArray[np.int64], bits: NDArray[np.int64]) -> NDArray[np.uint8]:
-        """Return the responses (m,) of users (m,) with the true bits (m,), at levels (m,) in whole billionths of ε."""
+        """Return responses (m,) for users (m,) and their true bits (m,), at levels (m,) in whole billionths of ε."""
         found = self._find_values(users, levels)[:, 0]
         return np.where(found < 0, bits, found).astype(np.uint8)
 
     def signal(self, user: int, bit: int, least: int, most: int) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
-        """Return the levels where pieces of one user and bit begin (K,), and their responses (K,), as for vectors."""
+        """Return the levels (K,) where pieces begin, and their responses (K,), as `VectorPaths.signal` does."""
         levels, values = self._find_pieces(user, least, most)
         responses = np.where(values[:, 0] < 0, bit, values[:, 0]).astype(np.uint8)
-        # The true bit and a reset that equals it must look the same.
+        # The true bit must be indistinguishable from an equal bit of a reset.
         new = np.append(True, responses[1:] != responses[:-1])
         return levels[new], responses[new]
 
     def _walk(self, users: NDArray[np.int64], span: tuple[float, float], planes: int) -> PathSteps:
-        """Find resets from the top, τ = 1, downwards."""
+        """Find the resets from τ = 1 downwards."""
         steps, unit, rows = PathSteps(len(users)), _step_error(planes), np.arange(len(users))
         steps.add_value(rows, 0, np.full((len(users), 1), -1.0), np.zeros(len(users)))
         depth: Any = 0  # −ln τ

@@ -1,11 +1,9 @@
-"""Exact samplers for each law of noise, at one level or refined later, and for published quantiles.
+"""Exact samplers of noise, at one level or refined to further levels, and of published quantiles.
 
-A law is a class in `deltahist.laws`; its sampler is the class that `SAMPLERS` names, below.
-
-A level is 1 / parameter of the law: the higher the level, the less noise. Noise at any level is noise at a higher one
-plus independent noise, so releases at several levels are together as private as the one at the highest level
-(docs/privacy/gradual.md). Source: Koufogiannis, Han and Pappas, 2015, Theorem 10, Theorem 12. Derivations on whole
-numbers: docs/internals/gradual.md.
+The level is 1 / parameter of the law: the higher the level, the less noise. Noise at any level is noise at a higher
+level plus independent noise, so releases at several levels are together as private as the one at the highest level
+(docs/privacy/gradual.md). docs/internals/gradual.md derives this for whole numbers.
+Source: Koufogiannis, Han and Pappas, 2015, Theorem 10, Theorem 12.
 """
 
 from __future__ import annotations
@@ -46,7 +44,7 @@ Integers = NDArray[np.int64]
 Shape = int | Sequence[int]
 Level = float | Fraction
 
-#: Largest number of entries of a table. Larger scales are drawn digit by digit, in base 1024.
+#: Largest number of entries in a table. For larger scales, noise is drawn digit by digit, in base 1024.
 _LONGEST_TABLE = 4096
 
 
@@ -56,15 +54,15 @@ _LONGEST_TABLE = 4096
 def discrete_laplace(scale: float | Fraction, shape: Shape = (), *, rng: Rng = None) -> Integers:
     """Draw two-sided geometric noise, P(k) ∝ exp(−|k| / scale), exactly, as int64 of `shape`.
 
-    Source: Ghosh, Roughgarden, Sundararajan 2009 for the law. docs/internals/noise.md describes the sampling.
+    Source of the distribution: Ghosh, Roughgarden, Sundararajan 2009. docs/internals/noise.md describes the sampling.
 
     Parameters
     ----------
-    scale : b from 2^−1074 to 2^50. A float means its binary value, a Fraction itself.
+    scale : b from 2^−1074 to 2^50. A float means its exact binary value.
     shape : shape of the array; () gives an array without dimensions.
-    rng : a seeded generator, for experiments only; None takes the operating system's entropy.
+    rng : a seeded generator, for experiments only; None uses the operating system's entropy.
 
-    Raises InputError on a scale out of range.
+    Raises InputError if the scale is out of range.
 
     >>> discrete_laplace(2.5, (2, 3)).shape
     (2, 3)
@@ -76,9 +74,9 @@ def discrete_laplace(scale: float | Fraction, shape: Shape = (), *, rng: Rng = N
 
 
 def _read_scale(most: int, **parameter: Any) -> Fraction:
-    """Return the value of the only keyword as a fraction; InputError unless it lies between 2^−1074 and `most`."""
+    """Return the single keyword's value as a fraction. Raises InputError unless it is from 2^−1074 to `most`."""
     exact, (name,) = as_exact_fraction(**parameter), parameter
-    # Below the least float a scale is surely a mistake, and e^(−1 / scale) would need thousands of digits.
+    # A scale below the smallest float is surely a mistake, and e^(−1 / scale) would need thousands of digits.
     if not Fraction(1, 1 << 1074) <= exact <= most:
         rule = f"it must be between 2^-1074 and 2^{most.bit_length() - 1}, so that no int64 overflows"
         raise InputError(f"{name} is too {'large' if exact > most else 'small'}: {rule}")
@@ -96,20 +94,20 @@ def _fill_blocks(shape: Shape, draw: Callable[[int], Integers]) -> Integers:
 
 
 def _sign_randomly(sizes: Integers, words: Words) -> Integers:
-    """Give sizes independent random signs."""
+    """Multiply each size by an independent random sign."""
     bits = np.unpackbits(words(-(-len(sizes) // 64)).view(np.uint8), count=len(sizes))
     return sizes * (1 - 2 * bits.view(np.int8))
 
 
 def _draw_narrow_laplace(scale: Fraction, number: int, words: Words) -> Integers:
-    """Draw |X| from a table, and a sign. Given |X| ≥ L, the excess over L is geometric."""
+    """Draw |X| from a table of L entries, then a sign. Given |X| ≥ L, the excess over L is geometric."""
     table = _laplace_size_table(scale)
     sizes = _draw_beyond_table(table, number, words, lambda beyond: draw_geometric(scale, beyond, words))
     return _sign_randomly(sizes, words)
 
 
 def _draw_beyond_table(table: InversionTable, number: int, words: Words, excess: Callable[[int], Integers]) -> Integers:
-    """Draw from a table, and add an excess to values beyond its last threshold."""
+    """Draw from a table, and add a further draw to values beyond its last threshold."""
     out = table.draw(number, words)
     beyond = np.flatnonzero(out == len(table.thresholds))
     if len(beyond):
@@ -118,7 +116,7 @@ def _draw_beyond_table(table: InversionTable, number: int, words: Words, excess:
 
 
 def draw_geometric(scale: Fraction, number: int, words: Words) -> Integers:
-    """Draw G ≥ 0 with P(G ≥ k) = e^(−k / scale): its digits in base 1024 are independent."""
+    """Draw G ≥ 0 with P(G ≥ k) = e^(−k / scale). Its digits in base 1024 are independent."""
     out = np.zeros(number, dtype=np.int64)
     unit = 1
     digits, table = _digit_tables(scale)
@@ -126,7 +124,7 @@ def draw_geometric(scale: Fraction, number: int, words: Words) -> Integers:
         out += unit * digit.draw(number, words)
         unit *= 1024
     left = np.arange(number)
-    while len(left):  # geometric variables have no memory: draw the excess anew
+    while len(left):  # geometric variables are memoryless, so the excess is another draw
         sizes = table.draw(len(left), words)
         out[left] += unit * sizes
         left = left[sizes == len(table.thresholds)]
@@ -140,7 +138,7 @@ def _draw_difference(scale: Fraction, number: int, words: Words) -> Integers:
 
 @functools.lru_cache(maxsize=64)
 def _digit_tables(scale: Fraction) -> tuple[tuple[InversionTable, ...], InversionTable]:
-    """Return the tables of a geometric variable's digits, last digit first, and of the rest."""
+    """Return the tables of a geometric variable's low digits, lowest first, and the table of the remaining part."""
     digits = []
     while _count_entries(scale) > _LONGEST_TABLE:
         digits.append(_digit_table(scale))
@@ -149,7 +147,7 @@ def _digit_tables(scale: Fraction) -> tuple[tuple[InversionTable, ...], Inversio
 
 
 def _count_entries(scale: Fraction) -> int:
-    """Return the entries of a table of a geometric variable, which lies beyond them with a probability of 2^−64."""
+    """Return the length of a geometric table such that draws fall beyond it with a probability of about 2^−64."""
     return max(1, math.ceil(45 * scale))
 
 
@@ -165,7 +163,7 @@ def _digit_table(scale: Fraction) -> InversionTable:
     def law(power: Interval, bits: int) -> Interval:
         return divide_bounds(complement(power, bits), whole(bits), bits)
 
-    # Leave out the last threshold, one: no word lies beyond it.
+    # Leave out the last threshold, which is 1: no word lies beyond it.
     return power_table(1 / scale, 1, 1023, law)
 
 
@@ -194,9 +192,9 @@ def discrete_gaussian(sigma: float | Fraction, shape: Shape = (), *, rng: Rng = 
 
     Parameters
     ----------
-    sigma : σ from 2^−537 to 2^50, read like the scale in `discrete_laplace`. shape, rng : as there.
+    sigma : σ from 2^−537 to 2^50. A float means its exact binary value. shape, rng : as for `discrete_laplace`.
 
-    Raises InputError on a sigma out of range.
+    Raises InputError if sigma is out of range.
 
     >>> discrete_gaussian(3.0, 5).dtype
     dtype('int64')
@@ -212,7 +210,7 @@ def _draw_gaussian(variance: Fraction, shape: Shape, rng: Rng) -> Integers:
 
 @functools.lru_cache(maxsize=2)
 def _gaussian_sums(variance: Fraction, bits: int) -> tuple[list[Interval], Interval]:
-    """Bound Σ_{|j| ≤ k} e^(−j² / (2 σ²)) for each k, and the whole sum, at `bits` bits."""
+    """Bound Σ_{|j| ≤ k} e^(−j² / (2 σ²)) for each k, and the sum over all j, at `bits` bits."""
     total = (1 << bits, 1 << bits)
     sums = [total]
     # e^(−(k+1)²/2σ²) = e^(−k²/2σ²) · e^(−(2k+1)/2σ²), and the second factor shrinks by e^(−1/σ²) each time.
@@ -223,14 +221,14 @@ def _gaussian_sums(variance: Fraction, bits: int) -> tuple[list[Interval], Inter
         term, factor = multiply_bounds(term, factor, bits), multiply_bounds(factor, shrink, bits)
         total = total[0] + 2 * term[0], total[1] + 2 * term[1]
         sums.append(total)
-    # The remainder is at most a geometric series with the last factor.
+    # The remaining terms sum to at most a geometric series whose ratio is the last factor.
     rest = (2 * term[1] << bits) // max((1 << bits) - factor[1], 1) + 2
     return sums, (total[0], total[1] + rest)
 
 
 @functools.lru_cache(maxsize=64)
 def _gaussian_table(variance: Fraction) -> InversionTable:
-    """F(k) = P(|X| ≤ k), until less than 2^−64 remains."""
+    """F(k) = P(|X| ≤ k), up to the k beyond which less than 2^−64 remains."""
     guard = 64 + 2 * math.ceil(variance).bit_length()
 
     def exact(k: int, bits: int) -> Interval:
@@ -245,7 +243,7 @@ def _gaussian_table(variance: Fraction) -> InversionTable:
 
 
 def _draw_narrow_gaussian(variance: Fraction, number: int, words: Words) -> Integers:
-    """Draw |X| from a table, and a sign. One draw in 2^64 lies beyond the table."""
+    """Draw |X| from a table, then a sign. About one draw in 2^64 lies beyond the table."""
     table = _gaussian_table(variance)
     length = len(table.thresholds)
 
@@ -256,7 +254,7 @@ def _draw_narrow_gaussian(variance: Fraction, number: int, words: Words) -> Inte
 
 
 def _draw_gaussian_tail(variance: Fraction, start: int, words: Words) -> int:
-    """Draw |X| given |X| ≥ start: offer start + geometric of rate start/σ², accept with e^(−j² / (2 σ²)).
+    """Propose |X| = start + j, j geometric of rate start/σ², and accept with probability e^(−j² / (2 σ²)).
 
     For k = start + j, k²/(2σ²) = start²/(2σ²) + j · start/σ² + j²/(2σ²).
     """
@@ -268,7 +266,7 @@ def _draw_gaussian_tail(variance: Fraction, start: int, words: Words) -> int:
 
 
 def _draw_wide_gaussian(variance: Fraction, number: int, words: Words) -> Integers:
-    """Offer discrete Laplace y of scale t = floor(σ) + 1, accept with e^(−(|y| − σ²/t)² / (2 σ²))."""
+    """Propose discrete Laplace y of scale t = floor(σ) + 1, accept with probability e^(−(|y| − σ²/t)² / (2 σ²))."""
     t = math.isqrt(int(variance)) + 1
     parts, have = [], 0
     while have < number:
@@ -287,17 +285,17 @@ def _draw_wide_gaussian(variance: Fraction, number: int, words: Words) -> Intege
 def _decide(
     exponents: NDArray[np.float64], error: float, find_exponent: Callable[[int], Fraction], words: Words
 ) -> NDArray[np.bool_]:
-    """Decide with probabilities e^−γ(i), i.i.d., exactly.
+    """Draw independent booleans that are True with probability exactly e^−γ(i).
 
-    `exponents` are floats from which the probabilities follow within `error` and rounding; find_exponent(i) is γ(i).
+    e^exponents[i] is the probability up to `error` and float rounding; find_exponent(i) returns the exact γ(i).
     """
     word = words(len(exponents))
     with np.errstate(under="ignore"):
         chance = np.exp(exponents)
     real = word.astype(np.float64) * 2.0**-64
     out = real < chance
-    # Floats decide only where they are surely on the right side: 1e-10 is a thousand times the bound of their rounding
-    # in docs/internals/noise.md.
+    # Use the float comparison only where it is certain. The margin 1e-10 is a thousand times the bound on float
+    # rounding in docs/internals/noise.md.
     for i in np.flatnonzero(np.abs(real - chance) <= error + 1e-10).tolist():
         out[i] = UniformReal(words, int(word[i])).is_below(functools.partial(exp_bounds, find_exponent(i)))
     return out
@@ -307,13 +305,13 @@ def _decide(
 
 
 class LaplaceSampler:
-    """Two-sided geometric noise, P(V = k) ∝ e^(−level |k|), as a process in the level; exact.
+    """Two-sided geometric noise, P(V = k) ∝ e^(−level |k|), as an exact process in the level.
 
-    With p = e^(−level), V at a lower level is V at the higher one plus, with probability 1 − (p'/p)((1 − p)/(1 −
-    p'))², further two-sided geometric noise of the lower level (p' at the higher). `refine` draws from the reverse
-    transition: from a value x, the path does not jump with probability e^((level − finer) |x|) sinh(level) /
-    sinh(finer); else it moves towards zero or jumps, perhaps back to x (docs/internals/gradual.md). Levels go down to
-    2^−50, and values up to ±2^60. Source: 2015, section 3.4: the lazy Markov process V_ε, on the integers here.
+    Let p = e^(−level) at the lower level and p' at the higher. V at the lower level is V at the higher one plus, with
+    probability 1 − (p'/p)((1 − p)/(1 − p'))², two-sided geometric noise of the lower level. `refine` draws from the
+    reverse transition. From a value x there is no jump with probability e^((level − finer) |x|) sinh(level) /
+    sinh(finer); otherwise the value moves towards zero or jumps, perhaps back to x (docs/internals/gradual.md). Levels
+    are at least 2^−50, and values within ±2^60. Source: 2015, section 3.4, the lazy Markov process V_ε, on integers.
 
     >>> sampler = LaplaceSampler()
     >>> coarse = sampler.start(0.5, 5, rng=np.random.default_rng(2))
@@ -322,15 +320,15 @@ class LaplaceSampler:
     """
 
     def start(self, level: Level, shape: Shape = (), *, rng: Rng = None) -> Integers:
-        """Draw independent noise at a first level, int64 of `shape` (2015, Theorem 11, eq. (32), (33))."""
+        """Draw independent noise at the first level, int64 of `shape` (2015, Theorem 11, eq. (32), (33))."""
         return discrete_laplace(1 / as_exact_fraction(level=level), shape, rng=rng)
 
     def refine(self, values: ArrayLike, level: Level, finer: Level, *, rng: Rng = None) -> Integers:
-        """Move values to a higher level; earlier levels do not matter.
+        """Move values to a higher level. The result does not depend on earlier levels.
 
-        On the line the density of values x before and y after, at levels a < b, is a²/(2b) e^(−b|y|) δ(x − y) +
-        a (b² − a²)/(4b) e^(−a|x − y| − b|y|). y is drawn given x, from that over the density a/2 e^(−a|x|) of x.
-        Source, on the integers: 2015, Theorem 10, eq. (19), (20), (25), Algorithm 1; 2015 abstract, Theorem 1, eq. (2).
+        On the real line, values x at level a and y at level b > a have the joint density a²/(2b) e^(−b|y|) δ(x − y) +
+        a (b² − a²)/(4b) e^(−a|x − y| − b|y|). The density of y given x is this divided by a/2 e^(−a|x|), that of x.
+        Source: 2015, Theorem 10, eq. (19), (20), (25), Algorithm 1; 2015 abstract, Theorem 1, eq. (2), on integers.
         """
         a, b = _read_levels(Fraction(1, MOST_SCALE), level=level, finer=finer)
         words = open_words(rng)
@@ -339,9 +337,9 @@ class LaplaceSampler:
     def tighten(self, values: ArrayLike, level: Level, coarser: Level, *, rng: Rng = None) -> Integers:
         """Move values to a lower level by adding noise that does not depend on them.
 
-        On the line it is 0 with probability (a/b)², else Laplace noise of the lower level a: the density given the
-        value y at level b is (a/b)² δ(x − y) + (1 − (a/b)²) a/2 e^(−a|x − y|).
-        Source, on the integers: 2015, section 3.1.2, eq. (28), (29).
+        On the real line the noise is 0 with probability (a/b)², and otherwise Laplace noise of the lower level a. Given
+        the value y at level b, the density of x is (a/b)² δ(x − y) + (1 − (a/b)²) a/2 e^(−a|x − y|).
+        Source: 2015, section 3.1.2, eq. (28), (29); here on integers.
         """
         a, b = _read_levels(coarser=coarser, level=level)
         stays, words = _tightening_table(a, b), open_words(rng)
@@ -355,16 +353,16 @@ class LaplaceSampler:
         return _change_blocks(values, tighten_block)
 
     def draw_addition(self, level: Level, coarser: Level, shape: Shape = (), *, rng: Rng = None) -> Integers:
-        """Draw the noise that takes released numbers to a lower level, without knowing theirs."""
+        """Draw the noise to add to released numbers to lower their level."""
         return self.tighten(np.zeros(shape, dtype=np.int64), level, coarser, rng=rng)
 
     def round_values(self, values: Integers) -> Integers:
-        """Return values as whole numbers, as they enter a release."""
+        """Return values as the whole numbers that a release contains."""
         return values
 
 
 class GaussianSampler:
-    """Discrete Gaussian noise on whole numbers. It has no path: no draw refines another exactly."""
+    """Discrete Gaussian noise on whole numbers. It cannot be refined: no draw refines another exactly."""
 
     def variance(self, level: Fraction) -> Fraction:
         """Return σ² at a level."""
@@ -375,13 +373,13 @@ class GaussianSampler:
 
     def draw_addition(self, level: Level, coarser: Level, shape: Shape = (), *, rng: Rng = None) -> Integers:
         a, b = _read_levels(coarser=coarser, level=level)
-        # Gaussian noise on whole numbers adds up to Gaussian noise where this is large: e^(−2π² · 3) is 10⁻²⁶.
+        # The sum of two discrete Gaussians is nearly discrete Gaussian if this is at least 3: e^(−2π² · 3) is 10⁻²⁶.
         if (1 - a / b) / b < 3:
             raise InputError(
-                "its Gaussian noise is too small for a copy at nearly the same budget; use less, give its state, or "
-                "publish a release at that budget"
+                "its Gaussian noise is too small for a copy at nearly the same budget: use a smaller budget, give its "
+                "state, or publish a release at that budget"
             )
-        # The copy has slightly more noise than it states, to make up for that (docs/privacy/gradual.md).
+        # A little more noise than the copy states makes up for the difference (docs/privacy/gradual.md).
         return _draw_gaussian((1 + Fraction(1, 1 << 30)) / a - 1 / b, shape, rng)
 
     def round_values(self, values: Integers) -> Integers:
@@ -390,10 +388,10 @@ class GaussianSampler:
 
 @dataclass(frozen=True)
 class RoundedGaussianSampler(GaussianSampler):
-    """Gaussian noise as a process in 1/σ², on a lattice of steps 2^−bits; `round_values` gives whole numbers.
+    """Gaussian noise as a process in 1/σ², on a lattice with steps of 2^−bits; `round_values` gives whole numbers.
 
-    Discrete Gaussian noises on one lattice do not refine one another exactly, unless their variances are an odd
-    number apart (docs/internals/gradual.md). So the path lies on a lattice so fine that the guarantee holds to the last
+    Discrete Gaussian noise on a lattice does not refine other such noise exactly, unless the variances differ by an odd
+    number (docs/internals/gradual.md). So the process runs on a lattice fine enough to keep the guarantee to the last
     digit (docs/privacy/gradual.md), and releases are rounded.
 
     >>> sampler = RoundedGaussianSampler.for_level(Fraction(1, 100))
@@ -407,15 +405,15 @@ class RoundedGaussianSampler(GaussianSampler):
 
     @classmethod
     def for_level(cls, level: Level) -> RoundedGaussianSampler:
-        """Return the sampler of a chain that begins at a level: σ is about 2^24 lattice steps there."""
+        """Return the sampler for a chain that begins at a level, where σ is about 2^24 lattice steps."""
         return cls(max(0, 24 + math.floor(math.log2(float(as_exact_fraction(level=level))) / 2)))
 
     def variance(self, level: Fraction) -> Fraction:
-        """Return σ² at a level, in steps squared, with a small margin that covers the lattice."""
+        """Return σ² at a level, in steps squared, with a small margin for the error of the lattice."""
         return (1 << 2 * self.bits) * (1 + Fraction(1, 1 << 40)) / level
 
     def refine(self, values: ArrayLike, level: Level, finer: Level, *, rng: Rng = None) -> Integers:
-        # Gaussian around the expected remainder of each value.
+        # Given a value at level a, the value at level b is Gaussian with mean a/b times it.
         a, b = _read_levels(level=level, finer=finer)
         variance = self._check_step(a, b)
         words = open_words(rng)
@@ -433,22 +431,22 @@ class RoundedGaussianSampler(GaussianSampler):
     def _check_step(self, a: Fraction, b: Fraction) -> Fraction:
         """Return the variance, in steps squared, of a refinement from level a to b.
 
-        InputError if it is too small for the lattice.
+        Raises InputError if it is too small for the lattice.
         """
         variance = self.variance(b) * (1 - a / b)
         if variance < 64:
             raise InputError(
                 f"levels {float(a):.10g} and {float(b):.10g} of Gaussian noise are too close to each other, or too far "
-                "from the first one: use a larger step, or begin a new chain"
+                "from the first level: use a larger step, or begin a new chain"
             )
         return variance
 
 
 Sampler = LaplaceSampler | GaussianSampler
-#: A sampler whose values can be moved to any other level.
+#: Samplers whose values can be moved to other levels.
 Refinable = LaplaceSampler | RoundedGaussianSampler
 
-#: A law's name -> its sampler, made for the first level of a chain.
+#: For each law's name, a function that makes its sampler for the first level of a chain.
 SAMPLERS: dict[str, Callable[[Fraction], Sampler]] = {
     Laplace.kind: lambda first: LaplaceSampler(),
     Gaussian.kind: lambda first: GaussianSampler(),
@@ -457,20 +455,20 @@ SAMPLERS: dict[str, Callable[[Fraction], Sampler]] = {
 
 
 def sampler_of(law: Law, first: Fraction | None = None) -> Sampler:
-    """Return the sampler of a law, from the first level of its chain (by default the law's own)."""
+    """Return the sampler of a law, for a chain that begins at `first` (by default the law's own level)."""
     return SAMPLERS[law.kind](1 / law.parameter if first is None else first)
 
 
 def sample_law(law: Law, size: int, rng: Rng) -> Integers:
-    """Draw exact noise of a law (size,). All noise of single releases is drawn here."""
-    if not law.parameter:  # nothing differs between neighbours, so no noise is needed
+    """Draw exact noise (size,) from a law. All noise of single releases is drawn here."""
+    if not law.parameter:  # the answers are the same for all neighbours, so no noise is needed
         return np.zeros(size, dtype=np.int64)
     sampler = sampler_of(law)
     return sampler.round_values(sampler.start(1 / law.parameter, size, rng=rng))
 
 
 def _read_levels(step: Fraction = Fraction(0), /, **levels: Level) -> tuple[Fraction, Fraction]:
-    """Return two levels as fractions; raise InputError unless the second is more than a step above the first."""
+    """Return two levels as fractions. Raises InputError unless the second is more than a step above the first."""
     a, b = (as_exact_fraction(**{name: level}) for name, level in levels.items())
     if b - a <= step:
         low, high = levels
@@ -481,7 +479,7 @@ def _read_levels(step: Fraction = Fraction(0), /, **levels: Level) -> tuple[Frac
 
 
 def _read_values(values: ArrayLike) -> Integers:
-    """Return noise as int64; raise InputError unless it holds whole numbers within ±2^60, more than any noise."""
+    """Return noise as int64. Raises InputError unless all values are whole numbers within ±2^60, as all noise is."""
     array = np.asarray(values)
     if array.dtype.kind not in "iu" or (array.size and max(int(array.max()), -int(array.min())) >= 1 << 60):
         raise InputError(f"values of type {array.dtype} must be whole numbers within ±2^60")
@@ -489,7 +487,7 @@ def _read_values(values: ArrayLike) -> Integers:
 
 
 def _change_blocks(values: ArrayLike, change: Callable[[Integers], Integers]) -> Integers:
-    """Change all values, one block at a time, to bound the working memory."""
+    """Change all values, one block at a time to limit the working memory."""
     array = _read_values(values)
     out, ends = np.empty(array.shape, dtype=np.int64), range(1 << 18, array.size, 1 << 18)
     for part, given in zip(*(np.array_split(each.reshape(-1), ends) for each in (out, array)), strict=True):
@@ -503,9 +501,9 @@ def _change_blocks(values: ArrayLike, change: Callable[[Integers], Integers]) ->
 def _refine_laplace(values: Integers, a: Fraction, b: Fraction, words: Words) -> Integers:
     """Draw V at level b given V = `values` at level a < b.
 
-    Let x = |V|, r = e^(a − b), and G geometric, P(G ≥ k) = r^k. The value jumps over zero with the probability in
-    `_draw_first_moves`. Otherwise it becomes G if G ≤ x, and else stays at x or jumps outwards. Jumps are 1 + geometric
-    of ratio e^(−a − b).
+    Let x = |V|, r = e^(a − b), and G geometric with P(G ≥ k) = r^k. The value jumps over zero with the probability
+    1 − s of `_draw_first_moves`. Otherwise it becomes G if G ≤ x, and stays at x or jumps outwards if not. The length
+    of a jump is 1 plus a geometric variable of ratio e^(−a − b).
     """
     size = np.abs(values)
     outward = np.where(values < 0, -1, 1)
@@ -522,7 +520,7 @@ def _refine_laplace(values: Integers, a: Fraction, b: Fraction, words: Words) ->
 
 
 def _draw_first_moves(a: Fraction, b: Fraction, number: int, words: Words) -> Integers:
-    """Draw 0 with probability 1 − s, else 1 + G: the distribution function at j is 1 − s r^j, s of `_inward_table`."""
+    """Draw 0 with probability 1 − s, else 1 + G, so F(j) = 1 − s r^j; `_inward_table` has s."""
     scale = 1 / (b - a)
     if _count_entries(scale) > _LONGEST_TABLE:
         out = 1 - _inward_table(a, b).draw(number, words)
@@ -535,20 +533,20 @@ def _draw_first_moves(a: Fraction, b: Fraction, number: int, words: Words) -> In
 
 def _share_bounds(x: Fraction, y: Fraction, bits: int) -> Interval:
     """Bound (1 − e^−x) / (1 − e^−y) for x ≤ y."""
-    more = bits + 64 + max(0, -math.frexp(float(y))[1])  # bits lost where y is small
+    more = bits + 64 + max(0, -math.frexp(float(y))[1])  # a small y loses bits
     above, below = (complement(exp_bounds(z, more), more) for z in (x, y))
     return divide_bounds(above, below, bits)
 
 
 @functools.lru_cache(maxsize=64)
 def _inward_table(a: Fraction, b: Fraction) -> InversionTable:
-    """s = (1 − e^(−a − b)) / (1 − e^(−2b)): no jump over zero."""
+    """s = (1 − e^(−a − b)) / (1 − e^(−2b)), the probability of no jump over zero."""
     return chance_table(lambda bits: _share_bounds(a + b, 2 * b, bits))
 
 
 @functools.lru_cache(maxsize=64)
 def _outward_table(a: Fraction, b: Fraction) -> InversionTable:
-    """1 − (1 − e^(−2a)) / (1 − e^(−a − b)): of values that neither jump over zero nor move towards it."""
+    """1 − (1 − e^(−2a)) / (1 − e^(−a − b)), the probability of a jump outwards if the value moves no other way."""
     return chance_table(lambda bits: complement(_share_bounds(2 * a, a + b, bits), bits))
 
 
@@ -565,7 +563,7 @@ def _first_move_table(a: Fraction, b: Fraction) -> InversionTable:
 
 @functools.lru_cache(maxsize=64)
 def _tightening_table(a: Fraction, b: Fraction) -> InversionTable:
-    """(e^−b / e^−a) ((1 − e^−a) / (1 − e^−b))² for a < b: nothing is added."""
+    """(e^−b / e^−a) ((1 − e^−a) / (1 − e^−b))² for a < b, the probability that nothing is added."""
 
     def bounds(bits: int) -> Interval:
         more = bits + 64
@@ -579,13 +577,13 @@ def _tightening_table(a: Fraction, b: Fraction) -> InversionTable:
 def _draw_gaussian_around(values: Integers, share: Fraction, variance: Fraction, words: Words) -> Integers:
     """Draw k with P(k) ∝ e^(−(k − share · value)² / (2 s²)), s² = `variance`, by rejection.
 
-    With centre m + f, |f| ≤ 1, and Y two-sided geometric of scale t: m + Y is accepted with e^−γ, γ = (|Y| ∓ f −
-    s²/t)² / (2 s²) + (1 ∓ f)/t ≥ 0, the sign being that of Y (Canonne, Kamath, Steinke 2020, algorithm 3, around
-    any centre).
+    Let the centre be m + f, |f| ≤ 1, and Y two-sided geometric of scale t. m + Y is accepted with probability e^−γ,
+    γ = (|Y| ∓ f − s²/t)² / (2 s²) + (1 ∓ f)/t ≥ 0, with the upper sign for Y ≥ 0. Source: Canonne, Kamath, Steinke
+    2020, algorithm 3, generalised to any centre.
     """
     near = np.rint(values.astype(np.float64) * float(share)).astype(np.int64)
     t = math.isqrt(int(variance)) + 1
-    # f moves the probability by less than 4/s, since e^(−u²/2) u is at most 0.61.
+    # f changes the probability by less than 4/s, since e^(−u²/2) u is at most 0.61.
     error = 4 / math.sqrt(float(variance))
     out, left = np.empty(len(values), dtype=np.int64), np.arange(len(values))
     while len(left):
@@ -605,29 +603,28 @@ def _draw_gaussian_around(values: Integers, share: Fraction, variance: Fraction,
 
 # --- quantiles ----------------------------------------------------------------------------------------------
 #
-# Notation of docs/internals/quantiles.md: x_1 ≤ … ≤ x_n are points on a line of whole places, and x_r is the quantile.
-# A move takes one point at most D places along; m(z) is how many moves make z the quantile. P(z) = e^(−λ m(z)) / W.
-# Above x_r every point i ≥ r with x_i < z must go to z, in ⌈(z − x_i)/D⌉ moves: the number of places x_i, x_i + D,
-# x_i + 2D, … below z, the *marks* of that side. Sorted, they are e_0 ≤ e_1 ≤ …, with e_0 = x_r. So m(z) is the number
-# of marks below z, and the places e_(l−1) < z ≤ e_l, a *stretch*, take l moves. Below x_r everything is mirrored.
+# Notation of docs/internals/quantiles.md: points x_1 ≤ … ≤ x_n lie at whole places of a line, and x_r is the quantile.
+# A move shifts one point by at most D places; m(z) moves make z the quantile. P(z) = e^(−λ m(z)) / W.
+# For z above x_r, every point i ≥ r with x_i < z must go to z. This needs ⌈(z − x_i)/D⌉ moves, the number of *marks*
+# x_i, x_i + D, x_i + 2D, … below z. Let e_0 ≤ e_1 ≤ … be the sorted marks of all points, with e_0 = x_r. So m(z) is the
+# number of marks below z, and the places e_(l−1) < z ≤ e_l, a *stretch*, need l moves. Below x_r all this is mirrored.
 
-#: A function from k to the sorted distances of the k nearest points above the quantile, and of the k nearest below.
-#: Both begin with 0, the quantile itself.
+#: Functions from k to the sorted distances of the k nearest points above the quantile, and of the k nearest below. Both
+#: arrays begin with 0, for the quantile itself.
 NearestDistances = Callable[[int], tuple[Integers, Integers]]
 
 
 def draw_place(nearest: NearestDistances, room: tuple[int, int], reach: int, rate: Fraction, words: Words) -> int:
     """Draw a place z with P(z) ∝ e^(−λ m(z)), exactly, as its distance from the quantile.
 
-    First draws a number of moves, then a place. It draws bits of a uniform real U until they decide, with e^(−λ)
-    bounded by whole multiples of 2^(−b). An undecided draw is repeated with more bits of U, a larger b and a larger L,
-    so the law has no error.
+    The bits of a uniform real U decide the number of moves, up to L, with e^(−λ) bounded by multiples of 2^(−b). If
+    they do not suffice, more bits of U, a larger b and a larger L are used, so the distribution is exact.
 
     Parameters
     ----------
-    nearest : private distances of the points; asked for only as many as matter.
-    room : places above and below the quantile, up to the ends of the line.
-    reach : D, most places that a point goes in one move. rate : λ, above zero.
+    nearest : function that returns the private distances of the nearest points.
+    room : number of places above and below the quantile, up to the ends of the line.
+    reach : D, the largest number of places that a point shifts in one move. rate : λ, above zero.
 
     >>> points = np.array([0, 3]), np.array([0])  # the quantile is the lower one of two points, 3 places apart
     >>> words = open_words(np.random.default_rng(0))
@@ -635,7 +632,7 @@ def draw_place(nearest: NearestDistances, room: tuple[int, int], reach: int, rat
     [-3, -3, 1, -4, 2, 0, 3, 6]
     """
     size, uniform, bits = 1 + sum(room), UniformReal(words), 192
-    # At first places of more than L moves weigh at most 2^−80 together, and the quantile itself weighs 1.
+    # Begin with an L beyond which all places weigh at most 2^−80 together; the quantile itself weighs 1.
     most = max(8, math.ceil((math.log(size) + 80 * math.log(2)) / float(rate)))
     while True:
         above, below = (
@@ -644,10 +641,10 @@ def draw_place(nearest: NearestDistances, room: tuple[int, int], reach: int, rat
         # Pad the shorter side with empty stretches.
         longer = max(len(above), len(below))
         above, below = (np.pad(ends, (0, longer - len(ends)), mode="edge") for ends in (above, below))
-        # widths[l] places take l moves. Draw l if W_(l−1) ≤ U W < W_l, with W_l = Σ_(k ≤ l) w_k e^(−λk).
+        # widths[l] places need l moves. Draw l if W_(l−1) ≤ U W < W_l, with W_l = Σ_(k ≤ l) w_k e^(−λk).
         widths = [1, *np.diff(above + below).tolist()]
         low, high = bound_partial_sums(widths, size - sum(widths), rate, bits)
-        # U lies in [first, first + 1) / 2^bits. It is undecided between W_L and W, the last sum.
+        # U lies in [first, first + 1) / 2^bits. The draw is undecided if U W is between W_L and W, the last sum.
         first = uniform.read_bits(bits)
         moves = bisect.bisect_right(high, first * low[-1] >> bits)
         if ((first + 1) * high[-1] >> bits) + 1 <= low[moves]:
@@ -661,13 +658,13 @@ def draw_place(nearest: NearestDistances, room: tuple[int, int], reach: int, rat
 
 
 def find_stretches(distances: Integers, reach: int, room: int, most: int) -> Integers:
-    """Return where the stretches of one side end: the smallest of d_i + j D, j = 0, 1, …, up to the one of L moves.
+    """Return the ends of the stretches of one side: the L + 1 smallest values d_i + j D, j = 0, 1, …
 
-    There are fewer than L + 1 ends where no place takes L moves: then the last one is `room`, the number of places on
-    this side. `distances` are d_i of the points, rising, the quantile's own 0 first; L + 1 of them are enough.
+    If no place needs L moves (`most`), there are fewer ends, and the last is `room`, the number of places on this side.
+    `distances` are the d_i in ascending order, beginning with the quantile's own 0; L + 1 suffice.
 
-    Take points at 0 and 3 that go up to 5 places in a move. Places 1 to 3 take one move, 4 and 5 take a move of each
-    point, and beyond that the first point moves twice.
+    Suppose points at 0 and 3 shift up to 5 places in a move. Places 1 to 3 need one move, places 4 and 5 need a move of
+    each point, and for places beyond that the first point moves twice.
 
     >>> find_stretches(np.array([0, 3]), reach=5, room=20, most=4)
     array([ 0,  3,  5,  8, 10])
@@ -681,11 +678,11 @@ def find_stretches(distances: Integers, reach: int, room: int, most: int) -> Int
 
 
 def bound_partial_sums(widths: Iterable[int], rest: int, rate: Fraction, bits: int) -> tuple[list[int], list[int]]:
-    """Bound W_0, …, W_L and W, in units of 2^(−bits), rounded outwards: lists of L + 2 whole numbers.
+    """Return lists of L + 2 lower and upper bounds of W_0, …, W_L and W, as whole multiples of 2^(−bits).
 
-    W_l = Σ_(k ≤ l) w_k e^(−λk), and W_L ≤ W ≤ W_L + rest · e^(−λ(L+1)); `rest` places take more than L moves.
+    W_l = Σ_(k ≤ l) w_k e^(−λk), and W_L ≤ W ≤ W_L + rest · e^(−λ(L+1)); `rest` places need more than L moves.
     """
-    guard = 32  # extra bits, which absorb the rounding of many products
+    guard = 32  # extra bits to absorb the rounding of many products
     shift = bits + guard
     factor, power = exp_bounds(rate, shift), (1 << shift, 1 << shift)
     low, high, low_sum, high_sum = [], [], 0, 0
@@ -708,11 +705,10 @@ def draw_whole_below(number: int, words: Words) -> int:
 
 
 def draw_student(room: tuple[int, int], scale: Fraction, words: Words) -> int:
-    """Draw scale · Z, rounded exactly and cut to the room above and below; Z is Student's t with 2 degrees of freedom.
+    """Draw scale · Z, rounded exactly and clipped to the room, for Student's t variable Z with 2 degrees of freedom.
 
-    Discrete noise needs a public scale. A smooth sensitivity is private, so Z is drawn as a real number, by inversion:
-    P √(2 / (1 − P²)) for uniform P in (−1, 1). Raises InputError unless the scale is positive, because the value would
-    have no noise.
+    Discrete noise needs a public scale, but a smooth sensitivity is private. So Z is drawn as a real number, by
+    inversion: Z = P √(2 / (1 − P²)) for uniform P in (−1, 1). Raises InputError unless the scale is positive.
     """
     if not scale > 0:
         raise InputError(f"scale is {scale}: it must be above zero, or nothing hides the value")
@@ -736,5 +732,5 @@ def bound_student(place: int, bits: int) -> tuple[Fraction, Fraction]:
     return (low, high) if place >= 0 else (-high, -low)
 
 
-#: The sampler of each quantile method, which gives its parameters.
+#: Sampler of each quantile method.
 QUANTILE_SAMPLERS: dict[str, Callable[..., int]] = {"inverse": draw_place, "smooth": draw_student}
