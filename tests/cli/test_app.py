@@ -10,28 +10,25 @@ import threading
 import time
 from importlib import import_module
 from pathlib import Path
+from unittest.mock import Mock
 
-import numpy as np
-import pandas as pd
 import pytest
 
 import deltahist as dh
 from deltahist.cli import COMMANDS, STATE, format_table, main, show_progress
+from tests.cli.conftest import PLANE
 
 ROOT = Path(dh.__file__).parent.parent
 #: Packages that take long to import, and that no help needs.
-SLOW = {"cvxpy", "duckdb", "geopandas", "matplotlib", "numpy", "pandas", "pyarrow", "pyproj", "scipy", "shapely"}
-PLACE = ["--x", "x", "--y", "y", "--bounds", "0,0,8,8", "--cell", "1", "--delta", "1", "--strategy", "identity"]
+SLOW = {"cvxpy", "duckdb", "geopandas", "ibis", "matplotlib", "numpy", "pandas", "pyarrow", "pyproj", "rasterio"}
+SLOW |= {"scipy", "shapely", "sqlalchemy"}
 #: Set before a run, as a process of its own has them.
 FRESH = {**os.environ, "PYTHONPATH": str(ROOT)}
 
 
-@pytest.fixture(autouse=True)
-def folder(tmp_path, monkeypatch):
-    places = np.random.default_rng(3).random((50, 2)) * 8
-    pd.DataFrame(places, columns=["x", "y"]).to_csv(tmp_path / "v.csv", index=False)
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
+@pytest.fixture
+def folder(visits):
+    return visits
 
 
 @pytest.mark.parametrize("line", [[], ["publish"], ["plan"], ["query"]])
@@ -83,7 +80,7 @@ def test_typed_values_win_over_the_project_file(run, folder):
 )
 def test_a_project_file_that_cannot_be_meant(refused, folder, text):
     (folder / "c.toml").write_text(text)
-    refused(["--config", "c.toml", "publish", "v.csv", *PLACE, "--epsilon", "1", "-o", "r.parquet"])
+    refused(["--config", "c.toml", "publish", "v.csv", *PLANE, "--epsilon", "1", "-o", "r.parquet"])
     refused(["--config", "none.toml", "publish", "v.csv"])
     assert not (folder / "r.parquet").exists()
 
@@ -106,10 +103,7 @@ def test_a_table_keeps_names_as_they_are_and_its_columns_flush():
      KeyboardInterrupt(), ModuleNotFoundError(name="fastapi")],
 )  # fmt: skip
 def test_what_the_machine_refuses_is_one_line(monkeypatch, refused, problem):
-    def fail(arguments):
-        raise problem
-
-    monkeypatch.setattr(import_module("deltahist.cli"), "invoke", fail)
+    monkeypatch.setattr(import_module("deltahist.cli"), "invoke", Mock(side_effect=problem))
     error = refused(["query", "x"])
     assert error.startswith("error: ")
     assert len(error.splitlines()) == 1
@@ -117,10 +111,7 @@ def test_what_the_machine_refuses_is_one_line(monkeypatch, refused, problem):
 
 @pytest.mark.parametrize("problem", [ZeroDivisionError(), ModuleNotFoundError(name="deltahist.servre")])
 def test_programming_errors_keep_their_traceback(monkeypatch, problem):
-    def fail(arguments):
-        raise problem
-
-    monkeypatch.setattr(import_module("deltahist.cli"), "invoke", fail)
+    monkeypatch.setattr(import_module("deltahist.cli"), "invoke", Mock(side_effect=problem))
     with pytest.raises(type(problem)):
         main(["query", "x"])
 
@@ -130,7 +121,7 @@ def test_a_signal_leaves_nothing_half_written(folder, told):
     old = folder / ".o.parquet.abcd1234.parquet"  # of a process that was killed long ago
     old.write_bytes(b"part")
     os.utime(old, (0, 0))
-    line = ["deltahist", "publish", "v.csv", *PLACE, "--epsilon", "1", "--out", "o.parquet"]
+    line = ["deltahist", "publish", "v.csv", *PLANE, "--epsilon", "1", "--out", "o.parquet"]
     code = (
         f"import signal, sys, time\nimport deltahist.releases.base as base\nfrom deltahist.cli import main\n"
         f"signal.signal({int(told)}, signal.default_int_handler if {int(told)} == 2 else signal.SIG_DFL)\n"
@@ -170,7 +161,7 @@ def test_a_server_from_a_project_file_gets_no_password(refused, folder, monkeypa
     threading.Thread(target=listen, daemon=True).start()
     where = f"postgresql://ann@127.0.0.1:{server.getsockname()[1]}/city"
     monkeypatch.setenv("PGPASSWORD", "s3cret")
-    line = ["publish", "v.csv", *PLACE, "--epsilon", "1", "-o", "r.parquet"]
+    line = ["publish", "v.csv", *PLANE, "--epsilon", "1", "-o", "r.parquet"]
     line += ["--account", "visits", "--account-limit", "1"]
     refused([*line, "--ledger", where])
     assert b"s3cret" in heard.pop()  # typed: it is meant

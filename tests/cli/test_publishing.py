@@ -14,22 +14,16 @@ import pytest
 import deltahist as dh
 from deltahist.cli import main
 from deltahist.cli.demo import PLACES
+from tests.cli.conftest import PLANE
 
 DEGREES = "-73.98,40.70,-73.90,40.76"
-PLANE = ["--x", "x", "--y", "y", "--bounds", "0,0,8,8", "--cell", "1", "--delta", "1", "--strategy", "identity"]
 LINE = ["--x", "age", "--bounds", "0,120", "--delta", "5"]
 
 
 @pytest.fixture(autouse=True)
-def folder(tmp_path, monkeypatch):
-    rng = np.random.default_rng(7)
-    places = pd.DataFrame({"x": rng.random(400) * 8, "y": rng.random(400) * 8, "id": np.arange(400) % 40})
-    places["kind"], places["age"] = np.where(places["x"] < 2, "bus", "tram"), rng.integers(0, 120, 400)
-    places["lon"], places["lat"] = -73.98 + places["x"] / 100, 40.70 + places["y"] / 150
-    places.to_csv(tmp_path / "v.csv", index=False)
-    places.to_parquet(tmp_path / "v.parquet")
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
+def folder(visits):
+    pd.read_csv("v.csv").to_parquet("v.parquet")
+    return visits
 
 
 def publish(run, *more, source="v.csv", out="r.parquet", budget=("--epsilon", "1")):
@@ -47,6 +41,14 @@ def test_a_table_becomes_the_release_that_was_asked_for(run, source):
     table = pd.read_csv("v.csv")
     assert abs(release.cells()[:, :4].sum() - (table["y"] < 4).sum()) < 100
     assert dh.load("r.parquet").counting.contributions == 1
+
+
+def test_the_statement_is_printed_or_written_by_suffix(run, folder):
+    release = publish(run, *PLANE)
+    run("statement", "r.parquet", "--out", "s.html", "--title", "A <city>")
+    assert "<h1>A &lt;city&gt;</h1>" in (folder / "s.html").read_text(encoding="utf-8")
+    assert run("statement", "r.parquet").out.strip() == dh.write_statement(release)
+    assert json.loads(run("statement", "r.parquet", "--json").out) == json.loads(json.dumps(dh.list_facts(release)))
 
 
 def test_users_conditions_and_rows_that_are_left_out(run, folder):

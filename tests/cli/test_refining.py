@@ -4,24 +4,16 @@ import json
 import shutil
 from pathlib import Path
 
-import numpy as np
-import pandas as pd
 import pytest
 
 import deltahist as dh
+from tests.cli.conftest import PLANE
 
-
-@pytest.fixture(autouse=True)
-def place(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    xy = np.random.default_rng(5).random((500, 2)) * 16
-    pd.DataFrame({"x": xy[:, 0], "y": xy[:, 1]}).to_csv("visits.csv", index=False)
-    return tmp_path
+pytestmark = pytest.mark.usefixtures("visits")
 
 
 def publish(*more, out="city.parquet"):
-    words = "--x x --y y --bounds 0,0,16,16 --cell 1 --delta 1 --epsilon 0.5 --strategy identity --state city.state"
-    return ["publish", "visits.csv", *words.split(), "--out", out, *more]
+    return ["publish", "v.csv", *PLANE, "--epsilon", "0.5", "--state", "city.state", "--out", out, *more]
 
 
 def refine(*more, out="city-2.parquet", release=("city.parquet",)):
@@ -59,20 +51,12 @@ def test_a_state_whose_release_was_paid_for(run, refused):
 
 
 @pytest.mark.parametrize(
-    "words",
-    [
-        (),
-        ("--epsilon", "0.5"),
-        ("--epsilon", "0.1"),
-        ("--rho", "1"),
-        ("--epsilon", "1", "--rho", "1"),
-        ("--epsilon", "1", "--ledger", "l"),
-    ],
+    "words", ["", "--epsilon 0.5", "--epsilon 0.1", "--rho 1", "--epsilon 1 --rho 1", "--epsilon 1 --ledger l"]
 )
 def test_mistakes(refused, words, run):
     run(*publish())
     state = Path("city.state").read_bytes()
-    refused(refine(*words))
+    refused(refine(*words.split()))
     assert Path("city.state").read_bytes() == state
     assert not Path("city-2.parquet").exists()
 
@@ -106,7 +90,7 @@ def test_a_ledger_is_not_replaced_by_what_is_published(run, refused, exists):
 
 
 def test_sorted_points(run):
-    words = ["--x", "x", "--bounds", "0,16", "--delta", "1", "--epsilon", "0.5", "--state", "s.state"]
-    run("sorted", "visits.csv", *words, "--out", "s.parquet")
+    words = ["--x", "x", "--bounds", "0,8", "--delta", "1", "--epsilon", "0.5", "--state", "s.state"]
+    run("sorted", "v.csv", *words, "--out", "s.parquet")
     run("refine", "s.parquet", "--state", "s.state", "--epsilon", "1", "--out", "s2.parquet")
     run("tighten", "s2.parquet", "--epsilon", "0.2", "--out", "s3.parquet")

@@ -1,12 +1,14 @@
-"""`deltahist stream`: tables and folders, resuming, lost steps, bad input, the page of figures."""
+"""`deltahist stream`: tables and folders, resuming, lost steps, bad input; what is said of its folder."""
 
 import json
 import shutil
 from fractions import Fraction
 
+import geopandas as gpd
 import numpy as np
 import pandas as pd
 import pytest
+import shapely
 
 import deltahist as dh
 from deltahist.accounts.ledger import Ledger
@@ -261,7 +263,39 @@ def test_a_stream_that_costs_more_than_one_release_may_says_so(folder, run):
     assert "WEAK PROTECTION: from all 12 releases together" in " ".join(run("statement", folder / "out").out.split())
 
 
-# ---------------------------------------------------------------------------------- the page of figures
+def test_a_folder_says_what_all_its_releases_cost(first_days, run, tmp_path):
+    facts = json.loads(run("statement", first_days / "out", "--json").out)
+    assert facts["epsilon"] == facts["series"]["together"]["epsilon"] == 2.5
+    assert facts["promise"].startswith("5 releases, together ε = 2.5 for each point")
+    assert facts["series"]["spent"] == dict.fromkeys(DAYS[:5], 0.5)
+    line = ["--between", DAYS[2], DAYS[3], "--compare", DAYS[0], DAYS[1], "--box", "0,0,4,4", "--format", "json"]
+    change = json.loads(run("query", first_days / "out", *line).out)
+    assert change["promise"].startswith("4 releases, together ε = 2 for each point")
+    said = " ".join(run("statement", first_days / "out").out.split())
+    assert "Any 4 consecutive steps of 1 day spend at most ε = 2 together" in said
+    assert "All 5 releases together cost ε = 2.5" in said
+    run("statement", first_days / "out", "--out", tmp_path / "page.html")
+    assert (tmp_path / "page.html").read_text(encoding="utf-8").count("data:image/svg+xml") == 1
+
+
+def test_missing_and_withdrawn_steps_are_named_and_what_was_spent_stays_spent(begun, run):
+    run("withdraw", begun / "out" / f"{DAYS[1]}.parquet", "--reason", "rows of another city")
+    (begun / "out" / f"{DAYS[3]}.parquet").unlink()
+    said = " ".join(run("statement", begun / "out").out.split())
+    assert "2020-03-02 (withdrawn on" in said
+    assert "2020-03-04" in said
+    assert "All 4 releases together cost ε = 2 " in said
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")  # the regions have no CRS
+def test_a_folder_is_drawn(first_days, run, tmp_path):
+    halves = gpd.GeoDataFrame(
+        {"name": ["west", "east"]}, geometry=[shapely.box(0, 0, 5, 10), shapely.box(5, 0, 10, 10)]
+    )
+    halves.to_file(tmp_path / "halves.gpkg")
+    line = ["--between", DAYS[1], DAYS[3], "--regions", tmp_path / "halves.gpkg"]
+    run("plot", first_days / "out", "--out", tmp_path / "lines.svg", *line)
+    assert (tmp_path / "lines.svg").stat().st_size > 1000
 
 
 def test_a_dry_run_shows_figures_and_makes_nothing(folder, run):
