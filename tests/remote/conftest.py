@@ -6,9 +6,8 @@ import pytest
 import shapely
 
 import deltahist as dh
+from tests.server.conftest import BOUNDS
 from tests.serving import serving
-
-BOUNDS = (580000, 4500000, 588000, 4508000)
 
 
 @pytest.fixture(scope="session")

@@ -17,7 +17,7 @@ from pandas.testing import assert_frame_equal
 
 import deltahist as dh
 from deltahist import remote as remote_module
-from tests.remote.conftest import BOUNDS
+from tests.server.conftest import BOUNDS
 
 
 @pytest.fixture(scope="session")

@@ -16,6 +16,8 @@ import deltahist as dh
 from deltahist.kinds import parse_release
 from deltahist.server.catalogue import Catalogue
 
+LINE = dh.Neighbourhood(dh.Domain((0, 8), (8,)), delta=1)
+
 
 @pytest.fixture
 def folder(published, tmp_path):
@@ -26,8 +28,7 @@ def test_files_that_appear_change_and_go(folder, tmp_path):
     catalogue = Catalogue([folder])
     city = catalogue.find("city").release
     shutil.copy(folder / "line.parquet", folder / "other.parquet")
-    near = dh.Neighbourhood(dh.Domain((0, 8), (8,)), delta=1)
-    dh.publish(np.ones(8, dtype=int), near, epsilon=1).save(folder / "line.parquet")
+    dh.publish(np.ones(8, dtype=int), LINE, epsilon=1).save(folder / "line.parquet")
     catalogue.refresh()
     assert [served.name for served in catalogue] == ["city", "line", "other"]
     assert catalogue.find("line").release.total == 8
@@ -58,8 +59,7 @@ def test_a_damaged_file_leaves_what_was_served(folder, caplog, monkeypatch):
 
 
 def test_what_is_not_for_publication_is_refused(folder):
-    near = dh.Neighbourhood(dh.Domain((0, 8), (8,)), delta=1)
-    dh.publish(np.ones(8, dtype=int), near, epsilon=1, rng=np.random.default_rng(1)).save(folder / "seeded.parquet")
+    dh.publish(np.ones(8, dtype=int), LINE, epsilon=1, rng=np.random.default_rng(1)).save(folder / "seeded.parquet")
     with pytest.raises(dh.InputError, match=r"seeded.parquet is not for publication"):
         Catalogue([folder / "seeded.parquet"])
     started = Catalogue([folder])
@@ -76,8 +76,7 @@ def test_files_that_cannot_be_served_at_the_start_are_told_and_the_others_are_se
     (folder / "half.parquet").write_bytes((folder / "city.parquet").read_bytes()[:-40])
     (folder / "line.parquet").rename(folder / "with space.PARQUET")
     shutil.copy(folder / "city.parquet", folder / ".hidden.parquet")
-    near = dh.Neighbourhood(dh.Domain((0, 8), (8,)), delta=1)
-    dh.publish_quantile(np.arange(8.0), 0.5, near, epsilon=1).save(folder / "median.parquet")
+    dh.publish_quantile(np.arange(8.0), 0.5, LINE, epsilon=1).save(folder / "median.parquet")
     (folder / "key.parquet").write_bytes(b"deltahist diffusion key")
     catalogue = Catalogue([folder, published, tmp_path / "nowhere.parquet"])
     assert [each.quoted for each in catalogue] == ["city", "with%20space", "line"]
@@ -144,8 +143,7 @@ def test_a_file_that_is_replaced_while_it_is_read_is_handed_out_once_it_was_read
         return release
 
     monkeypatch.setattr("deltahist.server.catalogue.parse_release", replace_and_read)
-    near = dh.Neighbourhood(dh.Domain((0, 8), (8,)), delta=1)
-    dh.publish(np.ones(8, dtype=int), near, epsilon=1).save(city)
+    dh.publish(np.ones(8, dtype=int), LINE, epsilon=1).save(city)
     catalogue.refresh()
     assert not catalogue.find("city").is_current
     monkeypatch.undo()

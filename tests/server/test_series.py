@@ -1,5 +1,7 @@
 """server/release_routes.py: folders of steps, their periods and changes, and folders that are no series."""
 
+import shutil
+
 import numpy as np
 import pytest
 from fastapi.testclient import TestClient
@@ -62,6 +64,16 @@ def test_missing_steps_are_named_and_left_out_only_if_asked(client, folder):
     expected = dh.answer(dh.Series.load(folder).skip_missing(), [BOX]).iloc[0]
     assert {name: found[name] for name in expected.index} == pytest.approx(expected.to_dict())
     assert (found["missing"], found["steps"]) == (["2010-05-04"], 5)
+
+
+def test_a_withdrawn_step_is_missing(folder, tmp_path):
+    dh.withdraw(shutil.copytree(folder, tmp_path / "city") / "2010-05-02.parquet", "wrong column")
+    missing = ["2010-05-02", "2010-05-04"]
+    with TestClient(create_app(Catalogue([tmp_path / "city"]))) as client:
+        assert client.get(CITY).json()["missing"] == missing
+        check_problem(ask(client), 400, "2010-05-02 (withdrawn on ")
+        found = ask(client, missing="skip").json()
+        assert (found["steps"], found["missing"]) == (4, missing)
 
 
 def test_a_series_says_what_all_its_steps_cost_together(client):

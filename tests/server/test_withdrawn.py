@@ -1,4 +1,4 @@
-"""A service of releases of which some are withdrawn: 410 with the reason, and steps of series that are missing."""
+"""A service of releases of which some are withdrawn: 410 with the reason."""
 
 import logging
 import shutil
@@ -8,8 +8,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 import deltahist as dh
-from deltahist.mechanisms.base import Step
-from deltahist.preprocessing import Clock, Correction, Preprocessing
+from deltahist.preprocessing import Correction, Preprocessing
 from deltahist.server.app import create_app
 from deltahist.server.catalogue import Catalogue
 from tests.server.conftest import BOUNDS, check_problem
@@ -18,7 +17,6 @@ NEAR = dh.Neighbourhood(dh.Domain(BOUNDS, (4, 4), "EPSG:32618"), 2000, "boundary
 CELLS = dh.strategies.Identity(NEAR.domain)
 BOX = "-74.02,40.66,-73.97,40.70"
 REASON = "wrong column"
-DAYS = ("2010-05-01", "2010-05-02", "2010-05-03")
 
 
 def publish(path, replaces=None):
@@ -79,20 +77,3 @@ def test_a_notice_that_comes_and_goes_is_taken_up(folder, caplog, monkeypatch):
             assert not catalogue.refresh()
         assert client.get(f"/releases/city/answer?bbox={BOX}").status_code == status
     assert sum("may be withdrawn" in each.getMessage() for each in caplog.records) == 1
-
-
-def test_a_withdrawn_step_of_a_series_is_missing(tmp_path):
-    folder, clock = tmp_path / "days", Clock.of("2010-05-01", "1d")
-    folder.mkdir()
-    window = dh.Window(2, epsilon=1)
-    for number, day in enumerate(DAYS):
-        mechanism = dh.Mechanism(NEAR, CELLS, dh.Budget(0.5), step=Step(clock, number, 2, dh.Budget(1)))
-        dh.publish_mechanism(mechanism, np.full((4, 4), 9), account=dh.Account(window, number)).save(
-            folder / f"{day}.parquet"
-        )
-    dh.withdraw(folder / f"{DAYS[1]}.parquet", REASON)
-    with TestClient(create_app(Catalogue([folder]))) as client:
-        assert client.get("/series/days").json()["missing"] == [DAYS[1]]
-        check_problem(client.get(f"/series/days/answer?bbox={BOX}"), 400, f"{DAYS[1]} (withdrawn on ")
-        found = client.get(f"/series/days/answer?bbox={BOX}&missing=skip").json()
-        assert (found["steps"], found["missing"]) == (2, [DAYS[1]])
