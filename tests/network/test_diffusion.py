@@ -312,15 +312,10 @@ def test_errors_are_those_of_the_law():
     np.testing.assert_allclose(mechanism(None, ("bit",)).flip_probability([10**9]), 1 / (1 + math.e))
 
 
-def test_the_statement_says_what_is_promised():
+def test_the_statement_has_the_figures_of_all_levels():
     text = mechanism("100m", crs="EPSG:32618").statement([10**9, 5 * 10**9])
-    for part in ("100m apart on the ground in each other (α: 1,003 steps of a lattice of 0.1 m)", "exp(3-d)",
-                 "hops in a network of 5", "ε from 1 to 5, off by 49.14 to 245.7 m", "99.33071%"):  # fmt: skip
-        assert part in text
-    bits = mechanism(None, ("ill",)).statement([10**9])
-    assert "0 and 1 in each other" in bits
-    assert "wrong with a probability of 0.269" in bits
-    assert "\nresponses " not in mechanism().statement()
+    assert all(part in text for part in ("1,003 steps", "ε from 1 to 5, off by 49.14 to 245.7 m", "99.33071%"))
+    assert "wrong with a probability of 0.269" in mechanism(None, ("ill",)).statement([10**9])
 
 
 @pytest.mark.parametrize(
