@@ -1,8 +1,8 @@
 """Strategies: measurements of a map of counts, each in one file with its exact cost and its decoder.
 
-A new strategy is one more file here, and one more name in the list below (docs/internals/adding-a-strategy.md).
+To add a strategy, add a file here and a name to the list below (docs/internals/adding-a-strategy.md).
 
-On a line of 64 cells, for moves by one cell at ε = 1: the sensitivity, and the mean squared error over all ranges.
+This compares sensitivity and mean squared error over all ranges, for 64 cells on a line and moves by one at ε = 1:
 
 >>> import deltahist as dh
 >>> near = dh.Neighbourhood(dh.Domain((0, 64), (64,)), delta=1)
@@ -25,7 +25,7 @@ from deltahist.strategies.spectral import Spectral
 from deltahist.strategies.tents import Tents
 
 for _cls in (Optimal, Spectral, Flow, Tents, Identity, Wavelet, Cumulative, Hierarchical, ShiftedGrids, CutAugmented):
-    register(_cls)  # in the order in which planning tries those with candidates
+    register(_cls)  # planning tries candidates in this order
 
 __all__ = [
     "Cumulative",

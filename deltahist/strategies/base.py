@@ -35,14 +35,14 @@ Members = slice | NDArray[np.int64]
 class Group:
     """Noise draws that share a scale (`Strategy.groups`), or released values that share a meaning (`Strategy.parts`).
 
-    Where noise is added row by row, both are the same: draw j is added to value j, the answer to row j.
+    When noise is added row by row, the two coincide: draw j is added to value j, the answer to row j.
 
     Parameters
     ----------
     name : shown to readers.
     members : a slice or index array of the draws or values.
-    share : of ε. The noise scale is Δ / (share · ε), where Δ is the largest sum over an edge of share · |change|.
-    unit : points that one unit of a draw counts.
+    share : share of ε. The noise scale is Δ / (share · ε), where Δ is the maximum over edges of Σ share · |change|.
+    unit : number of points that one unit of a draw represents.
     """
 
     name: str
@@ -57,17 +57,17 @@ class Group:
 
 
 class Strategy(abc.ABC):
-    """A strategy A: k integer rows over the N cells, and how noise enters.
+    """A strategy A: k integer rows over the N cells, and how noise is added to their answers.
 
     A strategy is a frozen dataclass and a linear operator for scipy's `aslinearoperator`. `A @ counts.ravel()` measures
     and `A.T @ y` is the adjoint, both exact in int64. A new strategy needs only the field `domain`, `_matmat` and
-    `_rmatmat`, and `shape` unless it has a row per cell. General (dense) methods measure, price and decode it.
-    `edge_cost` (a closed form of the sensitivity) makes it fast, and `candidates`, `texts` and `from_text` let planning
-    and users find it. See docs/internals/adding-a-strategy.md.
+    `_rmatmat`, and `shape` unless it has a row per cell. General (dense) methods compute its answers, its cost and its
+    estimates. `edge_cost` (a closed form of the sensitivity) makes it fast, and `candidates`, `texts` and `from_text`
+    let planning and users find it. See docs/internals/adding-a-strategy.md.
 
-    Noise is added row by row, y = A c + η, unless the strategy overrides `scatter`. Then y = A c + R(η), where R takes
-    `draws` numbers to k, and `changes` gives for every edge e of the neighbourhood integers U_e such that
-    R(η + U_e) = R(η) + A E_e exactly, for all η. Privacy needs nothing else (docs/privacy/factorisation.md).
+    Noise is added row by row, y = A c + η, unless the strategy overrides `scatter`. Then y = A c + R(η), where R maps
+    `draws` numbers to k numbers. For every edge e, `changes` returns integers U_e such that, for all η,
+    R(η + U_e) = R(η) + A E_e exactly. Privacy needs nothing else (docs/privacy/factorisation.md).
     Source: 2014, section 5.2 (the matrix A); Li et al. 2010 for the term.
 
     >>> import numpy as np, deltahist as dh
@@ -89,7 +89,7 @@ class Strategy(abc.ABC):
 
     @functools.cached_property
     def shape(self) -> tuple[int, int]:
-        """Number of rows and cells (k, N); equal unless a strategy overrides it."""
+        """Numbers of rows and cells (k, N), equal by default."""
         return (self.domain.size, self.domain.size)
 
     @property
@@ -99,12 +99,12 @@ class Strategy(abc.ABC):
 
     @functools.cached_property
     def groups(self) -> tuple[Group, ...]:
-        """The groups of noise draws, each with its share of ε. Together they contain every draw once."""
+        """The groups of noise draws, each with its share of ε. Together they contain every draw exactly once."""
         return (Group("all rows", slice(0, self.shape[0])),)
 
     @property
     def parts(self) -> tuple[Group, ...]:
-        """The groups of released values; the same as `groups` where noise is added row by row."""
+        """The groups of released values, the same as `groups` when noise is added row by row."""
         return self.groups
 
     @property
@@ -119,19 +119,19 @@ class Strategy(abc.ABC):
 
     @property
     def scatters_linearly(self) -> bool:
-        """Whether R(η + ζ) = R(η) + R(ζ) exactly. A strategy that overrides `scatter` must declare it."""
+        """Whether R(η + ζ) = R(η) + R(ζ) exactly. A strategy that overrides `scatter` must override this too."""
         return self.row_by_row
 
     def scatter(self, noise: NDArray[Any]) -> NDArray[Any]:
-        """Return R(η) (k,) of noise draws η (draws,), exactly for integers, or the linear part of R for floats."""
+        """Return R(η) (k,) for noise draws η (draws,): exact for integers, only the linear part of R for floats."""
         return noise
 
     def scatter_groups(self, noise: Sequence[NDArray[Any]]) -> NDArray[np.int64]:
-        """Return R(η) as a new array, from the draws of each group, 32-bit or 64-bit integers."""
+        """Return R(η) as a new array, given the draws of each group as 32-bit or 64-bit integers."""
         return self.scatter(join_groups([group.members for group in self.groups], noise))
 
     def gather(self, weights: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the adjoint of the linear part of R: weights of draws, from weights (k,) of the values."""
+        """Apply the adjoint of the linear part of R, which turns weights (k,) of values into weights of draws."""
         return weights
 
     def changes(self, near: Neighbourhood) -> scipy.sparse.csr_array:
@@ -141,23 +141,23 @@ class Strategy(abc.ABC):
         return (rows @ edges).tocsr()
 
     def decoder_class(self) -> type[Decoder]:
-        """Return the class of the decoder: a general one, dense or iterative, unless the strategy has its own."""
+        """Return the decoder class, by default a general dense or iterative one."""
         return general_decoder(self.domain)
 
     def edge_cost(self, near: Neighbourhood, norm: int) -> Fraction | int | None:
-        """Return the exact largest sum over an edge's column of (share · |entry of A E|)^norm; None: no closed form."""
+        """Return the exact maximum over edges of Σ (share · |entry of A E|)^norm, or None without a closed form."""
         return None
 
     def check_points(self, number: float) -> None:
         """Raise InputError if answers to this many points might not fit 64 bits."""
-        if number >= self.point_limit:  # the number is private
+        if number >= self.point_limit:  # the message omits the number, which is private
             raise InputError(
                 f"counts are more than strategy {self.name} can measure: there must be fewer than {self.point_limit:,} "
                 "points (try another strategy, or larger cells)"
             )
 
     def measure(self, counts: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return exact answers (k,) to the rows, from counts (domain.shape, int64)."""
+        """Return the exact answers (k,) of the rows for counts (domain.shape, int64)."""
         self.check_points(float(counts.sum(dtype=np.float64)))
         return np.asarray(self._matmat(counts.reshape(-1, 1)))[:, 0]
 
@@ -182,7 +182,7 @@ class Strategy(abc.ABC):
 
     @classmethod
     def restore(cls, domain: Domain, **parameters: Any) -> Strategy:
-        """Return the strategy of a description, whose parameters come from an untrusted file."""
+        """Return the strategy from the parameters of a description, which come from an untrusted file."""
         return cls(domain, **parameters)  # type: ignore[call-arg]
 
     @classmethod
@@ -193,15 +193,15 @@ class Strategy(abc.ABC):
 
     @classmethod
     def candidates(cls, near: Neighbourhood, workload: Workload, norm: int) -> Iterator[tuple[str, Strategy]]:
-        """Yield labels and strategies for planning to try, from public figures (norm 1: Laplace, 2: Gaussian)."""
+        """Yield labels and strategies for planning to try, using public figures only (norm 1: Laplace, 2: Gaussian)."""
         return iter(())
 
     def matvec(self, x: NDArray[Any]) -> NDArray[Any]:
-        """Return A x: (k,) of a vector (N,), (k, m) of a matrix (N, m)."""
+        """Return A x: (k,) for a vector (N,), (k, m) for a matrix (N, m)."""
         return self._multiply(x, adjoint=False)
 
     def rmatvec(self, y: NDArray[Any]) -> NDArray[Any]:
-        """Return Aᵀ y: (N,) of a vector (k,), (N, m) of a matrix (k, m)."""
+        """Return Aᵀ y: (N,) for a vector (k,), (N, m) for a matrix (k, m)."""
         return self._multiply(y, adjoint=True)
 
     # Other names that scipy and Python expect.
@@ -217,7 +217,7 @@ class Strategy(abc.ABC):
 
     def _multiply(self, x: NDArray[Any], adjoint: bool) -> NDArray[Any]:
         x, size = np.asarray(x), self.shape[0 if adjoint else 1]
-        columns = x.reshape(size, *x.shape[1:]).reshape(size, -1)  # NumPy refuses another number of rows
+        columns = x.reshape(size, *x.shape[1:]).reshape(size, -1)  # NumPy rejects any other number of rows
         found = np.asarray((self._rmatmat if adjoint else self._matmat)(columns))
         return found.reshape(len(found), *x.shape[1:])
 
@@ -248,14 +248,14 @@ def join_groups(members: Sequence[Members], noise: Sequence[NDArray[Any]]) -> ND
 
 
 def check_groups(strategy: Strategy) -> None:
-    """Raise InputError unless groups contain every noise draw once, and parts every released value."""
+    """Raise InputError unless the groups contain every noise draw once, and the parts every released value once."""
     lists = [("groups", strategy.groups, strategy.draws, "noise draw")]
     if type(strategy).parts is not Strategy.parts or not strategy.row_by_row:
         lists.append(("parts", strategy.parts, strategy.shape[0], "released value"))
     for name, groups, number, member in lists:
         if not _cover_once(groups, number):  # values without a draw would be published without noise
             raise InputError(
-                f"{name} of {strategy.name} must contain each {member} once, {number:,} in all (`groups` list the "
+                f"{name} of {strategy.name} must contain each {member} once, {number:,} in all (`groups` lists the "
                 "noise draws, and `parts` the released values of a strategy that overrides `scatter`)"
             )
 
@@ -277,7 +277,7 @@ def read_shares(shares: Sequence[float | Fraction] | None, number: int, what: st
         return (Fraction(1),) * number
     if len(shares) != number:
         raise InputError(f"shares has {len(shares)} numbers: there must be {number}, one for each {what}")
-    # A float is read as the decimal that it prints as: 0.1 is a tenth.
+    # Read a float as the decimal that it prints: 0.1 is a tenth.
     return tuple(as_printed_fraction(check_positive(share=s)) for s in shares)
 
 
@@ -353,7 +353,7 @@ def register(strategy: _Kind) -> _Kind:
 
 
 def strategies() -> dict[str, type[Strategy]]:
-    """Return every known strategy by class name, including registered ones and those of entry points."""
+    """Return every known strategy by class name, including those registered or found through entry points."""
     _load_entry_points()
     return dict(_KNOWN)
 
@@ -374,7 +374,7 @@ def _find_words(*strategies: type[Strategy]) -> dict[str, type[Strategy]]:
 
 
 def parse_strategy(text: str, near: Neighbourhood, *, norm: int = 1) -> Strategy:
-    """Return the strategy of a text such as "flow" or "hierarchical:8" (norm 1: Laplace, 2: Gaussian noise).
+    """Return the strategy that a text names, such as "flow" or "hierarchical:8" (norm 1: Laplace, 2: Gaussian noise).
 
     Raises InputError on an unknown name or wrong parameters.
 
@@ -396,7 +396,7 @@ def find_strategy_class(text: str) -> type[Strategy]:
 
 
 def read_numbers(text: str, most: int) -> list[int]:
-    """Return the whole numbers above 0 after a text's colon. Raises InputError on others, or more than `most`."""
+    """Return the positive integers after a text's colon. Raises InputError on anything else, or on more than `most`."""
     parts = [part.strip() for part in text.partition(":")[2].split(",")] if ":" in text else []
     if len(parts) > most or not all(part.isdecimal() for part in parts):
         raise InputError(f"strategy is {text!r}: at most {most} whole number(s) may follow the colon")

@@ -1,4 +1,4 @@
-"""Shared parts of the best strategies for Gaussian noise: bounds on costs, steps uphill, and packed arrays."""
+"""Code shared by the best strategies for Gaussian noise: cost bounds, the optimisation, and packed arrays."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from deltahist.space.neighbourhood import Neighbourhood
 from deltahist.space.workloads import Workload
 from deltahist.strategies.base import Strategy, read_numbers
 
-#: Certified gap, as a share of the variance, at which optimisation ends.
+#: Certified gap, as a share of the variance, at which optimisation stops.
 GAP = 1e-3
-#: Entries of saved arrays are smaller, so that the square of a difference of two fits 64 bits.
+#: Strict upper limit for entries of saved arrays, so that squared differences fit in 64 bits.
 LARGEST_ENTRY = 1 << 30
 
 
@@ -29,7 +29,7 @@ class BestGaussian(Strategy):
     """A strategy that is best for Gaussian noise, given a neighbourhood and a workload (all ranges when None)."""
 
     determines_cells: ClassVar[bool] = True
-    #: The neighbourhood whose moves are bounds, and the queries; None after `restore`.
+    #: Neighbourhood that bounds the costs, and the queries; both None after `restore`.
     near: Neighbourhood
     workload: Workload | None
 
@@ -39,7 +39,7 @@ class BestGaussian(Strategy):
 
     @classmethod
     def _from_solution(cls, **known: Any) -> Self:
-        """Return a strategy whose solution is known from a file."""
+        """Return a strategy whose solution was read from a file."""
         out = object.__new__(cls)
         out.__dict__.update(near=None, workload=None, **known)
         return out
@@ -48,7 +48,7 @@ class BestGaussian(Strategy):
     def from_text(cls, near: Neighbourhood, text: str, norm: int) -> Self:
         read_numbers(text, 0)
         if norm == 1:
-            raise InputError(f"strategy is {text!r} with pure ε: it is made for Gaussian noise, so give rho")
+            raise InputError(f"strategy is {text!r} with pure ε: it requires Gaussian noise, so give rho")
         return cls(near)  # type: ignore[call-arg]
 
 
@@ -79,7 +79,7 @@ def arrival_squares(near: Neighbourhood) -> FloatArray:
 
 
 class Climb(NamedTuple):
-    """Result of `maximise_bound`: the best feasible form with its λ, its variance, and the best lower bound."""
+    """Result of `maximise_bound`: the best feasible form, its λ and variance, and the best lower bound."""
 
     weight: FloatArray
     form: FloatArray
@@ -93,15 +93,15 @@ def maximise_bound(
     most_steps: int,
     gap: float,
 ) -> Climb:
-    """Raise the lower bound f(λ)² by steps λ_e ← λ_e · (cost_e / f)^p, on logarithms with Nesterov's momentum.
+    """Maximise the lower bound f(λ)² in steps λ_e ← λ_e · (cost_e / f)^p, on logarithms with Nesterov momentum.
 
-    Every λ gives a bound, and a feasible form: X divided by its largest cost. p = 2 would find λ in one step if the
-    edges had nothing in common. p grows while f does. When f falls, p is halved and momentum starts again.
+    Every λ gives a bound, and a feasible form: X divided by its largest cost. If edges did not interact, p = 2 would
+    find λ in one step. p grows as long as f grows. When f falls, p is halved and the momentum restarts.
 
     Parameters
     ----------
-    evaluate : returns X, the costs of edges over their bounds (M,), tr(V X⁻¹) and f for λ (M,), which adds up to one.
-    start : ln λ (M,) to begin with, up to a constant.
+    evaluate : for λ (M,) with sum one, returns X, the costs of edges over their bounds (M,), tr(V X⁻¹) and f.
+    start : initial ln λ (M,), up to a constant.
     """
     at = before = start
     power, moved, last = 2.0, 0, 0.0
@@ -129,13 +129,13 @@ def maximise_bound(
 
 
 def pack_integers(array: IntArray) -> str:
-    """Return integers below 2^30 as compressed text; differences along the last axis pack better."""
+    """Return integers below 2^30 as compressed text. Differences along the last axis compress better."""
     steps = np.diff(array, axis=-1, prepend=0).astype("<i4")
     return base64.b64encode(zlib.compress(steps.tobytes(), 6)).decode("ascii")
 
 
 def unpack_integers(text: Any, shape: tuple[int, ...], name: str) -> IntArray:
-    """Return the array of an untrusted packed text; no more than the shape's bytes are unpacked."""
+    """Return the array in an untrusted packed text, unpacking no more bytes than the shape needs."""
     number, reader = math.prod(shape), zlib.decompressobj()
     try:
         data = reader.decompress(base64.b64decode(text, validate=True), 4 * number + 1)

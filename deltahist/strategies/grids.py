@@ -34,17 +34,17 @@ from deltahist.strategies.base import (
 class Grids(Strategy):
     """A list of grids with one row per box; each grid puts every cell in exactly one box.
 
-    A move costs 2 · share for each grid with a line between its two ends: one box loses a point, another gains it. An
-    arrival costs the share of every grid. This is the graph-cut sensitivity (2014, section 5.3).
+    A move costs 2 · share for each grid with a line between its two ends: one box loses a point and another gains it.
+    An arrival costs the share of every grid. This is the graph-cut sensitivity (2014, section 5.3).
     """
 
     shares: tuple[Fraction, ...] | None
-    #: For each grid and axis the first cell of each block, increasing from 0; and the names of the grids.
+    #: First cells of the blocks for each grid and axis, increasing from 0, and names of the grids.
     starts: tuple[Starts, ...]
     names: tuple[str, ...]
 
     def __post_init__(self) -> None:
-        _ = self.groups  # refuses shares that do not fit
+        _ = self.groups  # raises InputError if shares are invalid
 
     @functools.cached_property
     def blocks(self) -> tuple[tuple[int, ...], ...]:
@@ -67,7 +67,7 @@ class Grids(Strategy):
     @property
     def determines_cells(self) -> bool:  # type: ignore[override]
         lines = [np.concatenate([s[axis] for s in self.starts]) for axis in range(self.domain.ndim)]
-        if self.domain.ndim == 1:  # the cells before any line are a sum of rows
+        if self.domain.ndim == 1:  # the count before each line is a sum of rows
             return len(np.unique(lines[0])) == self.domain.size
         return self.domain.shape in self.blocks
 
@@ -87,7 +87,7 @@ class Grids(Strategy):
         most = int(weight.sum()) if near.source_cells.any() else 0
         crossable = [any(len(s[axis]) > 1 for axis in range(self.domain.ndim)) for s in self.starts]
         bound = 2 * int(weight[crossable].sum())
-        # A longer move crosses all lines that a shorter one does, so only the frontier counts.
+        # A longer move crosses every line that a shorter one crosses, so only the frontier matters.
         for move in near.frontier:
             if most >= bound:
                 break
@@ -96,15 +96,15 @@ class Grids(Strategy):
 
     def _heaviest_crossing(self, move: list[int], weight: NDArray[Any]) -> int:
         """Return the largest total weight of the grids with a line between the ends of a move."""
-        crossed = []  # per axis: the different sets of grids that a step of this length may cross
+        crossed = []  # for each axis, the different sets of grids that a step of this length may cross
         for axis, length in enumerate(move):
             first = np.arange(self.domain.shape[axis] - length)
             lines = [np.searchsorted(s[axis], [first, first + length], side="right") for s in self.starts]
             packed = np.unique(np.packbits([before < after for before, after in lines], axis=0).T, axis=0)
             crossed.append(np.unpackbits(packed, axis=1, count=len(self.starts)).astype(bool))
-        if len(crossed) == 1:  # a plane with one row of cells
+        if len(crossed) == 1:  # treat a line as a plane with one row of cells
             crossed.append(np.zeros((1, len(self.starts)), dtype=bool))
-        if weight.sum() >= 1 << 52:  # beyond exact floats: Python's integers
+        if weight.sum() >= 1 << 52:  # too large for exact floats, so use Python's integers
             return int(max(weight[a | b].sum() for a in crossed[0] for b in crossed[1]))
         x, y, w = crossed[0].astype(float), crossed[1].astype(float), weight.astype(float)
         either = (x @ w)[:, None] + (y @ w)[None, :] - (x * w) @ y.T
@@ -149,8 +149,8 @@ class ShiftedGrids(Grids):
     Every line is in one grid only, so a move of at most the distance between lines crosses at most one line per axis.
     It costs 4 in 2-D and 2 in 1-D for any number of grids.
 
-    The paper's form has `m` grids with blocks of `width` cells, each shifted by `shift` cells along both axes against
-    the one before. m defaults to ⌊width / shift⌋. With the paper's ⌈width / shift⌉, lines of the last grid and the
+    The paper's form has `m` grids with blocks of `width` cells, each shifted by `shift` cells along both axes relative
+    to the one before. m defaults to ⌊width / shift⌋. With the paper's ⌈width / shift⌉, lines of the last grid and the
     first may be less than shift apart, and a move by shift that crosses both costs 6 (4 in 1-D).
 
     Parameters
@@ -158,7 +158,7 @@ class ShiftedGrids(Grids):
     width, shift, m : the paper's form, in cells.
     widths, offsets : the general form, in cells per grid, with lines at offset, offset + width, ... along both axes.
 
-    Raises InputError if two grids use one line, or neither form is complete.
+    Raises InputError if two grids share a line, or if neither form is complete.
 
     >>> A = ShiftedGrids(Domain((0, 0, 1, 1), (6, 6)), width=3, shift=1)
     >>> A.blocks
@@ -209,7 +209,7 @@ class ShiftedGrids(Grids):
         return tuple(f"blocks of {width} cells a side, shifted by {offset}" for width, offset in self.grids)
 
     def describe(self) -> dict[str, Any]:
-        # The general form, so that equal strategies have equal descriptions
+        # Use the general form, so that equal strategies have equal descriptions.
         widths, offsets = map(list, zip(*self.grids, strict=True))
         return {"strategy": type(self).__name__, "widths": widths, "offsets": offsets}
 
@@ -228,7 +228,7 @@ def _place_lines(width: int, offset: int, n: int) -> NDArray[np.int64]:
 def dyadic_grids(domain: Domain, delta_cells: int) -> ShiftedGrids:
     """Return shifted grids with widths 2δ, 4δ, 8δ, ...
 
-    Lines are multiples of δ. The odd multiples belong to the finest grid, half of the rest to the next one, and so on.
+    Lines lie at multiples of δ. Odd multiples belong to the finest grid, half of the rest to the next one, and so on.
     """
     spacing = check_whole(delta_cells=delta_cells)
     widths, offsets = [2 * spacing], [spacing]
@@ -239,7 +239,7 @@ def dyadic_grids(domain: Domain, delta_cells: int) -> ShiftedGrids:
 
 
 class CellsDecoder(Decoder):
-    """Decode cells with noise of one law. The estimate is the release itself, moved onto the public total."""
+    """Decode cells whose noise has a single law. The estimate is the release itself, adjusted to the public total."""
 
     def solve(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
         return values
@@ -252,12 +252,12 @@ class CellsDecoder(Decoder):
         if order == 4:
             return [(law.kurtosis() * law.variance() ** 2, CentralFourth(n if self.total_known else math.inf))]
         own: SumOfProducts = [(law.variance(), (BlockPower(1, 2),) * self.domain.ndim)]
-        # The squared length of an interval, from an axis of a single block
+        # Squared length of an interval, with the whole axis as a single block
         squared = tuple(BlockPower(cells, 2) for cells in self.domain.shape)
         return [*own, (-law.variance() / n, squared)] if self.total_known else own
 
     def moments(self, work: Asked) -> Moments:
-        """Return errors. For regions with shares f of the cells they are Σ (f − Σ f / n)², and fourth powers."""
+        """Return errors. For regions with shares f of the cells, sum (f − Σ f / n)² and its square."""
         if not isinstance(work, RegionCover):
             return super().moments(work)
         area, law = np.bincount(work.whole, (work.high - work.low).prod(axis=1), work.number), self.laws[0]
@@ -278,8 +278,8 @@ class CellsDecoder(Decoder):
             cells *= high - low
         out = np.where(aligned_spans(spans), cells, 0.0)
         if self.total_known:
-            # Moving estimates onto the total subtracts a share of the noise of all cells. An answer's noise is close to
-            # a whole number only while that share is well below one point.
+            # Adjusting estimates to the total subtracts a share of the noise of all cells. An answer's noise is close
+            # to a whole number only while that share is well below one point.
             share = cells / self.domain.size
             spread = np.sqrt(self.laws[0].variance() * self.domain.size) * share
             out[(spread > 0.25) | (4 * share * np.sqrt(variance) > 0.25)] = 0.0
@@ -288,7 +288,7 @@ class CellsDecoder(Decoder):
 
 @dataclass(frozen=True)
 class CentralFourth(BoxFunction):
-    """Σ (q_i − s / n)⁴ over n cells, with a box's shares q_i of the cells and s = Σ q_i; Σ q_i⁴ for infinite n."""
+    """Σ (q_i − s / n)⁴ over n cells, where q_i are a box's shares of the cells and s = Σ q_i; Σ q_i⁴ for infinite n."""
 
     size: float
 
@@ -325,7 +325,7 @@ class CutAugmented(Strategy):
         for row in self.sets or ((),):
             if size > 4096 or not row or min(row) < 0 or max(row) >= size or len(set(row)) < len(row):
                 raise InputError(
-                    f"sets has {row[:5]}...: each needs different cells from 0 to {size - 1} of at most 4,096 cells"
+                    f"sets has {row[:5]}...: each needs distinct cells from 0 to {size - 1}, on at most 4,096 cells"
                 )
 
     @classmethod
@@ -334,11 +334,11 @@ class CutAugmented(Strategy):
 
         Parameters
         ----------
-        base : a strategy with rows of 0 and 1 and equal shares, which come first.
+        base : a strategy with rows of 0 and 1, which come first, and equal shares.
         near : the neighbourhood whose edges are cut.
         gram : V = QᵀQ (N, N) of the workload Q; all ranges when None.
 
-        Raises InputError if the base is not binary, or the boxes do not fit memory.
+        Raises InputError if the base is not binary, or if the boxes do not fit in memory.
         """
         domain = near.domain
         boxes = math.prod(n * (n + 1) // 2 for n in domain.shape)
@@ -395,7 +395,7 @@ def choose_greedy_rows(
     cuts = np.abs(rows @ incidence).sum(axis=0)
     limit = cuts.max(initial=0)
     cut_by = np.abs(scipy.sparse.csr_array(candidates) @ incidence).tocsr()
-    # A small prior precision of the cells makes gains finite before the rows determine them.
+    # A small prior precision keeps gains finite until the rows determine the cells.
     factor = scipy.linalg.cho_factor(rows.T @ rows + 1e-6 * np.eye(rows.shape[1]))
     inverse = scipy.linalg.cho_solve(factor, np.eye(rows.shape[1]))
     # A row may be added again, which averages its noise.

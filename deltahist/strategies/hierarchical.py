@@ -26,7 +26,7 @@ from deltahist.strategies.grids import Grids
 class Hierarchical(Grids):
     """Nested grids with blocks of 1, b, b², ... cells a side up to the whole domain: H_n (Hay et al. 2010).
 
-    Source: 2014, section 5.4.1, Figure 2, which prints the identity in its place.
+    Source: 2014, section 5.4.1. Figure 2 there prints the identity instead of H_n.
 
     Parameters
     ----------
@@ -49,7 +49,7 @@ class Hierarchical(Grids):
 
     @functools.cached_property
     def widths(self) -> tuple[int, ...]:
-        """Sides of blocks in cells, from the whole domain down to 1."""
+        """Side of the blocks on each level in cells, from the whole domain down to 1."""
         widths = [1]
         while widths[0] < max(self.domain.shape):
             widths.insert(0, widths[0] * int(self.branching))
@@ -96,7 +96,7 @@ class TreeDecoder(Decoder):
     def __init__(self, strategy: Strategy, laws: Sequence[Law], total_known: bool) -> None:
         super().__init__(strategy, laws, total_known)
         self.level_variance = [law.variance() for law in laws]
-        #: Whether all blocks of a level have one size. Small trees with several sizes get exact errors.
+        #: Whether all blocks of a level have the same size. Small trees with mixed sizes get exact errors.
         self.regular = all(
             n % min(w, n) == 0 and (w <= n or n in self.strategy.widths)
             for w in self.strategy.widths
@@ -114,7 +114,7 @@ class TreeDecoder(Decoder):
 
     @functools.cached_property
     def _variances(self) -> tuple[list[FloatArray], list[FloatArray]]:
-        """V_S of each block, per level but the last, and u of each block, per level."""
+        """V_S of each block on every level except the last, and u of each block on every level."""
         of_sums: list[FloatArray] = []
         of_best = [np.full(self.strategy.blocks[-1], self.level_variance[-1])]
         for own, children in zip(self.level_variance[-2::-1], reversed(self._children), strict=True):
@@ -123,7 +123,7 @@ class TreeDecoder(Decoder):
         return of_sums, of_best
 
     def _get_trust(self, level: int) -> FloatArray:
-        """Return t of each block of a level; 0 where both variances are zero as floats."""
+        """Return t of each block of a level; 0 where both variances are zero in floats."""
         of_sums = self._variances[0][level]
         return _divide(of_sums, self.level_variance[level] + of_sums)
 
@@ -143,7 +143,7 @@ class TreeDecoder(Decoder):
         return cells.ravel()
 
     def solve_adjoint(self, query: FloatArray) -> FloatArray:
-        """Transpose the passes of `solve`, in reverse order: weights of x go to z and S, and from there to y."""
+        """Apply the transposed passes of `solve` in reverse order: weights of x go to z and S, and from there to y."""
         of_sums, of_best = self._variances
         levels, on_cells = len(of_sums), query.reshape(self.domain.shape)
         on_estimate: list[FloatArray] = [np.zeros(0)] * (levels + 1)
@@ -197,11 +197,11 @@ class TreeDecoder(Decoder):
 
     @functools.cached_property
     def _covariance_levels(self) -> list[tuple[FloatArray, FloatArray, Starts]]:
-        """Per level: weights a of the blocks, the share g of each cell in its block, and where blocks start.
+        """For each level: weights a of its blocks, the share g of each cell in its block, and the blocks' first cells.
 
         The covariance of the cells is V = Σ_b a_b g_b g_bᵀ (docs/internals/theory.md, section 3). The cells of a block
-        share its surplus by g, the product of the shares u_child / V_S down the tree. Its weight a is its variance u
-        less V_S, the variance of its children's sum.
+        share its surplus in proportion to g, the product of u_child / V_S down the tree. A block's weight a is its
+        variance u minus V_S, the variance of its children's sum.
         """
         out: list[tuple[FloatArray, FloatArray, Starts]] = []
         share, (of_sums, of_best) = np.ones(self.domain.shape), self._variances
@@ -216,7 +216,7 @@ class TreeDecoder(Decoder):
 
     @property
     def _with_total(self) -> PublicTotal:
-        """The variance that a public total removes: V1 = Σ u g over the blocks of the first level."""
+        """The variance that a public total removes, with V1 = Σ u g over the blocks of the first level."""
         _, share, starts = self._covariance_levels[0]
         return PublicTotal(share * spread_blocks(self._variances[1][0], starts, self.domain.shape))
 
@@ -234,15 +234,15 @@ class TreeDecoder(Decoder):
         """Return V = Σ_l (1/λ_l − 1/λ_{l+1}) P_l, with P_l the mean over blocks (docs/internals/theory.md, section 3).
 
         λ_l = Σ_{m ≥ l} S_m/σ_m² for blocks of S_m cells. 1/λ_l is 0 beyond the last level, and for the whole domain if
-        its total is known. A box q has qᵀP_l q = Π over axes of `BlockPower(width, 2)` / S_l.
+        its total is known. For a box q, qᵀP_l q is the product over axes of `BlockPower(width, 2)`, divided by S_l.
 
-        Blocks that reach beyond the domain's upper edges count as whole, with unknown counts beyond the edge. In truth
-        these are zero, and knowing that can only help, so the variance is never understated.
+        Blocks that extend beyond the domain's upper edges count as whole, with unknown counts outside. Those counts are
+        zero, and using that could only lower the variance, so it is never understated.
         """
         if order == 4 or min(self.level_variance) <= 0:
             return None
         sides = self.strategy.widths
-        # Sides stop at the smallest block that contains the axis.
+        # Cap sides at the smallest block that contains the axis.
         widths = [[min(w, min(s for s in sides if s >= n)) for w in sides] for n in self.domain.shape]
         cells = np.prod(np.array(widths, dtype=np.float64), axis=0)  # S_l, coarse to fine
         precision = np.cumsum((cells / np.array(self.level_variance))[::-1])[::-1]
@@ -256,5 +256,5 @@ class TreeDecoder(Decoder):
 
 
 def _divide(figure: FloatArray, variance: FloatArray) -> FloatArray:
-    """Return a figure over a variance; 0 where there is no noise."""
+    """Return a figure divided by a variance, or 0 where there is no noise."""
     return np.divide(figure, variance, out=np.zeros_like(variance), where=variance > 0)

@@ -1,18 +1,18 @@
-"""Optimal: the strategy of least mean variance under Gaussian noise, by convex optimisation, with a certificate.
+"""Optimal: the strategy with the least mean variance under Gaussian noise, found by convex optimisation and certified.
 
-Problem: minimise tr(V X⁻¹) over X = AᵀA, with V = QᵀQ of the workload, subject to eᵀ X e ≤ w_e² for every column e of
-the incidence matrix. w_e is the least factor that the neighbourhood promises for the edge: 1 within δ. Let E have the
-columns e / w_e, so that all bounds are one. With fixed membership the total is public, and the problem is on the space
-of cell vectors that add up to zero, which contains the columns of E.
+Problem: minimise tr(V X⁻¹) over X = AᵀA, with V = QᵀQ for the workload Q, subject to eᵀ X e ≤ w_e² for every column e
+of the incidence matrix. w_e is the least factor that the neighbourhood promises for the edge: 1 within δ. Let E have
+the columns e / w_e, so that all bounds are one. With fixed membership the total is public, and the problem is
+restricted to cell vectors that add up to zero, such as the columns of E.
 
 Lower bound: let λ ≥ 0 add up to one and L = E diag(λ) Eᵀ, so that tr(L X) ≤ 1 for every feasible X. Let U be the
 orthogonal factor of the polar decomposition of V^½ L^½. By the Cauchy-Schwarz inequality,
 
     f(λ) := tr (L^½ V L^½)^½ = tr(U V^½ X^-½ · X^½ L^½) ≤ √tr(V X⁻¹) · √tr(L X) ≤ √tr(V X⁻¹),
 
-so f(λ)² bounds the optimum from below. Both sides of Cauchy-Schwarz are equal if X⁻¹ V X⁻¹ ∝ L, that is, if X is
-proportional to L^-½ (L^½ V L^½)^½ L^-½, the geometric mean of L⁻¹ and V. Then tr(V X⁻¹) = tr(L X) = f(λ), and X divided
-by its largest eᵀ X e is feasible. The gap closes at the best λ, where all edges with λ > 0 share the largest eᵀ X e.
+so f(λ)² bounds the optimum from below. Cauchy-Schwarz is an equality if X⁻¹ V X⁻¹ ∝ L, that is, if X is proportional to
+L^-½ (L^½ V L^½)^½ L^-½, the geometric mean of L⁻¹ and V. Then tr(V X⁻¹) = tr(L X) = f(λ), and X divided by its largest
+eᵀ X e is feasible. The gap closes at the best λ, where all edges with λ > 0 share the largest eᵀ X e.
 """
 
 from __future__ import annotations
@@ -45,18 +45,18 @@ from deltahist.strategies.gaussian import (
     unpack_integers,
 )
 
-#: Every step of the optimisation decomposes matrices of up to this size.
+#: Largest number of cells; each optimisation step decomposes matrices of that size.
 MOST_CELLS = 2000
-#: Steps after which the optimisation ends.
+#: Largest number of optimisation steps.
 MOST_STEPS = 200
-#: Entries are bounded so that 4 N max² stays below this, and no exact sum overflows int64.
+#: Upper limit of 4 N max², so that no exact sum overflows int64.
 _MOST_SQUARED = 2**62
 
 
 class Certificate(NamedTuple):
     """Mean variances of the workload's queries at σ = Δ₂ (ρ = 1/2).
 
-    `primal` is that of the integer strategy with its exact Δ₂. `dual` is a lower bound for every strategy.
+    `primal` is achieved by the integer strategy with its exact Δ₂. `dual` is a lower bound over all strategies.
     """
 
     primal: float
@@ -64,24 +64,24 @@ class Certificate(NamedTuple):
 
     @property
     def gap(self) -> float:
-        """primal / dual - 1: the largest share by which the strategy can be worse than the best one."""
+        """primal / dual - 1: a bound on the strategy's excess variance, relative to the optimum."""
         return self.primal / self.dual - 1 if self.primal else 0.0
 
 
 @dataclass(frozen=True, eq=False)
 class Optimal(BestGaussian):
-    """The best Gaussian strategy for a workload, in integers; for at most 2,000 cells.
+    """The best Gaussian strategy for a workload, in integers, on at most 2,000 cells.
 
-    The N rows are a dense symmetric matrix, computed on first use (some seconds at 32 × 32 cells) and kept in releases.
+    The N rows are a dense symmetric matrix, computed on first use (seconds for 32 × 32 cells) and stored in releases.
     `certificate.gap` bounds the distance to the optimum. Source: this module's docstring; Li et al. 2010 for any move.
 
     Parameters
     ----------
-    near : the neighbourhood; its limits beyond δ are bounds as well.
+    near : the neighbourhood; its limits beyond δ are also bounds.
     workload : the queries; all ranges when None.
 
-    Raises InputError on more than 2,000 cells; on first use, if the workload does not fit, or if no strategy within 5%
-    of the optimum was found.
+    Raises InputError if there are more than 2,000 cells and, on first use, if the workload does not fit the domain or
+    no strategy within 5% of the optimum is found.
 
     >>> import deltahist as dh
     >>> near = dh.Neighbourhood(Domain((0, 1), (4,)), delta=0.25)
@@ -110,7 +110,7 @@ class Optimal(BestGaussian):
 
     @property
     def certificate(self) -> Certificate:
-        """How far from the optimum the strategy can be; not kept in files."""
+        """Bound on the distance from the optimum; not saved in files."""
         return self.solution[1]
 
     @functools.cached_property
@@ -161,7 +161,7 @@ class Optimal(BestGaussian):
 def _check_size(domain: Domain) -> None:
     if domain.size > MOST_CELLS:
         raise InputError(
-            f"the domain has {domain.size:,} cells: the strategy Optimal takes at most {MOST_CELLS:,} (use Spectral, "
+            f"the domain has {domain.size:,} cells: the strategy Optimal accepts at most {MOST_CELLS:,} (use Spectral, "
             "which is nearly as good on grids of any size)"
         )
 
@@ -176,20 +176,20 @@ def solve_optimal(near: Neighbourhood, gram: FloatArray) -> tuple[IntArray, Cert
     free = not (edges < 0).any()
     parts = _split_symmetric(near, gram, free)
     rank = sum(part.factor.shape[1] for part in parts)
-    if not rank:  # a single cell, or queries of nothing but the public total, whose answers have no noise
+    if not rank:  # a single cell, or only queries of the public total, whose answers have no noise
         return np.eye(domain.size, dtype=np.int64), Certificate(0.0, 0.0)
 
     def evaluate(weight: FloatArray) -> tuple[FloatArray, FloatArray, float, float]:
         form, variance, bound = _geometric_mean(parts, _weighted_laplacian(weight / bounds, edges, domain.size))
         return form, evaluate_edges(form, edges) / bounds, variance, bound
 
-    # All edges with the same bound start with the same sum of λ, or the many long moves would dominate.
+    # λ starts with the same sum over the edges of each bound. Otherwise the many long moves would dominate.
     _, place, number = np.unique(bounds, return_inverse=True, return_counts=True)
-    # The iteration may use 80% of the gap, making unused cells invertible 5%, and rounding 10%.
+    # Of the gap, the iteration may use 80%, making unused cells invertible 5%, and rounding 10%.
     climb = maximise_bound(evaluate, -np.log(number[place]), MOST_STEPS, 0.8 * GAP)
     best = climb.form
     if rank < domain.size - free:
-        # A convex combination of feasible matrices: the identity costs at most its own share.
+        # A convex combination of feasible matrices is feasible. The identity raises the variance by at most its share.
         best = (1 - 0.05 * GAP) * best + 0.05 * GAP / 2 * np.eye(domain.size)
 
     def mean_variance(matrix: NDArray[Any]) -> float:
@@ -219,7 +219,7 @@ def solve_optimal(near: Neighbourhood, gram: FloatArray) -> tuple[IntArray, Cert
 
 def edge_bounds(near: Neighbourhood) -> tuple[IntArray, FloatArray]:
     """Return all edges (M, 2) of a neighbourhood's relations, moves first, and bounds (M,) on their squared costs."""
-    edges = near.relations[-1][1].edges()  # the widest relation holds all moves
+    edges = near.relations[-1][1].edges()  # the widest relation contains all moves
     edges = edges[edges[:, 0] >= 0]
     start, end = (np.array(np.unravel_index(side, near.domain.shape)) for side in edges.T)
     place, squares = bound_levels(near)
@@ -231,7 +231,7 @@ def edge_bounds(near: Neighbourhood) -> tuple[IntArray, FloatArray]:
 
 
 def workload_gram(work: Workload | None, domain: Domain) -> FloatArray:
-    """Return V = QᵀQ (N, N) over the number of queries; all ranges when None."""
+    """Return V = QᵀQ (N, N) divided by the number of queries; all ranges when None."""
     if work is None or (isinstance(work, AllRanges) and work.domain == domain):
         return range_gram(domain) / len(AllRanges(domain))
     rows = work.matrix(domain)
@@ -239,7 +239,7 @@ def workload_gram(work: Workload | None, domain: Domain) -> FloatArray:
 
 
 def exact_gram(matrix: IntArray) -> IntArray:
-    """Return the exact AᵀA (N, N) of a symmetric matrix, by float products of 16-bit limbs."""
+    """Return the exact AᵀA (N, N) of a symmetric matrix, using float products of 16-bit limbs."""
     limit = len(matrix) * int(np.abs(matrix).max()) ** 2
     if limit < 2**53:
         whole = matrix.astype(np.float64)
@@ -262,26 +262,26 @@ def evaluate_edges(form: NDArray[Any], edges: IntArray) -> NDArray[Any]:
 
 @dataclass(frozen=True, eq=False)
 class _Part:
-    """A subspace that E and V do not mix with the others: `basis` (N, m) is orthonormal, and V is FFᵀ on it."""
+    """A subspace decoupled from the others, with an orthonormal `basis` (N, m) and `factor` F, where V = FFᵀ."""
 
     basis: scipy.sparse.csr_array
     factor: FloatArray
 
     def restrict(self, form: FloatArray) -> FloatArray:
-        """Return the restriction (m, m) of a symmetric matrix (N, N) to the space."""
+        """Return the restriction (m, m) of a symmetric matrix (N, N) to the subspace."""
         return np.asarray(self.basis.T @ (self.basis.T @ form).T)
 
     def extend(self, form: FloatArray) -> FloatArray:
-        """Return the inverse of `restrict`: zero on the other spaces."""
+        """Return the matrix (N, N) with this restriction that is zero on the other subspaces."""
         return np.asarray(self.basis @ (self.basis @ form).T)
 
 
 def _split_symmetric(near: Neighbourhood, gram: FloatArray, free: bool) -> list[_Part]:
     """Split the space into even and odd functions along every axis whose reflection changes neither V nor the edges.
 
-    The problem is convex, so the mean of X and its reflection is no worse than X. So X may map even functions to even
-    ones and odd ones to odd ones, which in 2-D makes four problems of a quarter of the size. Where the total is free, X
-    acts on functions that add up to zero.
+    The problem is convex, so the mean of X and its reflection is no worse than X. Hence some optimal X maps even
+    functions to even ones and odd ones to odd ones. In 2-D this gives four problems, each a quarter of the size. Where
+    the total is free, X acts on functions that add up to zero.
     """
     shape, rounding = near.domain.shape, 1e-13
     cube, arrivals = gram.reshape(shape * 2), arrival_squares(near)
@@ -302,7 +302,7 @@ def _split_symmetric(near: Neighbourhood, gram: FloatArray, free: bool) -> list[
         form = np.asarray(basis.T @ (basis.T @ gram).T)
         ones, within = basis.sum(axis=0), np.eye(len(form))
         if free and ones @ ones > 0.5:
-            # Householder's reflection of the ones onto the first axis gives a basis orthogonal to them.
+            # The Householder reflection of the ones onto the first axis gives a basis orthogonal to them.
             normal = ones / np.linalg.norm(ones)
             normal[0] += 1
             within = (within - np.outer(normal, normal) * (2 / (normal @ normal)))[:, 1:]
@@ -324,11 +324,11 @@ def _weighted_laplacian(weight: FloatArray, edges: IntArray, size: int) -> Float
 
 
 def _geometric_mean(parts: list[_Part], laplacian: FloatArray) -> tuple[FloatArray, float, float]:
-    """Return the geometric mean X (N, N) of L⁻¹ and V, tr(V X⁻¹), and f(λ) (in floats a little less).
+    """Return the geometric mean X (N, N) of L⁻¹ and V, tr(V X⁻¹), and f(λ), the last rounded down.
 
     For V = FFᵀ of any rank, X = F (FᵀLF)^-½ Fᵀ, since X L X = F Fᵀ = V. Then tr(V X⁻¹) = tr(L X) = tr((FᵀLF)^½) = f(λ),
-    in each part the sum of the roots of the eigenvalues of FᵀLF. Rounding may change these by `error`, so X uses none
-    below it, and the lower bound subtracts it.
+    which in each part is the sum of the square roots of the eigenvalues of FᵀLF. Rounding may change an eigenvalue by
+    `error`. So X raises smaller eigenvalues to `error`, and the lower bound subtracts `error` from all.
     """
     form, value, bound = np.zeros_like(laplacian), 0.0, 0.0
     for part in parts:
@@ -345,7 +345,7 @@ def _geometric_mean(parts: list[_Part], laplacian: FloatArray) -> tuple[FloatArr
 
 
 def _square_root(form: FloatArray, parts: list[_Part]) -> FloatArray:
-    """Return the symmetric square root (N, N) of a form that does not mix the parts."""
+    """Return the symmetric square root (N, N) of a form that does not couple the parts."""
     out = np.zeros_like(form)
     for part in parts:
         value, vector = scipy.linalg.eigh(part.restrict(form))
@@ -354,11 +354,11 @@ def _square_root(form: FloatArray, parts: list[_Part]) -> FloatArray:
 
 
 def _round_root(root: FloatArray, free: bool, mean_variance: Callable[[NDArray[Any]], float], loss: float) -> IntArray:
-    """Return round(2^bits · A) with the fewest bits that raise the mean variance by less than the loss (a share).
+    """Return round(2^bits · A) with few bits, raising the mean variance by at most the loss (a share).
 
-    Where the total is free, one whole number is added to all entries. It cancels exactly from every move, and from
-    every answer once the total is known. It measures the total as well as the best-measured wave, and no better: a
-    total that is not published (rows were dropped) should stay noisy.
+    Where the total is free, one integer is added to all entries. It cancels exactly from every move, and from every
+    answer once the total is known. It measures the total as precisely as the best-measured wave, but no better, because
+    a total that is not published (rows were dropped) should stay noisy.
     """
     total = float(scipy.linalg.norm(root, 2)) / len(root) if free else 0.0
     exact = mean_variance(root + total)
@@ -379,7 +379,7 @@ def _entries_fit(matrix: IntArray) -> bool:
 
 
 def _is_invertible(matrix: IntArray) -> bool:
-    """Return whether a symmetric matrix is positive definite, and not nearly singular."""
+    """Return whether a symmetric matrix is positive definite and not nearly singular."""
     dense = matrix.astype(np.float64)
     try:
         factor = scipy.linalg.cholesky(dense)

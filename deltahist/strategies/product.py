@@ -37,15 +37,15 @@ class Product(Strategy):
 
     determines_cells: ClassVar[bool] = True
     #: A square integer matrix F (n, n) for each axis. Its methods work along the first axis of an array: `multiply`
-    #: returns F x, `transpose` Fᵀ y, `solve` F⁻¹ y, `solve_transpose` F⁻ᵀ q. With P_e the cells before edge e = 0, ...,
-    #: n, `prefixes` are the few rows of F⁻ᵀ P_e that are not zero, and their entries (n + 1, few).
+    #: returns F x, `transpose` Fᵀ y, `solve` F⁻¹ y, `solve_transpose` F⁻ᵀ q. Let P_e be the cells before edge e = 0,
+    #: ..., n. `prefixes` are the few non-zero rows of F⁻ᵀ P_e, and their entries (n + 1, few).
     factors: tuple[_Sums | _Haar, ...]
 
     def decoder_class(self) -> type[Decoder]:
         return ProductDecoder
 
     def along_axes(self, name: str, X: NDArray[Any]) -> NDArray[Any]:
-        """Return X (N, m) with one of the factors' methods applied along every axis."""
+        """Return the result of applying one of the factors' methods to X (N, m) along every axis."""
         cube = X.reshape(*self.domain.shape, -1)
         for axis, factor in enumerate(self.factors):
             cube = np.moveaxis(getattr(factor, name)(np.moveaxis(cube, axis, 0)), 0, axis)
@@ -79,7 +79,7 @@ class _Sums:
 
     @property
     def prefixes(self) -> tuple[IntArray, FloatArray]:
-        # A prefix is one prefix sum, or the difference of the first suffix sum and another one.
+        # A prefix is one prefix sum, or the difference between the first suffix sum and another.
         edge = np.arange(self.n + 1)
         some = (edge > 0).astype(np.float64)
         if not self.suffix:
@@ -123,15 +123,15 @@ class Cumulative(Product):
         return tuple(_Sums(n, self.direction == "suffix") for n in self.domain.shape)
 
     def edge_cost(self, near: Neighbourhood, norm: int) -> int:
-        """Return the largest number of rows that hold only one end of an edge (2014, section 5.3).
+        """Return the largest number of rows that contain only one end of an edge (2014, section 5.3).
 
-        Entries are 0 or 1, so both norms count rows. Number the cells from 0, for prefix sums from the far end. Then
-        r(u) = Π (u_i + 1) rows hold cell u, and r(min(u, v)) hold both u and v (minimum axis by axis). An arrival at u
-        costs r(u). A move costs C(u, v) = r(u) + r(v) − 2 r(min(u, v)).
+        Entries are 0 or 1, so both norms count rows. Number the cells from 0, starting at the far end for prefix sums.
+        Then r(u) = Π (u_i + 1) rows contain cell u, and r(min(u, v)) contain both u and v (minimum axis by axis). An
+        arrival at u costs r(u). A move costs C(u, v) = r(u) + r(v) − 2 r(min(u, v)).
 
-        If d = v − u has no negative component, C = r(u + d) − r(u). That does not fall as u or d grows, so the
-        costliest move of the frontier ends in the far corner: Π n_i − Π (n_i − d_i). In 2-D the move from (x, y + d_y)
-        to (x + d_x, y) costs d_x d_y less than the one from (x, y) to (x + d_x, y + d_y).
+        If d = v − u has no negative component, C = r(u + d) − r(u). C never falls as u or d grows, so the costliest
+        move of the frontier ends in the far corner: Π n_i − Π (n_i − d_i). In 2-D the move from (x, y + d_y) to
+        (x + d_x, y) costs d_x d_y less than the one from (x, y) to (x + d_x, y + d_y).
         """
         shape = self.domain.shape
         most = max(
@@ -152,7 +152,7 @@ class _Haar:
 
     @functools.cached_property
     def levels(self) -> tuple[tuple[slice, IntArray, IntArray, IntArray], ...]:
-        """Rows of each level, coarse to fine, and their segments [low, high), split at mid; the left may be longer."""
+        """Rows per level, coarse to fine, and their segments [low, high), split at mid; the left half may be longer."""
         low, high, row = np.array([0]), np.array([self.n]), 1
         out: list[tuple[slice, IntArray, IntArray, IntArray]] = []
         while (split := high - low > 1).any():
@@ -165,7 +165,7 @@ class _Haar:
 
     @functools.cached_property
     def depth(self) -> NDArray[np.int64]:
-        """Level of the last row that contains each cell (n,). Each level up to that one has one such row."""
+        """Level of the last row that contains each cell (n,). Each level up to that one has one row with the cell."""
         change = np.zeros(self.n + 1, dtype=np.int64)
         for _, low, _, high in self.levels:
             change[low] += 1
@@ -227,7 +227,7 @@ class _Haar:
 class Wavelet(Product):
     """Haar wavelets with entries −1, 0 and 1: Y_n (2014, section 5.4.1, Figure 2; Xiao et al. 2010).
 
-    An odd number of cells is split into nearly equal halves. In 2-D rows are products of both axes.
+    An odd number of cells is split into nearly equal halves. In 2-D each row is a product of one row per axis.
 
     >>> Wavelet(Domain((0, 1), (4,))).matrix().toarray().tolist()
     [[1, 1, 1, 1], [1, 1, -1, -1], [1, -1, 0, 0], [0, 0, 1, -1]]
@@ -243,22 +243,22 @@ class Wavelet(Product):
     def edge_cost(self, near: Neighbourhood, norm: int) -> int:
         """Return the largest cost of an edge, in closed form.
 
-        Let h(u) be the number of rows of one axis' factor that hold cell u. In 2-D rows are products, so an arrival at
-        (u, v) costs h(u) h(v). `_cost` prices moves, for all different pairs of cells along x and along y in reach. The
-        reach along y falls as dx grows, so each pair along x is tried only at its least dx.
+        Let h(u) be the number of rows of one axis' factor that contain cell u. In 2-D rows are products, so an arrival
+        at (u, v) costs h(u) h(v). `_cost` computes the cost of moves, here for all distinct pairs of cells along x and
+        y within reach. The reach along y falls as dx grows, so each pair along x is tried only at its least dx.
         """
         most = 0
         if near.source_cells.any():
             held = functools.reduce(np.multiply.outer, [1 + f.depth for f in self.factors])
             most = int(held[near.source_cells].max())
-        if self.domain.ndim == 1:  # a plane with one row of cells, whose factor is the matrix [1]
+        if self.domain.ndim == 1:  # treat a line as a plane with one row of cells, whose factor is the matrix [1]
             reach = [0] * (int(near.reach[0]) + 1)
             along_y = [{Pair(1, 1, 1, 0)}]
         else:
             reach = near.reach.tolist()
             along_y = _list_pairs(self.factors[1], reach[0])
         along_x = _list_pairs(self.factors[0], len(reach) - 1)
-        within = list(accumulate(along_y, operator.or_))  # pairs along y at most each number of cells apart
+        within = list(accumulate(along_y, operator.or_))  # for each distance, the pairs along y at most that far apart
         tried = set[Pair]()
         for dx, dy in enumerate(reach):
             fresh = along_x[dx] - tried
@@ -271,7 +271,7 @@ class Wavelet(Product):
 
 
 class Pair(NamedTuple):
-    """Numbers of rows that hold u (`first`), u' (`second`), and both, with the same or opposite signs."""
+    """Numbers of rows that contain u (`first`), u' (`second`), and both, with the same or opposite signs."""
 
     first: Any
     second: Any
@@ -280,10 +280,10 @@ class Pair(NamedTuple):
 
 
 def _cost(x: Pair, y: Pair, norm: int) -> Any:
-    """Return Σ_r |A_r(u, v) − A_r(u', v')|^p of a move from (u, v) to (u', v'); x = (u, u') and y = (v, v').
+    """Return Σ_r |A_r(u, v) − A_r(u', v')|^p for a move from (u, v) to (u', v'), with x = (u, u') and y = (v, v').
 
-    h_u h_v rows hold (u, v), and h_u' h_v' rows hold (u', v'). Both figures count the rows that hold both. These
-    rows change by 0 if their factors agree on both axes or on neither, and by 2 otherwise.
+    h_u h_v rows contain (u, v), and h_u' h_v' rows contain (u', v'). Both numbers include the rows that contain both.
+    Those rows change by 0 if their factors agree on both axes or on neither, and by 2 otherwise.
     """
     agree = x.agree * y.agree + x.opposite * y.opposite
     opposite = x.agree * y.opposite + x.opposite * y.agree
@@ -292,19 +292,19 @@ def _cost(x: Pair, y: Pair, norm: int) -> Any:
 
 @functools.lru_cache(maxsize=2)
 def _list_pairs(haar: _Haar, longest: int) -> list[set[Pair]]:
-    """Return the different pairs of cells d apart, for d = 0, ..., longest.
+    """Return the distinct pairs of cells d apart, for d = 0, ..., longest.
 
-    Let m be the level of the coarsest segment with a split between u < u'. On each of the m levels above, one row holds
-    both cells in the same half. On level m, one row holds them in opposite halves. No row below holds both. So a pair
-    depends only on m and both depths, and few of these triples differ. Both orders of a pair are listed, since the
-    other axis may run either way.
+    Let m be the level of the coarsest segment with a split between u < u'. On each of the m levels above, one row has
+    both cells in the same half. On level m, one row has them in opposite halves. No row below contains both. So a pair
+    depends only on m and both depths, and few such triples exist. Both orders of a pair are listed, since the other
+    axis may run either way.
     """
     n, depth, number = haar.n, haar.depth, 1 + len(haar.levels)
     split = np.zeros(n, dtype=np.int64)  # level of the segment that is split just before each cell
     for level, (_, _, mid, _) in enumerate(haar.levels, start=1):
         split[mid] = level
     out = [{Pair(1 + i, 1 + i, 1 + i, 0) for i in depth.tolist()}]
-    parting = np.full(n, np.iinfo(np.int64).max)  # least split between u and u + d, for d from 0 on
+    parting = np.full(n, np.iinfo(np.int64).max)  # least split between u and u + d, as d grows from 0
     for d in range(1, longest + 1):
         parting = np.minimum(parting[: n - d], split[d:])
         pairs: set[Pair] = set()
@@ -317,7 +317,7 @@ def _list_pairs(haar: _Haar, longest: int) -> list[set[Pair]]:
 
 
 class PrefixForm(QuadraticForm):
-    """F⁻ᵀP_i · F⁻ᵀP_j of prefixes P, for a square factor F with noise of variance one in each row."""
+    """F⁻ᵀP_i · F⁻ᵀP_j for prefixes P and a square factor F, with noise of variance one in each row."""
 
     def __init__(self, factor: _Sums | _Haar) -> None:
         self.factor, self.size = factor, factor.n + 1
@@ -332,7 +332,7 @@ class PrefixForm(QuadraticForm):
         return np.asarray((common * self.entries[i] * self.entries[j]).sum(axis=-1))
 
     def value_at(self, weight: FloatArray) -> float:
-        # The prefixes of all edges behind a cell contain it.
+        # The prefixes of all edges after a cell contain it.
         held = np.cumsum(weight[::-1])[::-1][1:]
         own = self.factor.solve_transpose(held.reshape(-1, 1))
         return float((own * own).sum())
@@ -340,7 +340,7 @@ class PrefixForm(QuadraticForm):
 
 @dataclass(frozen=True, eq=False)
 class FourthPowers(IntervalFunction):
-    """Σ_k a_k⁴ of the coefficients a = F⁻ᵀq, for the nearest whole cells."""
+    """Σ_k a_k⁴ of the coefficients a = F⁻ᵀq, with q rounded to whole cells."""
 
     form: PrefixForm
 
@@ -365,14 +365,14 @@ class TotalReduction(IntervalFunction):
 
 
 class ProductDecoder(Decoder):
-    """F_x ⊗ F_y with invertible factors: x̂ = F⁻¹ y, for any noise."""
+    """Decode F_x ⊗ F_y with invertible factors: x̂ = F⁻¹ y, whatever the noise."""
 
     strategy: Product
 
     def __init__(self, strategy: Strategy, laws: Sequence[Law], total_known: bool) -> None:
         super().__init__(strategy, laws, total_known)
         self.forms = tuple(map(PrefixForm, self.strategy.factors))
-        #: Variance along each axis.
+        #: Factor of the variance along each axis.
         self._squares = tuple(IntervalForms([form]) for form in self.forms)
 
     def solve(self, values: FloatArray) -> FloatArray:
@@ -395,5 +395,5 @@ class ProductDecoder(Decoder):
     def draws_summed(self, spans: Sequence[Span], variance: FloatArray) -> FloatArray | None:
         if not isinstance(self.strategy, Cumulative) or self.laws[0].variance() == 0:
             return None
-        # Differences of sums: every released value enters with coefficient −1, 0 or 1.
+        # Answers are differences of sums, so every released value has coefficient −1, 0 or 1.
         return np.where(aligned_spans(spans), np.rint(variance / self.laws[0].variance()), 0.0)

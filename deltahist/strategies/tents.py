@@ -33,11 +33,11 @@ from deltahist.space.workloads import AllRanges, Boxes, RegionCover, Regions, Sp
 from deltahist.strategies.base import Group, Strategy, read_numbers, read_shares, whole_shares
 from deltahist.strategies.flow.tuning import find_minimum
 
-#: Array entries (boxes × waves, or regions × products of waves) that fit in the processor's cache.
+#: Number of array entries (boxes × waves, or regions × products of waves) that fit in the processor's cache.
 _TOGETHER = 1 << 18
 #: Largest number of tents along an axis. Dense linear algebra finds their eigenvectors.
 MOST_TENTS = 4128
-#: Compare squares one by one up to this many pairs of moves along the two axes. Use a bound above it.
+#: Largest number of pairs of moves along the two axes to compare one by one. A bound replaces larger comparisons.
 MOST_PAIRS = 1 << 24
 
 
@@ -46,15 +46,15 @@ class Tents(Strategy):
     """Every cell, and tents over the cells: products of B-splines, centred every few cells along each axis.
 
     A short move hardly changes the tents, and a move of any length changes only its two cells and the tents over them.
-    With shares a of the cells and h of the tents, every move costs at most 2 (a + h). Least squares takes smooth parts
-    from the tents, and finer ones from the cells.
+    With shares a for the cells and h for the tents, every move costs at most 2 (a + h). Least squares estimates smooth
+    parts from the tents and finer parts from the cells.
     Source: docs/internals/theory.md, section 7; costs: docs/privacy/tents.md.
 
     Parameters
     ----------
     spacing : cells between the centres of tents, one number or one per axis. The default suits all ranges.
-    degree : of the B-splines: 1 for hats, 2 or 3 for smoother and wider tents.
-    shares : of ε, for the cells and for the tents; equal when None.
+    degree : degree of the B-splines: 1 for hats, 2 or 3 for smoother and wider tents.
+    shares : shares of ε for the cells and for the tents; equal when None.
 
     Raises InputError if a spacing gives too many tents or weights that are too large.
 
@@ -80,7 +80,7 @@ class Tents(Strategy):
                 f"spacing is {self.apart} at degree {self.degree}: there must be at most {MOST_TENTS:,} tents along an "
                 "axis (increase the spacing), and their weights over a cell must add up to at most 2^40 (reduce it)"
             )
-        _ = self.groups  # refuses shares that do not fit
+        _ = self.groups  # raises InputError if shares are invalid
 
     @classmethod
     def tuned(
@@ -92,7 +92,7 @@ class Tents(Strategy):
         spacing: int | tuple[int, ...] | None = None,
         degree: int | None = None,
     ) -> Tents:
-        """Return the tents with the least expected error on a workload, under all promises of a neighbourhood.
+        """Return the tents with the least expected error on a workload that keep all promises of a neighbourhood.
 
         Parameters
         ----------
@@ -179,7 +179,7 @@ class Tents(Strategy):
 
     @property
     def point_limit(self) -> int:  # type: ignore[override]
-        return (1 << 62) // self.scale  # 64 bits with room for noise
+        return (1 << 62) // self.scale  # answers fit in 64 bits, with room for noise
 
     def decoder_class(self) -> type[Decoder]:
         return TentsDecoder
@@ -191,10 +191,10 @@ class Tents(Strategy):
 
 
 class TentsDecoder(Decoder):
-    """Least squares ĉ = y₁ + Tᵀ (r⁻¹ + T Tᵀ)⁻¹ (y₂ − T y₁), for cells y₁ and tents y₂.
+    """Least squares ĉ = y₁ + Tᵀ (r⁻¹ + T Tᵀ)⁻¹ (y₂ − T y₁), for measured cells y₁ and tents y₂.
 
-    r is the noise variance of a cell over that of a tent. T Tᵀ is a product over the axes, inverted by the eigenvectors
-    of its small factors (docs/internals/theory.md, section 7).
+    r is the noise variance of a cell divided by that of a tent. T Tᵀ is a product over the axes, inverted through the
+    eigenvectors of its small factors (docs/internals/theory.md, section 7).
     """
 
     strategy: Tents
@@ -203,7 +203,7 @@ class TentsDecoder(Decoder):
     def __init__(self, strategy: Strategy, laws: Sequence[Law], total_known: bool) -> None:
         super().__init__(strategy, laws, total_known)
         self._lattices = self.strategy.lattices
-        #: Variance of a cell's noise, and r in points. r stops at 10¹², since cells add nothing beyond that.
+        #: Variance of a cell's noise, and r in points, capped at 10¹² because cells add nothing beyond that.
         self._cells, tents = self.laws[0].variance(), self.laws[1].variance() / self.strategy.scale**2
         self._precision = self._cells / max(tents, self._cells / 1e12) if self._cells > 0 else 0.0
 
@@ -226,7 +226,7 @@ class TentsDecoder(Decoder):
         return self.estimate_cells(values, None).ravel()
 
     def estimate_cells(self, values: NDArray[Any], total: int | None) -> FloatArray:
-        # Moving the few tents onto the total, and not the cells, saves memory.
+        # Adjusting the few tents to the total, instead of the cells, saves memory.
         cells, tents = values[: self.domain.size], values[self.domain.size :]
         field = self._invert_gram(tents.reshape(self.strategy.tents) / self.strategy.scale - self._to_tents(cells))
         if self.total_known and total is not None:
@@ -296,8 +296,8 @@ class TentsDecoder(Decoder):
         return self.bound_kurtosis(variance)
 
     def noise_metric(self) -> Metric:
-        """Return the exact variance of each cosine; waves of tents are nearly cosines."""
-        # Among the powers tried, 1 had the least error on real counts.
+        """Return the metric with the exact variance of each cosine, since waves of tents are nearly cosines."""
+        # Of the powers tried for `shrink_long_waves`, 1 had the least error on real counts.
         seen = [scipy.fft.dct(np.diff(axis.wave_sums, axis=0), axis=0, norm="ortho") ** 2 for axis in self._lattices]
         variance = self._cells * (1 - apply_along_axes(seen, self._covariance_parts[0]))
         if self.total_known:
@@ -311,7 +311,7 @@ class TentsDecoder(Decoder):
 
 
 def _spread_cut_cells(cover: RegionCover, lattices: Sequence[Lattice]) -> RegionCover:
-    """Return T q of the cells that queries q cut, as shares of tents."""
+    """Return T q for the cells that queries q cut, as shares of tents."""
     over = list(zip(lattices, (cover.x, cover.y), strict=True))
     first, weights = [axis.first[cell] for axis, cell in over], [axis.weights[cell] for axis, cell in over]
     begins = np.flatnonzero(np.diff(cover.owner, prepend=-1))
@@ -335,7 +335,7 @@ def _spread_cut_cells(cover: RegionCover, lattices: Sequence[Lattice]) -> Region
 
 
 def _sum_waves(asked: Sequence[FloatArray], field: FloatArray) -> FloatArray:
-    """Return Σ over waves of a field times the parts of the waves in each query (m,), one array `asked` per axis."""
+    """Return for each query (m,) the sum over waves of a field times the coefficients `asked`, given per axis."""
     # Make arrays contiguous. Otherwise the order of summation would depend on the number of queries.
     first, *rest = map(np.ascontiguousarray, asked)
     return np.einsum("mw,mw->m", multiply_rows(first, field), *rest) if rest else np.einsum("mw,w->m", first, field)
@@ -360,15 +360,15 @@ class TentSearch:
         self.boxes = workload.take_evenly(1000).spans(near.domain) if isinstance(workload, Boxes) else None
         if isinstance(workload, AllRanges):
             workload.check(near.domain)
-        # At most 12 relations of a profile, mostly the short ones: limits on long moves change little.
+        # Use at most 12 relations of a profile, mostly for short moves, since limits on long moves change little.
         every = near.relations
         some = np.unique(np.geomspace(1, len(every), 12).round().astype(int)) - 1
         self.relations = [every[i] for i in some.tolist()]
-        #: The best choice for a spacing and a degree; its error is infinite if there are too many or too large tents.
+        #: The best choice for a spacing and a degree. Its error is infinite if the tents are too many or too large.
         self.best_shares = functools.cache(self._find_shares)
 
     def descend_from_guess(self, degree: int) -> Choice:
-        """Return the best spacing for a degree, by coarse and then fine steps, along all axes and along single ones."""
+        """Return the best choice for a degree, found in coarse, then fine steps along all axes and single ones."""
         reach = self.near.frontier.max(axis=0, initial=1).tolist()
         guess = {1: 1.5, 2: 1.4, 3: 1.3}[degree]
         start = [round(guess * n ** (1 / 3) * min(r, 16) ** 0.28) for n, r in zip(self.shape, reach, strict=True)]
@@ -394,9 +394,9 @@ class TentSearch:
         lattices = [make_lattice(n, s, degree) for n, s in zip(self.shape, spacing, strict=True)]
         scale = math.prod(axis.scale for axis in lattices)
         many = any(n // s + degree > MOST_TENTS for n, s in zip(self.shape, spacing, strict=True))
-        if many or scale > 1 << 34:  # which leaves room for 268 million points
+        if many or scale > 1 << 34:  # 2^34 leaves room for 268 million points
             return Choice(math.inf, spacing, degree, (1.0, 1.0))
-        # The largest changes of cells and of tents in each relation, over its factor (norm 2: squares)
+        # The largest changes of cells and of tents in each relation, divided by its factor (norm 2: both squared)
         costs = [
             (n / over, change / scale**self.norm / over)
             for over, relation in ((float(factor) ** self.norm, relation) for factor, relation in self.relations)
@@ -413,7 +413,7 @@ class TentSearch:
             ratio = math.exp(power)
             return (2 if self.norm == 1 else 1) * largest_cost(ratio) ** 2 * error.mean_variance(ratio**2)
 
-        least, power = find_minimum(variance, -4.0, 3.0, 0.1)  # logarithms of the tents' share over the cells'
+        least, power = find_minimum(variance, -4.0, 3.0, 0.1)  # logarithms of the tents' share divided by the cells'
         ratio = math.exp(power)
         unit = largest_cost(ratio)
         return Choice(least, spacing, degree, (1 / unit, ratio / unit))
@@ -423,12 +423,12 @@ def split_covariance(lattices: Sequence[Lattice], precision: float) -> tuple[Flo
     """Return k and V1 for every product of waves, and 1ᵀV1, for cells of variance one.
 
     The waves w_i of an axis are the eigenvectors of TᵀT, with eigenvalues g_i. Let r be the precision of the tents'
-    noise over that of the cells'. The covariance of the estimates is
+    noise divided by that of the cells' noise. The covariance of the estimates is
 
         V = 1 − Σ_ij k_ij (w_i ⊗ w_j)(w_i ⊗ w_j)ᵀ,   k_ij = r g_i g_j / (1 + r g_i g_j).
 
-    A public total removes (qᵀV1)² / (1ᵀV1) from qᵀVq. The tents over any cell add up to one, so the vector of ones, and
-    V1, are sums of waves.
+    A public total removes (qᵀV1)² / (1ᵀV1) from qᵀVq. The tents over any cell add up to one, so the vector of ones and
+    V1 are sums of waves.
     """
     precise = precision * outer_product([axis.wave_values for axis in lattices])
     ones = outer_product([axis.wave_sums[-1] for axis in lattices])
@@ -439,7 +439,7 @@ def split_covariance(lattices: Sequence[Lattice], precision: float) -> tuple[Flo
 class TentError:
     """Mean variance over boxes (all ranges when None), for cells of variance one and tents of any precision.
 
-    A public total is smooth, so the smoothest `waves` of each axis suffice for it; all are used when None.
+    The effect of a public total is smooth, so the smoothest `waves` of each axis suffice for it (all when None).
     """
 
     def __init__(
@@ -489,7 +489,7 @@ class Lattice:
             first = (place - order * spacing) // apart + 1
             centres = apart * (first[:, None] + np.arange(order))
             weights = _evaluate_spline(np.abs(place[:, None] - centres), apart, degree)
-        #: The first tent over every cell (n,), and the weights over it (n, degree + 1) of that tent and the next ones.
+        #: Index of the first tent over each cell (n,), and weights there (n, degree + 1) of it and the next tents.
         self.first, self.weights = first - first[0], weights // np.gcd.reduce(weights, axis=None)
         #: Sum of the weights over any cell.
         self.scale = int(self.weights[0].sum())
@@ -518,7 +518,7 @@ class Lattice:
 
     @functools.cached_property
     def gram_eigen(self) -> tuple[FloatArray, FloatArray]:
-        """Eigenvalues (m,) of T Tᵀ / scale², falling, and its eigenvectors (m, m)."""
+        """Eigenvalues (m,) of T Tᵀ / scale² in decreasing order, and its eigenvectors (m, m)."""
         # Use NumPy's solver, because importing SciPy's takes as long as reading a small release.
         tents, weights, size = self._tents, self.weights.astype(np.float64), self.size
         pairs = (tents[:, :, None] * size + tents[:, None, :]).ravel()
@@ -528,13 +528,13 @@ class Lattice:
 
     @functools.cached_property
     def wave_values(self) -> FloatArray:
-        """Eigenvalues (w,) of TᵀT / scale² above rounding, falling; its eigenvectors are the waves."""
+        """Eigenvalues (w,) of TᵀT / scale² above rounding, in decreasing order. The eigenvectors are the waves."""
         values = self.gram_eigen[0]
         return values[values > 1e-12 * values[0]]
 
     @functools.cached_property
     def tent_waves(self) -> FloatArray:
-        """The waves as sums of tents (m, w): q · a wave is T q · its column."""
+        """Coefficients (m, w) of tents in each wave, so that q · wave = T q · column."""
         values = self.wave_values
         return self.gram_eigen[1][:, : len(values)] / (self.scale * np.sqrt(values))
 
@@ -564,11 +564,11 @@ class Lattice:
         return mean_increment_product(sums.T @ sums, np.multiply.outer(whole, whole), self.n)
 
     def count_positions(self, far: int) -> int:
-        """Return at how many different positions under the tents moves by `far` cells start."""
+        """Return the number of different positions under the tents where moves by `far` cells start."""
         return min(self.spacing, self.n - far)
 
     def weights_at_ends(self, far: int) -> tuple[IntArray, IntArray]:
-        """Return the weights at both ends of moves by `far` cells (positions, tents), of the tents at the first end."""
+        """Return weights (positions, tents) at both ends of moves by `far` cells, for the tents over the first end."""
         start = np.arange(self.count_positions(far))
         u, v = self.weights[start], np.zeros((len(start), self.weights.shape[1]), dtype=np.int64)
         behind = self.first[start + far] - self.first[start]
@@ -578,11 +578,11 @@ class Lattice:
         return u, v
 
     def own_squares(self) -> list[int]:
-        """Return |T(u)|² for every position, integers of any length."""
+        """Return |T(u)|² for every position, as integers of any length."""
         return list((self.weights[: self.spacing].astype(object) ** 2).sum(axis=1))
 
     def move_squares(self, far: int) -> list[tuple[int, int, int]]:
-        """Return the different |T(u)|², |T(v)|² and T(u)·T(v) of moves by `far` cells, integers of any length."""
+        """Return the distinct |T(u)|², |T(v)|² and T(u)·T(v) of moves by `far` cells, as integers of any length."""
         u, v = (end.astype(object) for end in self.weights_at_ends(far))
         w = self.weights[far : far + len(u)].astype(object)
         return list(dict.fromkeys(zip((u * u).sum(axis=1), (w * w).sum(axis=1), (u * v).sum(axis=1), strict=True)))
@@ -593,7 +593,7 @@ make_lattice = functools.lru_cache(maxsize=2)(Lattice)
 
 
 def apply_along_axes(matrices: Sequence[Any], field: NDArray[Any]) -> NDArray[Any]:
-    """Return one matrix for each of the first axes of a field, applied along it."""
+    """Return a field after applying one matrix along each of its first axes."""
     axes = list(enumerate(matrices))
     # Grow a field along its first axis last, to avoid transposing a large array.
     for axis, matrix in reversed(axes) if matrices[0].shape[0] > matrices[0].shape[1] else axes:
@@ -609,7 +609,7 @@ def outer_product(factors: Sequence[NDArray[Any]]) -> NDArray[Any]:
 
 
 def _evaluate_spline(away: IntArray, apart: int, degree: int) -> IntArray:
-    """Return the centred B-spline with knots `apart`, times apart, 8 apart² or 6 apart³ (degree 1, 2 or 3)."""
+    """Return the centred B-spline for a knot distance, times apart, 8 apart² or 6 apart³ (degree 1, 2 or 3)."""
     if degree == 1:
         return np.maximum(apart - away, 0)
     if degree == 2:
@@ -619,7 +619,7 @@ def _evaluate_spline(away: IntArray, apart: int, degree: int) -> IntArray:
 
 
 def largest_changes(lattices: Sequence[Lattice], near: Neighbourhood, norm: int) -> list[tuple[int, int]]:
-    """Return the number of cells and the sum over tents (norm 2: of squares) that dearest move and arrival change."""
+    """Return the cells and the sum over tents (norm 2: of squares) that the costliest move and arrival change."""
     out = []
     if near.frontier.any():
         out.append((2, largest_change(lattices, near) if norm == 1 else largest_square(lattices, near)))
@@ -630,10 +630,10 @@ def largest_changes(lattices: Sequence[Lattice], near: Neighbourhood, norm: int)
 
 
 def largest_change(lattices: Sequence[Lattice], near: Neighbourhood) -> int:
-    """Return the largest Σ |T(u) − T(v)| over the moves u → v, T the tents' weights over a cell.
+    """Return the largest Σ |T(u) − T(v)| over moves u → v, where T(u) are the tents' weights over u.
 
-    The sum does not fall as the ends move apart, so only the longest displacements count, from every position under the
-    tents. The weights over either end add up to W, so they differ by 2 (W − Σ min(T(u), T(v))).
+    The sum never decreases as the ends move apart, so only the longest displacements matter, from every position under
+    the tents. The weights over either end add up to W, so they differ by 2 (W − Σ min(T(u), T(v))).
     """
     whole = math.prod(lattice.scale for lattice in lattices)
     least = whole
@@ -654,8 +654,8 @@ def largest_change(lattices: Sequence[Lattice], near: Neighbourhood) -> int:
 def largest_square(lattices: Sequence[Lattice], near: Neighbourhood) -> int:
     """Return the largest Σ (T(u) − T(v))² over the moves; a bound, 2 max |T(u)|², beyond MOST_PAIRS moves.
 
-    It is |T(u)|² + |T(v)|² − 2 T(u)·T(v), each a product over the axes. It may fall as the ends move apart, so all
-    displacements count. Floats find the candidates, and integers choose between them.
+    The sum is |T(u)|² + |T(v)|² − 2 T(u)·T(v), and each term is a product over the axes. It may decrease as the ends
+    move apart, so all displacements matter. Floats find the candidates, and integers choose between them.
     """
     *first, last = lattices
     reach = near.reach.tolist()  # along the last axis, for each number of cells along the first one
