@@ -1,6 +1,6 @@
 """Flow: noise that flows between neighbouring blocks, so that a box's noise grows with its perimeter, not its area.
 
-`noise` says how the draws enter, `decoder` gives estimates and their errors, and `tuning` chooses sums and shares.
+`noise` adds the draws, `decoder` computes estimates and their errors, and `tuning` chooses sums and shares.
 """
 
 from __future__ import annotations
@@ -57,11 +57,11 @@ if TYPE_CHECKING:
 class Flow(Strategy):
     """Noise on the moves themselves: mass that flows between neighbouring blocks of cells.
 
-    The release holds the block sums S c + D φ. φ is noise on the borders between blocks, and D takes flows to what
-    each block gains. So the total is exact, and a box gains what flows across its perimeter. Along every grid line the
-    flow is estimated from noise on single borders (`straight` and `diagonal` moves) and on weighted sums of
+    The release contains the block sums S c + D φ. φ is noise on the borders between blocks, and D maps flows to the
+    gain of each block. So the total is exact, and the noise of a box is the flow across its perimeter. Along every grid
+    line the flow is estimated from noise on single borders (`straight` and `diagonal` moves) and on weighted sums of
     neighbouring borders (`widths`), so that noise grows with the logarithm of the perimeter. With blocks of several
-    cells the release also holds the cells, with noise of their own, and decoding combines both.
+    cells the release also contains the cells, with noise of their own, and decoding combines both.
     Source: docs/privacy/factorisation.md (E = K U); Blowfish (He et al. 2014; Haney et al. 2015) for noise on the
     edges of a policy graph.
 
@@ -70,17 +70,16 @@ class Flow(Strategy):
     domain : Domain
     block : cells per side of a block, one number or one per axis. Moves of at most a block cross one line per axis;
         longer moves cost more.
-    widths : distances, in borders, between the overlapping sums of each level, increasing; () for none, and in 1-D.
-        When None, widths that suit all ranges (`Flow.tuned` finds the best).
-    shares : of ε, for the groups in order: cells (blocks of several cells only), straight and diagonal (2-D only)
+    widths : increasing distances in borders between the overlapping sums of each level; () for no sums, as in 1-D. When
+        None, widths that suit all ranges (`Flow.tuned` finds the best).
+    shares : shares of ε for the groups in order: cells (blocks of several cells only), straight and diagonal (2-D only)
         flows, one for each width, arrivals, hubs, their sums and strips (if any). When None, the usual shares.
     arrivals : blocks where entities may appear or vanish: None (fixed membership), "boundary" (the outermost
         blocks) or increasing flat indices of blocks.
-    hubs : blocks between hubs, odd. Long moves leave and enter at the hubs of their two ends, which caps their cost.
-        When None, a move costs as much as the borders on its path.
-    hub_widths : distances, in hubs, between overlapping sums over squares of hubs, for each level a multiple of the
-        one before.
-    centred : whether sums along lines extend equally beyond both ends, which takes one more of them (for limits).
+    hubs : odd number of blocks between hubs. Long moves leave and enter at the hubs of their two ends, which caps their
+        cost. When None, a move costs as much as the borders on its path.
+    hub_widths : distances in hubs between overlapping sums over squares of hubs, each a multiple of the one before.
+    centred : whether sums along lines extend equally beyond both ends, which takes one more sum (used with limits).
     hub_strips : whether there are also sums over hubs in one row or column.
 
     Raises
@@ -126,11 +125,11 @@ class Flow(Strategy):
         increase = list(widths) == sorted(set(widths)) and (
             not widths or (self.domain.ndim == 2 and widths[-1] <= most)
         )
-        yield "widths", increase, f"they must increase up to at most {most}, the blocks on a line (none in 1-D)"
+        yield "widths", increase, f"they must increase, up to the {most} blocks on a line (none in 1-D)"
         cells = [] if isinstance(arrivals, str) else [check_whole(least=0, arrivals=a) for a in arrivals or ()]
         valid = cells == sorted(set(cells)) and max(cells, default=0) < self.size
         valid = arrivals == "boundary" if isinstance(arrivals, str) else valid
-        yield "arrivals", valid, f'it must be "boundary", or blocks that increase from 0 to {self.size - 1} at most'
+        yield "arrivals", valid, f'it must be "boundary", or increasing block indices from 0 to {self.size - 1}'
         yield "centred", isinstance(self.centred, bool), "it must be True or False"
         yield "hub_strips", isinstance(self.hub_strips, bool), "it must be True or False"
         sums = [check_whole(least=2, hub_widths=w) for w in self.hub_widths]
@@ -159,11 +158,11 @@ class Flow(Strategy):
         norm: int = 1,
         block: int | tuple[int, ...] | None = None,
     ) -> Flow:
-        """Return the flow with the least expected error on a workload, among the sums and shares that are tried.
+        """Return the flow with the least expected error on a workload, among the sums and shares tried.
 
         Parameters
         ----------
-        near : the neighbourhood. Its sources decide which blocks have arrivals, its limits which blocks are hubs.
+        near : the neighbourhood. Its sources decide which blocks have arrivals, and its limits decide which are hubs.
         workload : the queries; all ranges when None (and for regions).
         norm : 1 for Laplace, 2 for Gaussian noise.
         block : cells per side; the longest move within δ when None.
@@ -189,7 +188,7 @@ class Flow(Strategy):
 
     @classmethod
     def candidates(cls, near: Neighbourhood, workload: Workload, norm: int) -> Iterator[tuple[str, Strategy]]:
-        """Yield flows between blocks as long as a move within δ, and twice as long; with hubs for limits."""
+        """Yield flows with blocks as long as a move within δ and twice as long, with hubs if there are limits."""
         for times in (1, 2):
             sides = tuple(times * b for b in tuning.find_longest_move(near))
             if any(2 * b <= n for b, n in zip(sides, near.domain.shape, strict=True)):
@@ -269,7 +268,7 @@ class Flow(Strategy):
 
     @functools.cached_property
     def draw_kinds(self) -> dict[str, tuple[int, Fraction]]:
-        """Number of draws of each kind, and the points that a draw of one counts, in order."""
+        """Number of draws of each kind in order, and the number of points that one unit of a draw represents."""
         crossing, n = Fraction(1, UNITS), self.blocks
         out = {} if self.blocks_are_cells else {"cells": (self.domain.size, Fraction(1))}
         if len(n) == 1:
@@ -296,7 +295,7 @@ class Flow(Strategy):
 
     @functools.cached_property
     def kind_shares(self) -> dict[str, Fraction]:
-        """Share of each kind of draws, if flows are counted in whole points."""
+        """Share of ε for each kind of draws, with flows counted in whole points."""
         if self.shares is not None:
             return dict(zip(self.draw_kinds, read_shares(self.shares, len(self.draw_kinds), "group"), strict=True))
         usual = tuning.choose_usual_shares(len(self.sum_names))
@@ -304,7 +303,7 @@ class Flow(Strategy):
 
     @functools.cached_property
     def groups(self) -> tuple[Group, ...]:
-        # A move changes 1 / unit draws of a kind, which split the share of that kind.
+        # A move changes the draws of a kind by 1 / unit in all, so each unit gets that part of the kind's share.
         out, end = [], 0
         for name, (number, unit) in self.draw_kinds.items():
             out.append(Group(name, slice(end, end + number), self.kind_shares[name] * unit, unit))
@@ -317,7 +316,7 @@ class Flow(Strategy):
 
     @functools.cached_property
     def lines(self) -> tuple[LineEstimator, ...]:
-        """How the flow across lines along y, and along x, is estimated; () in 1-D."""
+        """Estimators of the flow across lines along y and along x; () in 1-D."""
         if self.domain.ndim == 1:
             return ()
         variance = {name: float(1 / share) ** 2 for name, share in self.kind_shares.items()}
@@ -328,7 +327,7 @@ class Flow(Strategy):
 
     @functools.cached_property
     def hub_grid(self) -> Hubs | None:
-        """The hubs, with the noise ratios by which their inflow is estimated."""
+        """The hubs, with the noise ratios used to estimate their inflow."""
         if self.hubs is None:
             return None
         share = self.kind_shares
@@ -343,17 +342,17 @@ class Flow(Strategy):
 
     @property
     def scatters_linearly(self) -> bool:
-        return not self.sum_widths and not self.hub_widths  # sums are combined with the flows by rounding
+        return not self.sum_widths and not self.hub_widths  # combining sums with flows involves rounding
 
     def scatter(self, noise: NDArray[Any]) -> NDArray[Any]:
-        """Return R(η) of one or many releases: draws (..., draws) to values (..., k)."""
+        """Return R(η) (..., k) for the draws (..., draws) of one or more releases."""
         return self.scatter_groups([noise[..., group.members] for group in self.groups])
 
     def scatter_groups(self, noise: Sequence[NDArray[Any]]) -> NDArray[Any]:
         draws = {group.name: part for group, part in zip(self.groups, noise, strict=True)}
         first = draws[STRAIGHT]
         several, kind = first.shape[:-1], np.result_type(first, np.int64)
-        # Hubs come first: their intermediate arrays are freed before the map is allocated.
+        # Estimate hubs first, so that their intermediate arrays are freed before the map is allocated.
         hubs = self.hub_grid
         inflow = None if hubs is None else hubs.estimate_inflow(draws)
         out = np.zeros((*several, self.blocks[0], math.prod(self.blocks[1:])), dtype=kind)
@@ -392,7 +391,7 @@ class Flow(Strategy):
         costs = PathCosts(self, norm)
         most, far = costs.find_direct(near), costs.bound_far(near)
         if far > most and self.domain.size <= 400 and (self.hub_widths or self.sum_widths):
-            return None  # the bound may not be reached; on small domains the definition gives the exact cost
+            return None  # the bound may not be tight; on small domains the definition gives the exact cost
         most = max(most, far)
         if near.source_cells.any():
             block, point, by_hub = find_entrances(self, near)
@@ -413,7 +412,8 @@ class PathCosts:
     """Costs of steps, paths and entry points of a flow as integers, over denominator^norm.
 
     The weights of the sums at a border add up to one, and so do those of the sums at a hub, and of its strips along
-    either axis. So sums cost their share; in the 2-norm at most that (exactly where one sum has all the weight).
+    either axis. So sums cost their share in the 1-norm, and at most that in the 2-norm (exactly that where one sum has
+    all the weight).
     """
 
     def __init__(self, flow: Flow, norm: int) -> None:
@@ -421,7 +421,7 @@ class PathCosts:
         shares, self.denominator = whole_shares(list(flow.kind_shares.values()))
         share = dict(zip(flow.kind_shares, (s**norm for s in shares), strict=True))
         self.cells, self.arrival = share.pop("cells", 0), share.pop(ARRIVALS, 0)
-        # A hub is in strips along both axes.
+        # A hub belongs to strips along both axes.
         self.hub = share.pop(HUBS, 0) + share.pop(HUB_SUMS, 0) + 2 * share.pop(HUB_STRIPS, 0)
         straight, diagonal = share.pop(STRAIGHT), share.pop(DIAGONAL, 0)
         sums = sum(share.values())
@@ -433,13 +433,13 @@ class PathCosts:
         return min(x, y) * self.diagonal + abs(x - y) * self.straight
 
     def price_longest(self, x: int, y: int) -> int:
-        """Return the largest cost of a path to a block at most x and y away: costs are linear except at x = y."""
+        """Return the largest cost of a path to a block at most x and y away. Costs are linear on each side of x = y."""
         corners = {(i, j) for i in {0, min(x, y), x} for j in {0, min(x, y), y}}
         return max(self.price_path(i, j) for i, j in corners)
 
     @property
     def through_hub(self) -> int:
-        """The largest cost of a path from a block to its hub, and of the hub."""
+        """The largest cost of a path from a block to its hub, including the cost of the hub."""
         assert self.flow.hub_grid is not None
         x, y = self.flow.hub_grid.axes
         return self.price_longest(x.longest_walk, y.longest_walk) + self.hub
@@ -449,10 +449,10 @@ class PathCosts:
         return self.price_path(x, y) + (self.hub if through_hub else self.arrival) + self.cells
 
     def find_direct(self, near: Neighbourhood) -> int:
-        """Return the largest cost of a move on its direct path."""
+        """Return the largest cost of a move that takes its direct path."""
         if not near.frontier.any():
             return 0
-        # A move by d cells spans up to ⌈d / block⌉ blocks; shorter moves are moves as well.
+        # A move by d cells spans up to ⌈d / block⌉ blocks, and shorter moves are allowed too.
         limit = np.minimum(np.array(self.flow.blocks) - 1, find_longest_direct(self.flow))
         far = np.minimum(-(-near.frontier // self.flow.sides), limit)
         return max(self.price_longest(*(*move, 0)[:2]) for move in np.unique(far, axis=0).tolist()) + 2 * self.cells
@@ -460,9 +460,9 @@ class PathCosts:
     def bound_far(self, near: Neighbourhood) -> int:
         """Return a bound on the cost of moves through hubs; 0 if there are none.
 
-        It depends on how far both ends are from their hubs along each axis: all combinations that the neighbourhood
-        allows are priced. Where both paths of a move cross a line they do so in opposite directions, and nearby hubs
-        share sums. Such moves may cost less.
+        The cost depends on the distances of both ends from their hubs along each axis. The bound is the largest over
+        all combinations that the neighbourhood allows. A move may cost less where both of its paths cross a line, since
+        they do so in opposite directions, or where nearby hubs share sums.
         """
         hubs, limit = self.flow.hub_grid, find_longest_direct(self.flow)
         if hubs is None or max(self.flow.blocks) <= limit + 1:
@@ -478,7 +478,7 @@ class PathCosts:
         return 0 if most < 0 else most + 2 * (self.hub + self.cells)
 
     def _are_moves(self, near: Neighbourhood, x: IntArray, y: IntArray) -> NDArray[np.bool_]:
-        """Return whether some move leads to a block x and y blocks away: it spans the blocks between, and a cell."""
+        """Return whether a move can end in a block x and y blocks away: across the blocks between and one more cell."""
         sides = (*self.flow.sides, 1)
         wide, high = (np.where(d > 0, (d - 1) * side + 1, 0) for d, side in zip((x, y), sides, strict=False))
         if near.domain.ndim == 1:
@@ -488,25 +488,25 @@ class PathCosts:
 
 
 def find_longest_direct(flow: Flow) -> int:
-    """Return the number of blocks along either axis up to which moves take their direct path, not hubs.
+    """Return the largest number of blocks along an axis for which moves take their direct path instead of hubs.
 
-    That many steps cost as much as the costliest path through hubs. The number does not depend on the kind of noise or
-    the neighbourhood, so that a move always takes the same path.
+    That many steps cost about as much as the costliest path through hubs. The number does not depend on the kind of
+    noise or the neighbourhood, so that a move always takes the same path.
     """
     if flow.hub_grid is None:
         return max(flow.blocks)
     costs = PathCosts(flow, 1)
-    same = 2 * max(line.longest_walk for line in flow.hub_grid.axes)  # a path uses a hub only once
+    same = 2 * max(line.longest_walk for line in flow.hub_grid.axes)  # largest distance between blocks of a hub
     return max(same, 2 * costs.through_hub // max(costs.straight, costs.diagonal))
 
 
 def _find_least_distances(line: HubLine, limit: int) -> tuple[IntArray, IntArray]:
-    """Return the least distance of two blocks given their distances from their hubs, and the least above a limit."""
+    """Return the least distance between blocks, given their distances from their hubs, and the least above a limit."""
     never = 1 << 40  # longer than any move
     block = np.arange(line.n)
     offset = np.abs(block - line.places[block // line.blocks_apart])
     least, beyond = (np.full((line.longest_walk + 1,) * 2, never) for _ in range(2))
-    # Hubs repeat: a combination that is missing over three of them does not exist.
+    # Hubs repeat, so a combination that does not occur over three of them does not exist.
     for distance in range(min(line.n, limit + 3 * line.blocks_apart + 1)):
         seen = np.zeros(least.shape, dtype=bool)
         seen[offset[: line.n - distance], offset[distance:]] = True
@@ -518,7 +518,7 @@ def _find_least_distances(line: HubLine, limit: int) -> tuple[IntArray, IntArray
 
 
 def find_entrances(flow: Flow, near: Neighbourhood) -> tuple[IntArray, IntArray, NDArray[np.bool_]]:
-    """Return for every cell that touches a source its block, where arrivals enter, and whether by a hub.
+    """Return the block of every cell that touches a source, the block where arrivals enter, and whether that is a hub.
 
     An arrival enters at the nearest block with noise for arrivals or, where that costs more, at the hub of its block.
     """
@@ -547,7 +547,7 @@ def find_entrances(flow: Flow, near: Neighbourhood) -> tuple[IntArray, IntArray,
 
 
 class Routes:
-    """The path of every move and arrival through the blocks of a flow, and the draws that make up for it.
+    """The path of every move and arrival through the blocks of a flow, and the draws that compensate for it.
 
     A move goes from block to block, diagonally first, then straight. A long one (`find_longest_direct`) leaves at the
     hub of its first block and enters at the hub of its last. An arrival enters at its entrance and continues like a
@@ -556,12 +556,12 @@ class Routes:
 
     def __init__(self, flow: Flow, near: Neighbourhood) -> None:
         self.flow, self.near = flow, near
-        #: Numbers of the draws, arranged like the draws.
+        #: Indices of the draws, arranged like the draws.
         self._draws, self._crossings = flow.split_draws(np.arange(flow.draws))
         self._changes: list[tuple[IntArray, IntArray, IntArray]] = []
 
     def changes(self) -> scipy.sparse.csr_array:
-        """Return U (draws, M): by how much each draw makes up for each edge."""
+        """Return U (draws, M), the change in each draw that compensates for each edge."""
         flow, edges = self.flow, self.near.edges()
         moves, every = edges[:, 0] >= 0, np.arange(len(edges))
         if not flow.blocks_are_cells:
@@ -596,7 +596,7 @@ class Routes:
         self._changes.append((draw[some], edge[some], value[some] * UNITS))
 
     def _walk_blocks(self, here: IntArray, there: IntArray, edge: IntArray) -> None:
-        """Cross the borders between blocks here and there (ndim, m)."""
+        """Cross the borders on the paths between blocks `here` and `there` (ndim, m)."""
         here = here.copy()
         while len(going := np.flatnonzero((here != there).any(axis=0))):
             step = np.sign(there[:, going] - here[:, going])
@@ -613,7 +613,7 @@ class Routes:
             if len(step) == 1:
                 self._add_changes(crossings.straight[line, 0], edge[crossed], sign)
                 return
-            # A diagonal move counts at its left or lower end.
+            # A diagonal move is counted at its left or lower end.
             place = np.where(sign > 0, here[1 - axis, crossed], there[1 - axis, crossed])
             straight = step[1 - axis, crossed] == 0
             self._add_changes(crossings.straight[line, place], edge[crossed], np.where(straight, sign, 0))
@@ -629,7 +629,7 @@ class Routes:
         self._add_changes(draw, edge[both], step[0, both])
 
     def _enter_hubs(self, block: IntArray, edge: IntArray, sign: int) -> None:
-        """Enter (or leave, sign −1) at the hubs of blocks (ndim, m): change draws of hubs, squares and strips."""
+        """Enter (with sign −1, leave) at the hubs of blocks (ndim, m), changing draws of hubs, squares and strips."""
         hubs = self.flow.hub_grid
         assert hubs is not None
         x, y = hubs.axes

@@ -1,8 +1,8 @@
-"""Decoding flows, and the errors of their answers: in closed form over boxes, and near the perimeter of other queries.
+"""Decode flows and compute errors of answers: in closed form for boxes, and near the perimeter of other queries.
 
 Block sums are their own estimates, and cells share what their block gains. Noise on a border enters an answer in
 proportion to how much the query differs across it, which is zero except at the perimeter. Sums along a line spread the
-flow across it over all of its borders, by a matrix of low rank. Hubs are few, and enter as products of waves.
+flow across it over all of its borders, through a matrix of low rank. Hubs are few, and handled as products of waves.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ from deltahist.strategies.flow.noise import (
 if TYPE_CHECKING:
     from deltahist.strategies.flow import Flow
 
-#: Variance and fourth cumulant of a draw, a flow being counted in points.
+#: Variance and fourth cumulant of a draw, with flows counted in points.
 Cumulants: TypeAlias = tuple[float, float]
 
 
@@ -87,7 +87,7 @@ class Diagonal(QuadraticForm):
 
 
 class Steps(QuadraticForm):
-    """−½ where the border just before (shift 0) or after (1) an inner edge i lies before edge j, made symmetric."""
+    """−½ where the border just before (shift 0) or after (1) an inner edge i lies before edge j, plus the transpose."""
 
     def __init__(self, size: int, shift: int) -> None:
         self.size, self.shift = size, shift
@@ -120,18 +120,18 @@ class LowRank(QuadraticForm):
 
 
 class Patches:
-    """Forms of intervals along an axis from a small table: between two knots they are polynomials of both edges.
+    """Forms of intervals along an axis, from a small table. Between knots they are polynomials in both edges.
 
     For edges i < j a form is G_ij = Σ_p a_ip b_jp, with a and b quadratic from each knot to the next. At a fraction u
     of a stretch these are combinations of 1, u and u (1 − u). So G_ij is a sum of nine products, with weights for each
-    pair of stretches. Answers do not depend on earlier ones.
+    pair of stretches. Answers do not depend on earlier queries.
 
     Parameters
     ----------
     knots : some of the edges (s + 1,): the first, the last, and all where a or b bends.
     own, beside : G_ii (k, n + 1) and G_i,i+1 (k, n), at the edges of cells.
     pairs : a and b (size, p) of the last of the k forms; the others are zero between different edges.
-    place : the edge at which each edge of cells lies (n + 1,): that of the cell before, or the next.
+    place : the edge at which each cell edge lies (n + 1,), either the same as for the previous cell edge or the next.
     """
 
     def __init__(
@@ -152,7 +152,7 @@ class Patches:
         for pair in pairs:
             a, b = (_fit_stretches(values, knots) for values in pair)
             tables.append((a @ b.T).reshape(3, number, 3, number).swapaxes(1, 2).reshape(9, -1))
-        #: Weights of the nine products, for each form and two stretches.
+        #: Weights of the nine products, for each form and pair of stretches.
         self._number, self._table = number, np.concatenate(np.stack(tables, axis=1))
         # G_ii minus the sum of products.
         start = self._stretch, self._near, self._near * (1 - self._near)
@@ -260,9 +260,9 @@ def estimated_flow(
 class HubVariance:
     """Covariance of the inflow at hubs, and the part that a public total removes.
 
-    With variance v of the hubs' own noise and w on a level of sums with eigenvalues λ, it is T² (v + Σ w λ/ρ²) for each
-    product of waves (T and ρ as in `Hubs`). With waves a and b, and the identity at index 0, that is
-    Σ_ij K_ij a_i a_iᵀ ⊗ b_j b_jᵀ. A public total removes (q·m)² / Σ m, where m is the covariance with the total.
+    Let v be the variance of the hubs' own noise, and w that of a level of sums with eigenvalues λ. Each product of
+    waves has the variance T² (v + Σ w λ/ρ²) (T and ρ as in `Hubs`). With waves a and b, and the identity at index 0,
+    that is Σ_ij K_ij a_i a_iᵀ ⊗ b_j b_jᵀ. A public total removes (q·m)² / Σ m, for the covariance m with the total.
 
     Variances `own` and `sums` of draws are in points. `edges` gives the position of each cell edge among the blocks,
     per axis; None if blocks are cells.
@@ -289,7 +289,7 @@ class HubVariance:
         return 1.0, WavesKnown(self._lines, self.edges, self.increments, core / np.sqrt(spread) if spread > 0 else core)
 
     def make_fourth_term(self, kurtosis: float) -> tuple[float, tuple[Fourths, ...]]:
-        """Return the term of the fourth cumulant: of the hubs' own noise, an upper bound with sums and a total."""
+        """Return the term of the fourth cumulant for the hubs' own noise, an upper bound with sums or a known total."""
         lines = zip(self._lines, self.edges, strict=True)
         before = (
             line.hubs_before if edge is None else interpolate_sums(line.hubs_before, edge) for line, edge in lines
@@ -310,8 +310,8 @@ class Fourths(IntervalFunction):
 class WavesKnown(BoxFunction):
     """Σ_ij K_ij a_i(q) b_j(q) − (Σ_ij M_ij (a_i·q) (b_j·q))² for a box q, a product over the axes.
 
-    For waves a_i(q) is (a_i·q)², and for i = 0 the squared length of q. K (`squared`) and M (`whole`) have low rank up
-    to rounding. On a line b is a single wave. `edges` is as in `HubVariance`.
+    a_0(q) is the squared length of q, and for the waves i > 0, a_i(q) is (a_i·q)². K (`squared`) and M (`whole`) have
+    low rank up to rounding. In 1-D, b is a single wave. `edges` is as in `HubVariance`.
     """
 
     def __init__(
@@ -320,13 +320,13 @@ class WavesKnown(BoxFunction):
         self._lines, self._edges, self.squared, self.whole = lines, edges, squared, whole
         squares, sums = _factor_low_rank(squared), _factor_low_rank(whole)
         self._axes = [_Waves(*each) for each in zip(lines, edges, squares, sums, strict=False)]
-        #: The second factors on a line.
+        #: The second factors in 1-D.
         self._line = (squares[1].sum(axis=0)[:, None], sums[1][0][:, None]) if len(lines) == 1 else None
 
     def __call__(self, spans: Sequence[Span]) -> FloatArray:
         found = [axis(*span) for axis, span in zip(self._axes, spans, strict=True)]
         squares, sums = zip(*found if self._line is None else (*found, self._line), strict=True)
-        # Added up in this order, so that answers do not depend on what else is asked.
+        # Add up in a fixed order, so that answers do not depend on other queries.
         square, whole = (sum(a * b for a, b in zip(*each, strict=True)) for each in (squares, sums))
         return np.asarray(square - whole**2)
 
@@ -365,7 +365,7 @@ class _Waves:
 
 
 def _factor_low_rank(matrix: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Return L (k, r) and R (l, r) with L Rᵀ the matrix, up to rounding."""
+    """Return L (k, r) and R (l, r) such that L Rᵀ is the matrix, up to rounding."""
     left, sizes, right = np.linalg.svd(matrix, full_matrices=False)
     some = int(np.count_nonzero(sizes > 1e-12 * max(sizes[0], np.finfo(float).tiny)))
     return left[:, :some] * sizes[:some], right[:some].T
@@ -375,7 +375,7 @@ def _factor_low_rank(matrix: FloatArray) -> tuple[FloatArray, FloatArray]:
 
 
 class FlowDecoder(Decoder):
-    """Cells ĉ = y₁ + Sᵀ N⁻¹ (y₂ − S y₁): y₁ cells, y₂ block sums, N block sizes.
+    """Decode cells ĉ = y₁ + Sᵀ N⁻¹ (y₂ − S y₁) from released cells y₁, block sums y₂ and block sizes N.
 
     With blocks of single cells ĉ = y₂. A box's variance is the variance of the flow across its four sides, where
     diagonal moves at corners count once (docs/internals/theory.md, section 5).
@@ -427,7 +427,7 @@ class FlowDecoder(Decoder):
         return self.solve_adjoint(np.ones(self.domain.size)), self.solve(values), self._inflow_variance
 
     def _add_inflow(self, sums: FloatArray, times: float) -> None:
-        """Add to block sums a multiple of the covariance of the inflow there with the total inflow."""
+        """Add to block sums a multiple of the covariance between their inflow and the total inflow."""
         sums.reshape(-1)[self.strategy.entry_blocks] += self._entry_variance * times
         if self._hubs is not None:
             x, y = self._hubs.hubs.axes
@@ -454,7 +454,7 @@ class FlowDecoder(Decoder):
         return out
 
     def _get_cumulants(self, names: Sequence[str]) -> list[Cumulants]:
-        """Return the cumulants of those kinds that have draws."""
+        """Return the cumulants of the kinds that have draws."""
         return [self._draw_cumulants[name] for name in names if name in self._draw_cumulants]
 
     # -- errors of boxes, in closed form -------------------------------------------------------------------
@@ -485,7 +485,7 @@ class FlowDecoder(Decoder):
         return [IntervalForms([form], edge) for form, edge in zip(inner, self._edges, strict=True)]
 
     def box_cumulant(self, order: int) -> SumOfProducts | None:
-        # There is a closed form with a public total if only hubs let mass enter.
+        # With a public total there is a closed form only if mass enters through hubs alone.
         flow = self.strategy
         if flow.arrivals and self.total_known:
             return None
@@ -526,9 +526,9 @@ class FlowDecoder(Decoder):
 
     @functools.cached_property
     def _fourth_terms(self) -> SumOfProducts:
-        """Fourth cumulant: exact for cells; for flows, of the single moves across the perimeter, in full weight.
+        """Fourth cumulant: exact for cells; for flows, that of the single moves across the perimeter, with full weight.
 
-        Sums along lines and the corners are left out, and least squares gives single moves slightly less weight.
+        This leaves out corners and sums along lines. Least squares gives single moves slightly less weight.
         """
         flow, weight = self.strategy, self.laws[0].kurtosis()
         known = {name: weight * variance**2 for name, (variance, _) in self._draw_cumulants.items()}
@@ -536,7 +536,7 @@ class FlowDecoder(Decoder):
             out: list[Any] = [(known[STRAIGHT], (self._rim_forms[0],))]
         else:
             each = known[STRAIGHT] + 2 * known[DIAGONAL]
-            # An end along x crosses one border per row of blocks: the box's cells along y over the block's height.
+            # An end along x crosses one border per row of blocks: the box's cells along y divided by a block's height.
             (wide, high), (x, y), length = flow.sides, self._rim_forms, BlockPower(1, 4)
             out = [(each / high, (x, length)), (each / wide, (length, y))]
         if not flow.blocks_are_cells:
@@ -554,7 +554,7 @@ class FlowDecoder(Decoder):
 
     @functools.cached_property
     def _entry_shares(self) -> FloatArray:
-        """Share of a block in each cell, where entities may appear. (A box's share squared is less: a bound.)"""
+        """Share of its block in each cell where entities may appear. (A bound, since a box's squared share is less.)"""
         flow = self.strategy
         entered = np.zeros(flow.size)
         entered[flow.entry_blocks] = 1.0
@@ -605,7 +605,7 @@ class FlowDecoder(Decoder):
 
     @property
     def _uses_rims(self) -> bool:
-        """Whether explicit queries are priced near their perimeter: on grids, where only hubs let mass enter."""
+        """Whether errors of explicit queries come from their perimeter, as on grids where mass enters only by hubs."""
         return len(self.strategy.blocks) == 2 and min(self.strategy.blocks) > 1 and not self.strategy.arrivals
 
     def _price_queries(self, queries: RegionCover | scipy.sparse.csr_array, kurtosis: bool = True) -> Moments:
@@ -639,10 +639,10 @@ class FlowDecoder(Decoder):
         return out
 
     def _convert_cover(self, cover: RegionCover, order: int) -> tuple[RegionCover, *tuple[FloatArray, ...]]:
-        """Return queries as shares of blocks, and Σ of the second (to order 4: and fourth) powers of the rest (m,)."""
+        """Return queries as shares of blocks, and sums (m,) of second (for order 4, also fourth) powers of the rest."""
         flow = self.strategy
         blocks = [np.searchsorted(cut, np.arange(cut[-1]), "right") - 1 for cut in self._block_edges]
-        # For each rectangle, the number of its cells in each block that it meets.
+        # For each rectangle, the number of its cells in each block that it overlaps.
         begin, end = ([each[place[:, a]] for a, each in enumerate(blocks)] for place in (cover.low, cover.high - 1))
         wide, tall = (last - first + 1 for first, last in zip(begin, end, strict=True))
         which = np.repeat(np.arange(len(wide)), wide * tall)
@@ -665,7 +665,7 @@ class FlowDecoder(Decoder):
         one, two, *more = (per_block(power) for power in range(1, order + 1))
         own, block = np.divmod(place[by_block[begins]], flow.size)
         mean = one / self._block_sizes.ravel()[block]
-        # Block by block, so that whole blocks leave exactly zero.
+        # Subtract block by block, so that whole blocks leave exactly zero.
         left = [two - mean * one]
         if more:
             three, four = more
@@ -678,15 +678,15 @@ class FlowDecoder(Decoder):
 
 
 class _NearSums:
-    """Tables (sums, places) of weighted sums along a line, few of which contain a place."""
+    """Tables (sums, places) of weighted sums along a line, where few sums contain any given place."""
 
     def __init__(self, windows: WeightedSums, *tables: FloatArray) -> None:
         self._tables, self._levels = [Windows(table) for table in tables], windows.covering_sums
 
     def find_near(self, start: IntArray, end: IntArray, low: IntArray, size: int) -> tuple[IntArray, list[FloatArray]]:
-        """Return the sums that contain places from `start` to `end` (queries, s), and their part of each table.
+        """Return the sums that contain places from `start` to `end` (queries, s), and their parts of each table.
 
-        Parts are (queries, s, size), from the place before `low` on.
+        Parts are (queries, s, size) and start at the place before `low`.
         """
         picked = [np.zeros((len(low), 0), dtype=np.int64)]
         tables: list[list[FloatArray]] = [[np.zeros((len(low), 0, size))] for _ in self._tables]
@@ -724,7 +724,7 @@ def _as_single(*fields: NDArray[Any]) -> list[Any]:
 
 
 class _LineSums:
-    """Sums along the lines of one direction, and the covariance of estimates by them."""
+    """Sums along the lines of one direction, and the covariance of estimates from them."""
 
     def __init__(self, line: LineEstimator, straight: float, diagonal: float, sums: Sequence[Cumulants]) -> None:
         theta, self._places = line.windows.theta, line.n
@@ -759,7 +759,7 @@ class RimErrors:
         self._along = [_LineSums(line, straight[0], diagonal[0], sums) for line in lines]
 
     def price_queries(self, around: QueryBoxes, kurtosis: bool) -> tuple[FloatArray, FloatArray]:
-        """Return variance and fourth cumulant (m,) from the draws in the boxes around queries, and all sums."""
+        """Return variance and fourth cumulant (m,) from the draws in the boxes around queries, and from all sums."""
         straight, diagonal = self._straight[0], self._diagonal[0]
         rising, falling = around.subtract_shifted((1, 1), (0, 0)), around.subtract_shifted((1, 0), (0, 1))
         flows = around.subtract_shifted((1, 0), (0, 0)), around.subtract_shifted((0, 1), (0, 0))
@@ -779,14 +779,14 @@ class RimErrors:
                 np.multiply(squares, squares, out=squares)
                 fourth += _sum_products(squares * sums.fourth, squares)
             factors.append((waves, theta))
-        # Covariance of what a diagonal move's two lines spread. A falling move's places are one further.
+        # Covariance of the parts of a diagonal move that its two lines spread. A falling move is one place further.
         (over, along_y), (up, along_x) = factors
         total += 2 * diagonal * _sum_products(over.mT @ along_x.mT, along_y @ up)
         further = along_x[:, :, 1:].mT, along_y[:, :, 1:]
         total -= 2 * diagonal * _sum_products(over[:, :-1].mT @ further[0], further[1] @ up[:, :-1])
         if not kurtosis:
             return total, fourth
-        # The draws in boxes, by their weights minus what both lines spread.
+        # The draws in boxes, with their weights minus what both lines spread.
         east, north, rising, falling, *spread = _as_single(*flows, rising, falling, over, along_y, along_x.mT, up.mT)
         over, up = spread[0] @ spread[1], spread[2] @ spread[3]
         rising -= over
@@ -818,7 +818,7 @@ class _HubSums:
         (self.beyond,) = _as_single(trust[1:, 1:] - trust[1:, :1])
 
     def find_near(self, around: QueryBoxes, axis: int) -> tuple[IntArray, IntArray, FloatArray]:
-        """Return places of the hubs in each box along an axis, the sums that contain some, and their weights.
+        """Return places of the hubs in each box along an axis, the sums that contain any, and their weights.
 
         Shapes are (queries, h), (queries, s) and (queries, s, h). The first and last place are in the box's empty rim.
         """
@@ -837,7 +837,7 @@ class _HubSums:
         """Return Σ of fourth powers of the weights of strips along this axis, for each query (queries,).
 
         `sums` are the query's sums along this axis (queries, s, h), `some` their numbers, and `across` the weights
-        along the other axis (queries, t, h). `found` is by waves here and sums there; `alike` is subtracted everywhere.
+        along the other axis (queries, t, h). `found` has waves on this axis, sums across it; `alike` is subtracted.
         """
         factors = np.concatenate([self.seen[some].mT, self.onto @ found], axis=2)
         seen = factors @ np.concatenate([sums, across], axis=1)
@@ -859,7 +859,7 @@ class HubErrors:
         self._everywhere = all(len(line.places) == line.n for line in (x, y))
 
     def price_queries(self, around: QueryBoxes, kurtosis: bool) -> tuple[FloatArray, FloatArray]:
-        """Return variance and fourth cumulant (m,) from hubs inside queries, strips through these, and all sums."""
+        """Return variance and fourth cumulant (m,) from hubs inside queries, strips through them, and all sums."""
         hubs, known, (x, y) = self._known.hubs, self._known.increments, self._axes
         (at_x, some_x, over), (at_y, some_y, up) = (
             line.find_near(around, axis) for axis, line in enumerate(self._axes)
@@ -877,7 +877,7 @@ class HubErrors:
             variance += _sum_products(on_x, _pick_pairs(x.known, some_x) @ on_x)
             variance += _sum_products(on_y, _pick_pairs(y.known, some_y) @ on_y)
         (core, ones), alike = self._known.onto_total, np.zeros((len(around), 1, 1))
-        # Moving onto the total subtracts the same from all hubs; without noise it subtracts nothing.
+        # Adjusting to the total subtracts the same from all hubs, or nothing without noise.
         if self._total_known and ones > 0:
             entering = found.reshape(len(found), -1) @ core.ravel()
             variance -= entering**2 / ones
@@ -889,7 +889,7 @@ class HubErrors:
         share, found, on_x, on_y, over, up, turn_x, turn_y, alike, trust, weight = _as_single(
             share, found, on_x, on_y, over, up, turn_x, turn_y, alike, hubs.trust, to_increments(hubs.trust)
         )
-        # The weight of a hub's own draw is the rest of the query there, and those of its sums follow from it.
+        # The weight of a hub's own draw is the rest of the query there, which also determines those of its sums.
         along_x, along_y = turn_x @ (weight[1:, 1:] * found) @ turn_y.mT @ up, np.zeros_like(on_y)
         if hubs.ratios:
             fourth += self._sums[0] * _sum_fourths(x.onto @ ((trust[1:, 1:] * found) @ y.onto.T) / hubs.ratios[0])

@@ -1,4 +1,4 @@
-"""How the noise of a flow enters: the flow across lines and the inflow at hubs, each combined with weighted sums."""
+"""The noise of a flow: the flow across lines and the inflow at hubs, each combined with weighted sums."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Array: TypeAlias = NDArray[Any]
 #: Names of the kinds of draws. Straight flows cross one border, diagonal flows cross two.
 STRAIGHT, DIAGONAL = "straight flows", "diagonal flows"
 ARRIVALS, HUBS, HUB_SUMS, HUB_STRIPS = "arrivals", "hubs", "sums of hubs", "strips of hubs"
-#: Flows are released in units of 1/16 point, so that rounding adds less than a thousandth of a squared point.
+#: Units per point in released flows. Rounding adds less than a thousandth of a squared point to the variance.
 UNITS = 1 << 4
 #: Axes of an array of hubs.
 _X, _Y = -2, -1
@@ -43,7 +43,7 @@ def make_hat_weights(n: int, width: int, centred: bool = False) -> IntArray:
     """Return the weight (sums, n) of each place in each sum, in units of 1 / (2 width).
 
     A sum's weight falls linearly from one at its centre to zero at its neighbours' centres. It stays one before the
-    first centre and behind the last. The weights at a place add up to one. The first sum begins at the line's start;
+    first centre and after the last. The weights at a place add up to one. The first sum begins at the line's start;
     centred sums extend equally beyond both ends.
     """
     centre = _find_centres(n, width, centred)
@@ -63,7 +63,7 @@ class WeightedSums:
 
     def __init__(self, n: int, levels: Sequence[IntArray], units: Sequence[int]) -> None:
         numbers = [len(weights) for weights in levels]
-        #: Weights of all levels (sums, n). The level of each sum, and the unit of its weights (sums,).
+        #: Weights of all levels (sums, n), the level of each sum, and the unit of its weights (sums,).
         self.weights = np.concatenate([np.zeros((0, n), dtype=np.int64), *levels])
         self.level = np.repeat(np.arange(len(levels)), numbers)
         self.units = np.repeat(np.array(units, dtype=np.float64), numbers)
@@ -89,7 +89,7 @@ class WeightedSums:
 
     @functools.cached_property
     def covering_sums(self) -> list[tuple[IntArray, IntArray, int]]:
-        """For each level the first and the last sum that contain each place (n,), and the level's last sum."""
+        """For each level, the first and last sums that contain each place (n,), and the level's last sum."""
         out = []
         for level in np.unique(self.level):
             members = np.flatnonzero(self.level == level)
@@ -98,7 +98,7 @@ class WeightedSums:
         return out
 
     def iterate_weights(self, place: IntArray) -> Iterator[tuple[IntArray, IntArray]]:
-        """Yield the sums that contain places, and their weights there: two per level, the second may have weight 0."""
+        """Yield the sums that contain places, and their weights there: two per level, the second of which may be 0."""
         for first, last, _ in self.covering_sums:
             one, other = first[place], last[place]
             yield one, self.weights[one, place]
@@ -108,11 +108,11 @@ class WeightedSums:
 class Stretches(NamedTuple):
     """Stretches of a line on which places have equal variance and weights are linear.
 
-    Two sums of each level cover a stretch. From place to place the first loses `slope` and the second gains it.
+    Two sums of each level cover a stretch. From one place to the next, the first loses `slope` and the second gains it.
 
-    cuts : first place of each stretch (s,). variance : of a place (s,).
-    levels : for each level the first sum, its weight at the first place, the second sum, and the slope (s,). Before
-        the first centre and behind the last, both sums are the same and the slope is zero.
+    cuts : first place of each stretch (s,). variance : variance of a place (s,).
+    levels : for each level the first sum, its weight at the first place, the second sum, and the slope (s,). Before the
+        first centre and after the last, both sums are the same and the slope is zero.
     """
 
     cuts: IntArray
@@ -155,7 +155,7 @@ class LineEstimator:
 
     @functools.cached_property
     def border_variance(self) -> FloatArray:
-        """V (n,), as planned."""
+        """V (n,), from the planned variances."""
         return self.straight + self.diagonal * self.diagonal_counts
 
     def covariance_of_sums(self, borders: FloatArray, sums: Sequence[float]) -> FloatArray:
@@ -172,7 +172,7 @@ class LineEstimator:
 
     @functools.cached_property
     def knots(self) -> IntArray:
-        """The edges (s,) between which weights next to an edge, and sums before it, are quadratic."""
+        """The edges (s,) between which weights next to an edge and sums before it are quadratic in its position."""
         bend = np.concatenate([find_bends(self.n, self.widths, self.centred), [1, self.n - 1]])
         every: IntArray = np.unique(np.add.outer(bend, np.arange(-1, 2)))
         return every[(every >= 0) & (every <= self.n)]
@@ -184,7 +184,7 @@ class LineEstimator:
 
     @functools.cached_property
     def stretches(self) -> Stretches:
-        """The line in stretches, cut at the sums' centres and next to both ends."""
+        """The line divided into stretches, at the sums' centres and next to both ends."""
         centres = [_find_centres(self.n, width, self.centred) for width in self.widths]
         begins = [-(-centre // 2) for centre in centres]
         cuts: IntArray = np.unique(np.concatenate([np.array([0, 1, self.n - 1]), *begins]))
@@ -222,7 +222,7 @@ class LineEstimator:
         return order, below, own
 
     def solve_sums(self, surplus: Array) -> FloatArray:
-        """Return (Θ V Θᵀ + W)⁻¹ (s − Θ T) for s − Θ T (p, lines) in units. Lines do not affect each other's result."""
+        """Return (Θ V Θᵀ + W)⁻¹ (s − Θ T) for s − Θ T (p, lines) in units. Lines do not affect each other's results."""
         order, below, own = self.banded_factors
         out = (surplus / self.windows.units[:, None])[order]
         for j, column in enumerate(below):
@@ -253,7 +253,7 @@ class LineEstimator:
     def correct_prefixes(self, solved: FloatArray) -> FloatArray:
         """Return C (s − Θ T) summed over the places before each edge (lines, n + 1), from `solve_sums` (p, lines)."""
         cuts, variance, levels = self.stretches
-        # C (s − Θ T) is linear on each stretch: `level` at its first place, and twice `rise` from place to place.
+        # C (s − Θ T) is linear on each stretch: `level` is its value at the first place, and 2 `rise` its slope.
         level, rise = np.zeros((2, len(cuts), solved.shape[1]))
         for width, (left, weight, right, slope) in zip(self.widths, levels, strict=True):
             one, other = solved[left], solved[right]
@@ -276,7 +276,7 @@ class LineEstimator:
         return rise
 
     def apply_adjoint(self, weights: FloatArray, sums: Sequence[FloatArray]) -> FloatArray:
-        """Return −ΘᵀCᵀw, what the weights w (lines, n) add to those of T; write Cᵀw into `sums`."""
+        """Write Cᵀw, for weights w (lines, n), into `sums`. Return −ΘᵀCᵀw, to be added to the weights of T."""
         back = self.solve_sums(self.weigh_flows(weights * self.border_variance).T).T
         for level, part in enumerate(sums):
             part[...] = back[:, self.windows.level == level] / (2 * self.widths[level])
@@ -290,7 +290,7 @@ class Crossings(NamedTuple):
     """Draws of the flows across all lines of one direction, as views (..., lines, places).
 
     straight : flow east or north across each border. rising, falling : diagonal moves, counted at their left or lower
-    end; a falling move flows south-east. sums : by level.
+    end; a falling move flows south-east. sums : sums along lines by level.
     """
 
     axis: int
@@ -321,7 +321,7 @@ class Crossings(NamedTuple):
         ]
 
     def slice_lines(self) -> Iterator[tuple[slice, slice]]:
-        """Yield a few lines at a time, as the blocks on both sides, to keep intermediate arrays small."""
+        """Yield slices of the blocks on both sides of a few lines at a time, to keep intermediate arrays small."""
         number = self.straight.shape[-2]
         step = max(1, (1 << 17) * number // max(1, self.straight.size))
         for start in range(0, number, step):
@@ -343,9 +343,9 @@ class Crossings(NamedTuple):
         return solved.reshape(len(solved), *surplus.shape[:-1])
 
     def add_to_blocks(self, out: Array, line: LineEstimator | None) -> None:
-        """Add the flows to what blocks gain (..., along x, along y), corrected by the line's sums unless None.
+        """Add the flows to the blocks' gains (..., along x, along y), corrected by the line's sums unless it is None.
 
-        Diagonal moves belong to both directions; they enter with the flows to the east.
+        Diagonal moves belong to both directions; they are added with the flows to the east.
         """
         solved = np.zeros(0) if line is None else self.solve_sums(line)
         gained = out if self.axis == 0 else out.mT
@@ -363,7 +363,7 @@ class Crossings(NamedTuple):
             gained[..., after, :] += moved
 
     def _correct_flow(self, straight: Array, line: LineEstimator, solved: FloatArray) -> Array:
-        """Return straight flows (..., lines, places) with the correction. For integers its prefixes are rounded."""
+        """Return corrected straight flows (..., lines, places). For integers the correction's prefixes are rounded."""
         before = line.correct_prefixes(solved.reshape(len(solved), -1))
         if straight.dtype.kind != "f":
             np.rint(before, out=before)
@@ -394,7 +394,7 @@ def _split_draws(draws: Array, shapes: Sequence[tuple[int, int]]) -> list[Array]
 class HubLine:
     """Hubs along one axis of n blocks, one in the middle of every `spacing` blocks, and their weighted sums.
 
-    The spacing is odd. `widths` are the hubs between the centres of sums, for each level a multiple of the one before.
+    The spacing is odd. `widths` are distances in hubs between the centres of sums, each a multiple of the one before.
     """
 
     n: int
@@ -408,17 +408,17 @@ class HubLine:
 
     @property
     def longest_walk(self) -> int:
-        """Most blocks on the way from a block to its hub."""
+        """Largest number of blocks between a block and its hub."""
         return self.blocks_apart // 2
 
     @functools.cached_property
     def places(self) -> IntArray:
-        """Block of each hub. Blocks left over at the end have a hub, too."""
+        """Block of each hub. Blocks left over at the end also have a hub."""
         return np.minimum(np.arange(0, self.n, self.blocks_apart) + self.longest_walk, self.n - 1)
 
     @functools.cached_property
     def windows(self) -> WeightedSums:
-        """Θ: the weights of all levels at a hub add up to one. Without widths one sum covers all hubs."""
+        """Θ, where the weights of all levels at a hub add up to one. Without widths one sum covers all hubs."""
         number = len(self.places)
         if not self.widths or number == 1:
             return WeightedSums(number, [np.ones((1, number), dtype=np.int64)], [1])
@@ -434,12 +434,12 @@ class HubLine:
 
     @property
     def weight_unit(self) -> int:
-        """Unit of the weights, as a part of one."""
+        """Number of weight units in a weight of one."""
         return int(self.windows.units[0])
 
     @functools.cached_property
     def spectrum(self) -> tuple[FloatArray, FloatArray]:
-        """Eigenvalues λ > 0 of Θ Θᵀ, and its eigenvectors over √λ as columns."""
+        """Eigenvalues λ > 0 of Θ Θᵀ, and its eigenvectors divided by √λ as columns."""
         theta = self.windows.theta
         values, vectors = np.linalg.eigh(theta @ theta.T)
         seen = values > 1e-12 * values[-1]  # smaller ones are rounding errors
@@ -483,13 +483,13 @@ class HubLine:
 
 @dataclass(frozen=True, eq=False)
 class Hubs:
-    """Blocks at regular distances through which long moves leave and enter, and least squares of that inflow.
+    """Blocks at regular distances where long moves leave and enter, and the least-squares estimate of that inflow.
 
     ζ is the inflow according to the hubs' own noise. Sums s over squares of hubs, and over strips of them along one
-    axis, have noise of their own. With Θ the weights of each level of sums and ρ the variance of its noise over that
-    of a hub's own, the estimate is ζ + T Σ Θᵀ (s − Θ ζ)/ρ with T = (1 + Σ ΘᵀΘ/ρ)⁻¹. A move changes s and Θ ζ alike.
-    Weights are products over the axes, so that all levels share their eigenvectors: products of two waves. T is one
-    number for each of these.
+    axis, have noise of their own. Let Θ be the weights of each level of sums, and ρ the variance of its noise divided
+    by that of a hub's own. The estimate is ζ + T Σ Θᵀ (s − Θ ζ)/ρ with T = (1 + Σ ΘᵀΘ/ρ)⁻¹. A move changes s and Θ ζ by
+    the same amount. Weights are products over the axes, so that all levels share their eigenvectors, products of two
+    waves. T has one value for each of these.
 
     Parameters
     ----------
@@ -541,7 +541,7 @@ class Hubs:
     def level_spectra(self) -> list[FloatArray]:
         """Eigenvalues of squares and of strips for products of waves (1 + waves, 1 + waves).
 
-        Index 0 along an axis is everything orthogonal to the waves there.
+        Index 0 along an axis represents everything orthogonal to the waves there.
         """
         x, y = (np.concatenate([[0.0], line.spectrum[0]]) for line in self.axes)
         return [np.multiply.outer(x, y), np.add.outer(x, y)]
@@ -553,11 +553,11 @@ class Hubs:
         return np.asarray(1 / (1 + sum(seen, np.zeros_like(self.level_spectra[0]))))
 
     def find_hubs(self, block: IntArray) -> IntArray:
-        """Return the number along each axis of the hub of each block (ndim, m)."""
+        """Return the index along each axis of each block's hub (ndim, m)."""
         return np.stack([b // line.blocks_apart for b, line in zip(block, self.axes, strict=False)])
 
     def find_hub_blocks(self, block: IntArray) -> IntArray:
-        """Return the block of the hub of each block (ndim, m)."""
+        """Return the block where each block's hub is (ndim, m)."""
         return np.stack([line.places[h] for h, line in zip(self.find_hubs(block), self.axes, strict=False)])
 
     def estimate_inflow(self, draws: dict[str, Array]) -> Array:
@@ -572,7 +572,7 @@ class Hubs:
         seen = y.spread_sums(square_surplus, _Y)
         if self.strips:
             seen += (sums[1] - on_x) / self.ratios[1]
-        # T (Θxᵀ seen), and T of what strips along y add, in waves along one axis until the end
+        # Apply T to Θxᵀ seen and to what strips along y add, in waves along one axis until the end.
         along_x, trust = (turn_x * squares_x).T @ (seen / x.weight_unit), self.trust
         mixed = y.project_onto_waves(along_x, _Y) * (trust[1:, 1:] - trust[1:, :1])
         if self.strips:
@@ -593,7 +593,7 @@ class Hubs:
         own[...] = weights.reshape(own.shape)
         if not self.ratios:
             return
-        # T of the weights, in waves along one axis or both
+        # Apply T to the weights, in waves along one axis or both.
         weight, along_x = to_increments(self.trust), x.project_onto_waves(own, _X)
         on_x = y.combine_waves(y.project_onto_waves(along_x, _Y) * weight[1:, 1:], _Y)
         if self.strips:
@@ -609,7 +609,7 @@ class Hubs:
 
 
 def to_increments(values: FloatArray) -> FloatArray:
-    """Return values for products of waves as what each wave adds to index 0, the value orthogonal to all waves."""
+    """Return values for products of waves as increments over index 0, the value orthogonal to all waves."""
     out = values.copy()
     out[1:] -= values[:1]
     out[:, 1:] -= out[:, :1]

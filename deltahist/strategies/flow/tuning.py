@@ -1,4 +1,4 @@
-"""Tuning: which sums and hubs a flow measures, and how they share ε, for a workload; from public data alone."""
+"""Choose a flow's sums and hubs, and their shares of ε, for a workload, from public data alone."""
 
 from __future__ import annotations
 
@@ -32,20 +32,20 @@ from deltahist.strategies.flow.noise import (
 if TYPE_CHECKING:
     from deltahist.strategies.flow import Flow
 
-#: A limit as a flow sees it: borders that its moves cross at most, and the factor of the budget that they may cost.
+#: A limit for a flow: the most borders that its moves cross, and the multiple of the budget that they may cost.
 Limit: TypeAlias = tuple[int, float]
-#: Lines shorter than this gain nothing from sums.
+#: Number of blocks on a line below which sums gain nothing.
 _SHORT = 16
-#: How many of the best candidates at the usual shares get refined shares.
+#: Number of candidates, the best ones at the usual shares, whose shares are refined.
 _REFINED = 3
 
 
 def find_best_parameters(near: Neighbourhood, flow: Flow, workload: Workload | None, norm: int) -> dict[str, Any]:
-    """Return the parameters with the least expected error on a workload of a flow that keeps the limits.
+    """Return the parameters of the flow within the limits that has the least expected error on a workload.
 
-    Moves within δ take one step, which costs one, so that noise on borders is as without limits. A move through hubs
-    costs 2 (steps to a hub + share of a hub). Where that exceeds a limit all noise is scaled; the share of the hubs
-    balances both. Blocks, arrivals and `centred` are those of the given flow.
+    Moves within δ take one step, which costs one, so limits do not change the noise on borders. A move through hubs
+    costs 2 (steps to a hub + share of a hub). Where that exceeds a limit, all noise is scaled up. The hubs' share
+    balances this against the hubs' own noise. Blocks, arrivals and `centred` are those of the given flow.
     """
     sums = _find_best_sums(flow, workload, norm)
     found: dict[str, Any] = {"widths": sums.widths, "shares": sums.shares}
@@ -65,7 +65,7 @@ def find_best_parameters(near: Neighbourhood, flow: Flow, workload: Workload | N
         error, share = _find_best_share(hubs, sums, limits, norm)
         if error < least:
             least = error
-            # Rounded down to thousandths, so that limits are kept.
+            # Round down to thousandths, so that limits are kept.
             own = tuple(
                 Fraction(max(1, math.floor((share * part) ** (1 / norm) * 1000 + 1e-9)), 1000) for part in hubs.shares
             )
@@ -78,7 +78,7 @@ def find_best_parameters(near: Neighbourhood, flow: Flow, workload: Workload | N
 
 
 def choose_usual_widths(blocks: tuple[int, ...]) -> tuple[int, ...]:
-    """Return widths near the best for all ranges, from 64 to 4096 blocks a side; () in 1-D."""
+    """Return nearly optimal widths for all ranges, on 64 to 4096 blocks a side; () in 1-D."""
     # Lines along one axis exist only if the other axis has two blocks.
     longest = max(n if m > 1 else 0 for n, m in (blocks, blocks[::-1])) if len(blocks) == 2 else 0
     if longest < _SHORT:
@@ -90,7 +90,7 @@ def choose_usual_widths(blocks: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def choose_usual_shares(levels: int) -> dict[str, Fraction]:
-    """Return shares near the best for each kind of draws; "sums" for each level of sums.
+    """Return nearly optimal shares for each kind of draws, with "sums" for each level of sums.
 
     Sums get about a quarter. straight + sums = diagonal + 2 · sums = 1, because a diagonal move crosses two lines.
     """
@@ -101,7 +101,7 @@ def choose_usual_shares(levels: int) -> dict[str, Fraction]:
 
 
 def find_longest_move(near: Neighbourhood) -> tuple[int, ...]:
-    """Return the cells that a move within δ spans, per axis, at least one."""
+    """Return the number of cells that a move within δ spans along each axis, at least one."""
     if near.domain.ndim == 1:
         return (max(1, int(near.reach[0])),)
     return (max(1, len(near.reach) - 1), max(1, int(near.reach[0])))
@@ -115,7 +115,7 @@ def mark_outermost(blocks: tuple[int, ...]) -> NDArray[np.bool_]:
 
 
 def find_arrivals(near: Neighbourhood, flow: Flow) -> str | tuple[int, ...] | None:
-    """Return the blocks that touch a source, "boundary" if they are the outermost ones, None without any."""
+    """Return the blocks that touch a source, "boundary" if they are the outermost ones, or None if there are none."""
     if near.fixed_membership or not near.source_cells.any():
         return None
     cells = np.nonzero(near.source_cells)
@@ -127,7 +127,7 @@ def find_arrivals(near: Neighbourhood, flow: Flow) -> str | tuple[int, ...] | No
 
 
 class _BestSums(NamedTuple):
-    """A flow's sums: widths and shares of the groups, in order; the share of cells, and the mean variance."""
+    """A flow's sums: their widths, the shares of the groups in order, the share of the cells, and the mean variance."""
 
     widths: tuple[int, ...]
     shares: tuple[Fraction, ...]
@@ -136,7 +136,7 @@ class _BestSums(NamedTuple):
 
 
 def choose_boxes(workload: Workload | None, domain: Domain, number: int = 2000) -> Boxes:
-    """Return a sample of a workload's boxes; of all ranges when None, and boxes of equal area for regions."""
+    """Return a sample of a workload's boxes: from all ranges when None, and from boxes of equal area for regions."""
     if isinstance(workload, Regions):
         workload = workload.boxes()
     boxes = workload if isinstance(workload, Boxes) else AllRanges(domain).sample(2000)
@@ -144,7 +144,7 @@ def choose_boxes(workload: Workload | None, domain: Domain, number: int = 2000) 
 
 
 def _find_best_sums(flow: Flow, workload: Workload | None, norm: int) -> _BestSums:
-    """Return the best widths of a flow's sums, and shares of its groups, for a workload."""
+    """Return the best widths of a flow's sums and shares of its groups for a workload."""
     boxes = choose_boxes(workload, flow.domain)
     spans = _convert_to_blocks(flow, boxes)
     rounded = [(np.round(low * 64) / 64, np.round(high * 64) / 64) for low, high in spans]
@@ -157,7 +157,7 @@ def _find_best_sums(flow: Flow, workload: Workload | None, norm: int) -> _BestSu
         of_blocks = math.prod(one(*span) * (n / m) for span, n, m in scale)
         own = math.prod(one(*span) for span in boxes.spans(flow.domain))
         of_cells = max(0.0, float(np.mean(own - of_blocks)))
-        # The share s of the budget for cells that minimises the sum of both errors; a move changes two cells.
+        # The cells' share s of the budget minimises the sum of both errors, since a move changes two cells:
         # f/(1 − s)² + 8 c/s² for Laplace noise, whose scale a share divides; f/(1 − s) + 2 c/s for Gaussian noise.
         power, times = (1 / 3, 8) if norm == 1 else (1 / 2, 2)
         a, b = error**power, (times * of_cells) ** power
@@ -174,7 +174,7 @@ def _find_best_sums(flow: Flow, workload: Workload | None, norm: int) -> _BestSu
 
 
 def _find_best_chain(mean: MeanError) -> tuple[float, FloatArray, tuple[int, ...]]:
-    """Return the least error of flows, with the shares and widths of sums."""
+    """Return the least error of flows, with the shares and widths of the sums."""
     longest = max(mean.blocks)
     chains: list[tuple[int, ...]] = [()]
     if len(mean.blocks) > 1 and longest >= _SHORT:
@@ -194,9 +194,9 @@ class MeanError:
 
     A box's answer has the noise of its cells inside whole blocks, and of the flow through its sides. For a stretch q
     of borders of a line, with noise of variance v per border and W on the sums Θ, that flow has the variance
-    v |q|² − v² (Θq)ᵀ (v Θ Θᵀ + W)⁻¹ Θq (least squares; `LineEstimator`). The mean over boxes depends on them through
-    |q|² and the mean of Θq (Θq)ᵀ alone. These are independent of the shares, and computed once per choice of widths.
-    Workload and widths are in blocks.
+    v |q|² − v² (Θq)ᵀ (v Θ Θᵀ + W)⁻¹ Θq (least squares; `LineEstimator`). The mean over boxes depends on them only
+    through |q|² and the mean of Θq (Θq)ᵀ. These two do not depend on the shares, and are computed once per choice of
+    widths. Workload and widths are in blocks.
     """
 
     def __init__(self, blocks: tuple[int, ...], spans: Sequence[Span], norm: int, centred: bool) -> None:
@@ -208,7 +208,7 @@ class MeanError:
         self._sides = list(zip(blocks[::-1], ends, spans[::-1], strict=True)) if len(spans) == 2 else []
         #: Mean over the boxes of |q|², both directions together.
         self._borders = sum(float((own * BlockPower(1, 2)(*span)).mean()) for _, own, span in self._sides)
-        # Corners add almost nothing along long lines, and uncentred sums have always been chosen without them.
+        # Corners add almost nothing along long lines, and uncentred sums are chosen without them.
         self._with_corners = centred and max(blocks) < 400
         self._level, self._pair = functools.cache(self._compute_level), functools.cache(self._compute_pair)
 
@@ -216,7 +216,7 @@ class MeanError:
         """Return the least error of flows with sums of these widths, and the sums' shares of a budget of one."""
         if not widths:
             return self.of_shares(widths, np.zeros(0)), np.zeros(0)
-        logs, error = np.full(len(widths), -0.5), math.inf  # of a level's share over what is left of a half
+        logs, error = np.full(len(widths), -0.5), math.inf  # of each level's share, divided by what is left of a half
 
         def to_shares() -> FloatArray:
             weight = np.exp(logs)
@@ -226,7 +226,7 @@ class MeanError:
             logs[level] = log
             return self.of_shares(widths, to_shares())
 
-        # Optimise one level after the other. Levels hardly interact, so three rounds are enough.
+        # Optimise one level after another. Levels hardly interact, so three rounds are enough.
         for _ in range(1 if len(widths) == 1 else 3):
             for level in range(len(widths)):
                 error, logs[level] = find_minimum(functools.partial(try_log, level), -4.0, 3.0, 0.04)
@@ -242,7 +242,7 @@ class MeanError:
         if not self._sides:
             return each * self._on_a_line
         diagonal = get_variance(1 - 2 * shares.sum(), self.norm)
-        each += 2 * diagonal  # two diagonals count at a border
+        each += 2 * diagonal  # each border has two kinds of diagonal moves
         out, own = each * self._borders, [get_variance(s, self.norm) for s in shares]
         for n in {n for n, _, _ in self._sides} if widths else ():
             pairs = [[self._pair(n, a, b) for b in widths] for a in widths]
@@ -308,7 +308,7 @@ def _weigh_ends(low: FloatArray, high: FloatArray, n: int) -> FloatArray:
 
 
 def find_minimum(function: Callable[[float], float], low: float, high: float, width: float) -> tuple[float, float]:
-    """Return the least value of a unimodal function, and its place up to a width, by golden-section search.
+    """Return the least value of a unimodal function, and its place to within a width, by golden-section search.
 
     >>> value, place = find_minimum(lambda x: (x - 2) ** 2 + 1, 0, 10, 1e-3)
     >>> round(value, 5), round(place, 2)
@@ -344,10 +344,10 @@ class _HubChoice(NamedTuple):
 
 
 def _list_spacings(limits: list[Limit], flow: Flow) -> list[int]:
-    """Return odd spacings whose walks to a hub fit the limits; only those with few enough hubs, if there are any.
+    """Return odd spacings whose walks to a hub fit the limits, if possible only those with few enough hubs.
 
-    One hub in each of 4096² cells lowers the error by a seventh (90 instead of 106), but publishing then takes half as
-    long again, and boxes five times as long.
+    A hub in each of 4096² cells lowers the error by a seventh (from 106 to 90), but makes publishing take 1.5 times as
+    long and boxes five times.
     """
     most, side = max(factor for _, factor in limits), max(flow.blocks)
     every = [1, *(2 * walk + 1 for walk in range(1, min(20, side // 4) + 1) if 2 * walk < most)]
@@ -355,7 +355,7 @@ def _list_spacings(limits: list[Limit], flow: Flow) -> list[int]:
 
 
 def _scale_noise(limits: list[Limit], cells: float, walk: float, share: float) -> float:
-    """Return the largest cost of a move over its limit, with cells, steps and hubs in the budget."""
+    """Return the largest ratio of a move's cost, for its cells, steps and hubs, to its limit."""
     step = 1 - cells
     through = 2 * walk * step + 2 * share
     direct = max(2 * walk, math.inf if share == math.inf else math.floor(through / step + 1e-9))
@@ -366,7 +366,7 @@ def _scale_noise(limits: list[Limit], cells: float, walk: float, share: float) -
 def _find_best_share(hubs: _HubChoice, sums: _BestSums, limits: list[Limit], norm: int) -> tuple[float, float]:
     """Return the least error with these hubs, and their share."""
     walk = hubs.spacing // 2
-    exact = [(factor - sums.cells) / 2 - walk * (1 - sums.cells) for _, factor in limits]  # these just meet a limit
+    exact = [(factor - sums.cells) / 2 - walk * (1 - sums.cells) for _, factor in limits]  # these use up a limit
     tried = [share for share in exact if share > 0.001] + np.geomspace(0.05, 50, 60).tolist()
 
     def expect_error(share: float) -> float:
@@ -377,7 +377,7 @@ def _find_best_share(hubs: _HubChoice, sums: _BestSums, limits: list[Limit], nor
 
 
 class MeanHubError:
-    """Mean variance that hubs add to a workload's boxes, the share of a hub being one.
+    """Mean variance that hubs add to a workload's boxes, if the share of a hub is one.
 
     It is Σ V_ij a_i b_j, where a and b are squared coefficients of a box in the waves along each axis and in the rest,
     minus what a public total removes (`HubVariance` has the exact figures).
@@ -388,11 +388,11 @@ class MeanHubError:
         self._spans = _convert_to_blocks(flow, boxes)
 
     def without_sums(self, spacing: int) -> _HubChoice:
-        """Return hubs at this spacing with no other noise than their own."""
+        """Return hubs at this spacing without sums."""
         return _HubChoice(spacing, (), (1.0,), self._as_function(Hubs.on_grid(self.blocks, spacing))((1.0,)))
 
     def with_sums(self, spacing: int) -> Iterator[_HubChoice]:
-        """Yield hubs with sums, and with strips as well, with the best shares for each distance between sums."""
+        """Yield hubs with sums, and also with strips, with the best shares for each distance between sums."""
         lengths = [len(line.places) for line in Hubs.on_grid(self.blocks, spacing).axes]
         levels: list[tuple[int, ...]] = [(w,) for w in (4, 5, 6, 8, 12, 18, 27, 40)]
         if max(lengths) >= 1200:  # a second level needs long lines
@@ -417,7 +417,7 @@ class MeanHubError:
             waves = inside[axis] ** 2
             squared[axis] = np.column_stack([length - waves.sum(axis=1), waves])
         asked = squared[0].T @ np.broadcast_to(squared[1], (len(squared[0]), squared[1].shape[1])) / len(squared[0])
-        # A total removes little where there are many sums: a sample of the boxes bounds the work.
+        # A total removes little where there are many sums, so a sample of the boxes suffices.
         step = max(1, len(inside[0]) * asked.size // 4_000_000)
         inside = [each[::step] for each in inside]
 
@@ -442,5 +442,5 @@ def _divide_squares(own: float) -> tuple[float, ...]:
 
 
 def _divide_strips(own: float) -> tuple[float, ...]:
-    """Return shares of hubs, squares and strips, as products of the best on a line; each hub is in two strips."""
+    """Return shares of hubs, squares and strips, as products of the shares on a line. Each hub is in two strips."""
     return own**2, (1 - own) ** 2, own * (1 - own)
