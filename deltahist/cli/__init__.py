@@ -1,6 +1,6 @@
-"""The command line: its commands, the project file, output, and errors as one line on stderr.
+"""The command line: commands, project file, output, and errors as one line on stderr.
 
-Help texts use `\b` so that examples keep their lines.
+Help texts use `\b` to keep the line breaks of examples.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from typer.core import TyperCommand
 
 from deltahist.errors import DeltaHistWarning, InputError
 
-#: Commands in the order of the help: the function of each, and one line about it.
+#: Commands in the order of the help, each with its function and a one-line description.
 COMMANDS = {
-    "demo": ("demo.publish_demo", "Publish a made-up city from start to end."),
+    "demo": ("demo.publish_demo", "Publish a made-up city from start to finish."),
     "plan": ("stream.plan", "Rank δ, cells and strategies by expected error. Reads no data."),
     "publish": ("publish.publish", "Publish a file of points as one release file."),
     "stream": ("stream.publish_stream", "Publish one map per time step, within a budget per window."),
@@ -48,7 +48,7 @@ COMMANDS = {
     "serve": ("serve.serve", "Serve releases over HTTP, with a web map."),
     "ledger": ("ledger.ledger", "Show, open or check the accounts of a ledger."),
 }
-#: Whether --quiet suppresses notes and progress.
+#: Whether to suppress notes and progress (--quiet).
 STATE = {"quiet": False}
 
 
@@ -61,7 +61,7 @@ def _print_version(asked: bool) -> None:
 
 
 def deltahist(
-    config: Annotated[Path | None, Option(metavar="FILE", help="Project file, instead of deltahist.toml.")] = None,
+    config: Annotated[Path | None, Option(metavar="FILE", help="Project file, if not deltahist.toml.")] = None,
     quiet: Annotated[bool, Option("--quiet", "-q", help="Suppress notes and progress.")] = False,
     version: Annotated[
         bool, Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
@@ -79,14 +79,14 @@ def deltahist(
 
 
 def load_command(name: str) -> Any:
-    """Import the file of a command, and return its function or Typer app."""
+    """Import a command's module, and return its function or Typer app."""
     module, function = COMMANDS[name][0].split(".")
     command = getattr(importlib.import_module(f"deltahist.cli.{module}"), function)
     return command if isinstance(command, typer.Typer) else expand_groups(command)
 
 
 def expand_groups(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a command with the fields of its dataclasses as options of their own, as Typer wants them."""
+    """Turn each field of a command's dataclass parameters into an option, as Typer requires."""
     hints = typing.get_type_hints(command, include_extras=True)
     groups: dict[str, Any] = {name: kind for name, kind in hints.items() if dataclasses.is_dataclass(kind)}
     parameters: list[inspect.Parameter] = []
@@ -110,8 +110,8 @@ def expand_groups(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def make_app(called: str | None) -> typer.Typer:
-    """Return the command line. It imports only the file of the called command."""
-    # Plain help takes half the time of the decorated one, and it can be piped.
+    """Return the Typer app. It imports only the module of the called command."""
+    # Plain help takes half the time of rich help, and can be piped.
     app = typer.Typer(
         add_completion=False,
         rich_markup_mode=None,
@@ -120,7 +120,7 @@ def make_app(called: str | None) -> typer.Typer:
     )
     app.callback()(deltahist)
     for name, (_, text) in COMMANDS.items():
-        command = load_command(name) if name == called else _print_version  # any function will do
+        command = load_command(name) if name == called else _print_version  # any function serves as a placeholder
         if isinstance(command, typer.Typer):
             app.add_typer(command, name=name, short_help=text)
         else:
@@ -130,7 +130,7 @@ def make_app(called: str | None) -> typer.Typer:
 
 
 def invoke(arguments: Sequence[str]) -> Any:
-    """Run one command line and return the result of its command. Errors are raised."""
+    """Run a command line and return the command's result. Errors propagate."""
     called = next((each for each in arguments if each in COMMANDS), None)
     return make_app(called)(list(arguments) or ["--help"], prog_name="deltahist", standalone_mode=False)
 
@@ -141,12 +141,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     A programming error keeps its traceback.
     """
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # δ and ε must not fail on a terminal that lacks them
+        if isinstance(stream, io.TextIOWrapper):  # the terminal may be unable to print δ and ε
             stream.reconfigure(errors="backslashreplace")
-    if arguments is None:  # the process belongs to the command
-        # Matrices are small, and threads that wait for each other made planning 3 times as slow.
+    if arguments is None:  # the command owns the process
+        # Matrices are small. With several threads, planning took 3 times as long.
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-        for name in ("SIGTERM", "SIGHUP"):  # become SystemExit, so that temporary files are removed
+        for name in ("SIGTERM", "SIGHUP"):  # raise SystemExit, so that temporary files are removed
             if (number := getattr(signal, name, None)) and signal.getsignal(number) is signal.SIG_DFL:
                 signal.signal(number, lambda number, frame: sys.exit(128 + number))
     STATE["quiet"] = False
@@ -163,7 +163,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         text = str(problem)
     except MemoryError as problem:
         text = f"out of memory: use larger cells or a smaller map ({problem})"
-    except BrokenPipeError:  # the reader, such as `head`, has seen enough
+    except BrokenPipeError:  # the reader, such as `head`, has closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except OSError as problem:
@@ -175,7 +175,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (KeyboardInterrupt, typer.Abort):
         text = "interrupted"
     except Exception as problem:
-        if not hasattr(problem, "format_message"):  # Typer's usage errors have it
+        if not hasattr(problem, "format_message"):  # only Typer's usage errors have it
             raise
         text = f"{problem.format_message()} (see --help)"
     print_note("error: " + " ".join(text.split()))
@@ -186,10 +186,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 class Command(TyperCommand):
-    """A command that takes missing options from the project file."""
+    """A command that reads missing options from the project file."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse a command line, with the options of the project file as defaults."""
+        """Parse a command line, with options from the project file as defaults."""
         file = ctx.find_root().params.get("config") or Path("deltahist.toml")
         if ctx.parent is not None and (file.is_file() or file != Path("deltahist.toml")):
             ctx.default_map = _read_project(file, self)
@@ -201,15 +201,15 @@ class Command(TyperCommand):
                 print_note(f"{name} is {value}, from {file}")
             if re.match(r"postgres(ql)?(\+psycopg)?://", str(value), re.IGNORECASE):
                 os.environ.pop("PGPASSWORD", None)  # the driver would send it to whatever host the file names
-                print_note(f"{name} is a server from {file}: PGPASSWORD is not sent to it")
+                print_note(f"{name} is a server named in {file}: PGPASSWORD is not sent to it")
         return rest
 
 
 def _read_project(file: Path, command: TyperCommand) -> dict[str, Any]:
-    """Return the options that a project file has for a command, by parameter.
+    """Return a command's options from a project file, by parameter name.
 
-    Keys above all headings apply to `publish`, `stream` and `plan`, if the command has that option. Keys below the
-    heading of a command apply to that command.
+    Keys above the first heading apply to `publish`, `stream` and `plan`, if the command has the option. Keys below a
+    command's heading apply to that command.
     """
     import tomllib
 
@@ -225,28 +225,28 @@ def _read_project(file: Path, command: TyperCommand) -> dict[str, Any]:
     shareable = {name for each in sharing for name in inspect.signature(load_command(each)).parameters}
     if unknown := [*(headings.keys() - COMMANDS.keys()), *(own.keys() - known), *(shared.keys() - shareable)]:
         raise InputError(f"{file} has {unknown[0]!r}: it must be a command, an option of `{command.name}` below "
-                         "its heading, or an option of publish, stream or plan above all headings")  # fmt: skip
+                         "its heading, or an option of publish, stream or plan above the first heading")  # fmt: skip
     return ({key: shared[key] for key in shared.keys() & known} if command.name in sharing else {}) | own
 
 
 def _check_passwords(options: dict[str, Any]) -> None:
     for key, value in options.items():
         if re.search(r"://[^:/]*:[^@]+@|://.*[?&]\w*password=", str(value), re.IGNORECASE):
-            raise InputError(f"{key} holds a password: keep it in PGPASSWORD or ~/.pgpass, not in a project file")
+            raise InputError(f"{key} contains a password: keep it in PGPASSWORD or ~/.pgpass, not in a project file")
 
 
-# --- what is printed and written -----------------------------------------------------------------------------
+# --- output --------------------------------------------------------------------------------------------------
 
 
 def print_note(text: str) -> None:
-    """Print a note on stderr; with --quiet, only warnings and errors."""
+    """Print a note on stderr. With --quiet, print only warnings and errors."""
     if not STATE["quiet"] or text.startswith(("error: ", "warning: ", "wrong: ", "not served: ")):
         print(text, file=sys.stderr)
 
 
 @contextlib.contextmanager
 def show_progress(text: str, steps: int | None = None) -> Iterator[Callable[[], None]]:
-    """Show progress on a terminal, with a bar if the number of steps is known; yield the function that ends a step."""
+    """Show progress on a terminal, with a bar if `steps` is given. Yield a function that advances by a step."""
     if STATE["quiet"] or not sys.stderr.isatty():
         yield lambda: None
         return
@@ -261,13 +261,13 @@ def show_progress(text: str, steps: int | None = None) -> Iterator[Callable[[], 
 
 
 def format_table(header: Sequence[str], rows: Iterable[Sequence[str]], *, left: Iterable[str] = ()) -> str:
-    """Align columns: the first one and those in `left` flush left, the others (figures) flush right."""
+    """Align the first column and those in `left` to the left, and the others (figures) to the right."""
     from rich.cells import cell_len
 
     # A rich table takes 0.4 ms per row, more than computing the answer.
     columns: list[list[str]] = []
     for name, *texts in zip(header, *rows, strict=True):
-        # Control characters could steer the terminal.
+        # Control characters in the data could manipulate the terminal.
         texts = [re.sub(r"[\x00-\x1f\x7f-\x9f]", " ", text) for text in (name, *texts)]
         sizes = [len(text) if text.isascii() else cell_len(text) for text in texts]
         gaps = [" " * (max(sizes) - size) for size in sizes]
@@ -278,12 +278,12 @@ def format_table(header: Sequence[str], rows: Iterable[Sequence[str]], *, left: 
 
 
 def format_facts(**values: object) -> str:
-    """Return one line for each value that is not None, after its name."""
+    """Return a line with the name and value of each value that is not None."""
     return "\n".join(f"{name.replace('_', ' '):<12} {value}" for name, value in values.items() if value is not None)
 
 
 def write_text(text: str, out: Path | None = None) -> None:
-    """Print text, or write it to a file that appears whole or not at all."""
+    """Print text, or write it to a file atomically."""
     from deltahist._files import write_whole
 
     if out is None:
@@ -298,9 +298,9 @@ def write_json(data: Any, out: Path | None = None) -> None:
 
 
 def check_target(out: Path | None, *used: str | Path | None, replace: bool = True, option: str = "--out") -> None:
-    """Raise InputError if a file cannot be written, must not be replaced, or is one of those `used`.
+    """Raise InputError if a file cannot be written, must not be replaced, or is among `used`.
 
-    Call it before long work, so that a misspelt folder does not lose the result.
+    Call this before long work, so that a misspelt folder does not lose the result.
     """
     from deltahist._files import check_creatable
 
@@ -310,11 +310,11 @@ def check_target(out: Path | None, *used: str | Path | None, replace: bool = Tru
     target, notice = out.resolve(), Path(str(out).removesuffix(".parquet") + ".withdrawn.json")
     clash = [each for each in used if each is not None and Path(each).resolve() in (target, *target.parents)]
     if clash:
-        rule = f"it must differ from {str(clash[0])!r}, and not lie in it"
+        rule = f"it must differ from {str(clash[0])!r} and lie outside it"
     elif notice.exists():
         rule = f"a release of that name was withdrawn ({notice.name}); choose another name"
     elif out.exists() and not replace:
-        rule = "it exists already; choose another name"
+        rule = "it already exists; choose another name"
     else:
         return
     raise InputError(f"{option} is {str(out)!r}: {rule}")

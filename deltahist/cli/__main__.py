@@ -1,4 +1,4 @@
-"""`python -m deltahist.cli`."""
+"""Entry point of `python -m deltahist.cli`."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""`deltahist demo`: a made-up city, from a table of visits to a release, answers and a map."""
+"""`deltahist demo`: publish a made-up city, query it and draw a map."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from numpy.typing import NDArray
 
-#: Queries of the demo.
+#: Boxes that the demo queries.
 PLACES = {
     "the centre, 3 km": (583700, 4507500, 586700, 4510500),
     "west bank": (578000, 4501000, 583000, 4518000),
@@ -29,7 +29,7 @@ PLACES = {
 def publish_demo(
     out: Annotated[Path, Option("--out", "-o", metavar="DIR", help="Folder to write to.")] = Path("deltahist-demo"),
 ) -> None:
-    """Publish a made-up city from start to end: turn a table of visits into a release, answers and a map.
+    """Publish a made-up city from start to finish: turn a table of visits into a release, answers and a map.
 
     \b
     Example:
@@ -59,8 +59,8 @@ def publish_demo(
     print(f"  deltahist query {city} --box {box} --format json")
     print(f"  deltahist plot {city} --regions {districts} --out {out / 'districts.png'}")
     print(f"  deltahist export {city} --out {out / 'cells.geojson'}")
-    print(f"  deltahist serve {city}      # a map at http://127.0.0.1:8000 that answers")
-    print("  deltahist publish --help      # the same for your own file")
+    print(f"  deltahist serve {city}      # an interactive map at http://127.0.0.1:8000")
+    print("  deltahist publish --help      # how to publish your own file")
 
 
 def _run_command(arguments: Sequence[str]) -> Any:
@@ -69,7 +69,7 @@ def _run_command(arguments: Sequence[str]) -> Any:
 
     line = " ".join(["$ deltahist", *arguments])
     print("\n" + " \\\n".join(textwrap.wrap(line, 100, subsequent_indent="      ", break_on_hyphens=False)), flush=True)
-    return invoke(["--config", os.devnull, *arguments])  # ignores the project file of this folder
+    return invoke(["--config", os.devnull, *arguments])  # ignore the project file in this folder
 
 
 def _print_comparison(release: dh.Release, kept: NDArray[Any], sample: pd.DataFrame) -> None:
@@ -81,11 +81,11 @@ def _print_comparison(release: dh.Release, kept: NDArray[Any], sample: pd.DataFr
     table = dh.answer(release, work)[["estimate", "low", "high"]].set_axis(list(places))
     table["kept visits"] = dh.decode.box_sums(kept.astype("float64"), work.spans(release.domain))
     degrees = geopandas.GeoSeries.from_xy(sample["lon"], sample["lat"], crs="EPSG:4326")
-    on_map = degrees.to_crs(release.domain.crs)  # before any bounding of users
+    on_map = degrees.to_crs(release.domain.crs)  # before limiting the visits of each user
     table["all visits"] = [len(on_map.cx[west:east, south:north]) for west, south, east, north in places.values()]
     print(
         "\nAnswers from the release, with 95% intervals, next to the truth, which is known here\n"
-        "because the city is made up. The release counts the visits that were kept, at most 5\n"
-        "of each user.\n"
+        "because the city is made up. The release counts the kept visits, at most 5\n"
+        "per user.\n"
     )
     print(table.to_string(float_format="{:,.0f}".format, formatters={"all visits": "{:,}".format}))

@@ -24,7 +24,7 @@ ledger = typer.Typer(rich_markup_mode=None, add_completion=False)
 def describe_ledger() -> None:
     """Show, open or check the accounts of a ledger: limit, spent and left.
 
-    Keep the password of a database in PGPASSWORD or ~/.pgpass, because other users can see a command line.
+    Keep database passwords in PGPASSWORD or ~/.pgpass, because other users can see command lines.
 
     \b
     Example:
@@ -34,7 +34,7 @@ def describe_ledger() -> None:
 
 @ledger.command("show", short_help="Show the accounts: limit, spent, left.")
 def show_accounts(where: Where, as_json: options.AsJson = False) -> None:
-    """Show the accounts of a ledger: limit, spent and left, altogether or in the last window of steps."""
+    """Show the accounts of a ledger: limit, spent and left, in total or in the last window of steps."""
     standings = open_ledger(where).list_standings()
     if as_json:
         write_json([each.describe() for each in standings])
@@ -48,20 +48,20 @@ def show_accounts(where: Where, as_json: options.AsJson = False) -> None:
     write_text("\n".join(lines))
 
 
-@ledger.command("open", short_help="Open an account, and limit what all accounts spend together.")
+@ledger.command("open", short_help="Open an account, and limit the total spending of all accounts.")
 @expand_groups
 def open_account(
     where: Where,
     account: Annotated[str, Argument(metavar="ACCOUNT", help="Name of the account.")],
     *,
     budget: options.BudgetOptions,
-    population: Annotated[str | None, Option(metavar="NAME", help="Its people. [default: everyone]")] = None,
-    population_limit: Annotated[Fraction | None, Amount(help="Limit of all accounts of new people together.")] = None,
+    population: Annotated[str | None, Option(metavar="NAME", help="People it covers. [default: everyone]")] = None,
+    population_limit: Annotated[Fraction | None, Amount(help="Limit of all accounts of a new population.")] = None,
 ) -> None:
-    """Open an account of a ledger. A missing ledger is created.
+    """Open an account in a ledger, which is created if it is missing.
 
-    Accounts of the same people add up. `publish --account-limit` and `stream` open accounts of "everyone". To limit
-    their total spending, open the first account here.
+    The spending of accounts of the same people adds up. `publish --account-limit` and `stream` open accounts of
+    "everyone". To limit their total spending, open the first account with this command.
 
     \b
     Example:
@@ -76,10 +76,10 @@ def open_account(
 
 @ledger.command("audit", short_help="Check a ledger; exit status 2 if something is wrong.")
 def audit_ledger(where: Where) -> int:
-    """Check a ledger without changing it. Each fault is printed on one line. Any fault makes the exit status 2.
+    """Check a ledger without changing it. Print each fault on one line, and exit with status 2 if there is any.
 
     The command checks that the database is intact, that no account has spent more than its limit in any window, and
-    that totals match the charges. It cannot detect an old copy of a ledger.
+    that totals match the charges. It cannot detect that an old copy has replaced the ledger.
     """
     opened = open_ledger(where)
     problems = opened.find_problems()

@@ -1,6 +1,6 @@
-"""Options that several commands share, and functions that turn them into a map, its queries, a budget and an account.
+"""Options that several commands share, and functions that turn them into a map, queries, a budget and an account.
 
-Each option is a type for a command's parameter: `epsilon: Epsilon = None`.
+Each option is the type of a command's parameter, such as `rho: Rho = None`.
 """
 
 from __future__ import annotations
@@ -33,27 +33,27 @@ if TYPE_CHECKING:
 
     Queries: TypeAlias = Callable[[Domain], Workload]
 
-#: Number of points without --points.
+#: Number of points to assume without --points.
 USUAL_POINTS = 100_000
 
 
 def require(kept: object, rule: str) -> None:
-    """Raise InputError with a rule about options, unless it is kept."""
+    """Raise InputError with a rule about options, unless it is `kept`."""
     if not kept:
         raise InputError(rule)
 
 
-# --- how texts are read --------------------------------------------------------------------------------------
+# --- parsers -------------------------------------------------------------------------------------------------
 
 
 def parse_number(text: str) -> Fraction | None:
-    """Return a decimal number or a fraction exactly; None for other text and for numbers beyond all floats.
+    """Parse a decimal number or a fraction exactly. Return None for other text and numbers beyond all floats.
 
     >>> parse_number("0.1"), parse_number("1/3"), parse_number("1e999999999"), parse_number("9" * 5000)
     (Fraction(1, 10), Fraction(1, 3), None, None)
     """
     try:
-        # An exponent could make an integer of a billion digits.
+        # A large exponent could make an integer of a billion digits.
         decimal = None if "/" in text or len(text) > 1000 else Decimal(text)
         if len(text) > 1000 or (decimal and not (decimal.is_finite() and abs(decimal.adjusted()) <= 400)):
             return None
@@ -65,7 +65,7 @@ def parse_number(text: str) -> Fraction | None:
 
 
 def parse_amount(text: Any) -> Fraction:
-    """Return a number above zero exactly."""
+    """Parse a number above zero exactly."""
     number = parse_number(str(text))
     if number is None or number <= 0:
         raise BadParameter(f"{str(text)[:40]!r} is not a finite number above zero")
@@ -73,7 +73,7 @@ def parse_amount(text: Any) -> Fraction:
 
 
 def parse_corners(text: Any) -> tuple[float, ...]:
-    """Return the corners of a box, or the ends of an interval. The library checks their order."""
+    """Parse the corners of a box, or the ends of an interval. The library checks their order."""
     try:
         values = tuple(map(float, str(text).split(",")))
     except ValueError:
@@ -84,7 +84,7 @@ def parse_corners(text: Any) -> tuple[float, ...]:
 
 
 def parse_length(text: Any) -> float | str:
-    """Return a length as a number, or as text with a unit for the library to read."""
+    """Return a length as a number, or as text if it has a unit."""
     from deltahist.space.domain import read_length
 
     try:
@@ -101,12 +101,12 @@ def parse_list(parse: Callable[[str], Any]) -> Callable[[Any], list[Any]]:
 
 
 def parse_place(text: str) -> Path | str:
-    """Return the place of a release: a path, or a URL as text."""
+    """Return the location of a release: a path, or a URL as text."""
     return text if is_address(text) else Path(text)
 
 
 def parse_limits(texts: Sequence[str] | None, option: str = "--limit") -> list[Any] | None:
-    """Return caps of longer moves or spans of steps, as pairs of length and factor; None without the option.
+    """Parse caps for longer moves or spans into pairs of length and factor. Return None without the option.
 
     >>> parse_limits(["2km:2", "any:4"]), parse_limits(["any:none"]), parse_limits(None)
     ([('2km', Fraction(2, 1)), ('any', Fraction(4, 1))], [], None)
@@ -130,29 +130,27 @@ OutFile = partial(Option, "--out", "-o", metavar="FILE")
 # --- options -------------------------------------------------------------------------------------------------
 
 Input = Annotated[str, Argument(metavar="INPUT", help="A table, a folder, s3://, gs://, az://, or - (stdin).")]
-Release = Annotated[Path, Argument(metavar="RELEASE", parser=parse_place, help="A release file, or its address.")]
-Published = Annotated[
-    Path, Argument(metavar="RELEASE", parser=parse_place, help="A release file, a folder or an address.")
-]
+Release = Annotated[Path, Argument(metavar="RELEASE", parser=parse_place, help="A release file or its URL.")]
+Published = Annotated[Path, Argument(metavar="RELEASE", parser=parse_place, help="A release file, a folder or a URL.")]
 ColumnOfX = Annotated[str | None, Option(metavar="COL", help="Column of x or longitude: a name or number.")]
 ColumnOfY = Annotated[str | None, Option(metavar="COL", help="Column of y or latitude; omit it in one dimension.")]
 PointsCrs = Annotated[str | None, Option("--crs", help="CRS of the points, such as EPSG:4326; none for plain numbers.")]
 Bounds = Annotated[Any, Option(metavar="W,S,E,N", parser=parse_corners, help="Corners of the map, or LOW,HIGH.")]
-Cell = Annotated[Any, Length(help="Side of a cell: 250m. [default: auto]")]
+Cell = Annotated[Any, Length(help="Side of a cell, such as 250m. [default: auto]")]
 Delta = Annotated[Any, Length(help="δ: hide moves up to this distance.")]
-Sources = Annotated[str, Option(metavar="WHERE", help="Where points may appear: none, boundary, left, right, a file.")]
+Sources = Annotated[str, Option(metavar="WHERE", help="Where points appear: none, boundary, left, right or a file.")]
 Limit = Annotated[
-    list[str] | None, Option(metavar="LENGTH:FACTOR", help="Cap for longer moves: 2km:2. [default: any:4]")
+    list[str] | None, Option(metavar="LENGTH:FACTOR", help="Cap on longer moves, such as 2km:2. [default: any:4]")
 ]
-Rho = Annotated[Fraction | None, Amount(metavar="R", help="Budget ρ instead, with Gaussian noise.")]
+Rho = Annotated[Fraction | None, Amount(metavar="R", help="Budget ρ, with Gaussian noise, instead of ε.")]
 Strategy = Annotated[str, Option(metavar="NAME", help="Strategy by name, such as flow or wavelet, or auto.")]
-Regions = Annotated[Path | None, Option(metavar="FILE", help="Polygons to choose cells and strategy for.")]
+Regions = Annotated[Path | None, Option(metavar="FILE", help="Choose cells and strategy for these polygons.")]
 Points = Annotated[Fraction | None, Amount(metavar="N", help="Rough number of points. [default: 100000]")]
-User = Annotated[str | None, Option(metavar="COL", help="Column of users: protect each user as a whole.")]
-MaxPerUser = Annotated[int | None, Option(metavar="K", min=1, help="Number of points to keep of each user.")]
+User = Annotated[str | None, Option(metavar="COL", help="Column of users, to protect each as a whole.")]
+MaxPerUser = Annotated[int | None, Option(metavar="K", min=1, help="Number of points to keep per user.")]
 Where = Annotated[str | None, Option(metavar="EXPR", help="Count only rows that match: kind = 'bus'. Published.")]
 Table = Annotated[str | None, Option(metavar="NAME", help="Table, if INPUT is a database.")]
-LedgerFile = Annotated[str | None, Option("--ledger", metavar="FILE", help="Ledger to charge, or postgresql://...")]
+LedgerFile = Annotated[str | None, Option("--ledger", metavar="FILE", help="Ledger: a file or postgresql://...")]
 AccountName = Annotated[str | None, Option("--account", metavar="NAME", help="Account of the ledger to charge.")]
 DryRun = Annotated[bool, Option("--dry-run", help="Show guarantee and expected error; read and publish nothing.")]
 ReleaseFile = Annotated[Path, OutFile(help="Release file to write (.parquet).")]
@@ -161,7 +159,7 @@ Title = Annotated[str | None, Option(metavar="TEXT", help="Title of the page or 
 Nonnegative = Annotated[bool, Option("--nonnegative", help="Use non-negative estimates: often closer, but biased.")]
 RegionLayer = Annotated[str | None, Option("--layer", metavar="NAME", help="Layer of --regions.")]
 RegionName = Annotated[str | None, Option("--name", metavar="COL", help="Column of --regions with the names.")]
-Between = Annotated[tuple[str, str] | None, Option(metavar="FIRST LAST", help="First and last step of a folder.")]
+Between = Annotated[tuple[str, str] | None, Option(metavar="FIRST LAST", help="Use only these steps of a folder.")]
 
 
 def read_crs(crs: str | None) -> str | None:
@@ -177,14 +175,14 @@ class BudgetOptions:
     rho: Rho = None
 
     def read(self) -> dict[str, Any]:
-        """Return the budget as the keyword of `publish` and `plan`."""
+        """Return the budget as a keyword argument of `publish` and `plan`."""
         require((self.epsilon is None) != (self.rho is None), "give a budget: exactly one of --epsilon and --rho")
         return {"epsilon": self.epsilon} if self.rho is None else {"rho": self.rho}
 
 
 @dataclass(frozen=True, kw_only=True)
 class RowOptions:
-    """The rows that count, with the names that `count_file` has for these options."""
+    """The rows that count. The fields are keyword arguments of `count_file`."""
 
     user: User = None
     max_per_user: MaxPerUser = None
@@ -200,20 +198,20 @@ class RowOptions:
 
 
 def choose_crs(project: str | None, crs: str | None) -> str | None:
-    """Return the CRS of a map: --project, or that of the points; None for plain numbers."""
+    """Return the CRS of a map, which is --project or else --crs. None means plain numbers."""
     from deltahist.space import crs as systems
 
     found = read_crs(project or crs)
     require(
         found is None or not systems.read_crs(found, "--project" if project else "--crs").is_geographic,
-        f"the map would be in {found}, and degrees are not lengths: add a projected CRS by --project",
+        f"the map would be in {found}, and degrees are not lengths: add a projected CRS with --project",
     )
     return found
 
 
 @dataclass(frozen=True, kw_only=True)
 class MapOptions:
-    """The columns of the points, the map with its cells, and the neighbourhood."""
+    """The columns of the points, the map and its cells, and the neighbourhood."""
 
     x: ColumnOfX = None
     y: ColumnOfY = None
@@ -229,11 +227,11 @@ class MapOptions:
 
     @property
     def columns(self) -> dict[str, str | None]:
-        """Columns and CRS of the points, with the names that `count_file` has for them."""
+        """Columns and CRS of the points, as keyword arguments of `count_file`."""
         return {"x": self.x, "y": self.y, "crs": read_crs(self.crs)}
 
     def find_extent(self) -> tuple[tuple[float, ...], str | None]:
-        """Return the corners and the CRS of the map; InputError if its units would be degrees."""
+        """Return the corners and the CRS of the map. Raises InputError if its units would be degrees."""
         from deltahist.space.crs import are_degrees, extent_of
 
         if self.project == "auto":
@@ -245,7 +243,7 @@ class MapOptions:
         return self.bounds, choose_crs(self.project, self.crs)
 
     def make_neighbourhood(self) -> Neighbourhood:
-        """Return the neighbourhood on cells of --cell, or else δ."""
+        """Return the neighbourhood on cells of width --cell, or else δ."""
         from deltahist.space.domain import Domain, check_memory_for
         from deltahist.space.geometries import read_sources
         from deltahist.space.neighbourhood import Neighbourhood, is_far
@@ -265,7 +263,7 @@ class MapOptions:
 
 
 def read_queries(regions: Path | None, domain: Domain) -> tuple[Queries | None, str]:
-    """Return a function from a domain with any cells to its queries, and their name; None without regions."""
+    """Return a function from a domain to its queries, and their name. The function is None without regions."""
     import numpy as np
     import shapely
 
@@ -278,7 +276,7 @@ def read_queries(regions: Path | None, domain: Domain) -> tuple[Queries | None, 
     names = [name or str(number) for number, name in enumerate(frame["name"])]
     fitted = fit(frame.geometry.to_numpy(), domain, frame.crs)
 
-    def clip_regions(on: Domain) -> Workload:  # a map of other cells may end slightly earlier
+    def clip_regions(on: Domain) -> Workload:  # with other cells the map may end slightly earlier
         parts = shapely.intersection(fitted.shapes, shapely.box(*on.bounds))
         there = np.flatnonzero(np.isin(shapely.get_type_id(parts), (3, 6)) & (shapely.area(parts) > 0))
         return workloads.regions(parts[there], [names[at] for at in there.tolist()])
@@ -288,7 +286,7 @@ def read_queries(regions: Path | None, domain: Domain) -> tuple[Queries | None, 
 
 @dataclass(frozen=True)
 class Chosen:
-    """A mechanism, the points and queries that it was chosen for, and the compared sizes of cells, best first."""
+    """A mechanism, the points and queries that it was chosen for, and the compared cell sizes, best first."""
 
     mechanism: Mechanism
     points: float
@@ -297,7 +295,7 @@ class Chosen:
     cells: list[CellChoice]
 
     def describe_error(self) -> str:
-        """Return the expected error of a query, and its two parts, as text."""
+        """Return the expected error of a query and its two parts as text."""
         from deltahist.planning import CellChoice
 
         expected = self.cells[0] if self.cells else CellChoice.of(self.mechanism, self.points, self.work)
@@ -308,7 +306,7 @@ class Chosen:
         )
 
     def describe_cells(self) -> str:
-        """Return the compared sizes of cells with their expected errors, as text."""
+        """Return the compared cell sizes and their expected errors as text."""
         rows = []
         for each in self.cells:
             errors = (each.rmse, each.noise_error, each.placement_error)
@@ -319,7 +317,7 @@ class Chosen:
 def choose_mechanism(options: MapOptions, points: Fraction | None, regions: Path | None, **how: Any) -> Chosen:
     """Choose the mechanism, and the cells unless given. In one dimension the cell width is δ unless --cell is auto.
 
-    No rows are read. `how` is for `mechanism_for`.
+    No rows are read. `how` is passed to `mechanism_for`.
     """
     from deltahist.planning import mechanism_for, on_cells, plan_cells
 
@@ -350,7 +348,7 @@ def describe_map(domain: Domain) -> dict[str, str]:
 
 
 def describe_limit(mechanism: Mechanism, asked: Any) -> str:
-    """Return the cost of any move, and how to remove a cap that nobody asked for, in one line."""
+    """Return one line with the cost of any move, and how to remove the default cap."""
     hint = " (--limit any:none removes the cap)" if asked is None and mechanism.neighbourhood.profile else ""
     return f"any move costs at most {mechanism.letter} = {mechanism.any_move:.4g}{hint}"
 
@@ -359,7 +357,7 @@ def describe_limit(mechanism: Mechanism, asked: Any) -> str:
 
 
 def note_rows(read: Any, outside: str | None = None) -> None:
-    """Print figures about the rows, which are private, on stderr."""
+    """Print row counts, which are private, on stderr."""
     print_note(f"{read.rows:,} rows read, {read.kept:,} points kept (row counts on stderr are private)")
     if read.bad_rows:
         print_note(f"{read.bad_rows:,} unusable rows dropped")
@@ -379,9 +377,9 @@ class PayerOptions:
     account_limit: Annotated[Fraction | None, Amount(help="Lifetime budget of a new account.")] = None
 
     def open(self, budget: dict[str, Any], chain: str | None = None) -> Account | None:
-        """Return the account, if there is one; raise BudgetExceeded if it cannot pay. Nothing is charged yet.
+        """Return the account, if any, without charging it. Raises BudgetExceeded if it cannot pay.
 
-        A chain of releases pays only the difference between the next release and those before it.
+        A chain of releases pays only the difference between the next release and the previous ones.
         """
         from deltahist.accounts.ledger import Ledger
         from deltahist.accounts.window import Account
@@ -426,7 +424,7 @@ def warn_of_charges(account: Account | None) -> Iterator[None]:
 
 
 def warn_of_new_account(ledger: str, account: str) -> None:
-    """Warn if an account is new, and other accounts of the ledger are about the same people."""
+    """Warn if an account is new and the ledger has other accounts about the same people."""
     from deltahist.accounts.ledger import Ledger
     from deltahist.preprocessing import normalize_name
 
@@ -434,16 +432,14 @@ def warn_of_new_account(ledger: str, account: str) -> None:
         others = {each.account: each.population for each in Ledger(ledger).list_standings()}
         people = next((each for each in others.values() if each.name == "everyone"), None)
         if people is not None and normalize_name(account=account) not in others:
-            print_note(
-                f"warning: account {account!r} is new, and its spending adds up with that of the others: {people}"
-            )
+            print_note(f"warning: account {account!r} is new, and its spending adds to that of the others: {people}")
 
 
 # --- releases ------------------------------------------------------------------------------------------------
 
 
 def warn_of_release(path: Path | str, publishable: bool, weakness: str | None) -> None:
-    """Warn of a release that must not be published or protects hardly anybody."""
+    """Warn about a release that must not be published or protects hardly anybody."""
     if not publishable:
         print_note(f"warning: {path} is not for publication: its noise is seeded, or deltahist did not draw it")
     elif weakness is not None:
@@ -451,9 +447,9 @@ def warn_of_release(path: Path | str, publishable: bool, weakness: str | None) -
 
 
 def open_release(path: Path | str, *, refuse_withdrawn: bool = True) -> BaseRelease:
-    """Open a release of any kind; warn if it must not be published. A release at a service is downloaded.
+    """Open a release of any kind, downloading it from a service. Warn if it must not be published.
 
-    Raises InputError if it is withdrawn. With `refuse_withdrawn` False it only warns.
+    Raises InputError if it was withdrawn, but only warns if `refuse_withdrawn` is False.
     """
     from deltahist.kinds import read_release
 
@@ -471,12 +467,12 @@ def open_release(path: Path | str, *, refuse_withdrawn: bool = True) -> BaseRele
 
 
 def is_folder(path: Path | str) -> TypeGuard[Path]:
-    """Return whether a place is a folder of releases, which `deltahist stream` writes."""
+    """Return whether a path is a folder of releases, as `deltahist stream` writes."""
     return isinstance(path, Path) and path.is_dir()
 
 
 def open_series(folder: Path) -> Series:
-    """Open a folder of releases; warn if they must not be published."""
+    """Open a folder of releases. Warn if they must not be published."""
     from deltahist.releases import Series
 
     series = Series.load(folder)
@@ -485,7 +481,7 @@ def open_series(folder: Path) -> Series:
 
 
 def read_regions(regions: Path | None, layer: str | None, name: str | None, domain: Domain) -> gpd.GeoDataFrame | None:
-    """Read the regions, with their names in the first column; None without a file."""
+    """Read regions, with their names in the first column. Return None without a file."""
     from deltahist.space.geometries import add_names, read_geometries
 
     if regions is None:

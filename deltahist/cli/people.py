@@ -25,15 +25,15 @@ def ask(
     database: Annotated[str, Option(metavar="WHERE", help="DuckDB file, or postgresql://user@host/name.")],
     ledger: Annotated[str, Option(metavar="WHERE", help="Ledger of the budgets: a file or postgresql://...")],
     account: Annotated[str, Option(metavar="NAME", help="Account of these people in the ledger.")] = "people",
-    limit: Annotated[Fraction | None, Amount(help="Budget of owners who join.")] = None,
-    key: Annotated[str | None, Option(metavar="KEY", help="Key of the answer: using it again costs nothing.")] = None,
+    limit: Annotated[Fraction | None, Amount(help="Budget of each owner who joins.")] = None,
+    key: Annotated[str | None, Option(metavar="KEY", help="Key of the answer. Repeating it costs nothing.")] = None,
     out: Annotated[Path | None, OutFile(help="File to write: .txt or .json.")] = None,
     as_json: options.AsJson = False,
 ) -> None:
     """Answer a query, charged to the people whose records it uses.
 
-    Each person has a budget. Records of people who cannot pay are left out silently. No output reveals who paid or how
-    many did.
+    Each person has a budget. Records of people who cannot pay are left out silently. No output reveals who or how many
+    paid.
 
     \b
     Example:
@@ -49,7 +49,7 @@ def ask(
         raise InputError(f"{question} must name the table of the records and the column of their owners")
     form = "text" if out is None else form_of(out, {".txt": "text", ".json": "json"})
     check_target(out, question)
-    # Opening would create them.
+    # Opening a missing file would create it.
     require("://" in database or Path(database).is_file(), f"--database {database!r} does not exist")
     require(
         limit is not None or (Ledger.exists(ledger) and account in Ledger(ledger).list_accounts()),
@@ -77,16 +77,16 @@ def share(
     value: Annotated[str | None, Option(metavar="COL", help="Column of numbers, instead of --x and --y.")] = None,
     bit: Annotated[str | None, Option(metavar="COL", help="Column of zeros and ones, instead of --x and --y.")] = None,
     edges: Annotated[Path, Option(metavar="FILE", exists=True, help="Edges of the network: two users on each line.")],
-    directed: Annotated[bool, Option("--directed", help="Direct edges from owners to requesters.")] = False,
-    distance: Annotated[str, Option(metavar="KIND", help="Distance of users: hops, resistance, or a file.")] = "hops",
+    directed: Annotated[bool, Option("--directed", help="Treat edges as directed, from owner to requester.")] = False,
+    distance: Annotated[str, Option(metavar="KIND", help="Distance between users: hops, resistance or file.")] = "hops",
     epsilon: Annotated[str, Option(metavar="E(d)", help="ε at distance d: 'exp(4-3.3d)', or 1:5,2:2,4:0.5.")],
     alpha: Annotated[Any, Length(help="α: hide differences up to this distance.")] = None,
     step: Annotated[Fraction | None, Amount(help="Lattice step. [default: α / 1000]")] = None,
-    least: Annotated[float | None, Option(metavar="E", help="ε of users who are not connected.")] = None,
+    least: Annotated[float | None, Option(metavar="E", help="ε for users who are not connected.")] = None,
     pairs: Annotated[Path | None, Option(metavar="FILE", exists=True, help="Pairs to answer: owner,requester.")] = None,
     requester: Annotated[str | None, Option(metavar="ID", help="User to answer about everybody.")] = None,
     everything: Annotated[bool, Option("--all", help="Answer every user's requests about everyone.")] = False,
-    state: Annotated[Path, Option(metavar="FILE", help="Secret key of all answers. Created if it is missing.")],
+    state: Annotated[Path, Option(metavar="FILE", help="Secret key file of all answers. Created if it is missing.")],
     out: Annotated[Path, OutFile(help="Answers to write: .csv or .parquet.")],
     where: options.Where = None,
 ) -> Any:
@@ -136,7 +136,7 @@ def share(
     )
     data.columns = list(mechanism.columns)
     _note_isolated_users(network, data)
-    # Sorted by name, since the order of a private table may reveal something about its rows.
+    # Sort by name, since the order of a private table may reveal something about its rows.
     mechanism = replace(mechanism, network=Network.from_edges(friends, sorted(data.index), directed=directed))
     diffusion = Diffusion(data, mechanism, state=state)
     with show_progress("Answering …"):
@@ -157,12 +157,12 @@ def share(
 
 
 def _note_isolated_users(network: Network, data: pd.DataFrame) -> None:
-    """Note users without data, and users without edges. Raises InputError if no user is in the network."""
+    """Print how many users lack data or edges. Raises InputError if no user is in the network."""
     users = set(data.index)
     isolated, absent = users.difference(network.nodes), set(network.nodes) - users
     print_note(f"{len(data):,} rows read")
     if absent:
-        print_note(f"{len(absent):,} of {len(network):,} users of the network have no data: they are only requesters")
+        print_note(f"{len(absent):,} of {len(network):,} users of the network have no data: they can only request")
     if isolated == users:
         network.find_places(list(data.index))
     if isolated:

@@ -1,4 +1,4 @@
-"""`deltahist publish`, `sorted` and `quantile` make releases; `refine`, `tighten` and `withdraw` follow."""
+"""`deltahist publish`, `sorted` and `quantile` make releases; `refine`, `tighten` and `withdraw` act on them."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ class NewRelease:
     state: Annotated[Path | None, Option(metavar="FILE", help="File for the secret state, to refine later.")] = None
 
     def check_files(self, *used: str | Path | None, dry_run: bool = False) -> None:
-        """Raise InputError unless the files can be written and differ from those `used`."""
+        """Raise InputError unless the files can be written and are not among `used`."""
         from deltahist._files import form_of
         from deltahist.publishers.publication import check_new
 
-        require((self.replaces is None) == (self.reason is None), "--replaces requires --reason, and the reverse")
+        require((self.replaces is None) == (self.reason is None), "--replaces requires --reason, and vice versa")
         form_of(self.out, {".parquet": "parquet"})
         check_target(self.out, self.replaces, *used, replace=dry_run)
         if self.state is not None and not dry_run:
@@ -39,7 +39,7 @@ class NewRelease:
             check_target(self.state, self.out, *used, option="--state")
 
     def add_correction(self, counting: Preprocessing) -> Preprocessing:
-        """Return the preprocessing of rows, with the release that this one replaces, if any."""
+        """Add the release that this one replaces, if any, to the preprocessing of rows."""
         from deltahist.kinds import read_release
         from deltahist.preprocessing import Correction
 
@@ -62,12 +62,12 @@ class ValueOptions:
     max_per_user: options.MaxPerUser = None
     where: options.Where = None
     outside: Annotated[
-        Literal["clamp"] | None, Option(help="Clamp all values outside the bounds. [default: only up to 1%]")
+        Literal["clamp"] | None, Option(help="Clamp any number of values. [default: clamp up to 1%]")
     ] = None
     table: options.Table = None
 
     def read_points(self, source: str, domain: Domain) -> Any:
-        """Read the values, and print figures about the rows."""
+        """Read the values, and print row counts."""
         from deltahist.counting import points_file
 
         names = ("x", "user", "max_per_user", "where", "outside", "table")
@@ -202,12 +202,12 @@ def publish_quantile(
             help="How to draw the quantile: inverse (few moves) or smooth (smooth sensitivity, requires ε).",
         ),
     ] = "inverse",
-    out: Annotated[Path | None, OutFile(help="JSON file to write, too.")] = None,
+    out: Annotated[Path | None, OutFile(help="JSON file to write as well.")] = None,
 ) -> Any:
     """Publish the median or another quantile of one column.
 
-    The number of values is public, and the command prints it. The noise scale stays private, because it depends on the
-    data with smooth sensitivity.
+    The number of values is public, and the command prints it. The noise scale stays private, because with smooth
+    sensitivity it depends on the data.
 
     \b
     Example:
@@ -240,7 +240,7 @@ def publish_quantile(
 
 
 def refine(
-    release: Annotated[Path | None, Argument(metavar="RELEASE", help="[default: the last one of the state]")] = None,
+    release: Annotated[Path | None, Argument(metavar="RELEASE", help="[default: the last one in the state]")] = None,
     *,
     state: Annotated[Path, Option(metavar="FILE", help="State file that `publish --state` wrote.")],
     out: options.ReleaseFile,
@@ -248,11 +248,11 @@ def refine(
     ledger: options.LedgerFile = None,
     account: options.AccountName = None,
 ) -> Any:
-    """Publish a more accurate release of the same data. All releases of the chain together cost what the last one does.
+    """Publish a more accurate release of the same data. All releases of the chain together cost as much as the last.
 
     The data are not read again. The state holds the noise, and the command updates it for the new release. The account
-    that paid for the first release pays the difference. After an interrupted run, leave out RELEASE and budget to write
-    the last release of the state again.
+    that paid for the first release pays the difference. To write the last release again after an interrupted run, leave
+    out RELEASE and the budget.
 
     \b
     Example:
@@ -282,7 +282,7 @@ def tighten(
 ) -> Any:
     """Make a more private copy of a release, for readers who may see less. The data are not needed.
 
-    The copy gets additional noise, as if it had been released at the smaller budget. It spends nothing. Flows with sums
+    The command adds noise, as if the release had been made at the smaller budget. It spends nothing. Flows with sums
     along the lines, which `auto` often chooses, need the state of their chain.
 
     \b
@@ -324,11 +324,11 @@ def withdraw(
     account = None if payment is None else payment.account
     print(format_facts(withdrawn=f"{release}, {notice}", notice=notice_path(release), account=account))
     if account is not None and ledger is None:
-        print_note(f"note: account {account!r} paid for {release}: run this again with its --ledger")
+        print_note(f"note: account {account!r} paid for {release}: run this again with --ledger")
 
 
 def _describe_chain(release: BaseRelease, out: Path, state: Path | None) -> str:
-    """Return a release of a chain, its payment and the place of its state, as text."""
+    """Describe a release of a chain, its payment and its state file as text."""
     from deltahist.statement.facts import explain_chain
 
     mechanism = release.mechanism

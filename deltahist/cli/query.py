@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from deltahist.releases.series import Difference
     from deltahist.space.domain import Domain
 
-#: Columns of answers, in a frame or by their names.
+#: Columns of answers, as a frame or a mapping of names to arrays.
 Answers: TypeAlias = "pd.DataFrame | dict[str, Any]"
 
 
@@ -29,7 +29,7 @@ def query(
         list[Any] | None, Option(metavar="W,S,E,N", parser=options.parse_corners, help="Box to query (repeatable).")
     ] = None,
     boxes: Annotated[
-        Path | None, Option(metavar="FILE", help="CSV: west,south,east,north (or low,high), name.")
+        Path | None, Option(metavar="FILE", help="CSV file of west,south,east,north (or low,high) and name.")
     ] = None,
     regions: Annotated[
         Path | None, Option(metavar="FILE", help="Polygons to query; answers keep their columns.")
@@ -37,14 +37,14 @@ def query(
     layer: options.RegionLayer = None,
     name: options.RegionName = None,
     quantiles: Annotated[
-        Any, Option(metavar="Q,...", parser=options.parse_list(float), help="Quantiles of sorted points.")
+        Any, Option(metavar="Q,...", parser=options.parse_list(float), help="Quantiles to estimate from sorted points.")
     ] = None,
     between: options.Between = None,
     compare: Annotated[
         tuple[str, str] | None, Option(metavar="FIRST LAST", help="Report the change from these steps.")
     ] = None,
-    each: Annotated[bool, Option("--each", help="Answer every step of a folder, instead of their sum.")] = False,
-    mean: Annotated[bool, Option("--mean", help="Answer with the mean per step, instead of the sum.")] = False,
+    each: Annotated[bool, Option("--each", help="Answer for every step of a folder instead of their sum.")] = False,
+    mean: Annotated[bool, Option("--mean", help="Answer with the mean per step instead of the sum.")] = False,
     skip_missing: Annotated[bool, Option("--skip-missing", help="Skip steps of a folder without a release.")] = False,
     level: Annotated[float, Option(metavar="L", help="Level of the intervals.")] = 0.95,
     ranked: Annotated[
@@ -59,9 +59,9 @@ def query(
     """Count the points in boxes or regions: estimate, standard error and interval.
 
     Boxes are in the release's coordinates (`statement` shows its bounds), or in longitude and latitude. The standard
-    error covers the noise and, where a query cuts cells, the unknown places of points in them. `cut` is the share of
+    error covers the noise and, where a query cuts cells, the unknown positions of points in them. `cut` is the share of
     the area in these cells, `unresolved` the share that the release did not measure. Regions are clipped to the map,
-    and `outside` is the share of their area beyond it. Answers of a folder are sums over its steps.
+    and `outside` is the share of their area beyond it. Answers from a folder are sums over its steps.
 
     \b
     Examples:
@@ -93,7 +93,7 @@ def query(
         require(
             not (between or compare or each or mean or skip_missing),
             "--between, --compare, --each, --mean and --skip-missing require a folder of "
-            f"`deltahist stream`, and {str(release)!r} is one release",
+            f"`deltahist stream`, but {str(release)!r} is one release",
         )
         if isinstance(release, str) and not is_stored_file(release) and quantiles is None:
             from deltahist.remote import connect
@@ -132,7 +132,7 @@ def query(
 
         table = pd.DataFrame(found) if isinstance(found, dict) else found
         found = table.sort_values("estimate", ascending=False, na_position="last", ignore_index=True)
-    # Answers of a folder cover the selected steps, not all of them.
+    # Describe the selected steps of a folder, not all of them.
     about = describe_answers(facts_of(published), dict(found), level)
     _deliver(found, domain, chosen, out, about, boxes=bool(box or boxes))
 
@@ -166,10 +166,10 @@ def _choose_steps(
 
 
 def _ask_boxes(box: list[Any] | None, file: Path | None, domain: Domain, ask: Callable[[Any], Answers]) -> Answers:
-    """Return a row for each box, with its name, its corners and its answer.
+    """Return a row with the name, corners and answer of each box.
 
-    Several answers to a box, such as one per step, follow one another. Boxes on the map need no frame, because
-    importing pandas takes longer than answering.
+    With an answer per step, all boxes repeat for each step. Boxes in map coordinates need no frame, because importing
+    pandas takes longer than answering.
     """
     import numpy as np
 
@@ -193,7 +193,7 @@ def _ask_boxes(box: list[Any] | None, file: Path | None, domain: Domain, ask: Ca
 
 
 def _read_boxes(box: Sequence[tuple[float, ...]] | None, file: Path | None, domain: Domain) -> tuple[Any, list[str]]:
-    """Return the boxes of --box and of a file as an array (m, 2 d), and the name of each."""
+    """Return the boxes of --box and of a file as an array (m, 2 d), and their names."""
     import numpy as np
 
     from deltahist.space.geometries import read_box_file
@@ -216,9 +216,9 @@ def _name_corners(domain: Domain) -> list[str]:
 def _deliver(
     answers: Answers, domain: Domain, form: str, out: Path | None, about: dict[str, Any], *, boxes: bool
 ) -> None:
-    """Write answers in a form, to a file or the terminal.
+    """Write answers in a format, to a file or the terminal.
 
-    Answers to boxes start with their corners, which are one value in JSON, and have shapes if the form supports them.
+    Answers to boxes include the corners (one value in JSON), and shapes if the format supports them.
     """
     from deltahist._files import write_whole
     from deltahist.exports import encode_table, explain_below
@@ -231,7 +231,7 @@ def _deliver(
 
     frame = pd.DataFrame(answers) if isinstance(answers, dict) else answers
     if boxes:
-        # Boxes in degrees come with their shapes.
+        # Boxes in degrees already have shapes.
         shapes = frame.pop("geometry") if "geometry" in frame else None
         sides = frame[_name_corners(domain)].to_numpy()
         if form == "json":
@@ -251,7 +251,7 @@ def _deliver(
 
 
 def _format_answers(answers: Answers) -> str:
-    """Return answers as a readable table, without the parts of the errors of counts."""
+    """Return answers as a readable table. It omits the two parts of the errors of counts."""
     from deltahist.answers import COLUMNS
 
     formats: dict[str, Callable[[Any], str]] = {
@@ -284,13 +284,13 @@ def show_statement(
 ) -> None:
     """Print the privacy statement of a release, or write it as a page with --out.
 
-    It states whether the release may be published, the protection of people by distance, the preprocessing of rows, and
-    how to use the figures. The statement of a folder of `deltahist stream` covers all steps and their joint cost.
+    It states whether the release may be published, how it protects people at each distance, how rows were preprocessed,
+    and how to use the figures. The statement of a folder of `deltahist stream` covers all steps and their joint cost.
 
     \b
     Examples:
       deltahist statement city.parquet --out statement.html --title "Check-ins in New York, 2010"
-      deltahist statement city/ --out year.html     # of a folder
+      deltahist statement city/ --out year.html     # for a folder
     """
     from deltahist._files import form_of
     from deltahist.statement import list_facts, save_statement, write_statement
@@ -314,12 +314,12 @@ def plot(
     release: options.Published,
     *,
     out: Annotated[Path, OutFile(help="Picture to write: .png, .svg or .pdf.")],
-    regions: Annotated[Path | None, Option(metavar="FILE", help="Polygons to draw answers of.")] = None,
+    regions: Annotated[Path | None, Option(metavar="FILE", help="Draw the answers for these polygons.")] = None,
     layer: options.RegionLayer = None,
     name: options.RegionName = None,
-    only: Annotated[Literal["map", "curve"] | None, Option(help="Part to draw alone.")] = None,
+    only: Annotated[Literal["map", "curve"] | None, Option(help="Draw only this part.")] = None,
     nonnegative: options.Nonnegative = False,
-    per: Annotated[Literal["area", "region"], Option(help="Points per km², or per region (or cell).")] = "area",
+    per: Annotated[Literal["area", "region"], Option(help="Show points per km², or per region (or cell).")] = "area",
     context: Annotated[
         list[Path] | None, Option(metavar="FILE", help="Geometries to draw in grey (repeatable).")
     ] = None,
@@ -328,10 +328,10 @@ def plot(
 ) -> None:
     """Draw the published map and, below it, the protection at each distance.
 
-    The map shows unbiased estimates, merged where they do not differ from their surroundings. With --nonnegative,
-    every cell shows its non-negative estimate. Grey cells may be empty. With --regions every region has a colour,
-    hatched where it does not stand out from the noise, and all values with their intervals are below the map. The text
-    at the bottom states the guarantee.
+    The map shows unbiased estimates, merged where they do not differ from their surroundings. With --nonnegative, every
+    cell shows its non-negative estimate. Grey cells may be empty. With --regions, every region is coloured, and hatched
+    if it does not stand out from the noise. All values and intervals are listed below the map. The text at the bottom
+    states the guarantee.
 
     For a folder of `deltahist stream`, --regions draws lines over time.
 
@@ -377,11 +377,11 @@ def export(
     out: Annotated[Path, OutFile(help=".gpkg, .parquet, .geojson, .csv or .tif file.")],
     nonnegative: options.Nonnegative = False,
 ) -> None:
-    """Write every cell with its place, estimate and standard error, for other programs.
+    """Write every cell with its location, estimate and standard error, for other programs.
 
     Estimates are unbiased, like the answers of `query`, so some are negative. With --nonnegative none are. Each file
-    names its kind of estimates. `stands_out` marks cells that surely hold points, tested together. Standard errors of
-    cells do not add up to that of a sum, so `query` sums.
+    states its kind of estimates. `stands_out` marks cells that surely contain points (tested jointly). Use `query` for
+    sums, because their errors do not follow from those of the cells.
 
     \b
     Examples:
@@ -396,7 +396,7 @@ def export(
     published: Any = options.open_release(release)
     require(
         isinstance(published, Release),
-        f"{release} holds {published.mechanism.words}: `export` requires a release of counts",
+        f"{release} contains {published.mechanism.words}: `export` requires a release of counts",
     )
     write_cells(published, out, nonnegative=nonnegative)
     print_note(f"wrote {out}")

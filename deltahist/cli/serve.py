@@ -17,23 +17,23 @@ from deltahist.errors import InputError
 def serve(
     releases: Annotated[list[Path] | None, Argument(metavar="RELEASES", help="Release files and folders.")] = None,
     *,
-    private: Annotated[Path | None, Option(metavar="CONFIG", help="Configuration to serve private data.")] = None,
-    new_key: Annotated[str | None, Option(metavar="NAME", help="Client to create a key for; then exit.")] = None,
+    private: Annotated[Path | None, Option(metavar="CONFIG", help="Configuration for serving private data.")] = None,
+    new_key: Annotated[str | None, Option(metavar="NAME", help="Create a key for this client, then exit.")] = None,
     host: Annotated[str, Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, Option(min=0, max=65535, help="Port to listen on; 0 takes any free port.")] = 8000,
     workers: Annotated[int, Option(min=1, help="Number of processes; each reads the releases.")] = 1,
-    cors: Annotated[list[str] | None, Option(metavar="ORIGIN", help="Origin of pages that may query, or *.")] = None,
-    root_path: Annotated[str, Option(metavar="PATH", help="Path that a proxy removes, such as /maps.")] = "",
-    tiles: Annotated[str | None, Option(help="Background: https://a.org/{z}/{x}/{y}.png.")] = None,
+    cors: Annotated[list[str] | None, Option(metavar="ORIGIN", help="Web origin that may send queries, or *.")] = None,
+    root_path: Annotated[str, Option(metavar="PATH", help="Path prefix that a proxy removes, such as /maps.")] = "",
+    tiles: Annotated[str | None, Option(help="Background tiles: https://a.org/{z}/{x}/{y}.png.")] = None,
     attribution: Annotated[str, Option(metavar="TEXT", help="Credit for the background.")] = "",
     check: Annotated[bool, Option("--check", help="Read and list the releases, then exit.")] = False,
-    max_bytes: Annotated[int, Option(min=1, help="Size limit of a request's body.")] = 16 << 20,
-    max_boxes: Annotated[int, Option(min=1, help="Limit of boxes or features per request.")] = 100_000,
-    max_requests: Annotated[int, Option(min=1, help="Limit of open connections per worker; others get 503.")] = 1000,
+    max_bytes: Annotated[int, Option(min=1, help="Size limit of a request body, in bytes.")] = 16 << 20,
+    max_boxes: Annotated[int, Option(min=1, help="Limit on boxes or features per request.")] = 100_000,
+    max_requests: Annotated[int, Option(min=1, help="Limit on open connections per worker; others get 503.")] = 1000,
 ) -> int:
     """Answer range queries over HTTP from published releases, with errors and intervals. Reads no private data.
 
-    / shows a map. The service notices files of a folder that appear, change or disappear. docs/service.md and
+    / shows a map. The service notices when files in a folder appear, change or disappear. docs/service.md and
     /openapi.json list all paths.
 
     With --private CONFIG, clients with keys query private data instead, and each query is charged to the people whose
@@ -60,7 +60,7 @@ def serve(
     for problem in catalogue.problems:
         print_note(f"not served: {problem}")
     if not len(catalogue):
-        print_note("there is no release yet: files in a folder are served when they end in .parquet")
+        print_note("there is no release yet: the service will serve .parquet files that appear in the folders")
     with contextlib.ExitStack() as stack:
         listening = None if check else stack.enter_context(socket.create_server((host, port)))
         address = f"http://{host}:{listening.getsockname()[1] if listening else port}{root_path}"
@@ -90,12 +90,12 @@ def serve(
 
 
 def _serve_private(config: Path | None, new_key: str | None, check: bool) -> int:
-    """Run the private service, or make a key for one of its clients."""
+    """Run the private service, or create a key for one of its clients."""
     from deltahist.personal.service import make_key, run_private
 
     if new_key is not None:
         key, hashed = make_key()
-        print_note(f'key of {new_key}, shown once; for the file:\n[clients.{new_key}]\nkeys = ["{hashed}"]')
+        print_note(f'key of {new_key}, shown once. Add to the configuration:\n[clients.{new_key}]\nkeys = ["{hashed}"]')
         write_text(key)
     if config is not None:
         run_private(config, check)

@@ -57,10 +57,10 @@ def plan(
 ) -> None:
     """Rank choices of δ, ε, cells and strategies by expected error. No data is read.
 
-    With one δ and one budget, the command ranks strategies, and cells without --cell. `publish` uses the first one.
-    With several δ or ε, it finds the best cells for each choice, and recommends the strongest protection that is still
-    useful. Errors are those of unbiased answers. They come from noise, and from the unknown places of points within
-    cells, for about --points points.
+    With one δ and one budget, the command ranks strategies and, without --cell, cell sizes. `publish` uses the best
+    ones. With several δ or ε, it finds the best cells for each choice, and recommends the strongest protection that is
+    still useful. Errors are those of unbiased answers for about --points points. They come from noise and from the
+    unknown positions of points within cells.
 
     \b
     Examples:
@@ -95,7 +95,7 @@ def plan(
     how |= options.BudgetOptions(epsilon=epsilons and epsilons[0], rho=rho).read()
     chosen = options.choose_mechanism(place, points, regions, **how)
     best = chosen.mechanism
-    # With given cells, keep the neighbourhood as given, because a ranking caps it anyway.
+    # With --cell, rank on the neighbourhood as given, because the ranking caps it anyway.
     near = best.neighbourhood if chosen.cells else place.make_neighbourhood()
     with show_progress("Comparing strategies …"):
         ranked = rank_strategies(near, chosen.work, **how)
@@ -127,15 +127,15 @@ def plan(
         f"Strategies by the error from noise, in points (root mean square) over {over}:\n{ranking}",
     ]
     if chosen.cells:
-        parts.insert(2, f"Cells by the whole error, for about {chosen.points:,.0f} points:\n{chosen.describe_cells()}")
+        parts.insert(2, f"Cells by total error, for about {chosen.points:,.0f} points:\n{chosen.describe_cells()}")
     write_text("\n\n".join(parts))
 
 
 def _recommend(found: pd.DataFrame, crs: str | None) -> str:
-    """Return the choices as a table, after a recommendation in words."""
+    """Return a recommendation in words, followed by the choices as a table."""
     from deltahist.statement.facts import format_guess
 
-    useful_error = 0.2  # half of a 95% interval, relative to a typical count
+    useful_error = 0.2  # half the width of a 95% interval, relative to a typical count
     unit, suffix = ("m", "m") if crs else ("units", "")
     records: list[dict[Any, Any]] = found.to_dict("records")
     useful = [row for row in records if 1.96 * row["of_count"] <= useful_error]
@@ -143,13 +143,13 @@ def _recommend(found: pd.DataFrame, crs: str | None) -> str:
     area = f"{best['area'] / 1e6:,.3g} km²" if crs else f"{best['area']:,.3g} square units"
     reason = f"It is the strongest protection with intervals within ±{useful_error:.0%}."
     if not useful:
-        reason = f"No choice has intervals within ±{useful_error:.0%}. This one comes nearest."
+        reason = f"No choice has intervals within ±{useful_error:.0%}. This one comes closest."
     lines = [
-        f"A typical query has {area} and {best['count']:,.0f} points, if points are evenly spread.",
+        f"A typical query covers {area} and {best['count']:,.0f} points, if points are evenly spread.",
         f"Recommended: --delta {best['delta']:g}{suffix} --epsilon {best['epsilon']:g} "
         f"--cell {best['cell']:.6g}{suffix}: a 95% interval of {_format_interval(best)}. {reason}",
         "Errors are those of unbiased answers. An attacker who guesses between two places within δ is right at most as "
-        "often as shown. A coin is right in 50 of 100.",
+        "often as shown. A coin flip is right in 50 of 100.",
     ]
     rows = [
         (
@@ -173,7 +173,7 @@ def _format_interval(row: dict[Any, Any]) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class StepMapOptions(options.MapOptions):
-    """The map of each step. Points may appear at its boundary."""
+    """The map of each step. By default, points may appear at its boundary."""
 
     sources: options.Sources = "boundary"
 
@@ -197,7 +197,7 @@ def publish_stream(
     rows: options.RowOptions,
     budget: options.BudgetOptions,
     window_limit: Annotated[
-        list[str] | None, Option(metavar="STEPS:FACTOR", help="Cap for longer spans: 30:2, any:4.")
+        list[str] | None, Option(metavar="STEPS:FACTOR", help="Cap for longer spans, such as 30:2 or any:4.")
     ] = None,
     budgets: Annotated[
         Path | None, Option(metavar="FILE.csv", help="Budget of each step: step,epsilon (or rho).")
@@ -209,10 +209,10 @@ def publish_stream(
 ) -> Any:
     """Publish one map per time step, with a budget for every window of steps.
 
-    Every --window consecutive steps together spend at most --epsilon (or --rho). That protects an entity whose data
-    differ within that many steps, each within δ in space. INPUT is a table with a column of times, or a folder with
-    one file per step. To continue, run the command again with a later --until. A step that was charged but not
-    finished, because the machine stopped, is lost. --points is the number of points in a step.
+    Every --window consecutive steps together spend at most --epsilon (or --rho). This hides changes in a user's data
+    within one window, if each moves points by at most δ. INPUT is a table with a column of times, or a folder with one
+    file per step. To continue, run the command again with a later --until. A step that was charged but not finished,
+    because the machine stopped, is lost. --points is the number of points in a step.
 
     \b
     Example:
@@ -295,9 +295,9 @@ def describe_stream(
     steps: int,
     amounts: Sequence[Fraction] | None = None,
 ) -> str:
-    """Return the map and the figures of a stream: costs and errors of a step, a window, a month, a year and all steps.
+    """Describe the map of a stream, and the costs and errors of a step, a window, a month, a year and all steps.
 
-    Steps have equal shares when `amounts` is None.
+    Steps have equal shares if `amounts` is None.
     """
     from deltahist.budget import say_amount
     from deltahist.planning.advice import stream_figures
@@ -323,7 +323,7 @@ def describe_stream(
 
 
 def read_amounts(file: Path, labels: Sequence[str], unit: str) -> list[Fraction]:
-    """Read the amount of each step from a CSV file with the columns `step` and epsilon (or rho)."""
+    """Read the budget of each step from a CSV file with the columns `step` and `epsilon` (or `rho`)."""
     import pandas as pd
 
     try:
