@@ -1,4 +1,4 @@
-"""Routes to answers for one box, many boxes, or the features of a collection, from releases and series."""
+"""Routes that answer one box, many boxes or a feature collection, from releases and series."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ from deltahist.server.service import ARROW, CSV, GEOJSON, JSON, BoxQuery, Servic
 from deltahist.space.domain import Domain
 
 _MEDIA = {"json": JSON, "csv": CSV, "arrow": ARROW}
-#: Most vertices of all features of a request.
+#: Maximum number of vertices in a request.
 _MOST_VERTICES = 200_000
-#: Description of the routes that read their bodies themselves.
+#: OpenAPI description of the routes that parse request bodies themselves.
 _MANY: dict[str, Any] = {
     "responses": returns({JSON: None, GEOJSON: FeatureCollection, CSV: None, ARROW: None}),
     "openapi_extra": {
@@ -59,7 +59,7 @@ async def answer_box(service: ServiceOf, name: str, asked: Annotated[BoxOfReleas
 
 @router.get("/series/{stream}/answer", responses=returns({JSON: BoxAnswer}))
 async def answer_box_of_series(service: ServiceOf, stream: str, asked: Annotated[BoxOfSeries, Query()]) -> Response:
-    """Return the estimated sum over a period in a box, with the error of the whole sum."""
+    """Return the estimated sum in a box over a period, with the error of that sum."""
     source, about = await sum_periods(service, stream, asked)
     return await _answer_box(service, source, asked, asked.bbox, {"series": stream} | about)
 
@@ -68,9 +68,9 @@ async def answer_box_of_series(service: ServiceOf, stream: str, asked: Annotated
 async def answer_many(
     request: Request, service: ServiceOf, name: str, asked: Annotated[OfRelease, Query()]
 ) -> Response:
-    """Answer `{"boxes": [[W, S, E, N], ...]}` in columns, or a FeatureCollection in its properties.
+    """Answer `{"boxes": [[W, S, E, N], ...]}` as columns, or a FeatureCollection in its properties.
 
-    CSV and Arrow hold the answers alone, in the order of boxes or features.
+    CSV and Arrow contain only the answers, in the order of boxes or features.
     """
     source, about = service.find_source(name, asked.compare)
     return await _answer_body(request, service, source, asked, about)
@@ -88,7 +88,7 @@ async def answer_many_of_series(
 async def _answer_box(service: Service, source: Source, options: Options, bbox: str, about: dict[str, Any]) -> Response:
     query = BoxQuery(source, are_in_degrees(source, options.crs), options.level, options.nonnegative)
     corners = read_box(bbox, source.domain)
-    # The first non-negative answer takes seconds on a large map. No other box waits for it.
+    # The first non-negative answer takes seconds on a large map. Other boxes must not wait for it.
     found = service.run(query.answer_one, corners) if query.nonnegative else service.batcher.answer(query, corners)
     columns = await found
     content = {"bbox": corners} | {name: each[0] for name, each in columns.items()}
@@ -108,7 +108,7 @@ def _explain_columns(query: BoxQuery, columns: Container[str]) -> dict[str, Any]
 
 
 def read_box(text: str, domain: Domain) -> NDArray[np.float64]:
-    """Return the corners of a box, (4,) or on a line (2,)."""
+    """Parse the corners of a box, (4,), or (2,) in one dimension."""
     sides = 2 * domain.ndim
     try:
         corners = np.array([float(part) for part in text.split(",")])
@@ -123,7 +123,7 @@ def read_box(text: str, domain: Domain) -> NDArray[np.float64]:
 async def _answer_body(
     request: Request, service: Service, source: Source, options: Options, about: dict[str, Any]
 ) -> Response:
-    """Return the answers of a source to the boxes or features in a request's body."""
+    """Answer the boxes or features in a request body from a source."""
     accept, most = request.headers.get("accept", ""), service.settings.max_boxes
     form: str = options.f or next((name for name, media in _MEDIA.items() if media in accept), "json")
     async with service.take_place():
@@ -161,7 +161,7 @@ def _check_number(number: int, most: int, name: str) -> None:
 
 
 def _encode_table(answers: Any, form: str, about: dict[str, Any]) -> bytes:
-    """Return answers as CSV, or as Arrow with the rest in its metadata."""
+    """Return answers as CSV, or as Arrow with `about` in its metadata."""
     import pandas as pd
     import pyarrow as pa
 
@@ -199,7 +199,7 @@ def _answer_features(
     if vertices.sum() > _MOST_VERTICES:
         raise HTTPException(413, f"the body has {vertices.sum():,} vertices: at most {_MOST_VERTICES:,} are allowed")
     if (~shapely.is_valid(shapes) & (vertices > 200)).any():
-        raise InputError("a feature of more than 200 vertices has rings that cross: repair it first")  # that takes long
+        raise InputError("a feature of more than 200 vertices has rings that cross: repair it first")  # repair is slow
     query = BoxQuery(source, are_in_degrees(source, stated), options.level, options.nonnegative)
     places = gpd.GeoSeries(shapes, crs="OGC:CRS84" if query.degrees else source.domain.crs)
     found = answer(source, places, level=query.level, nonnegative=query.nonnegative)

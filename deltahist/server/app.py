@@ -1,4 +1,4 @@
-"""The application that combines the routes. `deltahist serve` or any other ASGI server runs it."""
+"""The web application. `deltahist serve` or any other ASGI server can run it."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ def create_app(catalogue: Catalogue, settings: Settings | None = None) -> FastAP
     app = FastAPI(
         title="deltahist",
         version=__version__,
-        description="Range queries over published releases. Asking again costs no privacy.",
+        description="Range queries over published releases. Queries cost no further privacy.",
         lifespan=_watch,
         dependencies=[Depends(_refuse_repeats)],
-        docs_url=None,  # it loads scripts from another host, which would learn about readers
+        docs_url=None,  # these pages load scripts from another host, which would learn about readers
         redoc_url=None,
         generate_unique_id_function=lambda route: route.name,
     )
@@ -53,13 +53,13 @@ def create_app(catalogue: Catalogue, settings: Settings | None = None) -> FastAP
     background = f" {tiles.scheme}://{tiles.netloc}" if tiles.netloc else ""
     policy = (
         "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
-        f"img-src 'self' data:{background}; "  # Leaflet's empty tile is a data: address
+        f"img-src 'self' data:{background}; "  # Leaflet's empty tile is a data: URL
         "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
     )
 
     @app.get("/", responses={200: {"content": {"text/html": {"schema": {}}}}})
     async def land(request: Request) -> Response:
-        """Return the map to a browser (Accept: text/html), and the links that OGC requires to programs."""
+        """Return the map for browsers (Accept: text/html), or else the links that OGC requires."""
         if "text/html" not in request.headers.get("accept", ""):
             return JSONResponse(map_routes.list_links(str(request.base_url)), headers={"vary": "Accept"})
         headers = {"content-security-policy": policy, "referrer-policy": "no-referrer", "vary": "Accept"}
@@ -88,13 +88,13 @@ def create_app(catalogue: Catalogue, settings: Settings | None = None) -> FastAP
 
 def serve_files(paths: list[Path], settings: Settings) -> FastAPI:
     """Return the application that serves files. Each worker process reads them."""
-    sys.setswitchinterval(0.0005)  # threads that answer boxes then wait less for a busy event loop
+    sys.setswitchinterval(0.0005)  # so that answering threads wait less for a busy event loop
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
     logging.getLogger("deltahist.server").setLevel(logging.INFO)
-    # Answers carry their own notes, and logs must not reveal queries.
+    # Answers include these notes, and logs must not reveal queries.
     warnings.simplefilter("ignore", DeltaHistWarning)
     app = create_app(Catalogue(paths), settings)
-    # The garbage collector would scan everything loaded while answers wait: p99 was 65 ms instead of 24.
+    # Otherwise the garbage collector scans everything while answers wait: p99 was 65 ms instead of 24 ms.
     gc.collect()
     gc.freeze()
     gc.set_threshold(100_000)
@@ -127,7 +127,7 @@ async def _refuse_repeats(request: Request) -> None:
 
 
 class _AnswerHead:
-    """Answer HEAD as GET; the server leaves out the body."""
+    """Answer HEAD like GET. The server omits the body."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app

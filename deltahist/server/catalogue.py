@@ -1,4 +1,4 @@
-"""Releases that a service hands out, by name; `refresh` reads files that have changed."""
+"""The releases of a service, by name. `refresh` reads files that have changed."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from deltahist.releases.base import BaseRelease, heed_notice, notice_path
 from deltahist.releases.histogram import CountEstimates
 
 _LOG = logging.getLogger("deltahist.server")
-#: Change time (also of permissions), size and inode of a file. If one of them differs, the file is read again.
+#: Change time (ctime), size and inode of a file. If any of them changes, the file is read again.
 _Stamp = tuple[int, int, int]
 
 
 @dataclass(frozen=True)
 class Served:
-    """A release with the name and the file by which it is served."""
+    """A release, with its name in the service and its file."""
 
     name: str
     path: Path
@@ -31,7 +31,7 @@ class Served:
 
     @property
     def is_current(self) -> bool:
-        """Whether the file is still the one that was read. The service sends no other file."""
+        """Whether the file is still the one that was read. The service never sends a changed file."""
         return stamp_of(self.path) == self.stamp
 
     @property
@@ -66,16 +66,16 @@ class Catalogue:
         return [each for each in self if each.release.withdrawn is None]
 
     def find(self, name: str) -> Served | None:
-        """Return the release of a name; None if there is none."""
+        """Return the release with a name, or None."""
         return self._served.get(name)
 
     def find_successor(self, release: BaseRelease) -> Served | None:
-        """Return the release that replaces another one, by its own statement; None if there is none."""
+        """Return the release that states that it replaces another one, or None."""
         named = ((each, each.release.counting.replaces) for each in self.in_force())
         return next((each for each, old in named if old is not None and old.digest == release.digest), None)
 
     def folders(self) -> dict[str, list[Served]]:
-        """Return the releases of each folder, by its name. If two folders share a name, the first one counts."""
+        """Return the releases of each folder, by folder name. If folders share a name, the first counts."""
         found: dict[str, list[Served]] = {}
         for path in self._paths:
             if path.is_dir():
@@ -84,9 +84,9 @@ class Catalogue:
         return found
 
     def refresh(self) -> bool:
-        """Read new and replaced files, drop removed ones, and return whether what is served has changed.
+        """Read new and replaced files, drop removed ones, and return whether the served releases have changed.
 
-        An unreadable file is logged once, and its former release stays, unless its notice of withdrawal is damaged.
+        An unreadable file is logged once, and its previous release stays, unless its notice of withdrawal is damaged.
         """
         try:
             found, before = [path for path in self._files() if path.exists()], dict(self._served)
@@ -111,20 +111,20 @@ class Catalogue:
                 yield path
 
     def _read_changed(self, paths: Sequence[Path]) -> list[str]:
-        """Serve the releases of new and replaced files; return the reason for each file that cannot be served."""
+        """Serve the releases of new and replaced files. Return the reason for each file that cannot be served."""
         problems = []
         for path in paths:
             try:
                 if self._stamps.get(path) != stamp_of(path):
                     self._take_up(path)
                     _LOG.info("serving %s", path)
-            except Exception as problem:  # the others are served
+            except Exception as problem:  # serve the others
                 problems.append(str(problem))
         return problems
 
     def _take_up(self, path: Path) -> None:
         """Serve a file's release, unless another file has its name."""
-        self._stamps[path] = stamp_of(path)  # before reading, so that a replacement during it is noticed
+        self._stamps[path] = stamp_of(path)  # before reading, so that a later replacement is noticed
         other = self._served.get(path.stem)
         if other is not None and other.path != path and other.path.exists():
             raise InputError(f"{path} and {other.path} have the same name, {path.stem!r}: rename one of them")
@@ -143,7 +143,7 @@ class Catalogue:
 
 
 def stamp_of(path: Path) -> tuple[_Stamp | None, ...]:
-    """Return the stamps of a release's file and of the notices that would withdraw it; None for a missing file."""
+    """Return the stamps of a release's file and of notices that would withdraw it, with None for missing files."""
     notices = (Path(notice_path(file)) for file in dict.fromkeys([path, path.resolve()]))
     return tuple(map(_file_stamp, (path, *notices)))
 

@@ -1,4 +1,4 @@
-"""Routes to the cells of a map: merged into blocks, and one by one by OGC API – Features."""
+"""Routes to the cells of a map: merged into blocks, or one by one (OGC API – Features)."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ from deltahist.space.geometries import bend_boxes, fit, to_degrees
 from deltahist.space.workloads import boxes, regions
 from deltahist.strategies.base import sum_blocks
 
-#: Number of times to double blocks to find larger ones that stand out.
+#: Number of times to double the size of blocks when searching for larger ones that stand out.
 _DOUBLINGS = 4
-#: Level of intervals; digits of degrees, a centimetre on the ground.
+#: Level of intervals, and decimal places of degrees (a centimetre on the ground).
 LEVEL, DIGITS = 0.95, 7
-#: For every collection and page, because people add features up.
+#: Note in every collection and page, because people may add up features.
 NOTE = (
     "Estimates are unbiased, so some are below zero. Do not add the errors of cells, or their squares: the noise of "
     "one cell depends on that of others. Use /releases/{name}/answer for sums over boxes and regions."
@@ -55,7 +55,7 @@ async def list_cells(service: ServiceOf, name: str, asked: Annotated[CellsAsked,
 
 
 def encode_blocks(source: Source, box: NDArray[np.float64] | None, degrees: bool, asked: CellsAsked) -> bytes:
-    """Return the JSON of the blocks that meet a box."""
+    """Return the blocks that intersect a box as JSON."""
     domain = source.domain
     low, high = corner, _ = np.array(domain.low), np.array(domain.high)
     if box is not None:
@@ -76,7 +76,7 @@ def encode_blocks(source: Source, box: NDArray[np.float64] | None, degrees: bool
 
 
 def _block_ends(domain: Domain, extent: Sequence[tuple[int, int]], width: int) -> tuple[list[Index], int]:
-    """Return the cells at which blocks begin along each axis, the end of the last one, and the blocks' width."""
+    """Return the first cell of each block along each axis, with the end of the last block, and the width."""
     while True:
         most = width << _DOUBLINGS  # so that the largest blocks fit, too
         pairs = zip(extent, domain.shape, strict=True)
@@ -88,7 +88,7 @@ def _block_ends(domain: Domain, extent: Sequence[tuple[int, int]], width: int) -
 
 
 def _test_blocks(source: Source, ends: list[Index]) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    """Return the density of each block, and whether it stands out when blocks of all sizes are taken together."""
+    """Return the density of each block, and whether it stands out when blocks of all sizes are tested jointly."""
     places = [source.domain.edges(axis)[each] for axis, each in enumerate(ends)]
     first, last = (np.meshgrid(*(each[part] for each in places), indexing="ij") for part in (slice(-1), slice(1, None)))
     work = boxes(np.column_stack([each.ravel() for each in (*first, *last)]))
@@ -104,7 +104,7 @@ def _test_blocks(source: Source, ends: list[Index]) -> tuple[NDArray[np.float64]
 
 
 def _find_larger(source: Source, ends: list[Index], signal: NDArray[np.bool_]) -> list[dict[str, Any]]:
-    """Return larger blocks that stand out although none of their parts does, as corners in the mesh with densities."""
+    """Return larger blocks that stand out although none of their parts does: corners in the mesh, and density."""
     found, corners = [], [np.arange(len(each)) for each in ends]
     for _ in range(_DOUBLINGS if signal.size else 0):
         parts = sum_blocks(signal, tuple(np.arange(0, n, 2) for n in signal.shape)) > 0
@@ -118,7 +118,7 @@ def _find_larger(source: Source, ends: list[Index], signal: NDArray[np.bool_]) -
 
 
 def _corners(domain: Domain, ends: list[Index]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return x and y of the corners of blocks, the mesh, in degrees if the map has a CRS."""
+    """Return x and y of the mesh of block corners, in degrees if the map has a CRS."""
     places = [domain.edges(axis)[each] for axis, each in enumerate(ends)]
     if domain.ndim == 1:
         return places[0], np.zeros(0)
@@ -131,7 +131,7 @@ def _corners(domain: Domain, ends: list[Index]) -> tuple[NDArray[np.float64], ND
 
 
 def fit_box(domain: Domain, box: Sequence[float]) -> Any:
-    """Return the part of a map in a box of longitude and latitude, as a polygon on the map; None if there is none."""
+    """Return the part of a map in a box of longitude and latitude as a polygon in map coordinates, or None."""
     west, south, east, north = box
     wide = 360.0 if abs(east - west) >= 360 else (east - west) % 360  # across the antimeridian, too
     bent = bend_boxes(np.array([[west, south, west + wide, north]]), domain)
@@ -159,7 +159,7 @@ def list_links(base: str) -> dict[str, Any]:
 
 @router.get("/conformance", tags=["OGC API"])
 async def list_conformance() -> dict[str, Any]:
-    """List the requirements classes of OGC's standards that the service meets."""
+    """List the OGC requirements classes to which the service conforms."""
     classes = {
         "ogcapi-common-1": ("core", "landing-page", "json"),
         "ogcapi-common-2": ("collections",),
@@ -224,7 +224,7 @@ def _is_collection(served: Served) -> bool:
 
 
 def _find_collection(service: Service, name: str) -> Served:
-    """Return the release behind a collection; HTTPException 404 or 410 if there is none."""
+    """Return the release behind a collection. Raises HTTPException 404 or 410 if there is none."""
     served = service.find(name, "collection")
     if not _is_collection(served):
         raise HTTPException(404, f"collection is {name[:80]!r}: it must be one of those listed at /collections")
@@ -250,7 +250,7 @@ def _describe_collection(served: Served, base: str) -> dict[str, Any]:
 
 
 def extent_of(domain: Domain) -> Box:
-    """Return west, south, east and north of a map in degrees, rounded outwards; west above east across 180 degrees."""
+    """Return west, south, east and north of a map in degrees, rounded outwards. Across 180°, west exceeds east."""
     area = area_of(str(domain.crs), domain.bounds) or (-180.0, -90.0, 180.0, 90.0)
     step = 10.0**-DIGITS
     west, south, east, north = np.round(np.array(area) + step * np.array([-1, -1, 1, 1]), DIGITS).tolist()
@@ -258,7 +258,7 @@ def extent_of(domain: Domain) -> Box:
 
 
 def _read_degrees(text: str, domain: Domain) -> Box:
-    """Return the box of a bbox in longitude and latitude; heights are ignored."""
+    """Parse a bbox in longitude and latitude. Heights are ignored."""
     parts = text.split(",")
     west, south, east, north = read_box(",".join(parts[:2] + parts[3:5]) if len(parts) == 6 else text, domain).tolist()
     if not -90 <= south <= north <= 90:
@@ -267,17 +267,17 @@ def _read_degrees(text: str, domain: Domain) -> Box:
 
 
 def _list_page(release: Release, asked: Box | None, offset: int, limit: int) -> tuple[list[dict[str, Any]], int]:
-    """Return the features of a page, and the number of all."""
+    """Return the features of a page, and the number of all features."""
     domain = release.domain
     cells = np.arange(domain.size) if asked is None else np.flatnonzero(cells_within(domain, asked))
     return _encode_features(release, cells[offset : offset + limit]), len(cells)
 
 
 def cells_within(domain: Domain, asked: Box) -> NDArray[np.bool_]:
-    """Return which cells (domain.shape) meet a box in degrees; west above east means across the antimeridian."""
+    """Return which cells (domain.shape) intersect a box in degrees. Across 180°, west exceeds east."""
     west, south, east, north = asked
     own = extent_of(domain)
-    # A box without a width, such as a point, is widened to a small part of a cell.
+    # Widen a box without width or height, such as a point, to a small part of a cell.
     x, y = 2e-3 * width_in_degrees(own[0], own[2]) / domain.shape[0], 2e-3 * (own[3] - own[1]) / domain.shape[1]
     wide = 360.0 if abs(east - west) >= 360 else (east - west) % 360
     shape = fit_box(domain, [west, south, west + min(max(wide, x), 360.0), max(north, south + y)])
@@ -292,7 +292,7 @@ def cells_within(domain: Domain, asked: Box) -> NDArray[np.bool_]:
 
 
 def _encode_features(release: Release, cells: NDArray[np.int64]) -> list[dict[str, Any]]:
-    """Return cells, by their numbers (m,), as GeoJSON."""
+    """Return cells, given by their numbers (m,), as GeoJSON."""
     if not len(cells):
         return []
     domain = release.domain

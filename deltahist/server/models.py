@@ -1,4 +1,4 @@
-"""Parameters of requests and contents of responses as pydantic models. msgspec reads batches of boxes."""
+"""Pydantic models of request parameters and responses. msgspec parses batches of boxes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Asked(BaseModel):
 
 
 class Options(Asked):
-    """How to answer."""
+    """Options of every answer."""
 
     crs: str | None = Field(None, description="CRS of the coordinates: CRS84 (longitude, latitude), or the release's")
     level: float = Field(0.95, gt=0, lt=1, description="confidence level of the interval")
@@ -30,11 +30,11 @@ class Options(Asked):
 class Box(Asked):
     """One box."""
 
-    bbox: str = Field(description="west,south,east,north; low,high on a line", examples=["-74.0,40.7,-73.9,40.8"])
+    bbox: str = Field(description="west,south,east,north, or low,high in 1D", examples=["-74.0,40.7,-73.9,40.8"])
 
 
 class OfRelease(Options):
-    """How to answer from a release, or from another one minus it."""
+    """Options of an answer from a release, or from its difference to another one."""
 
     compare: str | None = Field(None, description="another release: the answer is its count minus this release's")
 
@@ -44,7 +44,7 @@ class BoxOfRelease(OfRelease, Box):
 
 
 class OfSeries(Options):
-    """How to answer from a series."""
+    """Options of an answer from a series."""
 
     between: Span | None = Field(None, description="first and last step: FIRST,LAST; all by default")
     compare: Span | None = Field(None, description="first and last step: the answer is their sum minus `between`'s")
@@ -59,7 +59,7 @@ class BoxOfSeries(OfSeries, Box):
 class CellsAsked(Asked):
     """Which blocks of cells to return."""
 
-    bbox: str | None = Field(None, description="west,south,east,north; low,high on a line; the whole map by default")
+    bbox: str | None = Field(None, description="west,south,east,north, or low,high in 1D; the whole map by default")
     crs: str | None = Field(None, description="CRS of bbox: CRS84 (longitude, latitude), or the release's")
     width: int = Field(
         1, ge=1, le=1 << 20, description="cells along a block's side; doubled if there are too many blocks"
@@ -85,19 +85,19 @@ class BoxAnswer(BaseModel):
     std_error: float | None = Field(description="from noise and from positions in cut cells together")
     low: float | None
     high: float | None
-    noise_error: float | None = Field(None, description="the part of std_error from noise, if the box cuts cells")
-    placement_error: float | None = Field(None, description="the part of std_error from positions in cut cells")
+    noise_error: float | None = Field(None, description="part of std_error from noise, if the box cuts cells")
+    placement_error: float | None = Field(None, description="part of std_error from positions in cut cells")
     cut: float | None = Field(None, description="share of the box's area in cut cells")
     inner: float | None = Field(None, description="estimate if all points of cut cells lay outside the box")
     outer: float | None = Field(None, description="estimate if all points of cut cells lay inside the box")
     outside: float | None = Field(None, description="share of the box's area outside the map")
     unresolved: float | None = Field(None, description="share of the query that was not measured")
     estimator: str | None = None
-    note: str | None = Field(None, description="says that the box was clipped")
+    note: str | None = Field(None, description="states that the box was clipped")
     bbox: list[float]
     unit: str
     level: float
-    estimates: str = Field(description="unbiased (in cut cells, as far as noise goes) or non-negative")
+    estimates: str = Field(description="unbiased (in cut cells only with respect to noise) or non-negative")
 
 
 class FeatureCollection(BaseModel):
@@ -109,7 +109,7 @@ class FeatureCollection(BaseModel):
 
 
 class Boxes(msgspec.Struct, Generic[Corners], forbid_unknown_fields=True):
-    """The body of a request for many boxes. msgspec reads it 2 to 5 times faster than pydantic."""
+    """The body of a request for many boxes. msgspec parses it 2 to 5 times as fast as pydantic."""
 
     boxes: Annotated[list[Corners], msgspec.Meta(min_length=1)]
 
@@ -139,11 +139,11 @@ class Cells(BaseModel):
     shape: list[int] = Field(description="blocks along each axis")
     unit: str = Field(description="unit of density")
     ends: list[list[int]] = Field(description="first cell of each block along each axis, and the end of the last block")
-    x: list[float] = Field(description="of the blocks' corners: longitude, or the plane's coordinate")
+    x: list[float] = Field(description="x of block corners: longitude, or the map's x without a CRS")
     y: list[float]
     density: list[float]
     stands_out: list[bool] = Field(
-        description="surely not empty (a difference: not zero), at 95% confidence for all blocks of all sizes together"
+        description="not empty (a difference: not zero), with 95% confidence for all blocks of all sizes together"
     )
     larger: list[dict[str, Any]] = Field(
         description="larger blocks that stand out although none of their parts does: first and last corner, and density"

@@ -39,7 +39,7 @@ async def health(service: ServiceOf) -> dict[str, Any]:
 
 @router.get("/static/settings.json", include_in_schema=False)
 async def show_settings(service: ServiceOf) -> dict[str, str | None]:
-    """Return the operator's choices for the map."""
+    """Return the operator's settings for the map."""
     return {"tiles": service.settings.tiles, "attribution": service.settings.attribution}
 
 
@@ -87,14 +87,14 @@ async def explain(service: ServiceOf, name: str) -> Response:
 
 async def _show_statement(release: BaseRelease | Series, title: str) -> HTMLResponse:
     page = await asyncio.to_thread(_render, release, title)
-    # A statement carries its style and pictures, and runs nothing.
+    # A statement includes its style and pictures, and runs no scripts.
     policy = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
     return HTMLResponse(page, headers={"vary": "Accept", "content-security-policy": policy})
 
 
 @functools.lru_cache(maxsize=64)
 def _render(release: BaseRelease | Series, title: str) -> str:
-    with _RENDERING:  # Matplotlib's settings belong to the whole process
+    with _RENDERING:  # Matplotlib's settings are global
         return write_statement(release, "html", title)
 
 
@@ -168,12 +168,12 @@ def _series_of(served: Sequence[Served]) -> Series | None:
 def _make_series(named: tuple[tuple[str, Release], ...]) -> Series | None:
     try:
         return Series.from_names(dict(named)) if named else None
-    except InputError:  # the names are not those of steps, or there are several streams
+    except InputError:  # the names are not steps, or they belong to several streams
         return None
 
 
 async def sum_periods(service: Service, stream: str, asked: OfSeries) -> tuple[Source, dict[str, Any]]:
-    """Return a period of a series, or another one minus it, and what answers say about them. Sums are computed."""
+    """Compute sums over a period of a series, or another one minus it. Return them with facts for answers."""
     series = _find_series(service, stream)
     spans = [asked.between] if asked.compare is None else [asked.between, asked.compare]
     periods = [_choose_period(series, span, asked.mean, asked.missing == "skip") for span in spans]

@@ -1,4 +1,4 @@
-"""Common parts of routes: settings, releases by name, batches of boxes, and turns for long work."""
+"""Shared parts of routes: settings, releases by name, batches of boxes, and turns for long calls."""
 
 from __future__ import annotations
 
@@ -36,18 +36,18 @@ CRS84 = "http://www.opengis.net/def/crs/OGC/1.3/CRS84"
 
 @dataclass(frozen=True)
 class Settings:
-    """An operator's choices. Limits apply to each worker."""
+    """An operator's settings. Limits apply to each worker."""
 
-    origins: tuple[str, ...] = ()  # of web pages that may send requests; "*" allows all
-    max_bytes: int = 16 << 20  # of a request's body
-    max_boxes: int = 100_000  # or features, of a request
-    tiles: str | None = None  # address of the map's background, with {z}, {x} and {y}
+    origins: tuple[str, ...] = ()  # web origins that may send requests; "*" allows all
+    max_bytes: int = 16 << 20  # of a request body
+    max_boxes: int = 100_000  # or features, per request
+    tiles: str | None = None  # URL of background tiles, with {z}, {x} and {y}
     attribution: str = ""
 
 
 @dataclass(frozen=True)
 class BoxQuery:
-    """Source and options of answers to boxes; parameters as for `dh.answer`."""
+    """A source and options for answering boxes, as for `dh.answer`."""
 
     release: Source
     degrees: bool  # boxes are in longitude and latitude, not in the release's own coordinates
@@ -55,7 +55,7 @@ class BoxQuery:
     nonnegative: bool
 
     def answer(self, corners: NDArray[np.float64]) -> Columns:
-        """Return the columns of `dh.answer` for boxes (m, 4), or (m, 2) on a line; boxes in degrees are clipped."""
+        """Return the columns of `dh.answer` for boxes (m, 4), or (m, 2) in one dimension. Clips boxes in degrees."""
         domain, answer = self.release.domain, partial(self.release.answer_workload, level=self.level)
         if not self.degrees:
             return answer(boxes(corners), nonnegative=self.nonnegative)
@@ -69,11 +69,11 @@ class BoxQuery:
         return clipped.spread_over_regions(found)
 
     def answer_one(self, corners: NDArray[np.float64]) -> Columns:
-        """Return the columns (1,) of the answer to one box (4,), or (2,) on a line."""
+        """Return the columns (1,) of the answer to one box (4,), or (2,) in one dimension."""
         return _select_row(self.answer(corners[None]), 0)
 
     def answer_separately(self, corners: list[NDArray[np.float64]]) -> list[Columns | Exception]:
-        """Return the columns (1,) of each box, or its error, exactly as `answer_one` has them."""
+        """Return the columns (1,) or the error that `answer_one` would give for each box."""
         try:
             columns = self.answer(np.array(corners))
         except Exception as problem:
@@ -83,7 +83,7 @@ class BoxQuery:
             return [*self.answer_separately(corners[:half]), *self.answer_separately(corners[half:])]
         if len(corners) == 1:
             return [_select_row(columns, 0)]
-        unanswered = np.isnan(columns["estimate"])  # alone, such a box raises an error with the reason
+        unanswered = np.isnan(columns["estimate"])  # answered alone, it raises an error with the reason
         return [
             self.answer_separately([each])[0] if unanswered[at] else _select_row(columns, at)
             for at, each in enumerate(corners)
@@ -91,7 +91,7 @@ class BoxQuery:
 
 
 def _select_row(columns: Columns, at: int) -> Columns:
-    """Return the columns (1,) of one box, without those that only other boxes of the call have."""
+    """Return the columns (1,) of one box, without those that apply only to other boxes."""
     row = {name: values[[at]] for name, values in columns.items()}
     if "cut" in row and not row["cut"][0]:
         row = {name: value for name, value in row.items() if name not in UNCUT}
@@ -103,10 +103,10 @@ def _select_row(columns: Columns, at: int) -> Columns:
 
 
 def are_in_degrees(source: Source, crs: str | None) -> bool:
-    """Return whether coordinates in a CRS are longitude and latitude; InputError unless they are or the release's own.
+    """Return whether `crs` is longitude and latitude. Raises InputError if it is neither that nor the release's own.
 
-    None means longitude and latitude, or the plane without a CRS. The function looks up no text, because it could name
-    a file.
+    None means longitude and latitude, or plain numbers on a map without a CRS. The text is never looked up, because it
+    could name a file.
     """
     own = source.domain.crs
     if crs is None or (own is not None and crs in (CRS84, "OGC:CRS84", "CRS84", "urn:ogc:def:crs:OGC:1.3:CRS84")):
@@ -120,13 +120,13 @@ def are_in_degrees(source: Source, crs: str | None) -> bool:
 
 @dataclass
 class Batcher:
-    """Answers to single boxes. Boxes that arrive during a call share the next one."""
+    """Answers single boxes in batches: boxes that arrive during a call share the next one."""
 
     _waiting: dict[BoxQuery, list[tuple[NDArray[np.float64], asyncio.Future[Columns]]]] = field(default_factory=dict)
     _task: asyncio.Task[None] | None = None
 
     async def answer(self, query: BoxQuery, corners: NDArray[np.float64]) -> Columns:
-        """Return the columns (1,) of the answer to a box (4,), or (2,) on a line."""
+        """Return the columns (1,) of the answer to a box (4,), or (2,) in one dimension."""
         future: asyncio.Future[Columns] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(query, []).append((corners, future))
         if self._task is None or self._task.done():
@@ -134,7 +134,7 @@ class Batcher:
         return await future
 
     async def _answer_waiting(self) -> None:
-        await asyncio.sleep(0)  # other requests of this round of the loop join
+        await asyncio.sleep(0)  # let other requests of this loop iteration join
         while self._waiting:
             query, asked = next(iter(self._waiting.items()))
             del self._waiting[query]
@@ -153,7 +153,7 @@ class Batcher:
 
 @dataclass
 class Service:
-    """Releases, an operator's choices, boxes that wait, and turns for long work."""
+    """Releases, settings, waiting boxes, and turns for long calls."""
 
     catalogue: Catalogue
     settings: Settings
@@ -162,7 +162,7 @@ class Service:
     _number: int = 0  # number of long requests that run or wait
 
     def find(self, name: str, field: str = "release") -> Served:
-        """Return the release of a name; HTTPException 404 if there is none, 410 if it is withdrawn."""
+        """Return the release with a name. Raises HTTPException 404 if there is none, 410 if it was withdrawn."""
         served = self.catalogue.find(name)
         if served is None:
             raise HTTPException(404, f"{field} is {name[:80]!r}: it must be one of those listed at /releases")
@@ -184,7 +184,7 @@ class Service:
         return about | {"replacement": None if successor is None else successor.name}
 
     def find_source(self, name: str, compare: str | None) -> tuple[Source, dict[str, Any]]:
-        """Return a release, or another one minus it, and what answers say about them."""
+        """Return a release, or another one minus it, with facts for answers."""
         release = self.find(name).release
         if compare is None:
             return release, {"digest": release.digest}
@@ -193,7 +193,7 @@ class Service:
 
     @contextlib.asynccontextmanager
     async def take_place(self) -> AsyncIterator[None]:
-        """Hold one of the 16 places for long requests; HTTPException 503 if all are taken."""
+        """Occupy one of 16 places for long requests. Raises HTTPException 503 if all are taken."""
         if self._number >= 16:
             raise HTTPException(503, "the service is busy: try again in a second", {"retry-after": "1"})
         self._number += 1
@@ -203,12 +203,12 @@ class Service:
             self._number -= 1
 
     async def run(self, call: Callable[..., Any], *given: Any) -> Any:
-        """Return the result of a long call, made in a thread when its turn comes."""
+        """Make a long call in a thread when its turn comes, and return its result."""
         async with self._turns:
             return await asyncio.to_thread(call, *given)
 
     async def read_body(self, request: Request) -> bytes:
-        """Return the body of a request; HTTPException 413 if it is too long, 408 if it is too slow."""
+        """Return a request's body. Raises HTTPException 413 if it is too long, 408 if it is too slow."""
         body, most = bytearray(), self.settings.max_bytes
         try:
             async with asyncio.timeout(20):
@@ -226,5 +226,5 @@ async def _find_service(request: Request) -> Service:
     return service
 
 
-#: The service that a request is for, as a parameter of its route.
+#: The service, as a parameter of a route.
 ServiceOf: TypeAlias = Annotated[Service, Depends(_find_service)]

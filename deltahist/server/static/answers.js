@@ -1,11 +1,11 @@
-// Answers in words, as a bar, and as a table; and as files.
+// Answers in words, as bars, as tables and as files.
 
 import { draw, make } from "./dom.js";
 import { estimateInWords, figure, percent, roundingStep } from "./words.js";
 
 const [WIDTH, TALL] = [360, 22];
 
-// Bars of answers on one scale, which holds 0.
+// Draw bars of answers on one scale, which includes 0.
 function drawBars(answers) {
   const known = answers.filter(({ estimate }) => estimate !== null);
   const ends = (answer) => [answer.low ?? answer.estimate, answer.high ?? answer.estimate];
@@ -23,7 +23,7 @@ function drawBars(answers) {
     ];
   });
   const foot = 8 + TALL * known.length;
-  // A figure beside 0 is left out where there is no room for both.
+  // Omit a figure next to 0 if there is no room for both.
   const shown = [...new Set([low, 0, high])].filter((value) => value === 0 || Math.abs(x(value) - x(0)) > 40);
   const figures = shown.map((value) => draw("text", {
     x: x(value), y: foot + 16, "text-anchor": value === low ? "start" : value === high ? "end" : "middle",
@@ -71,8 +71,7 @@ function cells(answer) {
   ];
 }
 
-// Show what was found for one area, or for the chosen one of many above the list of all; `choose(number)` is called when
-// another is chosen.
+// Show the answers for one area, or for the chosen one of many above the list of all. Choosing another calls `choose`.
 export function showFound(place, { found, problem }, chosen, choose) {
   const last = found.at(-1);
   const many = last.features.length > 1;
@@ -100,7 +99,7 @@ function listAreas({ name, features }, chosen, choose) {
   return make("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Answers for all areas" }, table);
 }
 
-// The first text among a feature's properties, else its number.
+// Return the first text among a feature's properties, or else its number.
 function nameOf({ id, properties: { release, unit, note, estimator, estimates, ...own } }, number) {
   const named = Object.values(own).find((value) => value && typeof value === "string");
   return String(named ?? id ?? `area ${number + 1}`).slice(0, 60);

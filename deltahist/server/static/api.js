@@ -1,4 +1,4 @@
-// Requests to the service. Errors carry its message.
+// Requests to the service. Errors contain its message.
 
 export const releasePath = (name) => `releases/${encodeURIComponent(name)}`;
 export const seriesPath = (name) => `series/${encodeURIComponent(name)}`;
@@ -31,8 +31,8 @@ export function featuresOf({ box, polygon, features }) {
   return [{ type: "Feature", properties: {}, geometry }];
 }
 
-// Query an area: a list of {name, digest, features} for a release, the one it is compared with, and their difference.
-// If the two have no joint error, there is no difference, and `problem` says why.
+// Query an area. Return {name, digest, features} for a release, the one to compare with, and their difference. If the
+// two have no joint error, there is no difference, and `problem` says why.
 export async function askArea(state, signal) {
   const { release, compare, level, unbiased } = state;
   const ask = async (name, other, label) => {

@@ -1,4 +1,4 @@
-// Densities on the map: blocks of cells that stand out, of one release, or the difference of two.
+// Densities on the map: blocks of cells that stand out, in a release or the difference of two.
 
 import * as L from "./leaflet/leaflet-src.esm.js";
 import { get, releasePath } from "./api.js";
@@ -6,7 +6,7 @@ import { $, make } from "./dom.js";
 import { roundStep } from "./ground.js";
 import { figure } from "./words.js";
 
-// Pixels along a block, at least.
+// Minimum number of pixels along a block.
 const PIXELS = 6;
 const MORE = ["#fed9a6", "#fdae6b", "#f1605d", "#cd4071", "#8c2981", "#3b0f70"];
 const FEWER = ["#d1e5f0", "#92c5de", "#67a9cf", "#4393c3", "#2166ac", "#053061"];
@@ -17,7 +17,7 @@ export class Density {
     this.moved = () => this.load();
   }
 
-  // Show a release, or another one minus it, as a state says; tell(trouble) says what cannot be drawn.
+  // Show the release of a state, or another one minus it. tell(trouble) reports what cannot be drawn.
   show(ground, { release, compare }, shape, tell) {
     this.map?.off("moveend", this.moved);
     Object.assign(this, { ground, map: ground.map, release, compare, shape, tell, covered: null });
@@ -26,7 +26,7 @@ export class Density {
     return this.load();
   }
 
-  // Draw what is seen, unless it is drawn already.
+  // Draw the visible part, unless it is already drawn.
   async load() {
     const { map, release, compare } = this;
     const width = this.chooseWidth();
@@ -45,9 +45,9 @@ export class Density {
       }
       return;
     }
-    if (turn !== this.turn) return; // something else is shown by now
+    if (turn !== this.turn) return; // a later call has replaced this one
     this.tell("");
-    // Steps and releases that are seen at one place, one after the other, have one scale.
+    // Steps and releases viewed in turn at one place share a scale.
     const view = JSON.stringify([bbox, width, compare]);
     if (view !== this.view) this.sizes = [];
     const blocks = blocksOf(found);
@@ -75,14 +75,14 @@ export class Density {
     return [...shapes, renderer];
   }
 
-  // Cells along a block that is wide enough to be seen: a power of two, so that blocks stay while the map moves.
+  // Cells along a block wide enough to be visible: a power of two, so that blocks stay while the map moves.
   chooseWidth() {
     const [low, high] = [this.ground.bounds.getSouthWest(), this.ground.bounds.getNorthEast()].map((each) => this.map.project(each));
     const cell = Math.min(Math.abs(high.x - low.x) / this.shape[0], Math.abs(high.y - low.y) / this.shape[1]);
     return 2 ** Math.min(20, Math.max(0, Math.ceil(Math.log2(PIXELS / cell))));
   }
 
-  // What was shown must not remain beside a refusal.
+  // Old blocks must not remain next to an error.
   clear() {
     this.drawn.forEach((layer) => layer.remove());
     Object.assign(this, { drawn: [], covered: null });
@@ -90,17 +90,17 @@ export class Density {
   }
 }
 
-// The blocks that stand out, larger ones too where none of their parts does.
+// The blocks that stand out, and larger ones of which no part does.
 function blocksOf({ shape: [, deep], density, stands_out: certain, larger }) {
   const own = density.map((each, number) => ({ density: each, place: [Math.floor(number / deep), number % deep] }))
     .filter((_, number) => certain[number]);
   return [...larger, ...own.map(({ density: each, place: [i, j] }) => ({ density: each, first: [i, j], last: [i + 1, j + 1] }))];
 }
 
-// At most six classes of densities with round ends, the largest first; of differences as many for what is fewer.
+// At most six classes of densities with round ends, the largest first. Differences have as many for negative values.
 function classesOf(low, high, signed) {
   if (!high) return [];
-  const wide = high > 10 * low; // ends are 1, 2, 5, 10 and so on, else equally far apart
+  const wide = high > 10 * low; // ends are 1, 2, 5, 10 and so on, or else equally far apart
   const step = roundStep(high / 6);
   const ends = [];
   for (let end = wide ? roundStep(high * 1.0001) : step * Math.ceil((high * 1.0001) / step); ends.length < 7 && !(ends.at(-1) <= low);) {

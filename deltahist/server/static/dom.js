@@ -1,4 +1,4 @@
-// Elements made without markup: content is always text.
+// Build elements without markup: content is always text.
 
 const SVG = "http://www.w3.org/2000/svg";
 

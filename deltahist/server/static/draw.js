@@ -1,4 +1,4 @@
-// Drawing an area by its corners, with a pointer or with the space bar at the map's middle.
+// Draw an area by its corners, with a pointer or with the space bar at the centre of the map.
 
 import * as L from "./leaflet/leaflet-src.esm.js";
 
@@ -9,7 +9,7 @@ const HINTS = {
 const KEYS = " With keys: arrows move the map, Space sets a corner at the cross, Enter finishes, Escape ends.";
 
 export class Drawing {
-  // done(shape) gets {box: [W, S, E, N]} or {polygon: [x, y, x, y, ...]}; changed(mode, hint) what is being drawn.
+  // done(shape) gets {box: [W, S, E, N]} or {polygon: [x, y, x, y, ...]}; changed(mode, hint) gets the drawing mode.
   constructor(stage, done, changed) {
     Object.assign(this, { stage, done, changed, mode: null, corners: [], sketch: null });
     stage.addEventListener("keydown", (event) => this.onKey(event), true);

@@ -1,10 +1,10 @@
-// The map itself: coordinates, background, the outline of a release, and lines of degrees.
+// The map itself: coordinates, background, the outline of a release, and a grid of degrees.
 
 import * as L from "./leaflet/leaflet-src.esm.js";
 
 const TILE = 256;
 
-// Coordinates of a plane without a CRS: at zoom 0 its longer side is as wide as a tile, from the upper left corner.
+// Coordinates without a CRS: at zoom 0 the longer side of the map spans one tile, from the upper left corner.
 function planeOf([west, south, east, north]) {
   const scale = TILE / Math.max(east - west, north - south);
   return L.extend({}, L.CRS.Simple, { transformation: L.transformation(scale, -scale * west, -scale, scale * north) });
@@ -16,14 +16,14 @@ export class Ground {
     this.place = ([x, y]) => L.latLng(y, this.turn(x));
   }
 
-  // Return the longitude that is near a map across 180°, of those that are whole turns apart.
+  // Shift a longitude by whole turns to be near the map, which may cross 180°.
   turn(x) {
     if (this.plane || this.bounds.getEast() <= 180) return x;
     const turns = (this.bounds.getCenter().lng - x) / 360;
     return x + 360 * Math.sign(turns) * Math.ceil(Math.abs(turns) - 0.5);
   }
 
-  // Show where a release lies; coordinates are degrees, or those of its plane.
+  // Show where a release lies, in degrees or in plane coordinates.
   show(release) {
     const place = JSON.stringify([release.crs, release.bounds]);
     if (place === this.shown) return;
@@ -34,7 +34,7 @@ export class Ground {
     this.bounds = L.latLngBounds([south, west], [north, east < west ? east + 360 : east]);
     this.outline.setBounds(this.bounds);
     this.map.setMaxBounds(this.bounds.pad(4));
-    // Further out a map is a dot.
+    // Zoomed out further, the map would be a dot.
     this.map.setMinZoom(Math.max(0, Math.floor(this.map.getBoundsZoom(this.bounds)) - 3));
   }
 
@@ -67,7 +67,7 @@ export class Ground {
     this.map.fitBounds(bounds, { animate: false, paddingTopLeft: [16, 60], paddingBottomRight: [16, 16] }); // below the tools
   }
 
-  // Fit areas on the release's map, or all of it if none of them is there.
+  // Zoom to areas on the release's map, or to the whole map if none is on it.
   fitAreas(areas) {
     const near = L.latLngBounds([]);
     areas.eachLayer((layer) => {
@@ -105,7 +105,7 @@ export class Ground {
   }
 }
 
-// The least of 1, 2, 5, 10, 20, ..., 0.5, 0.2, ... that is not below a number.
+// Return the smallest of ..., 0.2, 0.5, 1, 2, 5, 10, 20, ... that is not below a number.
 export function roundStep(least) {
   const power = 10 ** Math.floor(Math.log10(least));
   return [1, 2, 5, 10].find((each) => each * power >= least * 0.99999) * power;

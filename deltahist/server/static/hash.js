@@ -1,4 +1,4 @@
-// The state of the page as text behind the # of the address, so that a link shares it.
+// The state of the page as text after the # of the URL, so that links share it.
 
 const numbers = (text, many) => {
   const found = (text || "").split(",").map(Number);

@@ -1,4 +1,4 @@
-// The page: its state, its queries, and what it shows.
+// The page: its state, queries and output.
 
 import * as L from "./leaflet/leaflet-src.esm.js";
 import { showFound } from "./answers.js";
@@ -13,20 +13,20 @@ import { Time } from "./time.js";
 
 const SIDES = ["west", "south", "east", "north"];
 const form = $("where");
-const state = { ...readHash(), features: null }; // features are those of a file
-// Derived from the state, and not kept in the address.
+const state = { ...readHash(), features: null }; // features come from a file
+// Derived from the state, and not part of the URL.
 const shown = { found: null, chosen: null, pending: null };
-// Messages about errors, by their subject.
+// Error messages by subject.
 const troubles = { link: "", map: "", answer: "" };
 const density = new Density();
 const time = new Time((release) => { state.release = release; showRelease(); });
 let releases, ground, drawing, asked;
 
 const current = () => releases.find(({ id }) => id === state.release);
-// Whether one area can be queried in two releases, because their coordinates are of the same kind.
+// Whether two releases have the same kind of coordinates, so that one area can be queried in both.
 const alike = (one, other) => one.shape.length === other.shape.length && !one.extent === !other.extent;
 const cellsOf = ({ crs, bounds, shape }) => JSON.stringify([crs, bounds, shape]);
-// Only releases of the same cells can be compared.
+// Only releases with the same cells can be compared.
 const others = () => releases.filter((other) => other !== current() && !other.withdrawn && cellsOf(other) === cellsOf(current()));
 const onLine = () => current().shape.length === 1;
 // The promise of a stream covers all its steps together.
@@ -37,7 +37,7 @@ async function begin() {
   releases = list.releases;
   ground = new Ground($("map"), settings);
   drawing = new Drawing($("map"), choose, showMode);
-  // A stream is one entry, for its last step. The slider has the others.
+  // A stream has one entry, for its last step. The slider offers the others.
   const alone = releases.filter(({ id }) => !time.of(id)).map(({ id, withdrawn }) => [id, withdrawn ? `${id} (withdrawn)` : id]);
   const streams = time.series.map(({ id, steps }) => [steps.at(-1), `${id}, ${steps.length} steps`]);
   $("release").replaceChildren(...[...alone, ...streams].map(([value, words]) => make("option", { value }, words)));
@@ -215,7 +215,7 @@ async function read(file) {
   try {
     const found = JSON.parse(await file.text());
     const features = found.features ?? [found.type === "Feature" ? found : { geometry: found }];
-    // A feature without a geometry has no answer, but a note that says so.
+    // A feature without a geometry gets a note instead of an answer.
     await choose({ features: features.map(({ id, geometry = null, properties }) => ({ type: "Feature", id, properties: properties ?? {}, geometry })) });
     if (!onLine()) ground.fitAreas(asked);
   } catch {
@@ -231,7 +231,7 @@ $("open").addEventListener("click", () => $("file").click());
 $("file").addEventListener("change", () => { if ($("file").files[0]) read($("file").files[0]); $("file").value = ""; });
 $("release").addEventListener("change", () => {
   const before = current();
-  history.pushState(null, "", location.href); // what was shown is one step back
+  history.pushState(null, "", location.href); // so that going back shows the previous release
   Object.assign(state, { release: $("release").value, view: null });
   if (before && !alike(before, current())) Object.assign(state, { box: null, polygon: null, features: null });
   if (!others().some(({ id }) => id === state.compare)) state.compare = null;

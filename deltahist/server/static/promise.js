@@ -3,7 +3,7 @@
 import { $, make } from "./dom.js";
 import { get } from "./api.js";
 
-// Explain a release or a series, by its address.
+// Explain a release or a series, given its URL.
 export async function explain(address) {
   const { statement, delta, distances } = await get(`${address}/explanation`);
   const slider = $("apart");

@@ -4,7 +4,7 @@ import { get } from "./api.js";
 import { $ } from "./dom.js";
 
 export class Time {
-  // choose(name) is called with the release of the step that is chosen.
+  // choose(name) is called with the release of the chosen step.
   constructor(choose) {
     Object.assign(this, { series: [] });
     $("step").addEventListener("input", () => choose(this.shown[Number($("step").value)]));

@@ -1,4 +1,4 @@
-// Numbers and sentences.
+// Numbers and sentences as text.
 
 const plain = new Intl.NumberFormat("en", { maximumFractionDigits: 6 });
 
