@@ -32,14 +32,14 @@ class Clients:
     """Users of a collection, each with a text. Private.
 
     `report` adds new noise to the permanent bits each time. `relax` makes the permanent bits less noisy. `refine` then
-    repeats the last report with less noise. All of it together costs the `guarantee` of the last settings.
+    repeats the last report with less noise. Together, all reports cost the `guarantee` of the last settings.
 
     Parameters
     ----------
     texts : one per user, private. mechanism : the settings.
     cohorts : (users,) from 0, public and chosen without looking at texts. None draws them at random.
     weak_protection_accepted : accept settings that hardly protect anything (docs/privacy/weak.md).
-    rng : a seeded generator, for experiments only. All reports are then stamped not for publication.
+    rng : a seeded generator, for experiments only. All reports are then marked as not for publication.
 
     >>> import numpy as np
     >>> rng = np.random.default_rng(1)
@@ -64,7 +64,7 @@ class Clients:
         if cohorts is None:
             cohorts = open_words(rng)(len(texts)) % np.uint64(mechanism.cohorts)
         cohorts = np.asarray(cohorts).astype(np.int64)
-        # Bloom filters (users, m), computed once for each different text.
+        # Bloom filters (users, m), computed once for each distinct text.
         places = {text: place for place, text in enumerate(dict.fromkeys(texts))}
         which = np.array([places[text] for text in texts], dtype=np.int64)
         true = np.zeros((len(texts), mechanism.bits), dtype=np.uint8)
@@ -76,7 +76,7 @@ class Clients:
         self, mechanism: Rappor, cohorts: NDArray[np.int64], true: Bits, permanent: Bits,
         report: Reports | None, publishable: bool, file: Path | None = None, token: str = "",
     ) -> None:  # fmt: skip
-        """Set the state. `token` is that of the last write to the file."""
+        """Set the state. `token` identifies the last write to the file."""
         self.mechanism, self.cohorts, self._true, self._permanent = mechanism, cohorts, true, permanent
         self._report, self._publishable, self._file, self._token = report, publishable, file, token
         self._relaxed, self._alone, self._process = False, threading.Lock(), os.getpid()
@@ -99,10 +99,10 @@ class Clients:
     def relax(
         self, *, weak_protection_accepted: bool = False, rng: np.random.Generator | None = None, **rates: Any
     ) -> Clients:
-        """Return the same users at finer f, p or q (`Rappor.relaxed`), whose permanent bits have less noise.
+        """Return the same users with new f, p or q (`Rappor.relaxed`), and less noise in their permanent bits.
 
-        Use the returned users from then on. The same users cannot be relaxed twice, because two refinements of the same
-        bits would cost more than either. Source: 2015, section 4.1.
+        From then on, use only the returned users. The same users cannot be relaxed twice, because two refinements of
+        the same bits would cost more than either. Source: 2015, section 4.1.
         """
         mechanism = self.mechanism.relaxed(**rates)
         _check_protection(mechanism, weak_protection_accepted, rng)
@@ -124,7 +124,7 @@ class Clients:
 
     @classmethod
     def load(cls, path: str | Path) -> Clients:
-        """Load the users of a file that `save` wrote, and keep it up to date.
+        """Load users from a file written by `save`, and keep the file up to date.
 
         Never load a copy of the file, because each state may be relaxed only once.
         """
@@ -148,7 +148,7 @@ class Clients:
         return found
 
     def _write_file(self, file: Path | None, token: str, report: Reports | None, publishable: bool) -> None:
-        """Write the file, if there is one. Its last write must have had the token, "" for a new file."""
+        """Write the file, if any. `token` must match its last write, and is "" for a new file."""
         if file is None:
             return
         description = {"mechanism": self.mechanism.describe(), "report": None, "publishable": publishable}
@@ -170,7 +170,7 @@ class Clients:
             raise InputError(f"these users were relaxed, or belong to the parent process: {rule}")
 
     def _publish_report(self, drawn: Bits, rng: np.random.Generator | None) -> Reports:
-        """Keep a report, in the file if there is one, and return it."""
+        """Store a report, also in the file if there is one, and return it."""
         report = Reports(self.mechanism, self.cohorts, drawn, self._publishable and rng is None)
         self._write_file(self._file, self._token, report, report.publishable)
         self._report, self._publishable = report, report.publishable
@@ -181,20 +181,20 @@ class Clients:
 
 
 def _draw_bits(law: Channel, true: Bits, rng: np.random.Generator | None) -> Bits:
-    """Draw noise on bits."""
+    """Add noise to bits."""
     if law.exact:
         return true
     return throw_coins((law.zero, law.one), true, open_words(rng)).view(np.uint8)
 
 
 def _refine_bits(coarse: Channel, law: Channel, true: Bits, before: Bits, rng: np.random.Generator | None) -> Bits:
-    """Draw bits with less noise, given the bits `before` with coarse noise."""
+    """Draw bits with less noise, given the noisier bits `before`."""
     if law.exact:
         return true
     return throw_coins(law.find_refinement(coarse), 2 * true + before, open_words(rng)).view(np.uint8)
 
 
 def _check_protection(mechanism: Rappor, accepted: bool, rng: np.random.Generator | None) -> None:
-    """Refuse settings that hardly protect anything (docs/privacy/weak.md), unless accepted or not for publication."""
+    """Refuse settings that hardly protect anything (docs/privacy/weak.md), unless accepted or seeded."""
     if rng is None and not accepted:
         refuse_weak(Budget(mechanism.guarantee.epsilon), weakness_of(mechanism.guarantee))

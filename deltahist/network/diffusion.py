@@ -27,15 +27,15 @@ from deltahist.noise.paths import BitPaths, VectorPaths
 from deltahist.preprocessing import normalize_name
 from deltahist.publishers.publication import refuse_weak
 
-#: Memory needed to answer one pair.
+#: Memory needed per pair, in bytes.
 _BYTES_PER_PAIR = 160
 
 
 class Diffusion:
     """Share users' private data noisily with other users of a network.
 
-    A requester at distance d gets the data with the noise of ε(d), the same at each request. All noise about one user
-    lies on one path, so requesters who pool their responses know only what the nearest of them knows.
+    A requester at distance d gets the data with the noise of ε(d), which is the same at each request. All noise about
+    one user lies on one path, so requesters who pool their responses know only what the nearest of them knows.
     Source: 2018, Problem 2, Theorem 4: y_ij = u_i + V_ε(d_ij); 2015, section 4.2. Proof: docs/privacy/diffusion.md.
 
     Parameters
@@ -45,7 +45,7 @@ class Diffusion:
     mechanism : the promise to each requester.
     state : key file, created with mode 0600 if it is missing. All responses about the same data must use one key.
         None draws a key for this object alone. Responses of another object are then independent, and their ε adds up.
-    weak_protection_accepted : answer although an ε hardly protects anything (docs/privacy/weak.md).
+    weak_protection_accepted : answer even if an ε hardly protects anything (docs/privacy/weak.md).
     rng : a seeded generator, for experiments only. Its responses are not for publication.
 
     >>> import deltahist as dh
@@ -72,12 +72,12 @@ class Diffusion:
         names, self._values = _read_data(data, mechanism)
         self.mechanism, self.publishable, self._rng = mechanism, rng is None, rng
         self._accepts_weak = weak_protection_accepted or rng is not None
-        #: The row of each node's data, or -1.
+        #: Row of each node's data, or -1.
         self._rows = np.full(len(mechanism.network), -1, dtype=np.int64)
         self._rows[mechanism.network.find_places(names)] = np.arange(len(names))
         self._state = None if state is None else Path(state)
         self._bound = _write_bound(names, self._values, mechanism)
-        # Draw a key without a file now. Copies, forks and threads that each drew one would answer twice.
+        # Without a file, draw the key now. Copies, forks and threads with keys of their own would spend more ε.
         if self._state is None or self._state.exists():
             _ = self._paths
 
@@ -92,14 +92,14 @@ class Diffusion:
         return BitPaths(key) if mechanism.bits else VectorPaths(key, mechanism.dimension, mechanism.reach)
 
     def response(self, owner: str, requester: str) -> NDArray[np.float64]:
-        """Return one user's data for another, (n,) in their units."""
+        """Return the response about one user to another, (n,) in the data's units."""
         return self.responses([(owner, requester)])[list(self.mechanism.columns)].to_numpy(np.float64)[0]
 
     def responses(self, pairs: Iterable[tuple[Any, Any]] | pd.DataFrame) -> pd.DataFrame:
-        """Return responses to pairs (m, 2) of owners and requesters, or to a frame's first two columns.
+        """Return responses to pairs (m, 2) of owners and requesters, or to those in a frame's first two columns.
 
         Each pair has a row: owner, requester, distance, epsilon, the data's columns in their units, and rmse, the root
-        mean square of the response's distance from the data. Bits have `flipped` instead, the chance of a flip.
+        mean square distance of the response from the data. Bits have `flipped` instead, the probability of a flip.
         """
         frame, find = take_columns(pairs, 2), self.mechanism.network.find_places
         owners, requesters = find(frame.iloc[:, 0], "owner"), find(frame.iloc[:, 1], "requester")
@@ -141,7 +141,7 @@ class Diffusion:
         return rows
 
     def _answer_connected(self, users: NDArray[np.int64]) -> pd.DataFrame:
-        """Answer users about all others, but not about unconnected ones unless ε has a `least`."""
+        """Answer users about all others, or only about connected ones if ε has no `least`."""
         known = np.flatnonzero(self._rows >= 0)
         check_memory(_BYTES_PER_PAIR * len(users) * len(known), "a response to every pair")
         owners, requesters = np.repeat(known, len(users)), np.tile(users, len(known))
@@ -171,12 +171,12 @@ class Diffusion:
 
 
 def _read_data(data: Any, mechanism: DiffusionMechanism) -> tuple[list[str], NDArray[np.int64]]:
-    """Return names (m,), sorted so that noise ignores the order of rows, and data (m, n) in whole lattice steps."""
+    """Return sorted names (m,), so that row order does not matter, and data (m, n) in whole lattice steps."""
     columns, area, most = list(mechanism.columns), mechanism.area, (1 << 40) * float(mechanism.lattice)
     names, values = [], np.zeros((0, len(columns)))
     with contextlib.suppress(KeyError, TypeError, ValueError, OverflowError):  # messages may quote data
         if isinstance(data, Mapping):
-            # NumPy would unmask masked values. As NaN they are refused.
+            # NumPy would unmask masked values. Make them NaN, which is refused.
             rows = np.ma.asarray(list(data.values()), dtype=np.float64).filled(np.nan)
             data = pd.DataFrame(rows, index=list(data), columns=columns)
         frame = data.to_frame(columns[0]) if isinstance(data, pd.Series) else pd.DataFrame(data)[columns]
@@ -195,17 +195,17 @@ def _read_data(data: Any, mechanism: DiffusionMechanism) -> tuple[list[str], NDA
 
 
 def _write_bound(names: list[str], values: NDArray[np.int64], mechanism: DiffusionMechanism) -> bytes:
-    """Return what a key is bound to, as bytes: data and parameters, but not the network or ε(d), which may change."""
+    """Return the data and parameters that a key is bound to, as bytes. The network and ε(d) may change."""
     head = f"{mechanism.bits} {mechanism.dimension} {mechanism.lattice} {mechanism.reach} {len(names)}"
     text = "\n".join([head, *(f"{len(name)} {name}" for name in names)])
     return text.encode("utf-8", "surrogatepass") + values.astype("<i8").tobytes()
 
 
 def open_key(path: Path, bound: bytes) -> bytes:
-    """Read the key for some parameters and data from a file, or create the file, durably and for its owner only.
+    """Read the key for some data and parameters from a file, or create the file, readable by its owner only.
 
-    The file holds a keyed hash of `bound`. The same noise on other data would reveal how they differ. With another α or
-    lattice it would reveal the data themselves.
+    The file contains a keyed hash of `bound`. The same noise on other data would reveal how the two differ. With
+    another α or lattice it would reveal the data themselves.
     """
     if not path.exists():
         key = os.urandom(32)
@@ -220,10 +220,10 @@ def open_key(path: Path, bound: bytes) -> bytes:
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         whole = False
     if not whole:
-        raise DamagedFile(f"key file {str(path)!r} is damaged or foreign")
+        raise DamagedFile(f"key file {str(path)!r} is damaged, or not a key file")
     check_secret(path, "key file")
     if not hmac.compare_digest(_digest(key, bound).encode(), known):
-        rule = "another file works, and the ε of its responses adds to the old one"
+        rule = "use another file (the ε of its responses adds to the old one)"
         raise InputError(f"key file {str(path)!r} is for other data, other users, another α or another lattice: {rule}")
     return key
 

@@ -1,4 +1,4 @@
-"""Networks of users, distances, privacy levels ε(d), and what a diffusion promises. Public.
+"""Networks of users, distances, privacy levels ε(d), and the promise of a diffusion. Public.
 
 Source: 2018. Proofs: docs/privacy/diffusion.md.
 """
@@ -30,7 +30,7 @@ from deltahist.space.domain import Domain
 
 _NUMBER = r"\d+(?:\.\d*)?(?:e[-+]?\d+)?|\.\d+(?:e[-+]?\d+)?"
 _EXPONENTIAL = re.compile(rf"(?:({_NUMBER})\*?)?exp\((?:([-+]?(?:{_NUMBER})))?-(?:({_NUMBER})\*?)?d\)", re.IGNORECASE)
-#: The largest ε. A float beyond it cannot tell billionths apart.
+#: Largest ε. Much larger floats cannot distinguish billionths.
 _MOST = 1e6
 Function = Callable[[Any], Any]
 
@@ -38,14 +38,14 @@ Function = Callable[[Any], Any]
 class Network:
     """Users and the unweighted edges between them. Public.
 
-    Names are compared in one form (`normalize_name`): user 7 of one table is user "7" of another. Self-loops and
-    duplicate edges are ignored. Source: 2018, section II-A.
+    Names are normalized (`normalize_name`): user 7 of one table is user "7" of another. Self-loops and duplicate edges
+    are ignored. Source: 2018, section II-A.
 
     Parameters
     ----------
     nodes : names of the N users, all different.
     adjacency : (N, N) sparse or dense matrix of zeros and ones, symmetric unless `directed`.
-    directed : edges lead from owners of data to users who may request them.
+    directed : edges lead from owners to users who may request the owners' data.
 
     >>> Network.from_edges([("ann", "bob"), ("bob", "cem"), ("cem", "bob")])
     Network(users=3, edges=2, directed=False)
@@ -93,7 +93,7 @@ class Network:
         return pd.Index(self.nodes, dtype=object)
 
     def find_places(self, users: Any, what: str = "user") -> NDArray[np.int64]:
-        """Return the places (m,) of users among the nodes.
+        """Return the indices (m,) of users among the nodes.
 
         >>> Network.from_edges([("ann", "bob")]).find_places(["bob", "ann"])
         array([1, 0])
@@ -138,8 +138,8 @@ def read_pairs(path: str | Path, columns: int = 2) -> pd.DataFrame:
 class Distances:
     """Distances d(i, j) from the owner i of data to a requester j. Public.
 
-    `name` appears in statements. `between` takes the places (m,) of owners and of requesters among the nodes, and
-    returns their distances (m,), infinite without a path.
+    `name` appears in statements. `between` takes node indices (m,) of owners and of requesters, and returns their
+    distances (m,), infinite without a path.
     """
 
     name: str
@@ -152,7 +152,7 @@ def measure_distances(network: Network, kind: Any = "hops") -> Distances:
     Parameters
     ----------
     kind : "hops" (edges of the shortest path), "resistance" (with a unit resistor on each edge; 2018, eq. (2)), or a
-        frame whose first three columns are owner, requester and distance. Pairs that it lacks are not connected.
+        frame whose first three columns are owner, requester and distance. Missing pairs are not connected.
 
     >>> path = Network.from_edges([("ann", "bob"), ("bob", "cem"), ("cem", "ann"), ("cem", "dia")])
     >>> ann, dia = path.find_places(["ann"]), path.find_places(["dia"])
@@ -169,7 +169,7 @@ def _count_hops(network: Network) -> Distances:
     """Count edges of the shortest path, searching from 256 users at a time."""
 
     def between(owners: NDArray[np.int64], requesters: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Search from each owner, or backwards from each requester if there are fewer of them."""
+        """Search from each owner, or backwards from each requester if these are fewer."""
         graph, starts, ends = network.adjacency, owners, requesters
         if len(np.unique(requesters)) < len(np.unique(owners)):
             graph, starts, ends = graph.T.tocsr(), requesters, owners
@@ -219,7 +219,7 @@ def _read_distances(network: Network, frame: pd.DataFrame) -> Distances:
     owners = network.find_places(table.iloc[:, 0], "owner")
     requesters = network.find_places(table.iloc[:, 1], "requester")
     values = pd.to_numeric(table.iloc[:, 2], errors="coerce").to_numpy(np.float64)
-    known = pd.Series(values, index=owners * number + requesters)  # pandas refuses a pair that repeats
+    known = pd.Series(values, index=owners * number + requesters)  # pandas refuses duplicate pairs
 
     def between(owners: NDArray[np.int64], requesters: NDArray[np.int64]) -> NDArray[np.float64]:
         return known.reindex(owners * number + requesters, fill_value=np.inf).to_numpy()
@@ -229,16 +229,16 @@ def _read_distances(network: Network, frame: pd.DataFrame) -> Distances:
 
 @dataclass(frozen=True)
 class PrivacyLevels:
-    """ε(d): the privacy level towards a requester at distance d, a function that does not increase.
+    """The privacy level ε(d) towards a requester at distance d, a non-increasing function.
 
     ε is rounded down to whole billionths, but not to zero.
     Source: 2015, section 4.2, eq. (47); 2018, section II-D.
 
     Parameters
     ----------
-    epsilon : a text such as "exp(4-3.3d)" or "15*exp(-0.5d)", a table, or a function of an array of rising distances.
+    epsilon : a text such as "exp(4-3.3d)" or "15*exp(-0.5d)", a table, or a function of an array of sorted distances.
         The table {1: 15, 2: 8, 4: 0.5}, or "1:15,2:8,4:0.5", gives 15 up to distance 1, 8 up to 2, and 0.5 beyond.
-    least : ε of requesters further away or not connected. None refuses requesters who are not connected.
+    least : minimum ε, also for unconnected requesters. None refuses unconnected requesters.
 
     >>> PrivacyLevels("exp(4-3.3d)").at([0.5, 1.5])
     array([10.48556972,  0.38674102])
@@ -277,7 +277,7 @@ class PrivacyLevels:
         return np.maximum(levels, self.least or 0.0)[where].reshape(array.shape)
 
     def round_down(self, distances: ArrayLike) -> NDArray[np.int64]:
-        """Return ε at each distance in whole billionths, rounded down, one at least."""
+        """Return ε at each distance in whole billionths, rounded down, but at least one."""
         epsilon = self.at(distances)
         out = np.floor(epsilon * NANO)
         # Correct the rounding of the product. A float means the decimal that it prints as.
@@ -296,12 +296,12 @@ def _check_levels(distances: NDArray[np.float64], values: NDArray[np.float64]) -
     """Raise InputError if a distance is negative or NaN, or if an ε is out of range or grows with the distance."""
     in_range = values.shape == distances.shape and ((values > 0) & (values <= _MOST) & (distances >= 0)).all()
     if not in_range or (np.diff(values) > 0).any():
-        rule = "ε must be above zero, at most 10^6, and must not grow, and distances must be zero or more"
+        rule = "ε must be above zero, at most 10^6 and non-increasing, and distances must be zero or more"
         raise InputError(f"epsilon is {values} at the distances {distances}: {rule}")
 
 
 def _read_levels(text: str) -> Function | dict[float, float]:
-    """Return the function that "exp(4-3.3d)" means, or the table that "1:15,2:8" means."""
+    """Parse a function such as "exp(4-3.3d)", or a table such as "1:15,2:8"."""
     plain = "".join(text.split())
     match = _EXPONENTIAL.fullmatch(plain)
     if match is None:
@@ -320,14 +320,14 @@ def _read_levels(text: str) -> Function | dict[float, float]:
 
 
 def snap_to_lattice(values: ArrayLike, step: Fraction) -> NDArray[np.int64]:
-    """Return the nearest whole steps, ⌊value/step + ½⌋ exactly, where a float means its binary number.
+    """Return the nearest whole steps, ⌊value/step + ½⌋ exactly. A float means its exact binary value.
 
     Values within α are at most ⌈α / step⌉ steps apart along each axis.
     """
     array = np.asarray(values, dtype=np.float64)
     place = array / float(step) + 0.5
     out = np.floor(place).astype(np.int64)
-    # Rounding may have moved these across an edge.
+    # Rounding may have moved these across a boundary.
     near = np.flatnonzero(np.abs(place - np.rint(place)).ravel() <= 8 * np.spacing(np.abs(place).ravel() + 1))
     for index in near.tolist():
         out.flat[index] = math.floor(Fraction(float(array.flat[index])) / step + Fraction(1, 2))
@@ -336,7 +336,7 @@ def snap_to_lattice(values: ArrayLike, step: Fraction) -> NDArray[np.int64]:
 
 @dataclass(frozen=True, eq=False)
 class DiffusionMechanism:
-    """What a diffusion promises: the larger the distance of two users, the larger the noise between them.
+    """The promise of a diffusion: the larger the distance between two users, the larger the noise.
 
     A response at distance d is ε(d)-private for data u and u' with ‖u − u'‖₂ ≤ α. All responses about one user together
     are as private as the one with the largest ε.
@@ -345,10 +345,10 @@ class DiffusionMechanism:
     Parameters
     ----------
     epsilon : ε(d), as `PrivacyLevels` or its argument: "exp(4-3.3d)", a table, a function.
-    alpha : in the data's units, or with a CRS also a length on the ground, "100m". None means that the data are bits.
-    distance : "hops", "resistance" or distances, as `measure_distances` takes them.
+    alpha : α in the data's units, or with a CRS also as a ground length ("100m"). None means that the data are bits.
+    distance : `Distances`, or an argument of `measure_distances`: "hops", "resistance" or a frame.
     columns : names of the data's n columns. Bits have one.
-    step : lattice step in the data's units. None takes the power of ten from α / 10,000 to α / 1,000.
+    step : lattice step in the data's units. None chooses the power of ten from α / 10,000 to α / 1,000.
     crs : projected CRS of positions. None means plain numbers.
 
     >>> network = Network.from_edges([("ann", "bob"), ("bob", "cem")])
@@ -391,12 +391,12 @@ class DiffusionMechanism:
 
     @property
     def dimension(self) -> int:
-        """n, columns of the data."""
+        """The number n of columns of the data."""
         return len(self.columns)
 
     @functools.cached_property
     def area(self) -> Domain | None:
-        """The CRS's area of use as one cell. Positions must lie in it, and its largest scale turns α into map units."""
+        """The CRS's area of use as one cell. Positions must lie in it. Its largest scale converts α to map units."""
         if self.crs is None:
             return None
         crs = read_crs(self.crs)
@@ -442,7 +442,7 @@ class DiffusionMechanism:
         return reach
 
     def measure_between(self, owners: NDArray[np.int64], requesters: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Return d of pairs (m,) of places. Refuses pairs of one user, and unconnected ones if ε has no `least`."""
+        """Return d for pairs (m,) of indices. Refuses pairs of one user, and unconnected ones if ε has no `least`."""
         distances, nodes = self.distances.between(owners, requesters), self.network.nodes
         unconnected = np.isinf(distances) if self.privacy_levels.least is None else np.zeros(len(distances), bool)
         refused = np.flatnonzero((owners == requesters) | unconnected)
@@ -453,13 +453,13 @@ class DiffusionMechanism:
         return distances
 
     def find_levels(self, owners: Sequence[Any], requesters: Sequence[Any]) -> NDArray[np.int64]:
-        """Return ε of responses to pairs (m,) of users, in whole billionths."""
+        """Return ε of the responses to pairs (m,) of users, in whole billionths."""
         find = self.network.find_places
         distances = self.measure_between(find(owners, "owner"), find(requesters, "requester"))
         return self.privacy_levels.round_down(distances)
 
     def rmse(self, levels: ArrayLike) -> NDArray[np.float64]:
-        """Return the root mean square of a response's distance from the data, in their units.
+        """Return the root mean square distance of a response from the data, in the data's units.
 
         √(n(n+1)) α/ε (2018, Theorem 4). Rounding data and noise to the lattice adds n/6 to its square, in steps.
         """
@@ -486,7 +486,7 @@ class DiffusionMechanism:
         lines = {
             "data": f"{', '.join(self.columns)}{crs}, one row per user",
             "hidden": hidden,
-            "promise": "a response at distance d is ε(d)-private: it makes no guess over e^ε(d) times likelier",
+            "promise": "a response at distance d is ε(d)-private: it makes no guess more than e^ε(d) times as likely",
             "distance": f"{self.distances.name} in a network of {len(self.network):,} users",
             "ε(d)": str(self.privacy_levels),
             "together": "all responses about one user are together as private as the one with the largest ε",
@@ -510,16 +510,16 @@ class DiffusionMechanism:
 
 @dataclass(frozen=True, eq=False)
 class Signal:
-    """Responses about one user at every level up to an ε. They reveal as much as the response at that ε.
+    """Responses about one user at every level up to an ε. Together they reveal no more than the response at that ε.
 
-    `values[k]` is the response at the levels from `starts[k]` to below `starts[k + 1]`, the last one up to `most`.
+    `values[k]` is the response at levels from `starts[k]` to below `starts[k + 1]`, or up to `most` for the last k.
     Users can pass a signal on without a server: each trims it to the level of the next user (2018, section IV-A).
 
     Parameters
     ----------
-    starts : (k,) rising levels in whole billionths, from the least level. most : the largest level.
+    starts : (k,) increasing levels in whole billionths, from the least level. most : the largest level.
     values : (k, n) responses in whole lattice steps, or bits.
-    publishable : whether its noise came from the operating system.
+    publishable : whether the noise came from the operating system's generator.
 
     >>> network = Network.from_edges([("ann", "bob"), ("bob", "cem")])
     >>> mechanism = DiffusionMechanism(network, "exp(3-d)", alpha=10, columns=("age",), step=1)
@@ -545,7 +545,7 @@ class Signal:
         return self.mechanism.to_units(self.trim(epsilon).values[-1])
 
     def trim(self, epsilon: float | Fraction) -> Signal:
-        """Return a copy of the part up to an ε, without the rest in memory."""
+        """Return a copy of the part up to an ε, which does not keep the rest in memory."""
         level = floor_nano(epsilon=epsilon)
         if not self.starts[0] <= level <= self.most:
             ends = f"{self.starts[0] / NANO:g} to {self.most / NANO:g}"
@@ -555,5 +555,5 @@ class Signal:
         return Signal(self.mechanism, self.owner, starts, level, values, self.publishable)
 
     def to(self, requester: str) -> Signal:
-        """Return the part that a user of the network may have."""
+        """Return the part that a user of the network may receive."""
         return self.trim(Fraction(int(self.mechanism.find_levels([self.owner], [requester])[0]), NANO))

@@ -27,7 +27,7 @@ from deltahist.laws import Guarantee
 class Channel:
     """A binary channel: zero is P(1 | 0), one is P(1 | 1).
 
-    Flipping with probability 1/8 and then with 1/6 is flipping with 1/4:
+    Flipping with probability 1/8 and then with 1/6 equals flipping with 1/4:
 
     >>> Channel.flipping(Fraction(1, 4)).find_remainder(Channel.flipping(Fraction(1, 8)))
     Channel(zero=Fraction(1, 6), one=Fraction(5, 6))
@@ -60,9 +60,9 @@ class Channel:
         return Channel(after.zero + rise * self.zero, after.zero + rise * self.one)
 
     def find_remainder(self, finer: Channel) -> Channel:
-        """Return the channel that turns a finer one into this one: `finer.then(...)` is this channel.
+        """Return the channel that turns a finer one into this one: `finer.then(...)` equals this channel.
 
-        Raises InputError if a reported 1 or 0 has a larger likelihood ratio here: no such channel exists then.
+        Raises InputError if there is none, because a reported 1 or 0 has a larger likelihood ratio here.
         """
         rise = finer.one - finer.zero
         if rise == 0 and self.zero == self.one:
@@ -70,13 +70,13 @@ class Channel:
         zero = self.zero * finer.one - self.one * finer.zero
         one = self.one * (1 - finer.zero) - self.zero * (1 - finer.one)
         if rise <= 0 or not 0 <= zero <= one <= rise:
-            raise InputError(f"a reported {int(zero < 0)} must reveal at least as much of the true bit as before")
+            raise InputError(f"a reported {int(zero < 0)} must reveal at least as much about the true bit as before")
         return Channel(zero / rise, one / rise)
 
     def find_refinement(self, coarse: Channel) -> tuple[Fraction, ...]:
         """Return P(this bit is 1 | true bit x, coarser bit y) at 2x + y, by Bayes (2015, section 4.1).
 
-        Where x never leads to y, it is P(1 | x).
+        If x never leads to y, it is P(1 | x).
 
         >>> Channel.flipping(Fraction(1, 8)).find_refinement(Channel.flipping(Fraction(1, 4)))
         (Fraction(1, 36), Fraction(5, 12), Fraction(7, 12), Fraction(35, 36))
@@ -94,13 +94,13 @@ class Channel:
 class Rappor:
     """Settings of a collection: how users report their texts, and the guarantee.
 
-    A text sets `hashes` of the `bits` of a filter, which the user's cohort chooses. The user replaces each bit for good
-    by a 1 or a 0, with probability f/2 each, and keeps these permanent bits secret. A report has a 1 with probability q
-    for a permanent 1, and with probability p for a permanent 0.
+    A text sets `hashes` of the `bits` of a filter, chosen by the user's cohort. The user permanently replaces each bit
+    by 1 or 0, with probability f/2 each, and keeps these permanent bits secret. A report has a 1 with probability q for
+    a permanent 1, and with probability p for a permanent 0.
 
     Parameters
     ----------
-    bits : m, of the filter. hashes : k, the most bits of a text. cohorts : groups of users, each with its own hashes.
+    bits : m, size of the filter. hashes : k, most bits set by a text. cohorts : user groups, each with its own hashes.
     f, p, q : 0 < f ≤ 1 and 0 ≤ p < q ≤ 1. A float means its exact binary value.
 
     >>> mechanism = Rappor(bits=128, hashes=2, cohorts=8, f=0.5, p=0.5, q=0.75)
@@ -126,7 +126,7 @@ class Rappor:
 
     @classmethod
     def costing(cls, epsilon: float, **fields: Any) -> Rappor:
-        """Return settings whose reports cost `epsilon` in all with the least noise. `fields` are those without f.
+        """Return settings with the least noise at a total cost of `epsilon`. `fields` are the settings other than f.
 
         >>> mechanism = Rappor.costing(4.0, hashes=2, p=0, q=1)
         >>> float(mechanism.guarantee.epsilon) <= 4, round(float(mechanism.f), 6)
@@ -134,17 +134,17 @@ class Rappor:
         """
         each = check_positive(epsilon=epsilon) / (2 * check_whole(hashes=fields.get("hashes", cls.hashes)))
         f = 2 * math.exp(-each) / (1 + math.exp(-each))
-        # Add noise for the rounding of floats, which grows with ε.
+        # Add noise to cover rounding errors, which grow with ε.
         return cls(f=min(Fraction(1), Fraction(f) * (1 + Fraction(math.ceil(each), 10**12))), **fields)
 
     @property
     def permanent(self) -> Channel:
-        """From true bits to permanent ones: 1 and 0 with probability f/2 each, else the bit (2015, eq. (43))."""
+        """From true bits to permanent ones: 1 and 0 with probability f/2 each, otherwise the bit (2015, eq. (43))."""
         return Channel.flipping(Fraction(self.f) / 2)
 
     @property
     def instantaneous(self) -> Channel:
-        """From permanent bits to a report: 1 with probability q for a 1, p for a 0 (2015, eq. (44))."""
+        """From permanent bits to a report: 1 with probability q for a 1, and p for a 0 (2015, eq. (44))."""
         return Channel(Fraction(self.p), Fraction(self.q))
 
     @property
@@ -154,7 +154,7 @@ class Rappor:
 
     @property
     def guarantee(self) -> Guarantee:
-        """ε_∞: the cost of everything that one user ever reports, at these and at coarser settings.
+        """ε_∞: the cost of everything that one user ever reports, at these and coarser settings.
 
         Two texts differ in at most 2k bits, and a permanent bit costs ln((1 − f/2)/(f/2)).
         """
@@ -171,7 +171,7 @@ class Rappor:
     def relaxed(
         self, f: Fraction | float | None = None, p: Fraction | float | None = None, q: Fraction | float | None = None
     ) -> Rappor:
-        """Return settings with less noise. A report at these settings is a coarser version of one at those.
+        """Return settings with less noise. A report at the old settings is a coarser version of one at the new.
 
         Raises InputError if f rises, or if q*/p* or (1 − p*)/(1 − q*) falls.
         """
@@ -191,7 +191,7 @@ class Rappor:
 
     @classmethod
     def from_description(cls, description: dict[str, Any]) -> Rappor:
-        """Make the settings that `describe` described."""
+        """Restore settings from the output of `describe`."""
         return cls(**(description | {name: Fraction(description[name]) for name in ("f", "p", "q")}))
 
     def find_positions(self, texts: Sequence[str]) -> NDArray[np.int64]:
@@ -215,7 +215,7 @@ class Rappor:
 
         Parameters
         ----------
-        ones : (cohorts, bits) reports with a 1. users : (cohorts,) reports, at most one of each user.
+        ones : (cohorts, bits) numbers of reports with a 1. users : (cohorts,) numbers of reports, at most one per user.
         candidates : texts to look for, all different.
         level : probability that any candidate without users is significant (Bonferroni).
 
@@ -251,7 +251,7 @@ class Rappor:
 
 
 class Reports:
-    """One report of each user. Nothing else leaves the users' devices.
+    """One report per user. Nothing else leaves the users' devices.
 
     Parameters
     ----------
@@ -277,7 +277,7 @@ class Reports:
 
     @functools.cached_property
     def ones(self) -> NDArray[np.int64]:
-        """Number of ones, (cohorts, m). Numbers of several collections add up."""
+        """Number of ones, (cohorts, m). The numbers of several collections can be added."""
         cohorts = range(self.mechanism.cohorts)
         return np.array([self.bits[self.cohorts == cohort].sum(axis=0, dtype=np.int64) for cohort in cohorts])
 
@@ -292,15 +292,15 @@ class Reports:
 
 
 def _make_guarantee(channel: Channel, hashes: int) -> Guarantee:
-    """Return k ln(q (1 − p) / (p (1 − q))), rounded up by more than the error of floats."""
+    """Return k ln(q (1 − p) / (p (1 − q))), rounded up by more than the floating-point error."""
     rounding = 0 if channel.zero == channel.one else Fraction(hashes, 10**14)
     return Guarantee(Fraction(hashes * channel.log_odds) * (1 + Fraction(1, 10**14)) + rounding)
 
 
 class _Seen:
-    """Estimates of the users with each bit in each cohort, and their variance, (cohorts · bits,).
+    """Estimated numbers of users with each bit in each cohort, and their variance, (cohorts · bits,).
 
-    `others` is the effect of texts that are not listed, or too rare to be selected. They set all bits equally often.
+    `others` is the effect of texts that are unlisted or too rare to be selected. They set all bits equally.
     """
 
     def __init__(self, ones: NDArray[Any], users: NDArray[Any], channel: Channel) -> None:
@@ -316,7 +316,7 @@ class _Seen:
         self.target, self.others = self.whiten(counts), self.whiten(np.repeat(self.share, self.bits))
 
     def whiten(self, rows: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return rows in standard errors of an unset bit, with zeros for empty cohorts."""
+        """Scale rows to standard errors of an unset bit, with zeros for empty cohorts."""
         return np.divide(rows, self.spread, out=np.zeros_like(rows), where=self.spread > 0)
 
 
@@ -335,14 +335,14 @@ def _select_candidates(design: scipy.sparse.csc_array, seen: _Seen) -> NDArray[n
     number = design.shape[1]
     norms = np.sqrt(np.asarray(design.multiply(design).sum(axis=0)).ravel())
     penalty = math.sqrt(2 * math.log(max(number, 2))) * norms
-    # The design and the estimates are non-negative, so other candidates only lower what one can explain.
+    # The design and the estimates are non-negative, so other candidates only reduce what one can explain.
     left = np.flatnonzero(design.T @ seen.target > penalty)
     rows = np.column_stack([design[:, left].toarray(), seen.others])
     aim = rows.T @ seen.target - np.append(penalty[left], 0)
     gram = rows.T @ rows
     # The factorisation would fail on candidates that are sums of others.
     gram[np.diag_indices_from(gram)] *= 1 + 1e-9
-    # With G = LLᵀ, ½ xᵀGx − hᵀx is ½ ‖Lᵀx − L⁻¹h‖² and a constant.
+    # With G = LLᵀ, ½ xᵀGx − hᵀx is ½ ‖Lᵀx − L⁻¹h‖² plus a constant.
     lower = scipy.linalg.cholesky(gram, lower=True)
     whitened = scipy.linalg.solve_triangular(lower, aim, lower=True)
     found, _ = scipy.optimize.nnls(lower.T, whitened, maxiter=30 * len(aim))
@@ -353,7 +353,7 @@ def _estimate_candidates(design: NDArray[np.float64], seen: _Seen) -> tuple[NDAr
     """Return estimates and standard errors of the chosen candidates.
 
     Three things are random: the channel, the cohorts of a candidate's users, and the bits of unlisted texts. The last
-    show in the residuals, which scale the channel's variance.
+    one shows in the residuals, which scale the channel's variance.
     """
     full = np.column_stack([design, seen.others])
     solve = np.linalg.pinv(full)
@@ -365,7 +365,7 @@ def _estimate_candidates(design: NDArray[np.float64], seen: _Seen) -> tuple[NDAr
     covariance, left_over = -together, ((seen.target - full @ found) ** 2).sum()
     for cohort in np.flatnonzero(seen.users):
         rows, share = slice(cohort * seen.bits, (cohort + 1) * seen.bits), seen.share[cohort]
-        # A candidate's counts and estimates if all its users were in this cohort.
+        # Counts and estimates if all users of a candidate were in this cohort.
         here = design[rows] / share
         alone = solve[:, rows] @ here
         covariance += share * alone[:-1] @ together @ alone[:-1].T
