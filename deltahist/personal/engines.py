@@ -1,7 +1,7 @@
 """The SQL engines that read people's records: DuckDB in this process, and PostgreSQL servers. Private.
 
-An error of an engine may quote private rows. So each kind of failure has one message, without the engine's own. To add
-an engine, subclass `Engine`, define its abstract methods, and choose it in `Engine.open`.
+An engine's errors may quote private rows, so each kind of failure has a fixed message instead. To add an engine,
+subclass `Engine`, define its abstract methods, and select it in `Engine.open`.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class Engine(ABC):
 
     @classmethod
     def open(cls, where: Any) -> Engine:
-        """Open a DuckDB file or connection, or a server ("postgresql://user@host/city"). Raises InputError."""
+        """Open a DuckDB file or connection, or a server ("postgresql://user@host/city")."""
         is_server = isinstance(where, str) and where.startswith(("postgresql://", "postgres://"))
         try:
             return PostgreSQLEngine(where) if is_server else DuckDBEngine(where)
@@ -118,7 +118,7 @@ class Engine(ABC):
     def open_session(self) -> AbstractContextManager[Session]:
         """Open a transaction that sees one snapshot of the data, and roll it back at the end of the block.
 
-        The block's own errors are hidden (`hide_failures`).
+        Errors of the block are hidden (`hide_failures`).
         """
 
     @abstractmethod
@@ -180,7 +180,7 @@ class Engine(ABC):
         return Query(made.filter(made[OWNER].notnull()), (table, owner))
 
     def _normalize_column(self, column: Any) -> Any:
-        """Return a column as its kind. NaN, huge numbers and far times become NULL, and tiny numbers zero."""
+        """Convert a column to its kind. NaN, huge numbers and distant times become NULL, and tiny numbers zero."""
         dtype = column.type()
         kind = str(find_kind(dtype))
         if kind == "text":
@@ -198,7 +198,7 @@ class Engine(ABC):
         if kind == "time":
             column = self.narrow_time(column)
             if column.type().timezone:
-                # DuckDB cannot bring the very last times to UTC.
+                # DuckDB cannot convert the very last times to UTC.
                 low, high = (ibis.literal(f"{each}+00").cast(column.type()) for each in (first, last))
                 column = ibis.cases((column.between(low, high), column))
         else:
@@ -274,7 +274,7 @@ class DuckDBEngine(Engine):
 
     def read_schema(self, table: str, database: str | None) -> Any:
         with self._open_cursor() as cursor:
-            # Look into the catalog, since DuckDB would read unknown names as paths of files.
+            # Look into the catalog, since DuckDB would read unknown names as file paths.
             where = "lower(?) IN (lower(table_schema), lower(table_catalog))" if database else "table_schema IN ?"
             schemas = database or cursor.execute("SELECT current_schemas(true)").fetchone()[0]
             found = f"SELECT 1 FROM information_schema.tables WHERE lower(table_name) = lower(?) AND {where}"
@@ -289,7 +289,7 @@ class DuckDBEngine(Engine):
             try:
                 yield Session(self, cursor)
             finally:
-                with suppress(duckdb.Error):  # a failure has rolled back
+                with suppress(duckdb.Error):  # a failure has already rolled back
                     cursor.rollback()
 
     def close(self) -> None:
@@ -299,7 +299,7 @@ class DuckDBEngine(Engine):
                 self._spill.rmdir()
 
     def narrow_time(self, column: Any) -> Any:
-        # DuckDB's times in seconds and milliseconds reach further than those in microseconds.
+        # DuckDB's times in seconds and milliseconds have a wider range than those in microseconds.
         return column.try_cast("timestamp(6)") if column.type().scale in (0, 3) else column
 
     def compare_as_bytes(self, column: Any) -> Any:
@@ -337,7 +337,7 @@ class PostgreSQLEngine(Engine):
             parts = conninfo_to_dict(where)
         except psycopg.ProgrammingError:
             parts = {"host": "@"}
-        # The address may hold a password. With an @ in it, part of the password would be taken for the host.
+        # The address may contain a password. If that has an @, part of it would be taken for the host.
         port = str(parts.get("port") or "0").replace(",", "")
         if any("@" in str(parts.get(name, "")) for name in ("host", "dbname")) or not port.isdigit():
             raise InputError("database is an unreadable address: use postgresql://user@host/name (@ as %40)")
@@ -353,7 +353,7 @@ class PostgreSQLEngine(Engine):
                 return None
 
     def compare_as_bytes(self, column: Any) -> Any:
-        # PostgreSQL has no such function. `write_sql` replaces it by the collation "C".
+        # PostgreSQL has no such function. `write_sql` replaces it with the collation "C".
         return _make_function("bytewise", "string", "string")(column.cast("string"))
 
     def put_table(self, connection: Any, name: str, rows: Any) -> None:
@@ -376,7 +376,7 @@ class PostgreSQLEngine(Engine):
         return write_sql(expression, "postgres", lambda text: Literal(text).as_string(connection))
 
     def run_statement(self, connection: Any, statement: str, schema: Any) -> Any:
-        # No setting of the server changes numbers and times in binary form.
+        # Server settings do not affect numbers and times in binary form.
         rows = connection.execute(statement, binary=True).fetchall()
         columns = [pa.array([row[place] for row in rows]) for place in range(len(schema))]
         return pa.table(columns, schema.names).cast(schema)

@@ -1,8 +1,8 @@
 """People with their own budgets, and queries charged to the people whose records they use. Private.
 
 People take part in a query if they can pay for all of their derived records, whatever others have. The records of
-everybody else are left out silently. One transaction of the ledger holds the charge, the noise and the kept answer, and
-it ends before the answer is returned. A query interrupted while reading is charged its maximum cost to everybody
+everybody else are left out silently. One ledger transaction covers the charge, the noise and the stored answer, and
+ends before the answer is returned. A query interrupted while reading charges its maximum cost to everybody
 (docs/privacy/personal.md, section 6).
 """
 
@@ -35,10 +35,10 @@ from deltahist.personal.query import NAME, OWNER, Query
 from deltahist.personal.questions import Aggregate, Answer, Answers, Count, Histogram, Mean, Sum
 from deltahist.preprocessing import normalize_name
 
-#: Temporary tables: people who can pay for a record (names and places of their purses), and their records.
+#: Temporary tables: people who can pay for a record (names and indices of their purses), and their records.
 PAYERS, RECORDS = "_deltahist_payers", "_deltahist_records"
 _TABLES = MetaData()
-#: A secret of the account, and the digest of each name with its limit.
+#: An account's secret, and the digest and limit of each person.
 _PEOPLE = Table(
     "purse_people", _TABLES, Column("account", String, primary_key=True),
     *(Column(name, LargeBinary, nullable=False) for name in ("secret", "marks", "limits")),
@@ -48,7 +48,7 @@ _SPENT = Table(
     "purse_spent", _TABLES,
     Column("account", String, primary_key=True), Column("spent", LargeBinary, nullable=False),
 )  # fmt: skip
-#: Answers under keys.
+#: Stored answers by key.
 _ANSWERS = Table(
     "purse_answers", _TABLES,
     *(Column(name, String, primary_key=True) for name in ("account", "key")),
@@ -57,7 +57,7 @@ _ANSWERS = Table(
 
 
 class InterruptedQuestionError(InputError):
-    """A query interrupted by memory, time or the database. Everybody has paid, and the message is always the same."""
+    """A query ran out of memory or time, or the database failed. Everybody has paid. The message is constant."""
 
     def __init__(self) -> None:
         super().__init__("the query was interrupted while reading: everybody was charged its maximum cost")
@@ -74,9 +74,9 @@ class KeyReuseError(InputError):
 class Purses:
     """The purses of a ledger's account: the limit of each user, and the amount spent.
 
-    The ledger keeps a keyed digest (BLAKE2b, 128 bits) of each name in its normal form. So users who join again have
-    the same purse, whatever database holds their records. Limits never change. Purses are stored as columns, so that
-    one write charges a million users. Raises InputError if the account was opened as something else.
+    The ledger keeps a keyed digest (BLAKE2b, 128 bits) of each normalized name. So users who join again have the same
+    purse, even if another database has their records. Limits never change. Purses are stored as columns, so that one
+    write charges a million users. Raises InputError if the account was opened as something else.
     """
 
     def __init__(self, ledger: Ledger, name: str, unit: str = "epsilon") -> None:
@@ -108,13 +108,13 @@ class Turn:
         self._secret, self._marks = bytes(secret), bytes(marks)
         self.limits, self.spent = (np.frombuffer(each, "<i8").astype(np.int64) for each in (limits, spent))
         damaged = found is None or not len(self.limits) == len(self.spent) == len(self._marks) / 16
-        # With limits of at most 10^9, a limit and a charge that it pays add up within 64 bits.
+        # With limits of at most 10^9, a limit plus an affordable charge fits into 64 bits.
         damaged = damaged or bool(((self.spent < 0) | (self.spent > self.limits) | (self.limits > 10**9 * NANO)).any())
         if damaged or get_note(connection, name, "purses") != _digest(spent):
             raise DamagedFile(f"account {name!r} is damaged: purses are missing, or were changed (by a trigger?)")
 
     def find_places(self, names: Sequence[str]) -> NDArray[np.int64]:
-        """Return the places (k,) of people by any form of their names, -1 for people who have not joined."""
+        """Return the indices (k,) of people by any form of their names, or -1 for people who have not joined."""
         digests, marks = (
             pa.FixedSizeBinaryArray.from_buffers(pa.binary(16), len(each) // 16, [None, pa.py_buffer(each)])
             for each in (self._digest_names(names), self._marks)
@@ -122,17 +122,17 @@ class Turn:
         return np.asarray(pc.index_in(digests, marks).fill_null(-1), dtype=np.int64)
 
     def find_payers(self, names: Sequence[str], price: int) -> Any:
-        """Return an Arrow table of the names and places of those who can pay a price."""
+        """Return an Arrow table of the names and indices of people who can pay a price."""
         places = self.find_places(names)
         able = np.append(self.limits - self.spent, 0)[places] >= price
         return pa.table({NAME: pa.array(names, pa.string()).filter(pa.array(able)), OWNER: places[able]})
 
     def charge_people(self, times: NDArray[np.int64], price: int) -> NDArray[np.bool_]:
-        """Charge `times` (m,) a price in billionths to the people who can pay it, and return who can, (m,).
+        """Charge each person a price in billionths `times` (m,) over, if they can pay it all. Return who can, (m,).
 
         Charges add up (ProPer, sequential composition).
         """
-        # A product might overflow.
+        # Divide, because the product might overflow.
         pays = np.asarray((times > 0) & (times <= (self.limits - self.spent) // price))
         self.spent = self.spent + np.where(pays, times, 0) * price
         self._write_spent()
@@ -156,7 +156,7 @@ class Turn:
         at = _ANSWERS.c.account == self._name, _ANSWERS.c.key == key
         found = self._connection.execute(select(_ANSWERS).where(*at)).first()
         if found is not None and found.request != request:
-            raise KeyReuseError(f"key {key!r} was used for another query: take a new key")
+            raise KeyReuseError(f"key {key!r} was used for another query: use a new key")
         return None if found is None else found.answer
 
     def keep_answer(self, key: str, request: dict[str, Any], answer: Any) -> None:
@@ -189,7 +189,7 @@ class People:
     """People with their own budgets: a query charges the owners of the records that it uses.
 
     Records of people who cannot pay are left out silently. All answers together are ε-private for all records of one
-    user, where ε is the user's limit: Pr(A(D) ∈ S) ≤ e^ε Pr(A(D') ∈ S), and the reverse, if D' lacks these records.
+    user, where ε is the user's limit. If D' lacks these records, Pr(A(D) ∈ S) ≤ e^ε Pr(A(D') ∈ S), and vice versa.
     Proof: docs/privacy/personal.md. Source: ProPer, Definition 1, Proposition 1 (Ebadi, Sands, Schneider 2015).
 
     Parameters
@@ -237,7 +237,7 @@ class People:
 
     @property
     def records(self) -> Records:
-        """All records, to be queried."""
+        """All records, for queries."""
         schema = {**self._query.table.schema(), OWNER: "int64"}
         return Records(ibis.table(schema, name=RECORDS), self._query.source, people=self)
 
@@ -254,11 +254,11 @@ class People:
         return named.select(OWNER, *self._query.columns)
 
     def join(self, names: Sequence[str], *, epsilon: Any = None, rho: Any = None) -> None:
-        """Let people join with budgets that never change (ProPer, live data). People who have joined stay.
+        """Let people join with budgets that never change (ProPer, live data). Rejoining requires the same budget.
 
         Parameters
         ----------
-        names : (m,) texts or whole numbers, as in the owner's column. Spaces at the ends and the Unicode form of
+        names : (m,) texts or whole numbers, as in the owners' column. Spaces at the ends and the Unicode form of
             accents make no difference.
         epsilon, rho : one budget, or (m,) budgets, in the account's unit. None means the default.
         """
@@ -307,14 +307,14 @@ class People:
         amounts = np.asarray(() if given is None else given, dtype=object).ravel().tolist()
         nanos = [floor_nano(**{unit: amount}) for amount in amounts]
         if other is not None or given is None or min(nanos, default=1) < 1:
-            rule = f"people of this account need a budget in {unit}, at least a billionth"
+            rule = f"people of this account need a budget in {unit} of at least a billionth"
             raise InputError(f"epsilon is {epsilon!r} and rho {rho!r}: {rule}")
         return np.broadcast_to(np.array(nanos, dtype=np.int64).reshape(np.shape(given)), number)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Records(Query):
-    """Records of people, or records derived from them, to be queried.
+    """Records of people, or records derived from them, for queries.
 
     A query costs people its ε times the number of their derived records, or its ρ times the square of that number.
     Repeating a query under the same key repeats the answer, without a second charge.
@@ -322,8 +322,8 @@ class Records(Query):
     Parameters
     ----------
     seconds : time for reading records. A query is stopped at a random time in the second half, and sleeps for the rest,
-        so that it locks the ledger equally long whatever the records are.
-    until : end of all queries (`time.monotonic`).
+        so that every query locks the ledger equally long.
+    until : latest end of a query (`time.monotonic`).
     """
 
     people: People
@@ -335,7 +335,7 @@ class Records(Query):
 
         Raises InterruptedQuestionError if it is interrupted while reading, which charges its maximum cost to everybody.
         Raises InputError, and charges nothing, if its unit is not the account's, if the key was used for another query,
-        or if the database or the ledger fails before.
+        or if the database or the ledger fails before reading.
         """
         people, price = self.people, aggregate.price
         check_choice((people.purses.unit,), unit=aggregate.budget.unit)
@@ -347,7 +347,7 @@ class Records(Query):
             kept = None if key is None else turn.find_answer(key, request)
             if kept is not None:
                 return aggregate.decode(np.array(kept))
-            # Public work comes first, and takes no time from reading.
+            # Do public work first, so that it takes no time from reading.
             session.put_table(PAYERS, turn.find_payers([], price))
             fetch_names = session.plan_fetch(people.names)
             session.create_view(RECORDS, people.payers_records)
@@ -414,7 +414,7 @@ def as_unusable() -> Iterator[None]:
 
 
 def _count_most_prices(turn: Turn, query: Query, aggregate: Aggregate) -> NDArray[np.int64]:
-    """Return how often each user pays the price at most, (m,): for the most records, or until the limit."""
+    """Return how often each user pays the price at most, (m,): for the most records, or up to the limit."""
     affordable = (turn.limits - turn.spent) // aggregate.price
     if query.most is None:
         return affordable
@@ -422,7 +422,7 @@ def _count_most_prices(turn: Turn, query: Query, aggregate: Aggregate) -> NDArra
 
 
 def _count_prices(number: NDArray[np.int64], aggregate: Aggregate) -> NDArray[np.int64]:
-    """Return how often owners of these numbers of derived records pay the price of one."""
+    """Return how many times owners with `number` derived records pay the price."""
     times = number if aggregate.budget.unit == "epsilon" else number**2
     # No limit pays for this many records, and their square may overflow.
     return np.asarray(np.where(number > 1 << 31, 1 << 62, times))

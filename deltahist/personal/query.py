@@ -1,15 +1,15 @@
-"""Queries of people's records: each derived record has one owner, and is made of the owner's records alone. Public.
+"""Queries of people's records: each derived record has one owner, and is made from that owner's records alone. Public.
 
 F(D) is the union of F(D_o) over the owners o, where D_o are the records of o. So an ε-private aggregate costs o only
 size(F(D_o)) · ε. Source: ProPer, Lemma 1, Corollary 1.
 
-An error that depends on a record would reveal it, such as an overflow or a division by zero. So queries take only SQL
-expressions that no record can make fail, and that mean the same in DuckDB and PostgreSQL. sqlglot parses an expression,
-and Ibis builds each operation anew, with a guard that gives NULL where the operation could fail. What cannot be guarded
-is refused. No guard relies on the order in which a database evaluates an expression.
+An error caused by a record, such as an overflow or a division by zero, would reveal it. So queries accept only SQL
+expressions that cannot fail on any record, and that mean the same in DuckDB and PostgreSQL. sqlglot parses an
+expression, and Ibis rebuilds each operation, with a guard that gives NULL where it could fail. Operations without a
+guard are refused. No guard relies on the order in which a database evaluates an expression.
 
-Values are of six kinds: "truth", "whole" (64 bits), "number" (a float), "text", "time" (UTC) and "date". Numbers are
-zero, or of a size of 1e-100 to 1e100 in columns and results, and of 1e-300 to 1e300 in between.
+Values are of six kinds: "truth", "whole" (64 bits), "number" (a float), "text", "time" (UTC) and "date". Nonzero
+numbers have a size of 1e-100 to 1e100 in columns and results, and of 1e-300 to 1e300 in between.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ from sqlglot import exp
 
 from deltahist.errors import InputError, check_choice, check_whole
 
-#: Hidden columns: a record's owner (a name, or the place of a purse), and the owner's name.
+#: Hidden columns: a record's owner (a name, or the index of a purse), and the owner's name.
 OWNER, NAME = "_person", "_person_name"
-#: Ibis types of the kinds.
+#: Ibis type of each kind.
 DTYPES = {
     "truth": "boolean", "whole": "int64", "number": "float64", "text": "string", "time": "timestamp(6)", "date": "date",
 }  # fmt: skip
-#: Sizes of numbers other than zero, and of factors, whose products then stay within the range of floats.
+#: Bounds on the size of nonzero numbers, and of factors, whose products stay within the range of floats.
 SMALLEST, LARGEST, _FACTOR = 1e-100, 1e100, (1e-150, 1e150)
-#: Limits on the parts of an expression with its guards, and on their nesting.
+#: Limits on the number of parts of an expression, including guards, and on their nesting.
 _MOST_NODES, _MOST_DEEP = 4000, 60
-#: Longest text, in characters. Longer texts in records are cut off, so that no record takes long.
+#: Longest text, in characters. Longer texts in records are truncated, so that no record takes long.
 LONGEST_TEXT = 1000
-#: Operations that keep the kind of their operands: that kind, and parts. Databases agree on the letters A to Z only.
+#: Operations that keep the kind of their operands: kind, parts, function. Databases agree only on A to Z.
 _OPERATIONS: dict[str, tuple[str, int, Any]] = {
     "And": ("truth", 1, operator.and_),
     "Or": ("truth", 1, operator.or_),
@@ -78,15 +78,15 @@ def write_float(value: float) -> Any:
 
 
 def bound_number(value: Any, least: float, most: float) -> Any:
-    """Return a number with zero for sizes below `least`, and NULL for sizes above `most` and NaN."""
+    """Return a number, or zero for sizes below `least`, or NULL for sizes above `most` and NaN."""
     low, high, zero = (write_float(each) for each in (least, most, 0.0))
     return ibis.cases((value.abs().between(low, high), value), (value.abs() < low, zero))
 
 
 def read_expression(text: str, records: Any, columns: Mapping[str, str], sizes: Mapping[str, int]) -> SafeExpression:
-    """Read an SQL expression on columns of an Ibis table, with their kinds, as one that cannot fail.
+    """Turn an SQL expression on columns of an Ibis table, with their kinds, into one that cannot fail.
 
-    `sizes` are the numbers of parts behind columns (1 by default), which a database may write out at each use.
+    `sizes` are the numbers of parts behind columns (1 by default), which a database may inline at each use.
 
     >>> import ibis
     >>> visits = ibis.table({"kind": "string", "time": "timestamp"}, name="visits")
@@ -110,13 +110,13 @@ def read_expression(text: str, records: Any, columns: Mapping[str, str], sizes: 
 
 @dataclass(frozen=True)
 class SafeExpression:
-    """An expression that has a value for every record.
+    """An expression that cannot fail on any record.
 
     Parameters
     ----------
     value : Ibis expression. kind : one of the six, or "null" for NULL itself.
     least, most : bounds of a number's size, unless it is zero.
-    nodes, deep : its number of parts when written out, and how deeply they are nested.
+    nodes, deep : number of its parts when written out, and depth of their nesting.
     constant : its value, if it is a constant.
     """
 
@@ -149,9 +149,9 @@ def convert_kind(made: SafeExpression, kind: str) -> SafeExpression:
 
 
 def unify_kinds(parts: Sequence[SafeExpression]) -> list[SafeExpression]:
-    """Convert expressions to one kind: text if all are NULL. Refuse expressions without a common kind."""
+    """Convert expressions to one kind, which is text if all are NULL. Refuse expressions without a common kind."""
     kinds = {part.kind for part in parts if part.kind != "null"}
-    # A constant text may be a time.
+    # A constant text may mean a time.
     steady = {part.kind for part in parts if part.constant is None or part.kind != "text"} - {"null"} or kinds
     wide = next((to for one, to in (("whole", "number"), ("date", "time")) if steady == {one, to}), None)
     common = wide or min(steady, default="text")
@@ -181,7 +181,7 @@ def make_constant(value: Any) -> SafeExpression:
 
 
 def _read_time(value: str, kind: str) -> datetime.datetime | datetime.date:
-    """Return a text as a date, or as a time in UTC."""
+    """Parse a text as a date, or as a time in UTC."""
     time = datetime.datetime.fromisoformat(value)
     if time.tzinfo is not None:
         time = time.astimezone(datetime.UTC).replace(tzinfo=None)
@@ -197,20 +197,20 @@ def _combine_parts(
 
 
 def _clip_size(part: SafeExpression, least: float, most: float) -> SafeExpression:
-    """Return a number with zero for sizes below `least`, and NULL for sizes above `most`."""
+    """Return a number, or zero for sizes below `least`, or NULL for sizes above `most`."""
     if part.least >= least and part.most <= most:
         return part
     return _combine_parts(bound_number(part.value, least, most), "number", [part] * 4, least, most, more=6)
 
 
 def _choose_part(value: Any, results: list[SafeExpression], others: list[SafeExpression]) -> SafeExpression:
-    """Return a value that is one of the results."""
+    """Combine the parts of a `value` that equals one of the results."""
     least, most = min(p.least for p in results), max(p.most for p in results)
     return _combine_parts(value, results[0].kind, [*results, *others], least, most)
 
 
 class _Reader:
-    """Builds safe expressions from sqlglot's nodes. The method `_read_…` of a type returns None to refuse a node."""
+    """Builds safe expressions from sqlglot's nodes. The method `_read_…` of a node's type returns None to refuse it."""
 
     def __init__(self, text: str, records: Any, columns: Mapping[str, str], sizes: Mapping[str, int]) -> None:
         self.text, self.records, self.columns, self.sizes = text, records, columns, sizes
@@ -281,10 +281,10 @@ class _Reader:
 
     def _read_like(self, node: Any) -> SafeExpression | None:
         part, pattern = self._read_as("text", node.this), self.read(node.expression).constant
-        # Databases interpret other patterns differently, and some texts may take very long.
+        # Databases interpret other patterns differently, and some texts would take very long.
         if not isinstance(pattern, str) or not re.fullmatch(r"%?[^%_\\]*%?", pattern, re.DOTALL):
             return None
-        # PostgreSQL compares the whole pattern at every place of a text.
+        # PostgreSQL compares the whole pattern at every position of a text.
         return _combine_parts(part.value.like(pattern), "truth", [part], more=2 + len(pattern) // 4)
 
     def _read_add(self, node: Any) -> SafeExpression:
@@ -299,7 +299,7 @@ class _Reader:
             least, most = one.least / other.most / 2, one.most / other.least * 2
         else:
             value = one.value + other.value if name == "Add" else one.value - other.value
-            # Where numbers cancel, the rest is at least the last digit of the smaller one.
+            # If numbers cancel, a nonzero result is at least the last bit of the smaller one.
             least, most = min(one.least, other.least) * 2.0**-53, one.most + other.most
         return _combine_parts(value, "number", parts, least, most, more=3 if name == "Div" else 1)
 
@@ -389,7 +389,7 @@ class _Reader:
 
 @dataclass(frozen=True, eq=False)
 class Query:
-    """Records derived from a table's records, owner by owner. Public: it knows no data.
+    """Records derived from a table's records, owner by owner. Public: a query contains no data.
 
     Expressions are SQL on one record, such as "hour >= 22 and kind in ('bus', 'tram')".
 
@@ -397,9 +397,9 @@ class Query:
     ----------
     table : the derived records, an unbound Ibis table with OWNER.
     source : the table, and its column of owners.
-    copies : most records that one record of the table becomes.
-    most : most records of one owner, or None if nothing bounds them.
-    parts : of expressions evaluated for one record of the table. sizes : parts behind each column.
+    copies : maximum number of records derived from one record of the table.
+    most : maximum number of records of one owner, or None if unbounded.
+    parts : number of expression parts evaluated per record of the table. sizes : their number behind each column.
 
     >>> import ibis
     >>> table = ibis.table({OWNER: "string", "kind": "string", "stay": "float64"}, name="visits")
@@ -420,12 +420,12 @@ class Query:
         return {name: str(find_kind(dtype)) for name, dtype in self.table.schema().items() if name != OWNER}
 
     def where(self, condition: str) -> Self:
-        """Choose the records that meet a condition. Others cost nothing (ProPer, selection principle)."""
+        """Keep the records that satisfy a condition. Others cost nothing (ProPer, selection principle)."""
         made = convert_kind(self._read(condition), "truth")
         return self._derive_query(self.table.filter(made.value), made.nodes)
 
     def select(self, *names: str, **columns: str) -> Self:
-        """Return the records with named columns, and with columns made by expressions."""
+        """Return the records with the named columns, and with columns computed by expressions."""
         for name in names:
             check_choice(tuple(self.columns), column=name)
         made = {name: unify_kinds([self._read(each)])[0] for name, each in columns.items()}
@@ -436,15 +436,15 @@ class Query:
         return self._derive_query(table, sum(each.nodes for each in made.values()), sizes=sizes)
 
     def flat_map(self, *rows: Mapping[str, str]) -> Self:
-        """Make several records of each one. Each costs its owner ε (ProPer, Lemma 1, Corollary 1).
+        """Derive several records from each one. Each of them costs its owner ε (ProPer, Lemma 1, Corollary 1).
 
-        A row has the columns of one new record, and under "where" a condition on the old one.
+        A row gives expressions for the columns of one new record, and as "where" an optional condition on the old one.
         """
         columns = [set(row) - {"where"} for row in rows]
         if not rows or not columns[0] or any(each != columns[0] for each in columns):
-            raise InputError(f"flat_map has rows of the columns {columns}: all rows need the same")
+            raise InputError(f"flat_map has rows with the columns {columns}: all rows need the same")
         copies = self.copies * len(rows)
-        self._derive_query(self.table, 0, copies=copies)  # refuse too many copies before writing them
+        self._derive_query(self.table, 0, copies=copies)  # refuse too many copies before building them
         names = [name for name in rows[0] if name != "where"]
         check_names(names)
         made = {name: unify_kinds([self._read(row[name]) for row in rows]) for name in names}
@@ -465,15 +465,15 @@ class Query:
         return kept._derive_query(kept.table.distinct(), len(kept.columns))
 
     def at_most(self, number: int, by: str | Sequence[str] = ()) -> Self:
-        """Choose at most some number of records of each owner: the first ones in the order of some columns.
+        """Keep at most `number` records of each owner: the first ones in the order of the columns `by`.
 
-        By default in the order of all columns. Records that are equal in these columns stay or go together.
+        The default is the order of all columns. Records that are equal in `by` are kept or dropped together.
         """
         most = check_whole(number=number)
         names = [by] if isinstance(by, str) else list(by)
         for name in names:
             check_choice(tuple(self.columns), column=name)
-        # Either of two equal records may stay.
+        # Of equal records, any may be kept.
         alike = not names or set(names) == set(self.columns)
         names = names or list(self.columns)
         table, stays = self.table, f"{OWNER}_stays"
@@ -488,7 +488,7 @@ class Query:
 
     def add_up(self, *by: str, **values: Any) -> Any:
         """Return an Ibis table with the number of records and sums, for each owner (and values of columns)."""
-        # Sums stay within 64 bits.
+        # Keep sums within 64 bits.
         sums = {name: value.sum().clip(-(1 << 62), 1 << 62) for name, value in values.items()}
         return self.table.group_by([OWNER, *by]).aggregate(number=self.table.count(), **sums)
 
@@ -497,7 +497,7 @@ class Query:
         made = replace(self, table=table, parts=self.parts + self.copies * parts, **changes)
         for number, most, what in ((made.copies, 1000, "records"), (made.parts, 10_000, "parts of expressions")):
             if number > most:
-                raise InputError(f"query makes up to {number:,} {what} of one record: at most {most:,} can be")
+                raise InputError(f"query makes up to {number:,} {what} of one record: at most {most:,} are allowed")
         return made
 
     def _read(self, expression: str) -> SafeExpression:
@@ -505,7 +505,7 @@ class Query:
 
 
 def check_names(names: Sequence[str]) -> None:
-    """Raise InputError unless columns next to OWNER can have these names in any database.
+    """Raise InputError unless every database accepts these column names next to OWNER.
 
     PostgreSQL cuts off names of more than 63 bytes, and DuckDB ignores case.
     """

@@ -1,6 +1,6 @@
 """Queries of derived records, in Python or in TOML and JSON, and their answers.
 
-An aggregate is private for adding or removing one derived record. The owner of k records pays k times its ε, or k²
+An aggregate protects the addition or removal of one derived record. The owner of k records pays k times its ε, or k²
 times its ρ (`deltahist.personal.people`). Constructors check all public parameters, since a failure while reading is
 charged to everybody.
 """
@@ -31,9 +31,9 @@ from deltahist.mechanisms.base import scale_noise
 from deltahist.personal.query import DTYPES, OWNER, Query, find_kind, make_constant, unify_kinds, write_float
 from deltahist.publishers.publication import sample_law
 
-#: Coverage of the intervals.
+#: Coverage of intervals.
 LEVEL = 0.95
-#: The column with the place of a record's value in a histogram.
+#: Column with the index of a record's value in a histogram.
 _CELL = f"{OWNER}_cell"
 _ABOUT = "records whose owners could pay; the true number of records may be larger"
 _Model = TypeVar("_Model", bound=BaseModel)
@@ -44,7 +44,7 @@ Sums: TypeAlias = Mapping[str, NDArray[np.int64]]
 
 @dataclass(frozen=True)
 class Answer:
-    """One number about the records of people who could pay, with the error of its noise.
+    """One number about the records of people who could pay, with the error from noise.
 
     Parameters
     ----------
@@ -82,7 +82,7 @@ class Answer:
 
 
 class Answers(dict[Any, Answer]):
-    """The answer for each of several values, in the order of the question."""
+    """An answer for each of several values, in the order of the query."""
 
     def __str__(self) -> str:
         return "\n".join(map(str, self.values()))
@@ -99,7 +99,7 @@ class Answers(dict[Any, Answer]):
 
 @dataclass(frozen=True, kw_only=True)
 class Aggregate(ABC):
-    """A query of derived records, answered from whole numbers with noise of one law.
+    """A query of derived records, answered from whole numbers with noise from one law.
 
     A record costs ε or ρ, above zero and at most 10^9. A float means the decimal that it prints as.
     """
@@ -108,7 +108,7 @@ class Aggregate(ABC):
     rho: float | Fraction | None = None
 
     def __post_init__(self) -> None:
-        # Refuse wrong budgets and too wide ranges before reading anything.
+        # Refuse invalid budgets and overly wide ranges before reading anything.
         nothing = np.zeros(0, np.int64)
         self.decode(self.measure({"number": nothing, "total": nothing, _CELL: nothing}))
 
@@ -130,11 +130,11 @@ class Aggregate(ABC):
 
     @property
     def sensitivity(self) -> int:
-        """The most that one derived record changes the measured numbers, in the 1-norm for ε, the 2-norm for ρ."""
+        """The most that one derived record changes the measured numbers, in the 1-norm for ε or the 2-norm for ρ."""
         return 1
 
     def release(self, sums: Sums) -> NDArray[np.int64]:
-        """Measure the sums of people who paid, exactly, and add noise."""
+        """Compute exact numbers from the sums of people who paid, and add noise."""
         measured = self.measure(sums)
         return measured + sample_law(self.law, len(measured), None)
 
@@ -144,14 +144,14 @@ class Aggregate(ABC):
 
     @abstractmethod
     def measure(self, sums: Sums) -> NDArray[np.int64]:
-        """Return the whole numbers that get noise."""
+        """Return the whole numbers to which noise is added."""
 
     @abstractmethod
     def decode(self, noisy: NDArray[np.int64]) -> Any:
-        """Return the answer that follows from the numbers with noise."""
+        """Return the answer computed from the noisy numbers."""
 
     def _decode_one(self, what: str, noisy: int, step: Fraction = Fraction(1)) -> Answer:
-        """Return the answer of one noisy number of steps."""
+        """Return the answer computed from one noisy number of steps."""
         error, down, up = _measure_law(self.law)
         estimate, low, high = (float(place * step) for place in (noisy, noisy - down, noisy + up))
         what = f"{what} whose owners could pay"
@@ -188,7 +188,7 @@ class Histogram(Aggregate):
 
     @functools.cached_property
     def public(self) -> Any:
-        """An Arrow table of the values, all different, and their places."""
+        """An Arrow table of the values, all different, and their indices."""
         given = [] if isinstance(self.values, str) else self.values
         parts = unify_kinds([make_constant(value) for value in given])
         kind = parts[0].kind if parts else "number"
@@ -244,17 +244,17 @@ class ValueAggregate(Aggregate):
 
     @property
     def origin(self) -> Fraction:
-        """The value at which steps begin."""
+        """The value from which steps are counted."""
         return self.bounds[0]
 
     @property
     def change(self) -> Fraction:
-        """The most that one record changes, in units of the value."""
+        """The most that one record changes the result, in units of the value."""
         return self.bounds[1] - self.bounds[0]
 
     @property
     def sensitivity(self) -> int:
-        """The most that one record changes, in steps."""
+        """The most that one record changes the result, in steps."""
         return round(self.change / self.step)
 
     def add_up(self, query: Query) -> Any:
@@ -264,7 +264,7 @@ class ValueAggregate(Aggregate):
         return made.add_up(total=self.round_values(made.table["value"]))
 
     def round_values(self, values: Any) -> Any:
-        """Return an Ibis column of clipped values in whole steps from the origin, equal in every database."""
+        """Return an Ibis column of clipped values in whole steps from the origin, the same in every database."""
         given = (*self.bounds, self.origin, self.step, 0.5)
         low, high, origin, step, half = (write_float(float(each)) for each in given)
         clipped = ibis.greatest(ibis.least(values.cast("float64"), high), low)
@@ -301,7 +301,7 @@ class Sum(ValueAggregate):
 class Mean(ValueAggregate):
     """The mean of a value, from the sums of the distances to the lower and to the upper bound.
 
-    One record changes both together by the range, and by no more in Euclidean length, so both get the whole budget.
+    One record changes both sums by the range in total, so by no more in the 2-norm, and both get the whole budget.
 
     >>> Mean("fare", clip=(0, 50), epsilon=0.5).sensitivity
     5000000
@@ -322,13 +322,13 @@ class Mean(ValueAggregate):
 
 
 def _format_number(value: float, digits: int = 6) -> str:
-    """Print a number to some digits, but write out large ones up to 10^15."""
+    """Format a number to some significant digits, but write out large ones up to 10^15."""
     return f"{value:,.0f}" if 10.0**digits <= abs(value) < 1e15 else f"{value:,.{digits}g}"
 
 
 @functools.lru_cache(maxsize=64)
 def _measure_law(law: Law) -> tuple[float, Fraction, Fraction]:
-    """Return the standard deviation of one draw, and how far the interval reaches below and above it."""
+    """Return the standard deviation of one draw, and how far the interval extends below and above it."""
     variance = law.variance()
     moments = Moments(np.array([variance]), np.array([law.kurtosis()]), draws=np.ones(1))
     down, up = (Fraction(reach[0]) for reach in interval(moments, law, LEVEL))
@@ -358,13 +358,13 @@ def _estimate_ratio(above: float, below: float, law: Law) -> tuple[float, float,
 
 
 class Strict(BaseModel):
-    """A model that refuses unknown names, and texts for numbers."""
+    """A model that refuses unknown names, and texts in place of numbers."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
 class Step(Strict):
-    """One step of a query: a method of `Query` with its argument, at_most also with `by`."""
+    """One step of a query: a method of `Query` with its argument. Only at_most takes `by`."""
 
     where: str | None = None
     select: list[str] | dict[str, str] | None = None
@@ -381,7 +381,7 @@ class Step(Strict):
         return self
 
     def derive_records(self, records: Any) -> Any:
-        """Return the records that the step derives."""
+        """Apply the step to records."""
         (name,) = self.model_fields_set - {"by"}
         given: Any = getattr(self, name)
         if name == "at_most":
@@ -438,12 +438,12 @@ def read_toml(path: Path, what: str) -> dict[str, Any]:
 
 
 def check_model(model: type[_Model], given: Any, what: str) -> _Model:
-    """Return a model of what was given. Raises InputError with the first field at fault."""
+    """Validate data as a model. Raises InputError with the first invalid field."""
     try:
         return model.model_validate(given)
     except ValidationError as problem:
         first = problem.errors(include_url=False, include_input=False, include_context=False)[0]
         name, message = ".".join(map(str, first["loc"])) or what, first["msg"].removeprefix("Value error, ")
-    except (RecursionError, TypeError) as problem:  # nested too deeply, or with wrong parameters
+    except (RecursionError, TypeError) as problem:  # nested too deeply, or wrong parameters
         name, message = what, str(problem)
     raise InputError(f"{name} is refused: {message}")

@@ -1,6 +1,6 @@
 """The private service: clients with keys query private data over HTTP, charged to the people whose records it uses.
 
-The service sends every answer one step after reading its query, and holds the ledger for one share of the step. Neither
+The service sends every answer one step after reading its query, and locks the ledger for one share of the step. Neither
 time depends on records.
 """
 
@@ -35,7 +35,7 @@ from deltahist.personal.people import InterruptedQuestionError, KeyReuseError, P
 from deltahist.personal.questions import Question, Strict, check_model, read_toml
 
 _LOG = logging.getLogger("deltahist.personal")
-#: Fractions of a step: the first is for reading records, and the last reads none. Planning takes the rest.
+#: Fractions of a step: one for reading records, and one at its end without reading. Planning takes the rest.
 _READ, _LAST = 0.64, 0.1
 
 _Text = Annotated[str, Field(min_length=1)]
@@ -50,7 +50,7 @@ class AskedAccount(Strict):
 
 
 class Client(Strict):
-    """A client: hashes of its keys, the accounts it may query, and its most requests in any minute."""
+    """A client: hashes of its keys, the accounts it may query, and its maximum number of requests per minute."""
 
     keys: Annotated[list[Annotated[str, Field(pattern=r"^sha256\$[0-9a-f]{64}$")]], Field(min_length=1)]
     accounts: Annotated[list[str], Field(min_length=1)]
@@ -58,21 +58,21 @@ class Client(Strict):
 
 
 class PrivateSettings(Strict):
-    """An operator's choices.
+    """An operator's settings.
 
     Parameters
     ----------
     database, ledger : files or URLs, as for `People`.
-    accounts : by their names in the ledger. clients : by name.
+    accounts : accounts by name in the ledger. clients : clients by name.
     host, port : address to listen on. tls_in_front : whether a proxy encrypts traffic to other machines.
-    step : seconds from a query to its answer. max_bytes : size of a query.
-    max_waiting : queries that share a step equally. Further ones are refused.
+    step : seconds from a query to its answer. max_bytes : maximum size of a query.
+    max_waiting : maximum number of queries that share a step. Further ones are refused.
     """
 
     database: _Text
     ledger: _Text
     accounts: Annotated[dict[str, AskedAccount], Field(min_length=1)]
-    # The ledger's key is the client and the request's key, joined by a colon. So names must not contain one.
+    # The ledger's key joins the client's name and the request's key by a colon, so names must not contain one.
     clients: Annotated[dict[Annotated[str, Field(pattern=r"^[\w .@-]{1,60}$")], Client], Field(min_length=1)]
     host: _Text = "127.0.0.1"
     port: Annotated[int, Field(ge=0, le=65535)] = 8001
@@ -102,7 +102,7 @@ class PrivateSettings(Strict):
         return _READ * self.step / self.max_waiting
 
     def find_client(self, key: str) -> str | None:
-        """Return the client of a key, or None. The time this takes may reveal hashes, but no key."""
+        """Return the client of a key, or None. Timing may reveal hashes, but no key."""
         hashed = hash_key(key)
         return next((name for name, client in self.clients.items() if hashed in client.keys), None)
 
@@ -130,7 +130,7 @@ def open_people(settings: PrivateSettings) -> dict[str, People]:
         for name, about in settings.accounts.items()
     }
     for one in people.values():
-        # Import what the first query needs, and notice damaged purses.
+        # Import what the first query needs, and detect damaged purses.
         with one.purses.open_turn(), engine.open_session() as session:
             session.plan_fetch(one.names)
     return people
@@ -144,7 +144,7 @@ def create_app(settings: PrivateSettings, people: Mapping[str, People]) -> FastA
     app = FastAPI(title="deltahist, people's own budgets", openapi_url=None)
 
     def count_request(client: str) -> int:
-        """Count a request, and return 0. If the client has sent its most in a minute, return the seconds to wait."""
+        """Count a request, and return 0. If the client has reached its limit per minute, return the seconds to wait."""
         recent, now = times[client], time.monotonic()
         while recent and recent[0] <= now - 60:
             recent.popleft()
@@ -160,7 +160,7 @@ def create_app(settings: PrivateSettings, people: Mapping[str, People]) -> FastA
 
     @app.post("/ask")
     async def answer_question(request: Request) -> Response:
-        """Answer a query about people's records. The same key has the same answer, and is charged once."""
+        """Answer a query about people's records. Repeating a key repeats its answer without a charge."""
         nonlocal at_work
         scheme, _, secret = request.headers.get("authorization", "").partition(" ")
         client = settings.find_client(secret.strip()) if scheme.lower() == "bearer" else None
@@ -170,15 +170,15 @@ def create_app(settings: PrivateSettings, people: Mapping[str, People]) -> FastA
         allowed = settings.clients[client].accounts
         account = request.query_params.get("account", allowed[0] if len(allowed) == 1 else None)
         if account not in allowed:
-            # The response does not reveal whether there is such an account.
+            # The response does not reveal whether the account exists.
             status, given = (400, "is missing") if account is None else (403, f"is {account[:80]!r}")
             return _refuse(status, "account", f"account {given}: this key is for {', '.join(allowed)}")
         if wait := count_request(client):
-            detail = f"this client has sent its most requests in a minute: wait {wait} seconds"
+            detail = f"this client has reached its limit of requests per minute: wait {wait} seconds"
             return _refuse(429, "Authorization", detail, **{"retry-after": str(wait)})
         key = request.headers.get("idempotency-key", "")
         if not 1 <= len(key) <= 100 or not key.isprintable():
-            rule = "send 1 to 100 printable characters, new for each new query"
+            rule = "send 1 to 100 printable characters, different for each query"
             return _refuse(400, "Idempotency-Key", f"Idempotency-Key has {len(key)} characters: {rule}")
         body = b""
         async for part in request.stream():
@@ -187,7 +187,7 @@ def create_app(settings: PrivateSettings, people: Mapping[str, People]) -> FastA
                 return _refuse(413, "body", f"body is longer than {settings.max_bytes:,} bytes")
         # Each request takes one whole step, so this depends only on when other requests arrived.
         if at_work >= settings.max_waiting:
-            return _refuse(503, "body", "too many queries wait: ask again later", **{"retry-after": "1"})
+            return _refuse(503, "body", "too many queries are waiting: try again later", **{"retry-after": "1"})
         due = time.monotonic() + settings.step
         task = (people[account], settings, account, body, f"{client}: {key}", due - _LAST * settings.step)
         at_work += 1
@@ -196,7 +196,7 @@ def create_app(settings: PrivateSettings, people: Mapping[str, People]) -> FastA
             await _pass_step(thread, due)
         finally:
             at_work -= 1
-        late = "the query did not end in its step: everybody may have been charged its maximum cost"
+        late = "the query did not finish within its step: everybody may have been charged its maximum cost"
         return thread.result() if thread.done() else _refuse(500, "body", late)
 
     @app.middleware("http")
@@ -230,26 +230,26 @@ def _ask_people(people: People, settings: PrivateSettings, name: str, body: byte
         records = replace(people.records, seconds=settings.share, until=until)
         return JSONResponse(question.ask(records, key).to_json())
     except KeyReuseError:
-        return _refuse(422, "Idempotency-Key", "Idempotency-Key was used for another query: take a new one")
+        return _refuse(422, "Idempotency-Key", "Idempotency-Key was used for another query: use a new one")
     except InterruptedQuestionError as problem:
-        # After a 503 clients would ask again automatically, and everybody would be charged again.
+        # After a 503, clients would retry automatically, and everybody would be charged again.
         return _refuse(500, "body", str(problem))
     except (json.JSONDecodeError, UnicodeDecodeError, RecursionError):
         return _refuse(400, "body", "body is not JSON")
     except (DamagedFile, UnusableError):
         _LOG.error("the ledger or the database is damaged or unusable")
-        rule = "ask again later, with the same Idempotency-Key"
+        rule = "try again later with the same Idempotency-Key"
         return _refuse(503, "account", f"the ledger or database of this account cannot be used now: {rule}")
     except InputError as wrong:
         named = re.match(r"[\w.-]+(?= is | has )", str(wrong))
         return _refuse(400, named[0] if named else "body", str(wrong))
     except Exception as wrong:  # its message may quote records
         _LOG.error("a query failed: %s", type(wrong).__name__)
-        return _refuse(500, "body", "the query failed: the service's log has the time")
+        return _refuse(500, "body", "the query failed: see the service's log")
 
 
 class _LogFormatter(logging.Formatter):
-    """Shows messages of this service and of uvicorn, and only the origin of errors and of other messages."""
+    """Shows messages of this service and of uvicorn, but only the origin of errors and other messages."""
 
     def format(self, record: logging.LogRecord) -> str:
         is_own = record.name.startswith(("uvicorn", _LOG.name)) and not record.exc_info
@@ -257,7 +257,7 @@ class _LogFormatter(logging.Formatter):
 
 
 def run_private(config: Path, check: bool = False) -> None:
-    """Serve with the settings in a file, or only open everything (`check`). Raises InputError if that fails."""
+    """Serve with the settings in a file, or only open everything (`check`). Raises InputError if opening fails."""
     settings = PrivateSettings.read(config)
     app = create_app(settings, open_people(settings))
     if check:
