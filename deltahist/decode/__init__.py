@@ -1,6 +1,6 @@
-"""Decoding: from a release to estimates of all cells, and to the error of every query.
+"""Decoding turns a release into estimates of all cells, and gives the error of every query.
 
-A mechanism has its decoder before there are data. It knows the variance of every answer:
+A mechanism has its decoder before it sees data. The decoder knows the variance of every answer:
 
 >>> import deltahist as dh
 >>> near = dh.Neighbourhood(dh.Domain((0, 8), (8,)), delta=1)
@@ -8,7 +8,7 @@ A mechanism has its decoder before there are data. It knows the variance of ever
 >>> mechanism.decoder.moments(dh.workloads.boxes([[0, 8], [0, 4], [2, 5]])).variance.round(2).tolist()
 [0.0, 2.0, 4.0]
 
-Estimates are unbiased. Those without negative cells are nearer where most cells are empty:
+Estimates are unbiased. Non-negative estimates are closer to the truth where most cells are empty:
 
 >>> import numpy as np
 >>> release = dh.publish_mechanism(mechanism, [9, 0, 0, 0, 0, 0, 0, 1], rng=np.random.default_rng(1))

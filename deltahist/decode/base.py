@@ -1,8 +1,8 @@
-"""Decoders: least squares from noisy values to cells, the exact error of every query, and intervals from errors.
+"""Decoders: least-squares estimates of cells from noisy values, exact errors of queries, and intervals.
 
 Notation: A is the strategy, Σ the diagonal noise covariance, V = (AᵀΣ⁻¹A)⁺ the covariance of the cells. The released
-values enter the answer to a query q with the coefficients a(q) = Σ⁻¹ A V q: the answer is a(q)·y, its variance
-a(q)ᵀ Σ a(q). Where the total is public, the estimate moves onto it along V1.
+values enter the answer to a query q with the coefficients a(q) = Σ⁻¹ A V q: the answer is a(q)·y, with the variance
+a(q)ᵀ Σ a(q). Where the total is public, the estimate is adjusted to it along V1.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 
 #: Boxes, regions, or explicit queries (m, N).
 Asked: TypeAlias = "Boxes | AllRanges | RegionCover | scipy.sparse.csr_array"
-#: The square of a smaller variance underflows; such noise is too rare for its kurtosis to matter.
+#: Variance below which its square underflows. Such noise is too rare for its kurtosis to matter.
 LEAST_SQUARED = 1e-140
-#: Cells up to which matrices are dense.
+#: Largest number of cells for which matrices are dense.
 MOST_DENSE = 1024
 
 
@@ -41,13 +41,13 @@ MOST_DENSE = 1024
 
 @dataclass(frozen=True)
 class Moments:
-    """Error of each query: variance (m,), excess kurtosis (m,; NaN if unknown), and how the variance is known.
+    """Error of each query: variance (m,), excess kurtosis (m,; NaN if unknown), and the source of the variance.
 
     Parameters
     ----------
-    freedom : infinite where the variance is exact or a bound, else the number of simulated noise fields.
+    freedom : infinity if the variance is exact or a bound, else the number of simulated noise fields.
     unresolved : share (m,) of the query's squared norm that the strategy does not determine, or None.
-    draws : number of noise draws (m,) whose plain sum is the answer's noise, 0 where it is no plain sum; or None.
+    draws : number of noise draws (m,) if the answer's noise is their plain sum, else 0; None if it never is.
     """
 
     variance: FloatArray
@@ -69,14 +69,14 @@ def interval(moments: Moments, law: Law, level: float) -> tuple[FloatArray, Floa
     """Return how far an interval of a given level reaches below and above each estimate.
 
     The reach is the normal (or Student) quantile with the Cornish-Fisher correction for the excess kurtosis of
-    symmetric noise, z + κ (z³ − 3 z) / 24: single Laplace draws need wider intervals than sums of many.
-    Where the noise is a plain sum of draws of `law`, the interval holds the number of integers whose probability is
-    nearest the level. An even number reaches one further up than down, because a symmetric interval could miss the
-    level by twice as much.
+    symmetric noise, z + κ (z³ − 3 z) / 24: single Laplace draws need wider intervals than sums of many. Where the noise
+    is a plain sum of draws of `law`, the interval contains the number of integers whose probability is nearest the
+    level. An even number extends one further up than down, because a symmetric interval could miss the level by twice
+    as much.
     """
     z = -NormalDist().inv_cdf((1 - level) / 2)
     start = z if np.isinf(moments.freedom) else float(scipy.special.stdtrit(moments.freedom, (1 + level) / 2))
-    # Rare draws have a huge kurtosis. Chebyshev's bound caps the quantile; below z = √3 the correction is negative.
+    # Rare draws have a huge kurtosis, so Chebyshev's bound caps the quantile. Below z = √3 the correction is negative.
     kurtosis = np.nan_to_num(moments.kurtosis)
     half = np.clip(start + kurtosis * ((z**3 - 3 * z) / 24), 0.0, 1 / math.sqrt(1 - level)) * np.sqrt(moments.variance)
     down, up = half.copy(), half.copy()
@@ -85,7 +85,7 @@ def interval(moments: Moments, law: Law, level: float) -> tuple[FloatArray, Floa
     whole = np.flatnonzero(moments.draws > 0)
     integers = np.maximum(np.rint(2 * half[whole]), 1.0)
     draws = moments.draws[whole]
-    few = draws * law.variance() <= 4.0**2  # beyond, the normal approximation is off by less than an integer
+    few = draws * law.variance() <= 4.0**2  # above it, the normal approximation is off by less than an integer
     numbers, place = np.unique(draws[few], return_inverse=True)
     integers[few] = np.array([_count_integers(law, int(n), level) for n in numbers])[place]
     down[whole] = (integers - 1) // 2 + 0.5
@@ -95,11 +95,11 @@ def interval(moments: Moments, law: Law, level: float) -> tuple[FloatArray, Floa
 
 @functools.lru_cache(maxsize=4096)
 def _count_integers(law: Law, draws: int, level: float) -> int:
-    """Return the number of integers around 0 with a probability nearest `level`, for a sum of draws."""
+    """Return the number of integers around 0 whose probability is nearest `level`, for a sum of draws."""
     size = 1024
     weight = law.weights(np.minimum(np.arange(size), size - np.arange(size)).astype(np.float64))
     pmf = np.fft.irfft(np.fft.rfft(weight / weight.sum()) ** draws, size)
-    # 0, 1, −1, 2, −2, ...: the likeliest integer comes next.
+    # The order 0, 1, −1, 2, −2, ... adds the likeliest integer next.
     order = np.arange(1, size) // 2
     order[2::2] *= -1
     return int(np.argmin(np.abs(np.cumsum(pmf[order]) - level))) + 1
@@ -120,19 +120,19 @@ def stands_out(
     level: float = 0.05,
     either_side: bool = False,
 ) -> NDArray[np.bool_]:
-    """Return which estimates exceed zero by more than noise explains, all of them tested together.
+    """Return which estimates exceed zero by more than noise explains, testing all of them together.
 
     A map shows hundreds of blocks, so the largest of them is often noise. Holm's method (1979) bounds the chance that
     any reported count is truly zero by `level`, however the errors depend on one another. It needs a bound for each
     estimate alone (`_log_tail`).
 
-    Noise on integers has a kurtosis above 3 where it is coarse. There the standard error is that of the continuous
-    Laplace law of the same scale, whose moment generating function is larger everywhere. Half a count comes off each
-    estimate: k counts or more are at most as likely as more than k − ½ on a continuous scale.
+    Coarse noise on integers has a kurtosis above 3. There the test uses the standard error of the continuous Laplace
+    law of the same scale, whose moment generating function is larger everywhere. It also subtracts half a count from
+    each estimate: k counts or more are at most as likely as more than k − ½ on a continuous scale.
 
     Parameters
     ----------
-    estimates : unbiased, of all counts that are shown together, in an array of any shape.
+    estimates : unbiased estimates of all counts that are shown together, in an array of any shape.
     std_errors : their standard errors.
     kurtosis : excess kurtosis of their noise (`Moments.kurtosis`), 0 for Gaussian noise. The default, also used for
         NaN, is that of one Laplace draw, the largest that a sum of draws can have.
@@ -144,7 +144,7 @@ def stands_out(
     >>> stands_out(np.append(np.zeros(1000), 6.0), 1.4).any()  # among a thousand, 6 is nothing special
     np.False_
     """
-    errors = np.maximum(np.asarray(std_errors, dtype=np.float64), 1e-6)  # exact estimates carry rounding errors
+    errors = np.maximum(np.asarray(std_errors, dtype=np.float64), 1e-6)  # exact estimates have rounding errors
     kurtosis = np.nan_to_num(np.asarray(kurtosis, dtype=np.float64), nan=3.0)
     steps = np.ceil(np.sqrt(np.clip(kurtosis / 3, 0.0, 1.0)) * _STEPS - 1e-9).astype(np.int64)
     excess = np.maximum(kurtosis - 3, 1e-9)
@@ -162,13 +162,13 @@ def stands_out(
         found = now
 
 
-#: Steps of r = √(κ/3) between 0 and 1 at which `_find_limit` is tabulated; a kurtosis is rounded up to the next one.
+#: Number of steps of r = √(κ/3) from 0 to 1 in the table of `_find_limit`. A kurtosis is rounded up to a step.
 _STEPS = 16
 
 
 @functools.lru_cache(maxsize=1024)
 def _find_limit(chance: float, step: int) -> float:
-    """Return the number of standard errors that noise exceeds with at most some chance, for r up to step / `_STEPS`."""
+    """Return the number of standard errors that noise exceeds with at most this chance, for r up to step / `_STEPS`."""
     low, high = (0.0 if step == 0 else _find_limit(chance, step - 1)), 64.0
     for _ in range(30):
         middle = (low + high) / 2
@@ -186,8 +186,8 @@ def _log_tail(x: float, step: int) -> float:
 
         P(noise > x) = E Q(x/√V) ≤ Q(x/√v) e^(−sv) · E e^(sV)    for every v,
 
-    which is the normal tail itself for κ = 0. For noise that is nearly one draw another bound is better. Let v_1 be the
-    largest share, from r² to r. A Laplace draw L of variance v_1 has P(L > y) ≤ ½ e^(−y√(2/v_1)) for every y, so that
+    which is the normal tail itself for κ = 0. For noise that is nearly one draw, another bound is better. Let v_1 be
+    the largest share, from r² to r. A Laplace draw L of variance v_1 has P(L > y) ≤ ½ e^(−y√(2/v_1)) for all y, so that
 
         P(noise > x) ≤ ½ e^(−x√(2/v_1)) · E e^((V − v_1 W_1)/v_1),
 
@@ -206,7 +206,7 @@ def _log_tail(x: float, step: int) -> float:
 
 
 def _log_moment(s: Any, total: Any, most: Any) -> Any:
-    """Return a bound on log E e^(sV) for shares whose sum is `total`, and whose squares add up to at most most²."""
+    """Return a bound on log E e^(sV) for shares whose sum is `total`, and whose squares add up to at most `most`²."""
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.where(s * most < 1, s * (total - most) - np.log1p(-s * most), np.inf)
 
@@ -228,10 +228,10 @@ class Decoder:
     ----------
     strategy : A (k, N).
     laws : one noise law per group.
-    total_known : whether the number of entities is public, so that estimates add up to it.
+    total_known : whether the number of entities is public; if so, estimates add up to it.
     """
 
-    #: How the closed form relates to the truth, as text.
+    #: Text that says how the closed form relates to the true error.
     note = "exact"
 
     def __init__(self, strategy: Strategy, laws: Sequence[Law], total_known: bool) -> None:
@@ -247,7 +247,7 @@ class Decoder:
         raise NotImplementedError
 
     def box_cumulant(self, order: int) -> SumOfProducts | None:
-        """Return the variance (order 2) or fourth cumulant (order 4) of boxes in closed form, total included."""
+        """Return the variance (order 2) or fourth cumulant (order 4) of boxes in closed form, with any public total."""
         return None
 
     @functools.cached_property
@@ -268,14 +268,14 @@ class Decoder:
 
     @functools.cached_property
     def onto_total(self) -> tuple[FloatArray, FloatArray, float]:
-        """a(1) (k,), the direction in which estimates move onto the total (N,), and its sum.
+        """a(1) (k,), the direction (N,) in which estimates are adjusted to the total, and its sum.
 
-        The direction is V1 where the rows determine the total; else the part of 1 that no row sees.
+        The direction is V1 if the rows determine the total, else the part of 1 that no row measures.
         """
         ones = self.solve_adjoint(np.ones(self.domain.size))
         if not self.strategy.determines_cells:
             unseen = 1 - np.asarray(self.strategy.rmatvec(ones))
-            if unseen @ unseen > 1e-9 * self.domain.size:  # else it is rounding
+            if unseen @ unseen > 1e-9 * self.domain.size:  # a smaller part is a rounding error
                 return ones, unseen, float(unseen.sum())
         direction = self.solve(self.strategy.scatter(self.draw_variance * self.strategy.gather(ones)))
         return ones, direction, float(direction.sum())
@@ -293,14 +293,14 @@ class Decoder:
         return cells.reshape(self.domain.shape)
 
     def estimate_on_grid(self, values: NDArray[Any], total: int | None) -> FloatArray:
-        """Return estimates on the grid of `noise_metric`, which contains the domain; here they are the same.
+        """Return estimates on the grid of `noise_metric`, which contains the domain and by default equals it.
 
         A decoder with a larger grid also overrides `noise_metric`.
         """
         return self.estimate_cells(values, total)
 
     def noise_metric(self) -> Metric:
-        """Return the metric of the estimates' noise, from simulated noise, which uses public figures only.
+        """Return the metric of the estimates' noise, simulated from public figures only.
 
         An error in the simulated spectrum makes the non-negative estimate a little less sharp, not wrong.
         """
@@ -308,13 +308,13 @@ class Decoder:
         return simulate_metric(lambda: self.simulate_noise(rng), self.domain.shape, total_known=self.total_known)
 
     def simulate_noise(self, rng: np.random.Generator) -> FloatArray:
-        """Draw normal noise of `estimate_on_grid`, with the same joint variances."""
+        """Draw normal noise with the covariance of `estimate_on_grid`."""
         spread = np.sqrt(self.draw_variance)
         values = self.strategy.scatter(rng.normal(size=len(spread)) * spread)
         return self.estimate_on_grid(values, 0 if self.total_known else None)
 
     def answer_coefficients(self, query: FloatArray) -> FloatArray:
-        """Return a(q) (k,): how the released values enter the answer to q (N,), in addition to the public total."""
+        """Return a(q) (k,): the weights of the released values in the answer to q (N,), besides the public total."""
         own = self.solve_adjoint(query)
         if self.total_known:
             ones, direction, spread = self.onto_total
@@ -324,11 +324,11 @@ class Decoder:
 
     @property
     def has_closed_form(self) -> bool:
-        """Whether `box_variance` and `mean_variance` are known in closed form."""
+        """Whether `box_variance` and `mean_variance` have closed forms."""
         return self.box_cumulant(2) is not None
 
     def box_variance(self, spans: Sequence[Span]) -> FloatArray:
-        """Return the variance of boxes (m,) in closed form, where there is one."""
+        """Return the variance of boxes (m,) in closed form; there must be one."""
         terms = self.box_cumulant(2)
         assert terms is not None
         return evaluate_boxes(terms, spans)
@@ -336,7 +336,7 @@ class Decoder:
     def moments(self, work: Asked) -> Moments:
         """Return the variance and kurtosis of the answers to boxes, or to explicit queries (m, N).
 
-        In closed form where there is one, else query by query, or from simulated noise for many boxes.
+        They come from the closed form if there is one, else query by query, or from simulated noise for many boxes.
         """
         if not isinstance(work, Boxes | AllRanges):
             return self.solved_moments(work)
@@ -350,7 +350,7 @@ class Decoder:
     def answer_variance(self, work: Asked) -> FloatArray:
         """Return the variance of the answers alone (m,), which planning compares.
 
-        The diagonal of Q (Aᵀ W A)⁻¹ Qᵀ, W = 1 / variances: for Laplace noise 2 (Δ_A/ε)² Q (Aᵀ A)⁻¹ Qᵀ.
+        This is the diagonal of Q (Aᵀ W A)⁻¹ Qᵀ with W = 1 / variances; for Laplace noise 2 (Δ_A/ε)² Q (Aᵀ A)⁻¹ Qᵀ.
         Source: 2014, eq. (5), which omits 2/ε².
         """
         if isinstance(work, Boxes | AllRanges) and self.has_closed_form:
@@ -358,7 +358,7 @@ class Decoder:
         return self.moments(work).variance
 
     def mean_variance(self, work: AllRanges) -> float:
-        """Return the mean variance over all ranges; in closed form where there is one, else over a sample."""
+        """Return the mean variance over all ranges, in closed form if there is one, else over a sample."""
         if (terms := self.box_cumulant(2)) is not None:
             return mean_over_boxes(terms, self.domain.shape)
         return float(self.moments(work if len(work) <= 200 else work.sample(2000)).variance.mean())
@@ -368,11 +368,11 @@ class Decoder:
         return np.where(variance < self.rounding_floor, 0.0, variance)
 
     def solved_moments(self, work: Asked) -> Moments:
-        """Return moments from the coefficients with which noise draws enter each answer, query by query."""
+        """Return moments, query by query, from the coefficients of noise draws in each answer."""
         size = self.domain.size
         check_memory(3 * 8 * size, f"the error of a query by {self.strategy.name} over {size:,} cells")
         queries = rows_of(work, self.domain)
-        # Slicing a single sparse row costs as much as a query.
+        # Slicing a single sparse row takes as long as a query.
         parts = [
             self._moments_of_rows(queries[i : i + self._batch_size].toarray())
             for i in range(0, queries.shape[0], self._batch_size)
@@ -382,15 +382,15 @@ class Decoder:
 
     @property
     def _batch_size(self) -> int:
-        """Queries whose coefficients are computed together."""
+        """Number of queries whose coefficients are computed together."""
         return max(1, (1 << 16) // self.domain.size)
 
     def _all_coefficients(self, queries: FloatArray) -> FloatArray:
-        """Return a(q) (m, k) of queries (m, N), in addition to the public total."""
+        """Return a(q) (m, k) of queries (m, N), besides the public total."""
         return np.stack([self.answer_coefficients(query) for query in queries])
 
     def _draw_coefficients(self, coefficients: FloatArray) -> FloatArray:
-        """Return how draws enter answers (m, draws), from how values do (m, k)."""
+        """Return the coefficients of draws in answers (m, draws), given those of values (m, k)."""
         if self.strategy.row_by_row:
             return coefficients
         return np.stack([self.strategy.gather(weight) for weight in coefficients])
@@ -406,7 +406,7 @@ class Decoder:
         fourth = np.einsum("mk,mk,k->m", part, part, self.draw_kurtosis)
         kurtosis[some] = fourth[some] / variance[some] ** 2
         if not self.strategy.determines_cells:
-            # aᵀA is the part of q that is measured; a public total adds its own share.
+            # aᵀA is the measured part of q. A public total adds its own part.
             missing = queries - np.asarray(self.strategy.rmatmat(np.ascontiguousarray(weight.T))).T
             if self.total_known:
                 _, direction, spread = self.onto_total
@@ -416,7 +416,7 @@ class Decoder:
         return variance, kurtosis, unresolved
 
     def _simulated_moments(self, work: Boxes | AllRanges) -> Moments:
-        """Return moments from simulated noise, which uses public figures only."""
+        """Return moments from noise simulated from public figures only."""
         spans = work.spans(self.domain)
         rng, total, fields = np.random.default_rng(20140604), np.zeros(len(work)), 100
         for _ in range(fields):
@@ -425,7 +425,7 @@ class Decoder:
         return Moments(total / fields, self._unknown_kurtosis(len(total)), freedom=fields, note=note)
 
     def box_kurtosis(self, spans: Sequence[Span], variance: FloatArray) -> FloatArray:
-        """Return the excess kurtosis of the answers to boxes, from the closed form of the fourth cumulant if any."""
+        """Return the excess kurtosis of answers to boxes, in closed form if the fourth cumulant has one."""
         fourth = self.box_cumulant(4)
         if fourth is None:
             return self._unknown_kurtosis(len(variance))
@@ -440,7 +440,7 @@ class Decoder:
         return np.full(number, 0.0 if all(law.unit == "rho" for law in self.laws) else np.nan)
 
     def bound_kurtosis(self, variance: FloatArray) -> FloatArray:
-        """Return a bound on the excess kurtosis of answers (m,) that no draw enters with more than its full weight."""
+        """Return a bound on the excess kurtosis of answers (m,) in which no draw has more than its full weight."""
         # Σ aᵢ⁴ vᵢ² ≤ max(aᵢ² vᵢ) Σ aᵢ² vᵢ
         most = max(0.0, *(law.kurtosis() for law in self.laws))
         share = np.divide(self._largest_draw, variance, out=np.zeros_like(variance), where=variance > 0)
@@ -453,29 +453,29 @@ class Decoder:
         return max(law.variance() * float(group.unit) ** 2 for group, law in groups)
 
     def draws_summed(self, spans: Sequence[Span], variance: FloatArray) -> FloatArray | None:
-        """Return the number of draws (m,) whose plain sum is an answer's noise, 0 for none; None if it never is."""
+        """Return the number of draws (m,) whose plain sum is an answer's noise, else 0; None if it never is one."""
         return None
 
     @property
     def rounding_floor(self) -> float:
-        """Variance below which it is rounding error, since an answer may be exact (the public total)."""
+        """Variance below which it is a rounding error of an exact answer, such as the public total."""
         return 1e-12 * self._largest_draw
 
 
 def make_decoder(strategy: Strategy, laws: Sequence[Law], *, total_known: bool) -> Decoder:
     """Return the decoder of a strategy with a noise law for each of its groups (`Strategy.decoder_class`)."""
-    # A single cell whose count is public has no noise, and nothing to weigh.
+    # A single cell whose count is public has no noise, so there is nothing to weigh.
     kind = strategy.decoder_class() if any(law.parameter for law in laws) else DenseDecoder
     return kind(strategy, laws, total_known)
 
 
 def general_decoder(domain: Domain) -> type[Decoder]:
-    """Return the decoder of strategies that define none: dense on small domains, else iterative."""
+    """Return the decoder class for strategies that define none: dense on small domains, else iterative."""
     return DenseDecoder if domain.size <= MOST_DENSE else IterativeDecoder
 
 
 class DenseDecoder(Decoder):
-    """The definition: (AᵀΣ⁻¹A)⁻¹AᵀΣ⁻¹, or the pseudo-inverse where A does not determine the cells.
+    """The definition: (AᵀΣ⁻¹A)⁻¹AᵀΣ⁻¹, or the pseudo-inverse if A does not determine the cells.
 
     Tests compare every other decoder with it.
     """
@@ -483,16 +483,16 @@ class DenseDecoder(Decoder):
     def __init__(self, strategy: Strategy, laws: Sequence[Law], total_known: bool) -> None:
         super().__init__(strategy, laws, total_known)
         dense = strategy.matrix().toarray().astype(np.float64)
-        #: R (k, draws), how draws enter the values; None for the identity.
+        #: R (k, draws), the coefficients of draws in the values; None for the identity.
         self._entry = None
         if not strategy.row_by_row:
             self._entry = np.stack([strategy.gather(row) for row in np.eye(strategy.shape[0])])
             self.inverse = self._invert_correlated(dense, self._entry)
             return
-        # Without noise all rows count alike.
+        # Without noise all rows get equal weight.
         variance = self.draw_variance if self.draw_variance.all() else np.ones(strategy.shape[0])
         if strategy.determines_cells:
-            # Nearly exact rows, each in its own units, get a common least variance, or the equations would be singular.
+            # Nearly exact rows get a common least variance, each in its own units, to keep the equations non-singular.
             own = np.abs(dense).max(axis=1) ** 2
             weighted = dense / np.maximum(variance, 1e-11 * own * (variance / own).max())[:, None]
             self.inverse = scipy.linalg.solve(dense.T @ weighted, weighted.T, assume_a="pos")
@@ -501,9 +501,9 @@ class DenseDecoder(Decoder):
             self.inverse = scipy.linalg.pinv(weight[:, None] * dense, rtol=1e-12) * weight
 
     def _invert_correlated(self, dense: FloatArray, entry: FloatArray) -> FloatArray:
-        """Return least squares for noise of covariance R Σ Rᵀ; all rows count alike where that is singular."""
+        """Return least squares for noise of covariance R Σ Rᵀ, with equal weights if that is singular."""
         covariance = (entry * self.draw_variance) @ entry.T
-        # Scaled to correlations first: tents' values are 10⁹ times as large as cells.
+        # Scale to correlations first, because tents' values are 10⁹ times as large as cells.
         each = np.sqrt(np.diag(covariance))
         if (
             not each.all()
@@ -540,13 +540,13 @@ class DenseDecoder(Decoder):
         return multiply_rows(queries, self._full_inverse)
 
     def mean_variance(self, work: AllRanges) -> float:
-        # Σ_q qᵀ V q = Σ_ij V_ij · (number of ranges that hold both i and j)
+        # Σ_q qᵀ V q = Σ_ij V_ij · (number of ranges that contain both i and j)
         spread = self._covariance_root
         return max(0.0, float(np.einsum("ij,ij->", spread @ spread.T, range_gram(self.domain))) / len(work))
 
     @functools.cached_property
     def _full_inverse(self) -> FloatArray:
-        """Coefficients of every cell (N, k), in addition to the public total."""
+        """Coefficients of values in every cell (N, k), besides the public total."""
         if not self.total_known:
             return self.inverse
         ones, direction, spread = self.onto_total
@@ -554,7 +554,7 @@ class DenseDecoder(Decoder):
 
     @functools.cached_property
     def _covariance_root(self) -> FloatArray:
-        """S (N, draws) with S Sᵀ the covariance of the estimates."""
+        """S (N, draws), where S Sᵀ is the covariance of the estimates."""
         return self._draw_coefficients(self._full_inverse) * np.sqrt(self.draw_variance)
 
     @functools.cached_property
@@ -569,7 +569,7 @@ class DenseDecoder(Decoder):
         return flat @ flat.T
 
     def _corner_variance(self, spans: Sequence[Span]) -> FloatArray:
-        """Return the variance of boxes from pairs of corners; inside a cell, corners are interpolated."""
+        """Return the variance of boxes from pairs of corners, interpolating corners inside cells."""
         number = len(spans[0][0])
         places = [(np.zeros(number, dtype=np.int64), np.ones(number))]
         for (low, high), n in zip(spans, self.domain.shape, strict=True):
@@ -598,7 +598,7 @@ class IterativeDecoder(Decoder):
         return self._weight * self._least_squares(query, adjoint=True)
 
     def _least_squares(self, right: FloatArray, *, adjoint: bool) -> FloatArray:
-        """Return B⁺ of values, B = Σ^-½ A, or of its adjoint (Bᵀ)⁺ of a query."""
+        """Return B⁺ times values, with B = Σ^-½ A, or the adjoint (Bᵀ)⁺ times a query."""
         from scipy.sparse.linalg import LinearOperator, lsmr
 
         rows = LinearOperator(
@@ -612,6 +612,6 @@ class IterativeDecoder(Decoder):
         if ended == 7:
             raise InputError(
                 f"least squares for {self.strategy.name} did not converge in {steps:,} steps: the strategy is close to "
-                "singular; use another one"
+                "singular (use another one)"
             )
         return np.asarray(found)

@@ -1,7 +1,7 @@
-"""Errors of queries in closed form: of boxes as sums of products over the axes, of other queries on boxes around them.
+"""Errors of queries: sums of products over the axes for boxes, and sums over surrounding boxes for other queries.
 
-An interval q is a difference of prefixes, q = Σ_e w_e P_e, where P_e holds all cells before edge e. Its variance qᵀ V q
-is the quadratic form wᵀ G w with G_ef = P_eᵀ V P_f, the covariance of prefix sums.
+An interval q is a difference of prefixes, q = Σ_e w_e P_e, where P_e contains all cells before edge e. Its variance
+qᵀ V q is the quadratic form wᵀ G w with G_ef = P_eᵀ V P_f, the covariance of prefix sums.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from deltahist.space.workloads import Edges, Pieces, RegionCover, Span, count_up
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
-#: Cells of the boxes around queries that are worked on together, which fit in the processor's cache.
+#: Number of cells, in boxes around queries, to process at a time; they fit in the processor's cache.
 _CELLS = 1 << 16
 
 
 class IntervalFunction:
-    """A function of intervals [low, high) along an axis, in cells; one number for each interval."""
+    """A function that returns one number for each interval [low, high) along an axis, in cells."""
 
     def __call__(self, low: FloatArray, high: FloatArray) -> FloatArray:
         raise NotImplementedError
@@ -37,7 +37,7 @@ class IntervalFunction:
 
 
 class BoxFunction:
-    """A function of boxes that is no product over the axes; one number for each box."""
+    """A function that returns one number for each box and is not a product over the axes."""
 
     def __call__(self, spans: Sequence[Span]) -> FloatArray:
         raise NotImplementedError
@@ -47,7 +47,7 @@ class BoxFunction:
         raise NotImplementedError
 
 
-#: Σ over terms of coefficient · product over axes of an interval's function, or · a box's function.
+#: Terms of a sum: a coefficient, times a product over axes of functions of intervals, or a function of boxes.
 SumOfProducts = Sequence[tuple[float, tuple[IntervalFunction, ...] | BoxFunction]]
 
 
@@ -77,15 +77,15 @@ def mean_over_boxes(terms: SumOfProducts, shape: tuple[int, ...]) -> float:
     for weight, functions in terms:
         if isinstance(functions, BoxFunction):
             out += weight * functions.mean_over_boxes(shape)
-        else:  # intervals on the two axes are independent, so the mean of a product is the product of means
+        else:  # intervals on the two axes are independent, so the mean of the product is the product of the means
             out += weight * math.prod(f.mean_over_intervals(n) for f, n in zip(functions, shape, strict=True))
     return out
 
 
 def multiply_rows(rows: FloatArray, matrix: FloatArray) -> FloatArray:
-    """Return rows (m, k) times a matrix (k, r), each row bit for bit as if it were alone.
+    """Return rows (m, k) times a matrix (k, r), with each row bit for bit the same as if it were alone.
 
-    BLAS adds up in an order that depends on the number of rows, so rows go in blocks of one size.
+    BLAS adds in an order that depends on the number of rows, so rows are multiplied in blocks of one size.
     """
     number = -(-len(rows) // 16)
     padded = np.zeros((number * 16, rows.shape[1]))
@@ -112,7 +112,7 @@ def interpolate_sums(before: FloatArray, edge: FloatArray) -> FloatArray:
 
 
 def sum_intervals(before: FloatArray, low: FloatArray, high: FloatArray) -> FloatArray:
-    """Return sums over intervals (m, k) from prefix sums (n + 1, k); a cut cell counts by its share."""
+    """Return sums over intervals (m, k) from prefix sums (n + 1, k). A cut cell counts in proportion to its share."""
     return interpolate_sums(before, high) - interpolate_sums(before, low)
 
 
@@ -124,7 +124,7 @@ def mean_increment_product(own: FloatArray | float, whole: FloatArray | float, n
 class QuadraticForm:
     """A symmetric matrix G (m + 1, m + 1) over edges; subclasses define `entries_at` and `value_at`."""
 
-    #: Edges, m + 1.
+    #: Number of edges, m + 1.
     size: int
 
     def entries_at(self, i: IntArray, j: IntArray) -> FloatArray:
@@ -150,7 +150,7 @@ class QuadraticForm:
 
 
 class IndependentIncrements(QuadraticForm):
-    """min(s_i, s_j) for sums s that do not fall: the covariance of prefix sums of independent parts."""
+    """min(s_i, s_j) for non-decreasing sums s: the covariance of prefix sums of independent parts."""
 
     def __init__(self, sums: FloatArray) -> None:
         self.sums, self.size = sums, len(sums)
@@ -170,7 +170,7 @@ class IndependentIncrements(QuadraticForm):
         return intervals.head**2 * (after - near) + np.where(intervals.two_cells, apart, 0.0)
 
     def value_at(self, weight: FloatArray) -> float:
-        # min(s_i, s_j) is the sum of the steps of s up to the lower edge; each step is in all pairs from its edge on.
+        # min(s_i, s_j) is the sum of the steps of s up to the lower edge. Each step is in all pairs from its edge on.
         later = np.cumsum(weight[::-1])[::-1]
         return float(np.diff(self.sums, prepend=0.0) @ later**2)
 
@@ -201,7 +201,7 @@ class BlockPower(IntervalFunction):
     def mean_over_intervals(self, n: int) -> float:
         if self.power != 2:
             return super().mean_over_intervals(n)
-        # Cells i ≤ j both lie in (i + 1)(n − j) of the intervals; pairs within a block count.
+        # Cells i ≤ j both lie in (i + 1)(n − j) of the intervals. Only pairs within a block count.
         cell = np.arange(n)
         start = cell // self.width * self.width
         upto = np.concatenate([[0.0], np.cumsum(cell + 1.0)])
@@ -211,7 +211,7 @@ class BlockPower(IntervalFunction):
 
 @dataclass(frozen=True, eq=False)
 class MixedMoment(IntervalFunction):
-    """Σ over cells of q^own · q̄^mean_power, for an interval q and q̄ its mean over each cell's block.
+    """Σ over cells of q^own · q̄^mean_power, where q̄ is the mean of an interval q over each cell's block.
 
     `edges` are the first cell of every block, followed by the number of cells; `own` is at least one.
     """
@@ -238,12 +238,12 @@ class MixedMoment(IntervalFunction):
 
 
 class IntervalForms(IntervalFunction):
-    """Quadratic forms of an interval along one axis; as a function of intervals it is the first of them.
+    """Quadratic forms of an interval along one axis. As a function of intervals, it returns the first of them.
 
     Parameters
     ----------
     forms : (k,) over the m + 1 edges of a row of blocks.
-    edges : where each cell edge lies among the blocks, in blocks (n + 1,); None if blocks are cells.
+    edges : positions of the cell edges in blocks (n + 1,); None if blocks are cells.
     """
 
     def __init__(self, forms: Sequence[QuadraticForm], edges: FloatArray | None = None) -> None:
@@ -253,7 +253,7 @@ class IntervalForms(IntervalFunction):
         return self.evaluate_intervals(low, high)[0]
 
     def in_blocks(self, low: FloatArray, high: FloatArray) -> Pieces:
-        """Return intervals [low, high), given in cells, in blocks."""
+        """Convert intervals [low, high) from cells to blocks."""
         if self.edges is None:
             return Pieces.of(low, high)
         # Indexing by the cell avoids the search of `np.interp`.
@@ -264,7 +264,7 @@ class IntervalForms(IntervalFunction):
 
     @functools.cached_property
     def _widths(self) -> FloatArray:
-        """Width of each cell in blocks, and 0 behind the last one (n + 1,)."""
+        """Width of each cell in blocks, followed by 0 (n + 1,)."""
         assert self.edges is not None
         return np.diff(self.edges, append=self.edges[-1])
 
@@ -284,7 +284,7 @@ class IntervalForms(IntervalFunction):
         return np.array([self._form_mean(form, n) for form in self.forms])
 
     def _form_mean(self, form: QuadraticForm, n: int) -> float:
-        # Σ_{i<j} (G_ii + G_jj − 2 G_ij) over n + 1 edges, G between the edges of cells
+        # Σ_{i<j} (G_ii + G_jj − 2 G_ij) over n + 1 edges, where G refers to cell edges
         if self.edges is None:
             own, whole = form.trace(), form.value_at(np.ones(n + 1))
         else:
@@ -298,7 +298,7 @@ class IntervalForms(IntervalFunction):
 
 @dataclass(frozen=True, eq=False)
 class BilinearForm(BoxFunction):
-    """Σ_ij C_ij f_i(x) g_j(y), with weights C; f and g are the forms of the two axes."""
+    """Σ_ij C_ij f_i(x) g_j(y) with weights C, where f and g are the forms of the two axes."""
 
     axes: tuple[IntervalForms, IntervalForms]
     weights: FloatArray
@@ -316,7 +316,7 @@ class BilinearForm(BoxFunction):
 
 
 class PublicTotal:
-    """(qᵀV1)² / (1ᵀV1): the variance that a public total takes away from an answer q, V the cells' covariance.
+    """(qᵀV1)² / (1ᵀV1): the variance that a public total removes from an answer q, where V is the cells' covariance.
 
     `along` is V1 (domain.shape), the covariance of every cell with the total.
     """
@@ -325,7 +325,7 @@ class PublicTotal:
         self.along, self.spread = along, float(along.sum())
 
     def box_reduction(self, spans: Sequence[Span]) -> FloatArray:
-        """Return the variance taken away from boxes (m,)."""
+        """Return the variance removed from boxes (m,)."""
         return np.asarray(sums_between(self._prefix_sums, spans) ** 2 / (self.spread or 1.0))  # 0 without noise
 
     @functools.cached_property
@@ -341,10 +341,10 @@ class PublicTotal:
 
 
 def apply_range_gram(field: FloatArray, starts: IntArray | None = None) -> FloatArray:
-    """Return Σ_j w_ij field_j over j in i's block, w_ij the share of intervals that hold both i and j.
+    """Return Σ_j w_ij field_j over j in i's block, where w_ij is the share of intervals that contain both i and j.
 
-    (min(i, j) + 1)(n − max(i, j)) of the n (n + 1) / 2 intervals do, so two cumulative sums give all. `starts` are the
-    first cells of blocks; all cells are one block when None.
+    (min(i, j) + 1)(n − max(i, j)) of the n (n + 1) / 2 intervals do, so two cumulative sums give all results. `starts`
+    are the first cells of blocks; all cells are one block when None.
     """
     n = len(field)
     first = np.zeros(1, dtype=np.int64) if starts is None else starts
@@ -361,7 +361,7 @@ def iterate_query_boxes(
 ) -> Iterator[QueryBoxes]:
     """Yield regions, or rows (m, cells of `shape`), grouped by similar size, at most `most` at a time.
 
-    Each query becomes the dense box around it: treating all cells alike is faster than finding the cells at the rim.
+    Each query becomes the dense box around it, since treating all cells alike is faster than finding those at the rim.
     """
     cover = work if isinstance(work, RegionCover) else RegionCover.of_rows(work, shape)
     low, high = np.zeros((2, cover.number, 2), dtype=np.int64)
@@ -374,7 +374,7 @@ def iterate_query_boxes(
             high[some] = np.maximum(high[some], np.maximum.reduceat(end, begins))
     low = np.minimum(low, high)
     ends = [np.searchsorted(owner, np.arange(cover.number + 1)) for owner in (cover.owner, cover.whole)]
-    # An empty rim, one cell wide, gives every cell all of its neighbours.
+    # An empty rim, one cell wide, gives every cell a full set of neighbours.
     wide, tall = (high - low + 2).T
     largest = int((wide * tall).max(initial=0))
     check_memory(128 * largest, f"the error of a region of {largest:,} cells")
@@ -382,7 +382,7 @@ def iterate_query_boxes(
     wide, tall = wide[order], tall[order]
     here = 0
     while here < len(order):
-        # Take as many queries as fit, in boxes of the size of the largest.
+        # Take as many queries as fit in boxes of the largest one's size.
         rest = slice(here, here + max(1, min(most, _CELLS // int(wide[here] * tall[here]))))
         sizes = np.maximum.accumulate(wide[rest]) * np.maximum.accumulate(tall[rest])
         fit = max(1, int(np.searchsorted(sizes * np.arange(1, len(sizes) + 1), _CELLS, side="right")))
@@ -395,10 +395,10 @@ def iterate_query_boxes(
 def _fill_boxes(
     cover: RegionCover, some: IntArray, low: IntArray, ends: Sequence[IntArray], size: tuple[int, int]
 ) -> FloatArray:
-    """Return shares of the cells in a box around each of some queries (queries, wide, tall)."""
+    """Return shares of the cells in boxes around some queries (queries, wide, tall)."""
     out = np.zeros((len(some), *size))
     entries = []
-    for end in ends:  # owners, as numbers among these queries, and the places of their entries in the cover
+    for end in ends:  # owners, as indices among these queries, and the places of their entries in the cover
         number = end[some + 1] - end[some]
         query = np.repeat(np.arange(len(some)), number)
         entries.append((query, end[some][query] + count_up_to(number)))
@@ -411,10 +411,10 @@ def _fill_boxes(
 
 
 class Windows:
-    """A table (k, places) whose parts around boxes are looked up, 0 off the grid."""
+    """A table (k, places) with look-ups of its parts around boxes; 0 off the grid."""
 
     def __init__(self, table: FloatArray) -> None:
-        # One column for the rim before the first cell; behind all places, the rim of the largest box.
+        # Add one column for the rim before the first cell and, after the last, columns for the rim of the largest box.
         self._padded = np.pad(table, ((0, 0), (1, table.shape[1] + 2)))
 
     def slice_windows(
@@ -429,12 +429,12 @@ class Windows:
 
 @dataclass(frozen=True, eq=False)
 class QueryBoxes:
-    """Some queries on a grid of `shape`, by the shares of cells that they hold in boxes around them.
+    """Some queries on a grid of `shape`, as shares of the cells in boxes around them.
 
     Parameters
     ----------
-    some : which queries (queries,). shares : of the cells of each box, with an empty rim (queries, wide, tall).
-    low, high : the cells of each box within the rim (queries, 2); cells behind them make all boxes one size.
+    some : indices of the queries (queries,). shares : shares of each box's cells, with an empty rim (queries, wide,
+        tall). low, high : ends of each box within the rim (queries, 2). Cells after them pad all boxes to one size.
     """
 
     some: IntArray
@@ -448,7 +448,7 @@ class QueryBoxes:
 
     def subtract_shifted(self, ahead: tuple[int, int], behind: tuple[int, int]) -> FloatArray:
         """Return q(place + ahead) − q(place + behind) at the places of each box; 0 off the grid."""
-        # Boxes follow one another in memory, each with an empty rim, so a shift past the end reads a rim.
+        # Boxes are adjacent in memory, each with an empty rim, so a shift past the end reads a rim.
         one, other = (across * self.shares.shape[2] + along for across, along in (ahead, behind))
         flat, out = self.shares.ravel(), np.empty_like(self.shares)
         size = len(flat) - max(one, other)
@@ -457,7 +457,7 @@ class QueryBoxes:
         return self.zero_outside(out, *(axis for axis in (0, 1) if ahead[axis] != behind[axis]))
 
     def zero_outside(self, values: FloatArray, *axes: int) -> FloatArray:
-        """Set the values of moves along axes to zero where a move begins or ends off the grid, or leaves the box."""
+        """Set the values of moves along axes to zero where a move starts or ends off the grid, or leaves the box."""
         for axis in axes:
             view = values if axis == 0 else values.swapaxes(1, 2)
             view[np.flatnonzero(self.low[:, axis] == 0), 0] = 0.0

@@ -1,8 +1,8 @@
-"""How points lie inside cells, learnt from the release itself, which costs no privacy.
+"""How points lie inside cells, estimated from the release itself at no cost to privacy.
 
-Blocks of two cells a side show how unevenly points fall into halves, beyond noise, and so how they clump. The same law,
-extended below the cell, gives the error of answers that cut cells. Derivation and the measurements behind the
-constants: docs/internals/placement.md.
+Blocks of two cells a side show how unevenly points fall into halves, beyond noise, and thus how they clump. The same
+law, extrapolated below the size of a cell, gives the error of answers that cut cells. Derivation and the measurements
+behind the constants: docs/internals/placement.md.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from numpy.typing import NDArray
 from deltahist.space.workloads import Boxes
 
 FloatArray = NDArray[np.float64]
-#: An index of a map's arrays: slices, or places along each axis.
+#: An index into a map's arrays: slices, or places along each axis.
 Chosen: TypeAlias = tuple[slice | NDArray[np.int64], ...]
-#: Gives the typical noise variance of a block, from its number of cells along each axis.
+#: Function from a block's numbers of cells along each axis to its typical noise variance.
 BlockVariance = Callable[[tuple[int, ...]], float]
-#: With fewer halves than this, larger blocks are used.
+#: Number of halves below which larger blocks are used.
 _FEWEST_HALVES = 20
 
 
@@ -34,7 +34,7 @@ class Placement:
 
     Parameters
     ----------
-    cells : unbiased estimates h (domain.shape). noise : their typical variance. law : how points clump.
+    cells : unbiased estimates h (domain.shape). noise : their typical variance. law : the law of how points clump.
     """
 
     cells: FloatArray
@@ -42,9 +42,9 @@ class Placement:
     law: Clumping
 
     def slope_terms(self, own: FloatArray, chosen: Chosen) -> tuple[FloatArray, ...]:
-        """Return 2 h g along each axis, for chosen cells with counts h: slopes add Σ f ξ times these to Σ f h.
+        """Return 2 h g along each axis, for chosen cells with counts h. Slopes add Σ f ξ times these to Σ f h.
 
-        The slope g is half the relative growth of density from the cell's centre to its edge.
+        The slope g is half the relative increase in density from the cell's centre to its edge.
         """
         twice = 2 * self.law.trust * own
         slopes = _find_slopes(self.cells, math.sqrt(self.noise), chosen)
@@ -53,9 +53,9 @@ class Placement:
         return slopes
 
     def spreads(self, chosen: Chosen) -> tuple[FloatArray, ...]:
-        """Return the fields u of chosen cells, here one, from which `joined_variance` computes the variance.
+        """Return the fields u of chosen cells (here one field), from which `joined_variance` computes the variance.
 
-        A share f of a cell's area holds f h of its h points, ± √(f (1 − f) u).
+        A share f of a cell's area contains f h of its h points, ± √(f (1 − f) u).
         """
         return (self.law.cell_spread(self.cells[chosen], self.noise),)
 
@@ -71,9 +71,9 @@ def placement_variance(shares: FloatArray, squares: FloatArray) -> FloatArray:
 
 @dataclass(frozen=True)
 class Clumping:
-    """How points clump: ψ for small clumps, the chance ρ that two points share a place, and the trust in slopes.
+    """How points clump: ψ for small clumps, the probability ρ that two points share a place, and the trust in slopes.
 
-    Learnt from halves of blocks, `levels` above the halves of a cell.
+    They are estimated from halves of blocks, `levels` above the halves of a cell.
     """
 
     clump: float = 0.0
@@ -82,17 +82,17 @@ class Clumping:
     levels: int = 1
 
     def cell_spread(self, cells: FloatArray, noise: float) -> FloatArray:
-        """Return u of each cell, from its estimate h and the variance v of estimates."""
+        """Return u of each cell, given its estimate h and the variance v of estimates."""
         odds = 2.5**self.levels * self.shared  # halving a cell multiplies the odds by 2.5
         shared = odds / (1 - self.shared + odds)
-        # h² − v is unbiased for the squared count. A clump of 1 + 1.5 ψ points is no larger than its cell's count.
+        # h² − v is unbiased for the squared count. A clump of 1 + 1.5 ψ points cannot exceed its cell's count.
         pairs = cells * cells - noise
         clump = np.minimum(1 + 1.5 * self.clump, np.maximum(1.0, cells - math.sqrt(noise)))
         return np.minimum(clump * cells + shared * (pairs - cells), np.maximum(pairs, cells))
 
 
 def learn_placement(cells: FloatArray, blocks: BlockVariance) -> Placement:
-    """Learn how points lie in cells from unbiased estimates (domain.shape) and the noise variance of `blocks`."""
+    """Estimate how points lie in cells from unbiased estimates (domain.shape) and the noise variance of `blocks`."""
     return Placement(cells, blocks((1,) * cells.ndim), learn_clumping(cells, blocks))
 
 
@@ -105,10 +105,10 @@ def learn_clumping(cells: FloatArray, blocks: BlockVariance) -> Clumping:
 
 
 class _Halves:
-    """Blocks of `width` cells a side that stand out from the noise, split in two along each axis.
+    """Blocks of `width` cells a side that stand out from the noise, split into halves along each axis.
 
-    `quarters` are the sums of the blocks' quarters. There is one entry per block and axis: its points B, the far half
-    minus the near one d, its expectation B g from slopes, and the noise variances of B and d.
+    `quarters` are the sums of the blocks' quarters. Each block and axis has one entry: its points B, the difference d
+    (far half minus near half), the expectation B g of d from slopes, and the noise variances of B and d.
     """
 
     def __init__(self, quarters: FloatArray, blocks: BlockVariance, width: int) -> None:
@@ -136,13 +136,13 @@ class _Halves:
     def fit_law(self) -> tuple[float, float, float]:
         """Return ψ, ρ ≥ 0 and the trust in slopes.
 
-        E (d − t B g)² = B + ψ B + ρ (B² − B) without noise. The sums of both sides are fitted, plain and over B,
-        so that neither large nor small blocks dominate. t is the regression of d on B g, if there are enough halves.
+        Without noise, E (d − t B g)² = B + ψ B + ρ (B² − B). The sums of both sides are fitted, plain and divided by
+        B, so that neither large nor small blocks dominate. t is the regression of d on B g, given enough halves.
         """
         b, lean, trust = self.points, self.expected, 0.0
         if len(b) >= _FEWEST_HALVES and lean.any():
             trust = float(np.clip((self.differences @ lean) / (lean @ lean), 0.0, 1.2))
-        # The subtracted slope is noisy too, which adds 14% to the noise variance of a half.
+        # The subtracted slope is also noisy, which adds 14% to the noise variance of a half.
         beyond = (self.differences - trust * lean) ** 2 - b - 1.14 * self.noise
         each = np.maximum(b * b - b - self.noise_of_points, 1.0)
         number, points, excess_over = float(len(b)), float(b.sum()), float((beyond / b).sum())
@@ -162,7 +162,7 @@ class _Halves:
 def _find_slopes(cells: FloatArray, error: float, chosen: Chosen) -> tuple[FloatArray, ...]:
     """Return the slopes of chosen cells (`Placement.slope_terms`) from their neighbours, damped by the noise.
 
-    Neighbours weigh 0.75. Slopes add up to at most ½ over the axes, beyond which a density would be negative.
+    Neighbours have the weight 0.75. Slopes add up to at most ½ over the axes; more would make a density negative.
     """
     cells, chosen, beside = _with_neighbours(cells, chosen)
     sizes, found = abs(cells) if isinstance(chosen[0], slice) else None, []
@@ -183,7 +183,7 @@ def _find_slopes(cells: FloatArray, error: float, chosen: Chosen) -> tuple[Float
 
 
 def _with_neighbours(cells: FloatArray, chosen: Any) -> tuple[FloatArray, Chosen, list[tuple[Any, Any]]]:
-    """Return cells, the index of the chosen ones in them, and their neighbours on both sides along each axis.
+    """Return cells, the index of the chosen ones in them, and that of the neighbours on both sides along each axis.
 
     Slices are cut out together with their neighbours. At the map's edge a cell is its own neighbour.
     """

@@ -1,4 +1,4 @@
-"""Non-negative estimates: the nearest cells, in the noise's metric, that are not negative and have the known total."""
+"""Non-negative estimates: the nearest non-negative cells, in the noise's metric, that have the known total."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from deltahist.errors import DeltaHistWarning
 
 FloatArray = NDArray[np.float64]
-#: The method stops at this squared distance from the best estimate, in standard errors.
+#: Squared distance from the best estimate, in standard errors, at which the method stops.
 CLOSE = 0.1
 
 
@@ -25,10 +25,10 @@ class Metric:
 
     Parameters
     ----------
-    variance : of the noise by frequency, less for long waves (`shrink_long_waves`); 0 at the origin for a known total.
+    variance : variance by frequency, reduced for long waves (`shrink_long_waves`); 0 at the origin for a known total.
     grid : shape of the fields that are transformed.
-    periodic : whether the waves live on a torus (frequencies of a real Fourier transform); else cosines.
-    inside : the domain's part of the grid; there are no points beyond it.
+    periodic : whether waves are those of a torus (frequencies of a real Fourier transform); if not, they are cosines.
+    inside : the domain's part of the grid; there are no points outside it.
     """
 
     variance: FloatArray
@@ -56,15 +56,15 @@ class Metric:
     def cell_variance(self) -> float:
         """Variance of a single cell's noise, in points²: the mean over all waves."""
         copies = np.ones(self.variance.shape[-1])
-        if self.periodic:  # a real transform leaves out mirror images
+        if self.periodic:  # a real transform omits mirror images
             copies[1 : (self.grid[-1] + 1) // 2] = 2
         return float((copies * self.variance).sum() / np.broadcast_to(copies, self.variance.shape).sum())
 
 
 def simulate_metric(field: Callable[[], FloatArray], grid: tuple[int, ...], *, total_known: bool) -> Metric:
-    """Return the metric, in cosines, of noise that `field` draws on a grid."""
+    """Return the metric, in cosines, of the noise on a grid that `field` draws."""
     size = math.prod(grid)
-    # The larger the map, the more waves are alike, and the fewer fields (4 to 100) a smoothed spectrum needs.
+    # The larger the map, the more waves are similar, and the fewer fields (4 to 100) a smoothed spectrum needs.
     fields = int(np.clip(6400 / math.sqrt(size), 4, 100))
     power = np.zeros(grid)
     for _ in range(fields):
@@ -79,12 +79,12 @@ def simulate_metric(field: Callable[[], FloatArray], grid: tuple[int, ...], *, t
 
 
 def shrink_long_waves(metric: Metric, power: float | None = None) -> Metric:
-    """Return the metric with the variance of long waves lowered by a power of the frequency.
+    """Return the metric with the variance of long waves reduced by a power of the frequency.
 
     Clipping negative cells adds a little to every empty cell, always in the same direction. Over a box this bias grows
-    with the area, while noise grows more slowly. When `power` is None it is between 0.5 and 1.5, chosen so that the
-    lowered variance falls off with the power 1.5 of the frequency. The variance of the mean, where the total is
-    unknown, is lowered to that of the longest wave. No variance is raised, so the certificate still bounds the error in
+    with the area, while noise grows more slowly. If `power` is None, it is chosen between 0.5 and 1.5, so that the
+    reduced variance is proportional to the frequency to the power 1.5. If the total is unknown, the variance of the
+    mean is reduced to that of the longest wave. No variance is raised, so the certificate still bounds the error in
     standard errors.
     """
     waves = np.zeros(metric.variance.shape)
@@ -106,7 +106,7 @@ def shrink_long_waves(metric: Metric, power: float | None = None) -> Metric:
 
 
 def _fit_slope(variance: FloatArray, waves: FloatArray) -> float:
-    """Return the power of the frequency with which the variance of waves falls off; every octave counts alike."""
+    """Return the power of the frequency that the variance of waves follows, with equal weight for each octave."""
     octave = np.floor(np.log2(waves)).astype(np.int64)
     octave -= octave.min()
     number = np.bincount(octave)
@@ -131,17 +131,17 @@ class ProjectedCells:
 
 
 def project_nonnegative(field: FloatArray, metric: Metric, total: float | None) -> ProjectedCells:
-    """Return the nearest cells that are not negative and add up to the total, in the noise's metric.
+    """Return the non-negative cells that add up to the total and are nearest in the noise's metric.
 
-    Minimises ½ (c − ĉ)ᵀ M (c − ĉ) over c ≥ 0 (and 1ᵀc = n), where M has the inverse of the noise's variance as
-    its eigenvalues on waves. In the plain metric the projection would destroy the cancellations between cells
-    that make correlated noise small on boxes. Alternating directions (Boyd et al. 2011), one filter and one
-    clipping per step, are accelerated as a fixed-point iteration (`Anderson`), in steps whose length is balanced
-    between cells and multipliers. The multipliers bound the least distance from below, which gives the certificate.
+    Minimises ½ (c − ĉ)ᵀ M (c − ĉ) over c ≥ 0 (and 1ᵀc = n), where M has the inverse of the noise's variance as its
+    eigenvalues on waves. In the plain metric the projection would destroy the cancellations between cells that make
+    correlated noise small on boxes. The method is alternating directions (Boyd et al. 2011), with one filter and one
+    clipping per step. It is accelerated as a fixed-point iteration (`Anderson`), and the step length balances cells and
+    multipliers. The multipliers bound the least distance from below, which gives the certificate.
 
     Parameters
     ----------
-    field : unbiased estimates on the metric's grid, with the total if that is known. metric : of their noise.
+    field : unbiased estimates on the metric's grid, with the total if it is known. metric : metric of their noise.
     total : number of points, or None if it is unknown.
 
     Warns
@@ -153,12 +153,12 @@ def project_nonnegative(field: FloatArray, metric: Metric, total: float | None) 
         return ProjectedCells(_project_plainly(field, metric.inside, total)[0][metric.inside], 0.0, 0)
     variance = metric.variance
     step = 30 / float(variance.mean())
-    # A state holds cells above a level; below it, minus the multipliers over the step.
+    # A state contains cells above a level and, below it, minus the multipliers divided by the step.
     state, accelerated = field, Anderson(field.size)
-    # The certificate is computed every 10 steps; the step length is balanced after 20, 40, 80, ... steps.
+    # Compute the certificate every 10 steps. Balance the step length after 20, 40, 80, ... steps.
     nearest, cells, done, turn = np.inf, field, 0, 20
     settled: tuple[FloatArray, FloatArray] | None = None
-    limit = max(10, min(6000, (3 << 31) // field.size))  # some minutes
+    limit = max(10, min(6000, (3 << 31) // field.size))  # a few minutes
     while True:
         point, level = _project_plainly(state, metric.inside, total)
         if done % 10 == 0 or done == turn:
@@ -198,7 +198,7 @@ def _project_plainly(state: FloatArray, inside: tuple[slice, ...], total: float 
     if total is None:
         cells[inside] = np.maximum(state[inside], 0.0)
         return cells, 0.0
-    # Relative to the highest cell, so that rounding does not swallow a total much smaller than the cells.
+    # Work relative to the highest cell, so that rounding does not lose a total much smaller than the cells.
     highest = float(state[inside].max())
     below = state[inside] - highest
     kept, number, level = below.ravel(), 0, 0.0
@@ -210,10 +210,10 @@ def _project_plainly(state: FloatArray, inside: tuple[slice, ...], total: float 
 
 
 def _bound_distance(cells: FloatArray, field: FloatArray, multipliers: FloatArray, metric: Metric) -> float:
-    """Return a bound of the squared distance from the nearest cells, by multipliers ν ≥ 0 (free beyond the domain).
+    """Return a bound on the squared distance from the nearest cells, given multipliers ν ≥ 0 (free outside the domain).
 
-    The least of ½ |c − ĉ|²_M − νᵀc over all c of the right total is −νᵀĉ − ½ νᵀM⁻¹ν. A point's own half squared
-    distance exceeds it by half of |c − ĉ − M⁻¹ν|²_M + 2 νᵀc, and by strong convexity ½ |c − c*|²_M is no more.
+    The minimum of ½ |c − ĉ|²_M − νᵀc over all c with the right total is −νᵀĉ − ½ νᵀM⁻¹ν. A point's own half squared
+    distance exceeds it by half of |c − ĉ − M⁻¹ν|²_M + 2 νᵀc, and by strong convexity ½ |c − c*|²_M is at most that.
     """
     rest = cells - field - metric.filter(multipliers, metric.variance)
     return float((rest * metric.filter(rest, metric.precision)).sum() + 2 * (multipliers * cells).sum())
@@ -222,9 +222,9 @@ def _bound_distance(cells: FloatArray, field: FloatArray, multipliers: FloatArra
 class Anderson:
     """Next points of a fixed-point iteration, extrapolated from the residuals of the last 15 steps.
 
-    Iterating x ↦ x + r(x) moves by the residual. Here the combination of the last changes that leaves the least
-    residual is subtracted first, and the points move along (Walker and Ni 2011). Where r is affine this is GMRES. A
-    point of `size` numbers takes 120 bytes each, and 2 GiB at most, by remembering fewer steps.
+    Iterating x ↦ x + r(x) moves by the residual. This first subtracts the combination of recent changes that leaves the
+    smallest residual, and the matching moves of the points (Walker and Ni 2011). For affine r this is GMRES. It needs
+    120 bytes per number in a point, and at most 2 GiB by remembering fewer steps.
 
     >>> import numpy as np
     >>> matrix, accelerated, point = np.diag([0.5, 0.9, 0.99]), Anderson(3), np.ones(3)
@@ -242,15 +242,15 @@ class Anderson:
         self.forget()
 
     def forget(self) -> None:
-        """Start again from another point."""
+        """Forget all steps, to start again from another point."""
         self._count, self._least, self._best = 0, np.inf, np.empty(0)
         self._last: tuple[FloatArray, FloatArray] | None = None
 
     def step(self, point: FloatArray, residual: FloatArray) -> FloatArray:
-        """Return the point that follows one with that residual (of the same shape)."""
+        """Return the point after one with this residual (of the same shape)."""
         plain, norm = point + residual, float(np.linalg.norm(residual))
         if norm > 2 * self._least:
-            # Return to where the plain iteration leads from the best point: its residual does not grow.
+            # Return to the plain iteration's next point after the best point, where the residual does not grow.
             best = self._best
             self.forget()
             return best
