@@ -1,6 +1,6 @@
-"""Choose cells, δ and ε, and compute the figures of a stream, from public figures alone.
+"""Choose cells, δ and ε, and compute the costs and errors of a stream, from public figures alone.
 
-Smaller cells raise the error from noise and lower the error from unknown places within cells (docs/choosing.md).
+Smaller cells raise the error from noise and lower the error from unknown positions within cells (docs/choosing.md).
 """
 
 from __future__ import annotations
@@ -32,23 +32,23 @@ if TYPE_CHECKING:
 
 #: Two of a map's points share one of M cells with probability M^−0.55 (docs/choosing.md tests this on data).
 CLUMPING = 0.55
-#: Number of random boxes that represent boxes anywhere.
+#: Number of random boxes in the default workload, boxes anywhere.
 BOXES = 2_000
-#: Cell sides to try, in δ, largest first.
+#: Cell sides to try, in units of δ, largest first.
 SIDES = (2.0, 1.0, 1 / 2, 1 / 4, 1 / 8)
 
 
 def expected_spread(domain: Domain, points: float, *, contributions: int = 1) -> float:
-    """Return four times the variance of the count in half a cell; all points of a user may be at one place."""
+    """Return four times the variance of the count in half a cell, where all points of a user may be at one place."""
     number, size = check_positive(points=points), domain.size
-    # Halving a cell always divides the probability by the same factor, also below the size of a cell.
+    # Halving a cell always divides the probability by the same factor, even below the size of a cell.
     shared = (2 ** ((1 - CLUMPING) * domain.ndim) - 1) / (2**domain.ndim - 1)
     return (contributions * number + shared * number**2 * size**-CLUMPING) / size
 
 
 def cut_shares(workload: Workload, domain: Domain) -> NDArray[np.float64]:
     """Return Σ f (1 − f) (m,) over the cells that queries cut, where f is the share of a cell inside."""
-    if isinstance(workload, AllRanges):  # of whole cells
+    if isinstance(workload, AllRanges):  # ranges consist of whole cells
         return np.zeros(1)
     return workload.cover(domain).unsure
 
@@ -63,7 +63,7 @@ class CellChoice(OfMechanism):
 
     @classmethod
     def of(cls, mechanism: Mechanism, points: float, workload: Workload | None = None) -> CellChoice:
-        """Return a mechanism's expected errors for a number of points on a workload (boxes anywhere when None)."""
+        """Return a mechanism's expected errors on a workload (boxes anywhere when None) for a number of points."""
         domain = mechanism.domain
         queries = random_boxes(BOXES, domain) if workload is None else workload
         spread = expected_spread(domain, points, contributions=mechanism.counting.contributions)
@@ -87,11 +87,11 @@ def plan_cells(
     workload: Workload | Callable[[Domain], Workload] | None = None,
     **how: Any,
 ) -> list[CellChoice]:
-    """Rank sizes of cells, best first, by the expected error from noise and from places within cells.
+    """Rank cell sizes, best first, by the expected error from noise and from positions within cells.
 
-    The neighbourhoods (`on_cells`) have ever smaller cells. The search stops after two sizes that are each worse than
-    the one before. The number of points is a rough, public figure. The workload may be a function of the domain, and
-    None means boxes anywhere. Strategy and budget are as for `publish`.
+    The neighbourhoods (`on_cells`) must have decreasing cell sizes. The search stops after two sizes that are each
+    worse than the one before. The number of points is a rough public figure. The workload may be a function of the
+    domain, and None means boxes anywhere. Strategy and budget are as for `publish`.
 
     >>> import deltahist as dh
     >>> for points in (1_000, 1_000_000):
@@ -122,7 +122,7 @@ def on_cells(
     sources: Any = None,
     limits: Any = None,
 ) -> Iterator[Neighbourhood]:
-    """Yield the neighbourhood on cells of 2 δ, δ ... δ/8 that give the map from 2 to `most` cells.
+    """Yield the neighbourhood for each cell size of 2 δ, δ, ..., δ/8 that gives the map 2 to `most` cells.
 
     >>> [near.domain.shape for near in on_cells((0, 0, 3, 3), 1)]
     [(2, 2), (3, 3), (6, 6), (12, 12), (24, 24)]
@@ -136,7 +136,7 @@ def on_cells(
                 yield Neighbourhood(domain, delta, sources, limits)
     if not found:
         raise InputError(
-            f"delta is {delta!r}: the map must hold at least two cells of δ/8, and at most {most:,} cells of 2 δ (are "
+            f"delta is {delta!r}: the map must have at least two cells of δ/8, and at most {most:,} cells of 2 δ (are "
             "the bounds in other units, or not in the order west, south, east, north?)"
         )
 
@@ -156,22 +156,22 @@ def advise(
 
     Parameters
     ----------
-    bounds, crs : of the map, as for `Domain`.
-    points : rough, public number of points on the map.
-    workload : the queries, or a function from a domain to its queries; squares of a twentieth of the map's shorter side
-        when None.
+    bounds, crs : bounds and CRS of the map, as for `Domain`.
+    points : rough public number of points on the map.
+    workload : the queries, or a function from a domain to its queries; when None, squares whose side is a twentieth of
+        the map's shorter side.
     deltas : distances within which to hide users.
     epsilons : budgets of pure ε.
-    per_user : numbers of points to keep per user, which protects each user as a whole. None protects single points.
+    per_user : numbers of points to keep per user, to protect each user as a whole. None protects single points.
     limits : promises beyond δ, as for `Neighbourhood`. None caps any move at 4 ε.
 
     Returns
     -------
     DataFrame with a row for each choice: `delta` and `cell` (ground units), `epsilon`, `points_per_user` (0: single
-    points), `points`, `strategy`, `area` of the typical query, its `count` for evenly spread points, the `error` of
-    unbiased answers (root mean square, in points) with its parts `noise_error` and `placement_error`, and as a share
-    `of_count`. An `observer` who was 50% sure of one of two places within δ becomes at most this sure. `any_move` is
-    the ε of a move from anywhere to anywhere.
+    points), `points`, `strategy`, `area` of the typical query, its `count` for evenly spread points, the root mean
+    square `error` of unbiased answers in points, its parts `noise_error` and `placement_error`, and its share
+    `of_count`. `observer` is the highest certainty for someone who was 50% sure of one of two places within δ.
+    `any_move` is the ε of a move between any two places.
 
     >>> table = advise((0, 0, 20, 20), 20_000, deltas=[1], epsilons=[0.5, 2])
     >>> table[["epsilon", "cell", "observer"]].round(2).to_numpy().tolist()
@@ -242,8 +242,8 @@ class StreamSum:
     Parameters
     ----------
     name : "step", "window", "month", "year" or "all". steps : number of steps.
-    cost : the most ε or ρ that as many consecutive steps spend. limit : the most that they may; None without a limit.
-    error : root mean square error of a query from noise, in points; None if steps get different amounts.
+    cost : the most ε or ρ that this many consecutive steps spend. limit : the most allowed; None without a limit.
+    error : root mean square error of a query from noise, in points; None if steps have different amounts.
     drowned : indices of the queries whose standard error exceeds their count; None if counts are unknown.
     queries : number of queries; None for all ranges.
     """
@@ -266,17 +266,17 @@ def stream_figures(
     points: float | None = None,
     amounts: Sequence[Fraction] | None = None,
 ) -> list[StreamSum]:
-    """Return the figures of a step, of each limited span, of a month, of a year and of all steps.
+    """Return costs and errors for a step, each limited span, a month, a year and all steps.
 
-    Steps have independent noise, so a sum over k steps costs k shares, and has √k times the error of one step.
+    Steps have independent noise, so a sum over k steps costs k shares and has √k times the error of one step.
 
     Parameters
     ----------
-    mechanism : of a step, with its share of the budget.
-    spans : the number of steps of each limit (None for all steps ever), and the ε or ρ that they may spend.
-    clock, steps : what a step is, and how many are planned.
+    mechanism : the mechanism of a step, with its share of the budget.
+    spans : for each limit, a number of steps (None for all steps ever), and the ε or ρ that they may spend.
+    clock, steps : the length of a step, and the number of steps planned.
     workload : the queries; boxes anywhere when None.
-    points : rough, public number of points in a step, spread evenly over the map.
+    points : rough public number of points in a step, spread evenly over the map.
     amounts : the amount of each step; equal shares when None.
     """
     domain = mechanism.domain

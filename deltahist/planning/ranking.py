@@ -1,4 +1,4 @@
-"""Mechanisms ranked by their expected error."""
+"""Rank mechanisms by their expected error."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from deltahist.space.neighbourhood import Neighbourhood
 from deltahist.space.workloads import AllRanges, Boxes, Regions, Workload, all_ranges
 from deltahist.strategies.base import Strategy, parse_strategy, strategies
 
-#: Number of boxes that represent a workload when only the best strategy is needed. Strategies within the factor may
-#: change places on the whole workload.
+#: Number of boxes that represent a workload when only the best strategy is needed, and the factor in error within which
+#: strategies may change ranks on the whole workload.
 _FEW_QUERIES, _CLOSE = 200, 1.5
 
 
@@ -32,7 +32,7 @@ class Candidate(OfMechanism):
     mechanism : a strategy at a budget; `publish_mechanism(candidate.mechanism, counts)` publishes it.
     label : the strategy's name and parameters.
     rmse : expected root mean square error per query, in points.
-    resolves : whether it determines the queries. If not, `rmse` is the error of the measured part only.
+    resolves : whether the strategy determines the queries. If not, `rmse` is the error of the measured part only.
 
     >>> import deltahist as dh
     >>> best = dh.plan(dh.Neighbourhood(dh.Domain((0, 8), (8,)), delta=1, limits=()), epsilon=1)[0]
@@ -73,7 +73,7 @@ def plan(
     near : the neighbourhood. If it has no limits beyond δ (`limits` is None), any move costs at most 4 ε.
     workload : the queries; all ranges when None. Beyond 50,000 boxes, a sample is used.
     epsilon or rho : pure ε with Laplace noise (1.0 when neither is given), or ρ-zCDP with Gaussian noise.
-    counting : how rows become counts. If it may leave rows out, no strategy that reveals the number of points is tried.
+    counting : how rows become counts. If it may drop rows, strategies that reveal the number of points are not tried.
 
     >>> import deltahist as dh
     >>> domain = dh.Domain((0, 1), (4,))
@@ -125,7 +125,7 @@ def mechanism_for(
 ) -> Mechanism:
     """Return the mechanism that `publish` uses for the same parameters. It reads no data.
 
-    With strategy "auto" and no limits beyond δ, the mechanism's neighbourhood has the usual cap.
+    With the strategy "auto" and no limits beyond δ, the mechanism's neighbourhood has the usual cap of 4 ε.
     """
     budget = Budget(epsilon, rho)
     if isinstance(strategy, Strategy):
@@ -137,7 +137,7 @@ def mechanism_for(
     if not isinstance(workload, AllRanges):
         few = (workload.boxes() if isinstance(workload, Regions) else workload).take_evenly(_FEW_QUERIES)
     best, *_ = ranked = _rank_candidates(near, workload, few, budget, counting)
-    # The few boxes select the best strategy of each kind that is close to the best of all. The workload decides.
+    # The few boxes select the best strategy of each kind among those close to the best of all. The workload decides.
     close: dict[tuple[type[Strategy], str], Mechanism] = {}
     for c in ranked:
         if c.resolves == best.resolves and c.rmse <= _CLOSE * best.rmse:
@@ -156,13 +156,13 @@ def expected_error(
     rho: float | Fraction | None = None,
     continuous: bool = False,
 ) -> NDArray[np.float64]:
-    """Return the variance of the answer to each query (m,), in points squared, by `Mechanism.variance`.
+    """Return the variance of the answer to each query (m,), in points squared (`Mechanism.variance`).
 
     Parameters
     ----------
     strategy, near, workload : the measurement, the neighbourhood and the queries.
     epsilon or rho : pure ε with Laplace noise (1.0 when neither is given), or ρ-zCDP with Gaussian noise.
-    continuous : whether noise is continuous with the same scale, as in papers.
+    continuous : whether noise is continuous with the same scale, as in the literature.
 
     >>> import deltahist as dh
     >>> domain = dh.Domain((0, 1), (4,))
