@@ -1,4 +1,4 @@
-"""Accounts of budgets: ledgers, windows over time, and the allocation of a window. Private."""
+"""Private package: ledgers, accounts with total or windowed budgets, and allocation over time."""
 
 import lazy_loader
 

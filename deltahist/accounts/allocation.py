@@ -1,4 +1,4 @@
-"""Allocate a budget over time: what each step spends when every window of δ steps may spend at most the limit.
+"""Allocate a budget over time, so that every window of δ steps spends at most the limit.
 
 >>> allocate_offline([1, 0, 0, 1], length=3, epsilon=1.0).round(4).tolist()
 [1.0, 0.0, 0.0, 1.0]
@@ -22,24 +22,24 @@ Whole = NDArray[np.int64]
 def allocate_offline(
     weights: ArrayLike, *, length: int, epsilon: float | Fraction, power: float = 2.0, past: ArrayLike = ()
 ) -> Array:
-    """Allocate a budget when all weights are known: least Σ w_i Err(ε_i), no window above its limit.
+    """Allocate a budget when all weights are known: minimise Σ w_i Err(ε_i) with every window within its limit.
 
     Source: 2014, section 7.1, Problem 1 (with windows from the first step on), and Problem 2 with `past`. Solved by
     cvxpy with Clarabel.
 
     Parameters
     ----------
-    weights : (n,) public weights of the steps; 0 where nothing is published. 10,000 take about 3 seconds.
-    length : δ, the steps of a window, as for `Window`.
-    epsilon : limit of the sum over every `length` consecutive steps (or of ρ).
-    power : a > 0 of Err(ε) = ε^−a; 2 for the variance of Laplace noise, 1 for that of Gaussian noise in ρ.
-    past : amounts committed before the first weight, latest last; they count in the windows.
+    weights : (n,) public weights of the steps; 0 where nothing is published. 10,000 weights take about 3 seconds.
+    length : δ, the number of steps in a window, as for `Window`.
+    epsilon : limit on the sum of ε (or of ρ) over every `length` consecutive steps.
+    power : a > 0 in Err(ε) = ε^−a; 2 for the variance of Laplace noise, 1 for that of Gaussian noise in ρ.
+    past : amounts committed before the first weight, latest last; they count towards the windows.
 
     Returns
     -------
-    (n,) amounts, whole billionths, rounded down; 0 where the weight is 0, or where the past has left nothing.
+    (n,) amounts, rounded down to whole billionths; 0 where the weight is 0 or the past has left nothing.
 
-    Any three days in a row may spend 1. The first day gets all of it, since nobody asks for anything on the next two:
+    Any three days in a row may spend 1. The first day gets all of it, since the next two publish nothing:
 
     >>> allocate_offline([1, 0, 0, 1, 1, 0], length=3, epsilon=1.0).round(4).tolist()
     [1.0, 0.0, 0.0, 0.5, 0.5, 0.0]
@@ -48,7 +48,7 @@ def allocate_offline(
     limit, power = Rule.from_budget(epsilon, length=length).limit, float(check_positive(power=power))
     before = check_past(past, length, limit)
     left = limits_ahead(before[None], length, len(wanted), limit)[:, 0]
-    # Where the past has left less than a billionth for each step of a window, its steps get nothing.
+    # If the past leaves less than a billionth for each step of a window, the step at its end gets nothing.
     steps, out = np.flatnonzero((wanted > 0) & (left >= length)), np.zeros(len(wanted))
     if len(steps):
         out[steps] = _solve_program(wanted[steps], steps, left / NANO, min(length, len(before) + len(wanted)), power)
@@ -56,15 +56,15 @@ def allocate_offline(
 
 
 def _solve_program(weights: Array, steps: Whole, left: Array, length: int, power: float) -> Array:
-    """Return the best amounts of some steps (m,): least Σ w ε^−a, the window that ends at each step within `left`."""
+    """Return the amounts (m,) of `steps` that minimise Σ w ε^−a, with the window ending at each step within `left`."""
     import cvxpy as cp
 
-    # In units of equal shares, in which the solver is accurate; sums of all amounts up to each step keep it sparse.
+    # The solver is accurate in units of equal shares. Cumulative sums as variables keep the problem sparse.
     ends, share = np.arange(1, len(left) + 1), left.max() / length
     sums = cp.Variable(len(left) + 1)
     amounts = cp.diff(sums)
     closed = np.setdiff1d(ends - 1, steps)
-    # Leave out windows that lie within the next one, which has no more left.
+    # Leave out windows that are contained in the next one if that has no more left.
     ends = ends[np.append((left[1:] > left[:-1]) | (ends[1:] > length), True)]
     rules = [sums[0] == 0, amounts >= 0, sums[ends] - sums[np.maximum(ends - length, 0)] <= left[ends - 1] / share]
     rules += [amounts[closed] == 0] if len(closed) else []
@@ -85,23 +85,23 @@ def allocate_online(
     scenarios: int = 1000,
     rng: np.random.Generator | None = None,
 ) -> float:
-    """Allocate the present step's amount, when weights up to now are known and a model draws later ones.
+    """Allocate an amount to the present step, from known weights up to now and a model of later weights.
 
     One convex program minimises w_i e^−a + (1/N) Σ_n Σ_(j>i) w_nj x_nj^−a over the amount e, which all N scenarios
-    share, and each scenario's allocation x_n, all within the windows. No window exceeds its limit, whatever weights
-    follow. Source: 2014, section 7.2 and Problem 2, with one program in place of 100 candidates times 1,000 solutions.
+    share, and each scenario's allocation x_n, within the limits of all windows. Whatever weights follow, no window
+    exceeds its limit. Source: 2014, section 7.2 and Problem 2, which solves 100 candidates 1,000 times instead.
 
     Parameters
     ----------
     past : (i − 1,) amounts committed so far. weights : (i,) weights up to the present step.
     length, epsilon, power : as in `allocate_offline`.
-    model : the probability of weight 1, where weights are 0 or 1 independently; or a function of (weights, steps,
-        scenarios, rng) that draws weights (scenarios, steps).
-    steps : number of steps there will be altogether; endless when None.
-    scenarios : futures that are drawn; they reach three windows ahead.
-    rng : for the scenarios. Weights are public, and so is this randomness; a fixed seed when None.
+    model : probability of weight 1, if weights are independently 0 or 1; or a function of (weights, steps, scenarios,
+        rng) that draws weights (scenarios, steps).
+    steps : total number of steps; None for an endless sequence.
+    scenarios : number of futures to draw, each three windows long.
+    rng : generator for the scenarios, seeded with 0 when None. Like the weights, its randomness is public.
 
-    The amount is in whole billionths: 0 if the present weight is 0 or nothing is left.
+    The amount is in whole billionths. It is 0 if the present weight is 0 or nothing is left.
 
     >>> allocate_online([0.5, 0.0], [1, 0, 1], length=3, epsilon=1.0, model=0.5, steps=3)
     0.5
@@ -109,7 +109,7 @@ def allocate_online(
     known = check_weights(weights)
     limit, power = Rule.from_budget(epsilon, length=length).limit, float(check_positive(power=power))
     if np.size(past) != len(known) - 1:
-        raise InputError(f"past has {np.size(past):,} amounts: it must be one less than the weights, {len(known):,}")
+        raise InputError(f"past has {np.size(past):,} amounts: it must have one fewer than the {len(known):,} weights")
     before = check_past(past, length, limit)
     left = limit - int(before.sum())
     if known[-1] == 0 or left <= 0:
@@ -120,14 +120,14 @@ def allocate_online(
     limits = limits_ahead(before[None, :] / limit, length, horizon)
     drawn = draw_futures(model, known, horizon - 1, scenarios, np.random.default_rng(0) if rng is None else rng)
     found = float(decide(known[-1:], drawn.T[:, None, :], limits, length, power)[0])
-    # Keep a millionth of what is left, for weights that no scenario has.
+    # Keep a millionth of what is left, in case weights occur that no scenario has.
     return int(min(found * limit, (1 - 1e-6) * left)) / NANO
 
 
 def limits_ahead(past: NDArray[Any], length: int, horizon: int, limit: float = 1.0) -> Array:
-    """Return what the past leaves (horizon, R) of the windows that end at the present step and after it.
+    """Return what the past leaves (horizon, R) to the windows that end at the present step and at later ones.
 
-    `past` (R, m) holds the last amounts, latest last, in the units of the limit; m up to length − 1.
+    `past` (R, m) has the last m < length amounts, latest last, in the units of the limit.
     """
     reach = np.zeros((horizon, len(past)))
     for step in range(min(horizon, length - 1)):
@@ -138,14 +138,14 @@ def limits_ahead(past: NDArray[Any], length: int, horizon: int, limit: float = 1
 def decide(now: Array, ahead: Array, limits: Array, length: int, power: float) -> Array:
     """Return amounts (R,) for the present step of R independent problems of N scenarios, in units of the limit.
 
-    The windows have prices λ, which decide all amounts: x = (a w / s)^(1/(a+1)), s the sum of the prices of the windows
-    that hold a step. A window that would spend u of its limit b gets the price λ (u/b)^(0.8 (a+1)), until nothing
-    changes: then every window is within its limit, and its price is 0 unless it is full (the conditions of optimality).
+    Each window has a price λ. A step's amount is (a w / s)^(1/(a+1)), where s is the sum of the prices of the windows
+    that contain it. A window with limit b that would spend u gets the price λ (u/b)^(0.8 (a+1)), until nothing changes.
+    Then no window exceeds its limit, and only full windows have a price: the conditions of optimality.
 
     Parameters
     ----------
     now : (R,) present weights, above zero. ahead : (H − 1, R, N) future weights.
-    limits : (H, R), above zero, not falling, of the windows that end at each step, past amounts taken off.
+    limits : (H, R) what the past leaves to the window ending at each step; above zero and not decreasing.
     """
     root, scenarios = 1 / (power + 1), ahead.shape[2]
     scale = np.maximum(now, ahead.max(axis=(0, 2)))
@@ -169,14 +169,14 @@ def decide(now: Array, ahead: Array, limits: Array, length: int, power: float) -
 
 
 def draw_futures(model: Any, weights: Array, steps: int, scenarios: int, rng: np.random.Generator) -> Array:
-    """Return future weights (scenarios, steps) that a model draws."""
+    """Draw future weights (scenarios, steps) from a model."""
     if is_number(model):
         return (rng.random((scenarios, steps)) < model).astype(np.float64)
     return np.asarray(model(weights.copy(), steps, scenarios, rng), dtype=np.float64).reshape(scenarios, steps)
 
 
 def check_weights(weights: ArrayLike, name: str = "weights") -> Array:
-    """Return weights (n,) as floats; InputError unless all are finite and none is negative."""
+    """Return weights (n,) as floats. Raises InputError unless all are finite and none is negative."""
     out = np.asarray(weights, dtype=np.float64).ravel()
     bad = np.flatnonzero(~np.isfinite(out) | (out < 0))
     if len(bad):
@@ -185,8 +185,8 @@ def check_weights(weights: ArrayLike, name: str = "weights") -> Array:
 
 
 def check_past(past: ArrayLike, length: int, limit: int) -> Whole:
-    """Return the last length − 1 committed amounts in billionths; InputError if they exceed a window's limit."""
-    # Allow for binary rounding before rounding up.
+    """Return the last length − 1 past amounts in billionths. Raises InputError if a past window exceeds its limit."""
+    # Subtract more than the rounding error of floats before rounding up.
     units = np.ceil(check_weights(past, "past") * NANO - 1e-6).astype(np.int64)
     spent = window_sums(units, length)
     if len(spent) and spent.max() > limit:
@@ -196,7 +196,7 @@ def check_past(past: ArrayLike, length: int, limit: int) -> Whole:
 
 
 def window_sums(values: NDArray[Any], length: int) -> NDArray[Any]:
-    """Return the sum of the window that ends at each step, along the first axis; the first windows are shorter."""
+    """Return the sum of the window that ends at each step, along the first axis. The first windows are shorter."""
     total = np.cumsum(values, axis=0)
     out = total.copy()
     out[length:] -= total[:-length]
@@ -204,7 +204,7 @@ def window_sums(values: NDArray[Any], length: int) -> NDArray[Any]:
 
 
 def round_down(amounts: Array, past: Whole, length: int, limit: int) -> Whole:
-    """Round amounts down to billionths (n,), so that no window exceeds its limit; checked in whole numbers."""
+    """Return amounts (n,) rounded down to whole billionths, with no window above its limit."""
     # The solver rounds by less than a hundredth of a unit. A larger excess is removed below.
     units = np.floor(np.maximum(amounts, 0.0) * NANO + 0.01).astype(np.int64)
     while True:

@@ -1,4 +1,4 @@
-"""Databases of ledgers: a SQLite file, the schema `deltahist` of a PostgreSQL database, or memory."""
+"""Databases for ledgers: a SQLite file, the schema `deltahist` of a PostgreSQL database, or memory."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ from deltahist._files import check_secret, sync_folder
 from deltahist._postgres import apply_settings
 from deltahist.errors import DamagedFile, InputError
 
-#: Version of the tables. SQLite keeps it as the file's user_version, PostgreSQL in the comment of the schema.
+#: Version of the tables, stored as SQLite's user_version and in the comment of the PostgreSQL schema.
 VERSION = 3
-#: "dhLG" marks a SQLite file as a ledger.
+#: Application ID "dhLG", which marks a SQLite file as a ledger.
 APPLICATION = 1684556871
 SCHEMA = "deltahist"
-#: Seconds to wait for other transactions.
+#: Number of seconds to wait for other transactions.
 PATIENCE = 120.0
 
 METADATA = sa.MetaData()
-#: Populations: the people that accounts are about. `rule` limits what all accounts may spend together; {} for no limit.
+#: The people that accounts are about. `rule` limits what all their accounts may spend together; {} for no limit.
 POPULATIONS = sa.Table(
     "populations", METADATA, sa.Column("name", sa.Text, primary_key=True), sa.Column("rule", sa.JSON, nullable=False)
 )
-#: `share` is what the account's own span of steps may spend (None for people's own budgets), `most` what it may ever
-#: spend (None where only windows are limited), `spent` the sum of its charges; `notes` holds small facts. All amounts
-#: are billionths.
+#: `share` is what a span of the account's own length may spend (None for people's own budgets), `most` what the account
+#: may ever spend (None if only windows are limited), and `spent` the sum of its charges; all are billionths. `notes`
+#: stores small facts.
 ACCOUNTS = sa.Table(
     "accounts",
     METADATA,
@@ -67,7 +67,7 @@ sa.Index(
 
 
 def find_database(where: str | Path | None) -> Database:
-    """Return the database at a path or URL, in memory when None, without opening it. No message shows a password.
+    """Return the database at a path or URL, or in memory when None, without opening it. Messages hide passwords.
 
     >>> find_database("sqlite:///city.db").place, find_database("postgresql://ann:secret@host/city").place
     ('city.db', 'postgresql://ann@host/city')
@@ -85,7 +85,7 @@ def find_database(where: str | Path | None) -> Database:
             url = sa.make_url(f"postgresql+psycopg://{rest}")
     if url is None or not url.database:
         raise InputError(
-            "the ledger's URL cannot be read (it may hold a password, and is not shown): it must be sqlite:///city.db "
+            "the ledger's URL is invalid (not shown, as it may contain a password): it must be sqlite:///city.db "
             "(three slashes) or postgresql://user:password@host/database, with %40 for @ and %2F for / in the password"
         )
     try:
@@ -95,9 +95,9 @@ def find_database(where: str | Path | None) -> Database:
 
 
 class Database:
-    """A database that holds a ledger: serial write transactions, durable when they end."""
+    """A database that stores a ledger. Write transactions run one at a time, and are durable when they end."""
 
-    #: The file.
+    #: The file, if there is one.
     path: Path | None = None
     _password: str | None = None
 
@@ -106,32 +106,32 @@ class Database:
         self.place = place
         self._engine, self._turn, self._owner = engine, threading.Lock(), 0
         weakref.finalize(self, engine.dispose)
-        if hasattr(os, "register_at_fork"):  # a forked process must not use the connections that are kept
+        if hasattr(os, "register_at_fork"):  # a forked process must not use pooled connections
             kept = weakref.ref(engine)
             os.register_at_fork(after_in_child=lambda: engine.dispose(close=False) if (engine := kept()) else None)
 
     def has_ledger(self) -> bool:
-        """Return whether a ledger is there."""
+        """Return whether the database has a ledger."""
         return False
 
     def create_ledger(self) -> None:
-        """Make an empty ledger, whole, unless another process has just made one."""
+        """Create an empty ledger atomically, unless another process has just created one."""
 
     def check_ledger(self, thorough: bool = False) -> None:
-        """Refuse anything but a whole ledger of this version; compare indices with tables if `thorough`."""
+        """Raise DamagedFile unless the ledger is intact and of this version. If `thorough`, also check its indices."""
         with self.begin_transaction(write=False) as connection:
             for fault in self._list_faults(connection, thorough):
                 raise DamagedFile(f"ledger {self.place!r} cannot be used: {fault}")
 
     def _list_faults(self, connection: Connection, thorough: bool) -> Iterator[str]:
-        """Yield what is wrong with the tables, and triggers, which may change charges."""
+        """Yield faults of the tables, and triggers, since those might change charges."""
         yield from ()
 
     @contextlib.contextmanager
     def begin_transaction(self, write: bool) -> Iterator[Connection]:
-        """Begin a consistent read, or an exclusive write that is durable when the block ends, and undone if it raises.
+        """Begin a consistent read, or an exclusive write that commits when the block ends and rolls back if it raises.
 
-        Writing threads of one process take turns here, since databases let waiting clients poll.
+        Writing threads of one process take turns here, since clients that wait for a database poll it.
         """
         nested = write and self._owner == threading.get_ident()
         if nested or (write and not self._turn.acquire(timeout=PATIENCE)):
@@ -154,12 +154,12 @@ class Database:
         except DBAPIError as problem:  # a server may have committed before the connection broke
             connection.invalidate()
             raise InputError(
-                f"ledger {self.place!r} failed at the commit: {self._describe(problem)}; whether it was charged is "
-                "unknown: ask again with the same key, which charges once"
+                f"ledger {self.place!r} failed during the commit: {self._describe(problem)}; it may or may not have "
+                "been charged: repeat with the same key, which charges once"
             ) from None
 
     def _prepare_transaction(self, connection: Connection, write: bool) -> None:
-        """Set and check what a transaction relies on, and begin it."""
+        """Apply and check the settings that a transaction relies on, and begin it."""
 
     @contextlib.contextmanager
     def _explain_problems(self) -> Iterator[None]:
@@ -198,7 +198,7 @@ class SQLite(Database):
                 connection.exec_driver_sql(f"PRAGMA application_id = {APPLICATION}")
                 connection.exec_driver_sql(f"PRAGMA user_version = {VERSION}")
                 METADATA.create_all(connection)
-            # A link, unlike a renaming, never replaces a ledger that another process has just made.
+            # Unlike a rename, a link never replaces a ledger that another process has just created.
             with contextlib.suppress(FileExistsError):
                 os.link(name, self.path)
             sync_folder(self.path.parent)
@@ -215,15 +215,15 @@ class SQLite(Database):
             yield f"it is damaged: {verdict}"
         size = _read_pragma(driver, "page_count") * _read_pragma(driver, "page_size")
         if size != (there := self.path.stat().st_size):
-            yield f"it is damaged, {there:,} bytes of {size:,}"
+            yield f"it is damaged: the file has {there:,} bytes instead of {size:,}"
         if (version := _read_pragma(driver, "user_version")) != VERSION:
-            yield f"it is of version {version}, and this program reads {VERSION}"
+            yield f"it has version {version}, and this program reads version {VERSION}"
         for name in connection.exec_driver_sql("SELECT name FROM sqlite_master WHERE type = 'trigger'").scalars():
             yield f"trigger {name!r} is not deltahist's: drop it, and audit the ledger"
 
     def _prepare_transaction(self, connection: Connection, write: bool) -> None:
         driver: Any = connection.connection.driver_connection
-        # A pooled connection would keep using its file even after another file replaced it.
+        # A pooled connection would keep using its file even if another file has replaced it.
         there = self.path.stat().st_ino if self.path.exists() else 0
         if not there or connection.info.setdefault("inode", there) != there:
             connection.invalidate()
@@ -233,7 +233,7 @@ class SQLite(Database):
             driver.execute("PRAGMA journal_mode = PERSIST")
         driver.execute("PRAGMA synchronous = EXTRA")
         driver.execute("BEGIN IMMEDIATE" if write else "BEGIN")
-        # Check under the lock. A ledger in WAL mode may have charges in a second file, which may be lost.
+        # Check after locking. In WAL mode, charges may be in a second file, which can get lost.
         if (mode := _read_pragma(driver, "journal_mode")) != "persist" or _read_pragma(driver, "synchronous") != 3:
             raise DamagedFile(
                 f"ledger {self.place!r} is in journal mode {mode!r}: another program changed it, and charges may be in "
@@ -241,14 +241,14 @@ class SQLite(Database):
             )
 
     def _commit_changes(self, connection: Connection) -> None:
-        # If memory or disk runs out, SQLite rolls back, and each later statement would commit alone.
+        # If memory or disk space runs out, SQLite rolls back, and then commits each later statement separately.
         if not connection.connection.driver_connection.in_transaction:  # type: ignore[union-attr]
-            raise InputError(f"ledger {self.place!r} cannot be used: its transaction broke off; nothing was charged")
+            raise InputError(f"ledger {self.place!r} rolled its transaction back: nothing was charged")
         super()._commit_changes(connection)
 
 
 class Memory(Database):
-    """A ledger that ends with its process."""
+    """A ledger in memory, which is lost when its process ends."""
 
     def __init__(self) -> None:
         self._process = os.getpid()
@@ -256,7 +256,7 @@ class Memory(Database):
         super().__init__(":memory:", sa.create_engine("sqlite://", poolclass=sa.StaticPool, connect_args=settings))
 
     def begin_transaction(self, write: bool) -> contextlib._GeneratorContextManager[Connection]:
-        """Begin a transaction. Readers take turns, too, since all share one connection."""
+        """Begin a transaction. Readers also take turns, since all transactions share one connection."""
         if self._process != os.getpid():
             raise InputError("the ledger is in another process's memory, and a copy could spend twice: use a file")
         return super().begin_transaction(write=True)
@@ -276,12 +276,12 @@ def _read_pragma(driver: Any, pragma: str) -> Any:
 class PostgreSQL(Database):
     """A ledger in the schema `deltahist` of a database.
 
-    Writers lock the table of accounts one after another. Commits are synchronous.
+    Each writer locks the table of accounts. Commits are synchronous.
     """
 
     def __init__(self, url: sa.URL) -> None:
         shown = sa.URL.create("postgresql", url.username, None, url.host, url.port, url.database)
-        # A connection pooler may not know prepared statements.
+        # Connection poolers may not support prepared statements.
         settings = {"prepare_threshold": None, "connect_timeout": url.query.get("connect_timeout", 10)}
         engine = sa.create_engine(
             url, isolation_level="REPEATABLE READ", connect_args=settings, pool_pre_ping=True, pool_timeout=PATIENCE
@@ -306,10 +306,10 @@ class PostgreSQL(Database):
 
     def _list_faults(self, connection: Connection, thorough: bool) -> Iterator[str]:
         for table in METADATA.tables.keys() - sa.inspect(connection).get_table_names(SCHEMA):
-            yield f"it is damaged, table {table!r} is missing"
+            yield f"it is damaged: table {table!r} is missing"
         version = connection.scalar(sa.text(f"SELECT obj_description('{SCHEMA}'::regnamespace)"))
         if version != f"version {VERSION}":
-            yield f"it is of {version}, and this program reads version {VERSION}"
+            yield f"it has {version}, and this program reads version {VERSION}"
         names = f"""
             SELECT tgname::text FROM pg_trigger JOIN pg_class ON pg_class.oid = tgrelid
             WHERE relnamespace = '{SCHEMA}'::regnamespace AND NOT tgisinternal
@@ -319,7 +319,7 @@ class PostgreSQL(Database):
 
     def _prepare_transaction(self, connection: Connection, write: bool) -> None:
         if write:
-            # So that statements after the lock see what others have committed.
+            # Lets statements after the lock see what others have committed.
             connection.execution_options(isolation_level="READ COMMITTED")
         self._apply_settings(connection, "read committed" if write else "repeatable read")
         if write:

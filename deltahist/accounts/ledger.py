@@ -1,4 +1,4 @@
-"""The ledger: accounts that are charged durably before any noise is drawn, their rules, and an audit."""
+"""The ledger: accounts that are charged durably before noise is drawn, with their rules and an audit."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from deltahist.laws import Guarantee
 from deltahist.preprocessing import normalize_name
 from deltahist.space.neighbourhood import Limit as DistanceLimit, describe_limits, limits_of, read_lasting
 
-#: First words of the keys of notes: the state of a chain of releases, and a release that was withdrawn.
+#: Prefixes of the keys of notes, on the state of a chain of releases or on a withdrawn release.
 CHAIN, WITHDRAWN = "chain ", "withdrawn "
 
 _fellows = ACCOUNTS.alias()
-#: An account, the rule of its population, what all accounts of the population have spent in its unit, and the last step
-#: that was charged. Built once, since building it takes as long as running it.
+#: Query for an account, the rule of its population, the sum that the population's accounts have spent in its unit, and
+#: the last step charged. Built only once, since building it takes as long as running it.
 _ACCOUNT = (
     select(
         ACCOUNTS,
@@ -43,12 +43,12 @@ _ACCOUNT = (
     .where(ACCOUNTS.c.name == bindparam("account"))
 )
 
-#: A statement in SQL, built once, since building it takes as long as running it.
+#: Function that builds an SQL statement only once, since building it takes as long as running it.
 _prepare_sql = functools.cache(text)
 
 
 def check_text(**given: Any) -> str:
-    """Return the given keyword's value in its normal form: a name of 1 to 200 printable characters, or InputError."""
+    """Return the single keyword's value normalized. Raises InputError unless it has 1 to 200 printable characters."""
     (name,), normal = given, normalize_name(**given)
     if len(normal) > 200 or not normal.isprintable():
         raise InputError(f"{name} is {normal[:80]!r}: it must have at most 200 printable characters")
@@ -57,7 +57,7 @@ def check_text(**given: Any) -> str:
 
 @contextlib.contextmanager
 def _refuse_damage(what: str, kept: Any) -> Iterator[None]:
-    """Raise DamagedFile if what a ledger keeps cannot be read."""
+    """Raise DamagedFile if the block cannot read data from the ledger."""
     try:
         yield
     except (AttributeError, KeyError, TypeError, ValueError) as problem:
@@ -66,14 +66,14 @@ def _refuse_damage(what: str, kept: Any) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Rule:
-    """The rule of an account: spans of steps, each with a limit in whole billionths.
+    """The rule of an account: limits, in whole billionths, on spans of consecutive steps.
 
-    A total is one span without end. A window of steps is a span that moves on, and may have longer ones.
+    A total limits the sum of all steps. A window limits every span of `length` steps, and may also limit longer spans.
 
     Parameters
     ----------
-    unit : "epsilon" or "rho". limit : in billionths. length : steps of the account's own span, None for all.
-    longer : further spans, each with its limit as a multiple of the account's own.
+    unit : "epsilon" or "rho". limit : in billionths. length : steps in the account's own span, None for all.
+    longer : further spans, with their limits as multiples of `limit`.
 
     >>> Rule.from_budget(epsilon=1, length=7, limits=[(30, 2)]).spans
     ((7, 1000000000), (30, 2000000000))
@@ -88,7 +88,7 @@ class Rule:
     def from_budget(
         cls, epsilon: Any = None, rho: Any = None, length: Any = None, limits: Iterable[tuple[Any, Any]] = ()
     ) -> Rule:
-        """Return the rule for a limit."""
+        """Return the rule with a limit of `epsilon` or `rho`."""
         length = None if length is None else check_whole(length=length)
         unit = Budget(epsilon, rho).unit
         limit = floor_nano(**{unit: epsilon if rho is None else rho})
@@ -98,14 +98,14 @@ class Rule:
 
     @classmethod
     def from_description(cls, kept: Mapping[str, Any]) -> Rule:
-        """Read the rule that a ledger keeps; DamagedFile if it is neither that of a total nor that of a window."""
+        """Return the rule that a ledger stores. Raises DamagedFile unless it describes a total or a window."""
         with _refuse_damage("an account has the rule", kept):
             unit = "epsilon" if "epsilon_nano" in kept else "rho"
             longer = read_lasting(limits_of(kept.get("limits", [])), kept.get("length"))
             return cls(unit, kept[f"{unit}_nano"], kept.get("length"), longer)
 
     def describe(self) -> dict[str, Any]:
-        """Return the rule as a ledger keeps it (JSON)."""
+        """Return the rule as a ledger stores it (JSON)."""
         return {
             **({"kind": "total"} if self.length is None else {"kind": "window", "length": self.length}),
             f"{self.unit}_nano": self.limit,
@@ -114,7 +114,7 @@ class Rule:
 
     @property
     def spans(self) -> tuple[tuple[int | None, int], ...]:
-        """Numbers of consecutive steps, None for all, with the billionths that they may spend together."""
+        """Numbers of consecutive steps (None for all), and the billionths that so many steps may spend together."""
         further = (
             (None if each.any else int(each.distance), math.floor(self.limit * each.factor)) for each in self.longer
         )
@@ -122,41 +122,41 @@ class Rule:
 
     @property
     def total_limit(self) -> int | None:
-        """The billionths that all steps ever may spend together; None if only windows are limited."""
+        """The billionths that all steps together may ever spend; None if only windows are limited."""
         return dict(self.spans).get(None)
 
     @property
     def equal_share(self) -> Fraction:
-        """The share of a step that never runs out, rounded down to billionths; InputError if all steps have a limit."""
+        """The whole billionths that every step can spend forever. Raises InputError if the total is limited."""
         if self.total_limit is not None:
             most = f"{self.total_limit / NANO:g} {self.unit}"
-            raise InputError(f"limits allow {most} for all steps: no equal share lasts forever; give each step's share")
+            raise InputError(f"limits allow {most} for all steps: no equal share lasts forever; set a share per step")
         return Fraction(min(limit // (length or 1) for length, limit in self.spans), NANO)
 
     def make_charge(self, account: str, amount: Any) -> Charge:
-        """Return the charge for a number, or a guarantee or budget in the account's unit, rounded up to billionths."""
+        """Return the charge for a number, guarantee or budget in the account's unit, rounded up to billionths."""
         if isinstance(amount, Budget):
             amount = amount.guarantee
         elif not isinstance(amount, Guarantee):
             amount = Guarantee(**{self.unit: read_amount(amount=amount)})
         if not (own := getattr(amount, self.unit)):
             raise InputError(
-                f"account {account!r} is in {self.unit}, and the amount is not: use an account in rho for "
-                "Gaussian noise, and one in epsilon for Laplace noise"
+                f"account {account!r} is in {self.unit}, but the amount is not: use an account in rho for Gaussian "
+                "noise, and one in epsilon for Laplace noise"
             )
         return Charge(Fraction(ceil_nano(amount=own), NANO), self.unit)
 
 
 class Ledger:
-    """All accounts in one place. Every change is one durable transaction of a database.
+    """A set of accounts in one database. Every change is a durable transaction.
 
-    A charge is on the disk before the transaction ends (SQLite: BEGIN IMMEDIATE, synchronous EXTRA; PostgreSQL: a lock
-    and a synchronous commit). A process that is killed at any point has released no noise that is not charged.
+    A charge is on disk before its transaction ends (SQLite: BEGIN IMMEDIATE, synchronous EXTRA; PostgreSQL: a lock and
+    a synchronous commit). A process killed at any point has released no noise that was not charged.
 
     Parameters
     ----------
     where : a file (a path, or "sqlite:///city.db"), or a PostgreSQL database ("postgresql://user:password@host/city",
-        extra "postgresql"), in which the ledger has its own schema `deltahist`. The ledger is made if it does not
+        extra "postgresql"), where the ledger has its own schema `deltahist`. The ledger is created if it does not
         exist. None keeps it in memory.
 
     >>> import tempfile, deltahist as dh
@@ -188,7 +188,7 @@ class Ledger:
 
     @classmethod
     def exists(cls, where: str | Path) -> bool:
-        """Return whether there is a ledger at a path or URL; none is made."""
+        """Return whether there is a ledger at a path or URL, without creating one."""
         return find_database(where).has_ledger()
 
     @classmethod
@@ -198,7 +198,7 @@ class Ledger:
 
     @property
     def path(self) -> Path | None:
-        """The file; None for a server's database."""
+        """The file; None if the ledger is not in a file."""
         return self._database.path
 
     @property
@@ -207,9 +207,9 @@ class Ledger:
         return self._database.place
 
     def transaction(self) -> contextlib.AbstractContextManager[Connection]:
-        """Begin an exclusive write, durable when the block ends, undone if it raises.
+        """Begin an exclusive write that commits when the block ends and rolls back if it raises.
 
-        It may also change other tables.
+        The block may also change other tables.
         """
         return self._database.begin_transaction(write=True)
 
@@ -230,11 +230,11 @@ class Ledger:
 
         Parameters
         ----------
-        account : its name, a text of at most 200 printable characters.
-        epsilon, rho : its limit, one of them; rounded down to billionths.
-        population : the people whom the account is about; "everyone" when None. What accounts of the same people spend
-            adds up.
-        population_limit : what all accounts of the population may ever spend together, in the same unit.
+        account : name of the account, at most 200 printable characters.
+        epsilon, rho : limit of the account, one of them; rounded down to billionths.
+        population : name for the people whom the account is about; "everyone" when None. Spending of accounts about the
+            same people adds up.
+        population_limit : what all accounts of the population together may ever spend, in the same unit.
         """
         rule = Rule.from_budget(epsilon, rho)
         both: dict[str, Any] = {rule.unit: population_limit}
@@ -243,18 +243,18 @@ class Ledger:
             open_account(connection, check_text(account=account), rule.describe(), population, bound)
 
     def charge(self, account: str, amount: float | Fraction | Guarantee | Budget, *, key: str | None = None) -> Charge:
-        """Charge an amount, durably, and return what was charged: the budget for the release.
+        """Charge an amount, durably, and return the charge, which is the budget for the release.
 
-        Do so before noise is drawn: `publish(counts, near, epsilon=ledger.charge("city", 0.1))`.
+        Charge before drawing noise: `publish(counts, near, epsilon=ledger.charge("city", 0.1))`.
 
         Parameters
         ----------
-        amount : in the account's unit, or a guarantee or budget; rounded up to billionths.
-        key : a charge with a key is made once; the same key and amount return it again. It pays for one release: take
-            another key to publish again, with other noise. Without a key every call charges.
+        amount : number in the account's unit, guarantee, or budget; rounded up to billionths.
+        key : repeated calls with the same key and amount charge once, and pay for one release. Use another key to
+            publish again with new noise. Without a key every call charges.
 
-        Raises BudgetExceeded, and charges nothing, if the account or its population has less left. If a server goes
-        away during the commit, charge again with the same key.
+        Raises BudgetExceeded, and charges nothing, if the account or its population has too little left. If the server
+        fails during the commit, charge again with the same key.
         """
         key = None if key is None else check_text(key=key)
         with self.transaction() as connection:
@@ -269,13 +269,13 @@ class Ledger:
                 charge_account(connection, row, rule, charge.nano, key=key)
             elif known != charge.nano:
                 raise InputError(
-                    f"key {key!r} of account {account!r} was used to charge {known / NANO:.10g}, not {charge}: nothing "
-                    "was charged"
+                    f"key {key!r} of account {account!r} has charged {known / NANO:.10g}, not {charge}: nothing was "
+                    "charged"
                 )
         return charge
 
     def spent(self, account: str) -> Fraction:
-        """Return what an account has spent so far; a window of steps, in its last window."""
+        """Return what an account has spent so far, or in its last window."""
         return self.read_standing(account).spent
 
     def left(self, account: str) -> Fraction:
@@ -283,22 +283,22 @@ class Ledger:
         return self.read_standing(account).left
 
     def read_standing(self, account: str) -> Standing:
-        """Return unit, limits and sums of an account and its population."""
+        """Return the unit, limits and sums of an account and its population."""
         with self.read() as connection:
             return Standing.read(connection, check_text(account=account))
 
     def list_standings(self) -> list[Standing]:
-        """Return how all accounts stand at one moment."""
+        """Return the standings of all accounts, read at one moment."""
         with self.read() as connection:
             return [Standing.read(connection, name) for name in list_accounts(connection)]
 
     def list_accounts(self) -> dict[str, dict[str, Any]]:
-        """Return all accounts with their rules."""
+        """Return the rules of all accounts, by name."""
         with self.read() as connection:
             return list_accounts(connection)
 
     def list_charges(self, account: str) -> dict[int, int]:
-        """Return the billionths charged at each step, in order."""
+        """Return the billionths charged at each step, in order of steps."""
         with self.read() as connection:
             return list_charges(connection, check_text(account=account))
 
@@ -310,7 +310,7 @@ class Ledger:
 
 
 def find_account(connection: Connection, account: str) -> Any:
-    """Return the row of an account."""
+    """Return the row of an account. Raises InputError if there is none."""
     row = connection.execute(_ACCOUNT, {"account": account}).first()
     if row is None:
         names = ", ".join(map(repr, list_accounts(connection)))
@@ -319,21 +319,21 @@ def find_account(connection: Connection, account: str) -> Any:
 
 
 def read_rule(row: Any, *kinds: str) -> Rule:
-    """Return the rule of an account's row, which must be of one of the kinds."""
+    """Return the rule of an account's row. Raises InputError unless it has one of the kinds."""
     kind = row.rule.get("kind") if isinstance(row.rule, dict) and isinstance(row.notes, dict) else None
     if kind not in kinds:
-        raise InputError(f"account {row.name!r} is of kind {kind!r}: it must be a {' or a '.join(kinds)}")
+        raise InputError(f"account {row.name!r} has kind {kind!r}: it must be a {' or a '.join(kinds)}")
     return Rule.from_description(row.rule)
 
 
 def list_accounts(connection: Connection) -> dict[str, dict[str, Any]]:
-    """Return all accounts with their rules, in the order of names."""
+    """Return the rules of all accounts, in order of names."""
     rows = connection.execute(select(ACCOUNTS.c.name, ACCOUNTS.c.rule)).all()
     return {row.name: row.rule for row in sorted(rows, key=lambda row: row.name)}
 
 
 def list_charges(connection: Connection, account: str) -> dict[int, int]:
-    """Return the billionths charged at each step, in order."""
+    """Return the billionths charged at each step, in order of steps."""
     steps = select(CHARGES.c.step, func.sum(CHARGES.c.nano)).where(CHARGES.c.account == account)
     rows = connection.execute(steps.group_by(CHARGES.c.step).order_by(CHARGES.c.step)).all()
     return {step: int(nano) for step, nano in rows}
@@ -342,9 +342,9 @@ def list_charges(connection: Connection, account: str) -> dict[int, int]:
 def open_account(
     connection: Connection, account: str, rule: dict[str, Any], population: str | None = None, bound: Rule | None = None
 ) -> Any:
-    """Open an account under a rule (JSON), or raise InputError if it has another one; return its row.
+    """Open an account with a rule (JSON), and return its row. Raises InputError if it is open with another rule.
 
-    A new account joins a population, "everyone" when None. `bound` is the limit of a population that is new.
+    A new account joins a population, "everyone" when None. `bound` is the limit of a new population.
     """
     row = connection.execute(_ACCOUNT, {"account": account}).first()
     people = "everyone" if row is None else row.population
@@ -373,7 +373,7 @@ def open_account(
 
 
 def check_same_rule(account: str, before: dict[str, Any], now: dict[str, Any]) -> None:
-    """Raise InputError, with what differs, if an account was opened under another rule."""
+    """Raise InputError, which states the differences, if an account was opened with another rule."""
     if differing := describe_differences(before, json.loads(json.dumps(now))):
         raise InputError(f"account {account!r} was opened with other parameters: {differing}; use those")
 
@@ -390,7 +390,7 @@ def charge_account(
 ) -> Fraction:
     """Charge the account of a row within a transaction, and return what its own span has spent.
 
-    Raises BudgetExceeded if a span has less left. With `once` a step that was charged already is refused.
+    Raises BudgetExceeded if too little is left of any limit. With `once`, a step that was already charged is refused.
     """
     account, last = row.name, row.last
     if None not in (rule.length, last) and (step < last or (once and step == last)):
@@ -402,14 +402,14 @@ def charge_account(
             raise BudgetExceeded(f"amount is {nano / NANO:.10g}{at}: {limit}")
     if nano:
         spend = _prepare_sql("UPDATE accounts SET spent = spent + :nano WHERE name = :account")
-        connection.execute(spend, {"account": account, "nano": nano})  # refused if the sum is above the limit
+        connection.execute(spend, {"account": account, "nano": nano})  # the table refuses sums above the limit
         connection.execute(insert(CHARGES), {"account": account, "step": step, "nano": nano, "key": key})
     return limits[0].spent + Fraction(nano, NANO)
 
 
 @dataclass(frozen=True)
 class Limit:
-    """A limit that a charge must keep: what a subject spent, of how much; `steps` None for all."""
+    """A limit on charges: what a subject has spent of how much, in how many consecutive steps (None for all)."""
 
     subject: str
     steps: int | None
@@ -418,7 +418,7 @@ class Limit:
 
     @property
     def left(self) -> Fraction:
-        """What may still be spent."""
+        """The amount that may still be spent."""
         return self.most - self.spent
 
     def __str__(self) -> str:
@@ -427,7 +427,7 @@ class Limit:
 
 
 def list_limits(connection: Connection, row: Any, rule: Rule, step: int) -> list[Limit]:
-    """Return the limits of a charge at a step: of the account's spans, its own first, and of its population."""
+    """Return the limits on a charge at a step: those of the account's spans, its own first, and of its population."""
     limits = []
     for length, most in rule.spans:
         subject, spent = f"account {row.name!r} has", row.spent
@@ -445,10 +445,10 @@ def list_limits(connection: Connection, row: Any, rule: Rule, step: int) -> list
 
 
 def sum_population(connection: Connection, people: str) -> Population:
-    """Return what all accounts of a population have spent, and may spend: costs add up."""
+    """Return what all accounts of a population together have spent and may spend."""
     both = select(ACCOUNTS, POPULATIONS.c.rule.label("bound")).join(POPULATIONS)
     every = connection.execute(both.where(ACCOUNTS.c.population == people)).all()
-    rows, sums = [row for row in every if row.share is not None], []  # the others are people's own budgets
+    rows, sums = [row for row in every if row.share is not None], []  # without people's own budgets
     for unit in sorted({row.unit for row in rows}):
         own = [row for row in rows if row.unit == unit]
         most = None if any(row.most is None for row in own) else sum(row.most for row in own)
@@ -463,16 +463,16 @@ def sum_population(connection: Connection, people: str) -> Population:
 
 @dataclass(frozen=True)
 class ChainCharge:
-    """The charge of a chain of releases, and the state that it was for: an account pays once from each state.
+    """The charge for a chain of releases, and the state that it paid to refine. Each state can be refined only once.
 
-    Until the next state settles it, the charge may be used again to refine the same state, because the noise drawn in
-    between was not released. The first state made from that one settles it.
+    Writing the next state settles the charge. Before that, a repeated attempt may refine the same state under the same
+    charge, because the earlier attempt released no noise.
 
     Parameters
     ----------
-    nano : billionths charged so far; 0 if the chain is not known.
-    source : token of the state that was refined last; None for a chain that begins.
-    token : of the state that came of it; None while a charge awaits its state.
+    nano : billionths charged so far; 0 if the chain is unknown.
+    source : token of the state that was refined last; None if the chain begins here.
+    token : token of the state made from `source`; None until that state is written.
     """
 
     nano: int = 0
@@ -480,49 +480,49 @@ class ChainCharge:
     token: str | None = None
 
     def after_charge(self, nano: int, token: str | None, source: str | None, chain: str) -> ChainCharge:
-        """Return the charge once a release from the state `token`, which came of `source`, is charged."""
+        """Return the charge after paying to refine the state `token`, which was made from `source`."""
         self._check_last(token, source, chain)
         return ChainCharge(max(nano, self.nano), token, None)
 
     def after_settling(self, token: str, source: str | None, chain: str) -> ChainCharge:
-        """Return the charge once the state of the release is written."""
+        """Return the charge after the state `token`, made from `source`, is written."""
         self._check_last(token, source, chain)
-        # A charge from this very state still awaits the next one.
+        # A charge that refines this same state still awaits the next state.
         return self if self.token is None and token == self.source else ChainCharge(self.nano, source, token)
 
     def _check_last(self, token: str | None, source: str | None, chain: str) -> None:
-        """Raise InputError unless a state is the last one, or may be: the first that came of the last charge."""
+        """Raise InputError unless a state is the last, or the first one made under a charge that awaits its state."""
         last = token == self.token if self.token is not None else token == self.source or source == self.source
         if self.nano and not last:
-            said = "nothing was drawn or charged; use the last state of the chain"
+            said = "no noise was drawn and nothing was charged; use the last state of the chain"
             raise InputError(f"the state of chain {chain} has been used already: {said}")
 
 
 def read_chain(connection: Connection, account: str, chain: str) -> ChainCharge:
-    """Return the charge of a chain; an empty one of a chain that the account does not know."""
+    """Return the charge of a chain; an empty charge if the account has no such chain."""
     note = get_note(connection, account, CHAIN + chain)
     with _refuse_damage(f"chain {chain} has the note", note):
         return ChainCharge(**(note or {}))
 
 
 def get_note(connection: Connection, account: str, key: str) -> Any:
-    """Return a small fact of an account (JSON); None if there is none."""
+    """Return a note of an account (JSON); None if there is none."""
     row = connection.execute(_ACCOUNT, {"account": account}).first()
     return None if row is None else row.notes.get(key)
 
 
 def set_note(connection: Connection, account: str, key: str, value: Any) -> None:
-    """Store a small fact about an account (JSON), replacing an earlier one."""
+    """Store a note on an account (JSON), replacing an earlier note with the same key."""
     notes = {**find_account(connection, account).notes, key: value}
     connection.execute(update(ACCOUNTS).where(ACCOUNTS.c.name == account).values(notes=notes))
 
 
 def describe_differences(before: dict[str, Any], now: dict[str, Any], prefix: str = "") -> str:
-    """Return where two rules differ, as text; an empty text if they are the same."""
+    """Return the differences of two rules as text, empty if they are equal."""
     out = []
     for key in sorted(before.keys() | now.keys()):
         old, new = before.get(key), now.get(key)
-        # Texts are compared: in Python 1, 1.0 and True are equal.
+        # Compare JSON texts, because 1, 1.0 and True are equal in Python.
         if json.dumps(old, sort_keys=True) == json.dumps(new, sort_keys=True):
             continue
         if isinstance(old, dict) and isinstance(new, dict):
@@ -535,15 +535,15 @@ def describe_differences(before: dict[str, Any], now: dict[str, Any], prefix: st
 
 @dataclass(frozen=True)
 class Standing:
-    """Limits and sums of an account: public, as budgets are.
+    """Limits and sums of an account. Like budgets, they are public.
 
     Parameters
     ----------
-    account : its name. kind : "total", "window", or "purses" (people's own budgets, which are private).
+    account : name. kind : "total", "window", or "purses" (people's own budgets, which are private).
     unit : "epsilon" or "rho".
     population : what all accounts of the same people have spent together.
-    spans : the limits of the account, that of its own span first. binding : the limit that leaves the least.
-    withdrawn : notices of releases that it paid for and that were withdrawn; what they cost stays spent.
+    spans : limits of the account, that of its own span first. binding : the limit with the least left.
+    withdrawn : notices of withdrawn releases that the account paid for; their cost stays spent.
     """
 
     account: str
@@ -556,7 +556,7 @@ class Standing:
 
     @classmethod
     def read(cls, connection: Connection, name: str) -> Standing:
-        """Return how an account stands."""
+        """Read the standing of an account."""
         row = find_account(connection, name)
         people = sum_population(connection, row.population)
         if isinstance(row.rule, dict) and row.rule.get("kind") == "purses":
@@ -579,7 +579,7 @@ class Standing:
 
     @property
     def left(self) -> Fraction:
-        """The amount that may still be spent, by the limit that leaves the least."""
+        """The amount that may still be spent under all limits."""
         return (self.binding or self._own).left
 
     @property
@@ -589,7 +589,7 @@ class Standing:
         return self.spans[0]
 
     def describe(self) -> dict[str, Any]:
-        """Return the standing as JSON, for a report; people's own budgets without figures."""
+        """Return the standing as JSON for a report, without figures for people's own budgets."""
         about: dict[str, Any] = {"account": self.account, "kind": self.kind, "unit": self.unit}
         about["population"] = self.population.describe()
         if self.spans:
@@ -603,13 +603,13 @@ class Standing:
 def _audit_accounts(connection: Connection) -> Iterator[str]:
     """Yield a line for each fault of a ledger.
 
-    No span has spent more than its limit, no charge is negative, an account's sum is that of its charges and pays for
-    its chains, and every charge belongs to an account of a known kind.
+    No span may spend more than its limit. An account's sum must equal that of its charges and cover its chains. Every
+    charge must belong to an account of a known kind.
     """
     owners = connection.scalars(select(CHARGES.c.account).distinct()).all()
     accounts = list_accounts(connection)
     for name in sorted(set(owners) - accounts.keys()):
-        yield f"there are charges of account {name!r}, which is not there"
+        yield f"there are charges of account {name!r}, which does not exist"
     for name in accounts:
         try:
             standing = Standing.read(connection, name)
@@ -623,9 +623,9 @@ def _audit_charges(connection: Connection, standing: Standing) -> Iterator[str]:
     name, row = standing.account, find_account(connection, standing.account)
     subject, charges, rule = f"account {name!r}", list_charges(connection, name), Rule.from_description(row.rule)
     if sum(charges.values()) != row.spent:
-        yield f"{subject} has spent {row.spent / NANO:.10g}, but its charges are {sum(charges.values()) / NANO:.10g}"
+        yield f"{subject} has spent {row.spent / NANO:.10g}, but its charges sum to {sum(charges.values()) / NANO:.10g}"
     if (row.share, row.most, row.unit) != (rule.limit, rule.total_limit, rule.unit):
-        yield f"{subject} states other limits than its rule"
+        yield f"{subject} has limits that differ from its rule"
     if row.bound and row.together > Rule.from_description(row.bound).limit:
         yield f"population {row.population!r} has spent {row.together / NANO:.10g}, more than its limit"
     for limit in standing.spans:
@@ -636,11 +636,11 @@ def _audit_charges(connection: Connection, standing: Standing) -> Iterator[str]:
     chains = (key.removeprefix(CHAIN) for key in row.notes if key.startswith(CHAIN))
     paid = sum(read_chain(connection, name, chain).nano for chain in chains)
     if paid > row.spent:
-        yield f"{subject} has spent {row.spent / NANO:.10g}, but its chains paid {paid / NANO:.10g}"
+        yield f"{subject} has spent {row.spent / NANO:.10g}, but its chains have paid {paid / NANO:.10g}"
 
 
 def _find_largest_sum(charges: dict[int, int], length: int | None) -> int:
-    """Return the largest sum of `length` steps in a row; of all steps when None."""
+    """Return the largest sum of `length` consecutive steps, or the sum of all steps when None."""
     steps, sums = list(charges), [0, *itertools.accumulate(charges.values())]
     if length is None:
         return sums[-1]

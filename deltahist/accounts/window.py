@@ -1,4 +1,4 @@
-"""Accounts that pay for releases: a window of steps (2014, Theorem 2), or a total for all that is ever published."""
+"""Accounts that pay for releases, with a limit on every window of steps (2014, Theorem 2) or on their total."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from deltahist.laws import Guarantee
 class Window:
     """Accountant of a sequence of releases: every `length` consecutive steps together spend at most the budget.
 
-    All releases together are then ε-private for sequences that differ within δ steps; the same holds for ρ. Source:
+    So all releases together are ε-private for sequences that differ within δ steps; the same applies to ρ. Source:
     2014, section 6.4, section 6.5, Theorem 2, with windows from the first step on. Proof: docs/privacy/window.md.
 
     Parameters
     ----------
-    length : δ in steps. None for a window without end: everything that is ever charged adds up (`Account.total`).
+    length : δ in steps; None for one endless window, in which all charges add up (`Account.total`).
     epsilon, rho : budget of a window, one of them; rounded down to billionths. A float means the decimal it prints as.
-    ledger : a Ledger, or the path or URL of one, which is made if it does not exist. In memory when None.
-    name : of the account in the ledger, which is opened with its first charge.
-    about : description of the releases, JSON-ready; an account that was opened for something else is refused.
-    limits : for data that differ in more steps than a window: pairs (steps, factor), by which that number of steps in
-        a row spends at most factor times the budget; infinity means all steps there will ever be.
+    ledger : a Ledger, or its path or URL, created if it does not exist; None keeps it in memory.
+    name : name of the account in the ledger. The first charge opens the account.
+    about : JSON-ready description of the releases. It must equal that of an existing account.
+    limits : for data that differ in more steps than a window: pairs (steps, factor), each limiting that number of
+        consecutive steps to factor times the budget; infinity means all steps ever.
     population : the people whom a new account is about (`Ledger.open`).
 
     >>> window = Window(length=3, epsilon=1.0)
@@ -63,12 +63,12 @@ class Window:
 
     @property
     def equal_share(self) -> Fraction:
-        """The share of a step that never runs out (`Rule.equal_share`)."""
+        """The amount that every step can spend forever (`Rule.equal_share`)."""
         return self.rule.equal_share
 
     @property
     def last_step(self) -> int | None:
-        """The last step that was charged; None if none was."""
+        """The last step charged; None if there is no charge."""
         return max(self.list_charges(), default=None)
 
     def list_charges(self) -> dict[int, int]:
@@ -76,12 +76,12 @@ class Window:
         return self.ledger.list_charges(self.name)
 
     def spent(self, step: int) -> Fraction:
-        """Return the sum of the window that ends at a step."""
+        """Return what the window that ends at a step has spent."""
         limits = self._list_limits(check_whole(least=0, step=step))
         return limits[0].spent if limits else Fraction(0)
 
     def available(self, step: int) -> Fraction:
-        """Return what may still be charged at a step: 0 at steps before the last charged one."""
+        """Return what may still be charged at a step; 0 for steps before the last one charged."""
         step, last = check_whole(least=0, step=step), self.last_step
         if self.length is not None and last is not None and step < last:
             return Fraction(0)
@@ -89,17 +89,17 @@ class Window:
         return min(left or [Fraction(most, NANO) for _, most in self.rule.spans])
 
     def _list_limits(self, step: int) -> list[Limit]:
-        """Return the limits of a charge at a step; none before the account is open."""
+        """Return the limits on a charge at a step, empty if the account has not been opened."""
         with self.ledger.read() as connection:
             if self.name not in ledgers.list_accounts(connection):
                 return []
             return ledgers.list_limits(connection, ledgers.find_account(connection, self.name), self.rule, step)
 
     def charge(self, step: int, amount: float | Fraction) -> Charge:
-        """Charge an amount at a step, durably, and return what was charged: the budget for the release.
+        """Charge an amount at a step, durably, and return the charge, which is the budget for the release.
 
-        Do so before noise is drawn: `publish(counts, near, epsilon=window.charge(step, 0.1))`. Several charges at one
-        step add up. A step before the last charged one is refused, and so (BudgetExceeded) is more than is left.
+        Charge before drawing noise: `publish(counts, near, epsilon=window.charge(step, 0.1))`. Several charges at one
+        step add up. Raises InputError for a step before the last one charged, and BudgetExceeded if too little is left.
         """
         charge = self.rule.make_charge(self.name, amount)
         self.charge_nano(step, charge.nano)
@@ -108,10 +108,10 @@ class Window:
     def charge_nano(
         self, step: int, nano: int, *, once: bool = False, chain: tuple[Any, Any, Any] | None = None
     ) -> tuple[Fraction, Population]:
-        """Charge billionths in one transaction, and return the sums of the window and of the population.
+        """Charge billionths in one transaction, and return what the window and the population have spent.
 
-        With `once` a step that was charged already is refused. For a chain, (its name, the token of the state that is
-        refined, that of the state before), only what it costs more than so far is charged.
+        With `once`, a step that was already charged is refused. A chain is (its name, token of the state to refine,
+        token of the state before); only the increase over what it has already paid is charged.
         """
         step, rule = check_whole(least=0, step=step), self.rule
         with self.ledger.transaction() as connection:
@@ -128,15 +128,15 @@ class Window:
 
 @dataclass(frozen=True, eq=False)
 class Account:
-    """A payer of releases: `publish(..., account=account)` charges it, durably, before any noise is drawn.
+    """An account that pays for releases. `publish(..., account=account)` charges it durably before drawing any noise.
 
-    `Account.total` is for repeated publishing: all releases that it pays for add up to at most its limit.
-    `Account(window, step)` is for a step of a stream.
+    Use `Account.total` to publish repeatedly: all releases that it pays for together cost at most its limit. Use
+    `Account(window, step)` for one step of a stream.
 
     Parameters
     ----------
-    window : the accountant. step : where in it is charged; a total ignores it.
-    once : refuse a step that was charged before, so that only one of two runs of a stream publishes it.
+    window : the accountant. step : the step to charge; ignored for a total.
+    once : refuse a step that was already charged, so that only one of two runs of a stream publishes it.
 
     >>> import deltahist as dh, numpy as np
     >>> near = dh.Neighbourhood(dh.Domain((0, 8), (8,)), delta=1)
@@ -149,7 +149,7 @@ class Account:
     window: Window
     step: int = 0
     once: bool = False
-    #: What it has paid for since it was made.
+    #: Payments made through this object.
     payments: list[Payment] = field(default_factory=list, init=False, repr=False)
 
     @classmethod
@@ -162,7 +162,7 @@ class Account:
         name: str = "total",
         population: str | None = None,
     ) -> Account:
-        """Return an account of all that is ever published: a `Window` without end, whose parameters these are."""
+        """Return an account whose limit covers all releases ever. For the parameters see `Window`."""
         return cls(Window(None, epsilon, rho, ledger=ledger, name=name, population=population))
 
     @property
@@ -172,7 +172,7 @@ class Account:
 
     @property
     def spent(self) -> Fraction:
-        """The amount spent so far; for a window, in the one that ends at the step."""
+        """The amount spent so far, or in the window that ends at the step."""
         return self.window.spent(self.step)
 
     @property
@@ -186,7 +186,7 @@ class Account:
             return Fraction(read_chain(connection, self.name, chain).nano, NANO)
 
     def settle_chain(self, chain: str, token: str, source: str | None = None) -> None:
-        """Keep the last state of a chain, which came of the state `source`; InputError if another came first."""
+        """Record `token` as the last state of a chain, made from `source`. Raises InputError if another came first."""
         with self.window.ledger.transaction() as connection:
             charge = read_chain(connection, self.name, chain).after_settling(token, source, chain)
             set_note(connection, self.name, CHAIN + chain, asdict(charge))
@@ -194,14 +194,14 @@ class Account:
     def pay(
         self, guarantee: Guarantee, *, chain: str | None = None, token: str | None = None, source: str | None = None
     ) -> Payment:
-        """Charge what a release promises, and return the payment. It stays charged, whatever happens.
+        """Charge the guarantee of a release, and return the payment. The charge stays, even if the release fails.
 
-        For a release of a chain only what it costs more than those before it is charged; `token` names the state that
-        is refined (None for the first release), `source` the one that it came of. Nothing is charged if the account has
-        less left (BudgetExceeded) or the state is not the last one of its chain (InputError).
+        A release in a chain pays only for the increase over the releases before it. `token` names the state to refine
+        (None for the first release), and `source` the state from which that was made. Without charging, raises
+        BudgetExceeded if too little is left, and InputError if the state is not the last of its chain.
         """
         if chain is not None and self.window.length is not None:
-            raise InputError(f"account {self.name!r} is the window of a stream: a chain of releases takes a total")
+            raise InputError(f"account {self.name!r} is a window: a chain of releases must have a total account")
         charge = self.window.rule.make_charge(self.name, guarantee)
         states = None if chain is None else (chain, token, source)
         spent, people = self.window.charge_nano(self.step, charge.nano, once=self.once, chain=states)
