@@ -115,6 +115,12 @@ def understated_sensitivity(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(mechanism, "sensitivity", less)
 
 
+def ignored_limits(patch: pytest.MonkeyPatch) -> None:
+    """Plant a bug: noise is made for moves within δ alone."""
+    right = mechanism.sensitivity
+    patch.setattr(mechanism, "sensitivity", lambda A, near, *, norm=1: right(A, replace(near, limits=()), norm=norm))
+
+
 #: name -> how to plant it.
 BUGS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "noise scaled by 0.9": lambda patch: scaled_noise(patch, Fraction(9, 10)),

@@ -25,7 +25,7 @@ measured figures.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
@@ -55,23 +55,14 @@ Claim = tuple[float, float]
 
 @dataclass(frozen=True)
 class Pair:
-    """Two neighbouring data sets and what they change.
-
-    Parameters
-    ----------
-    name : for messages.
-    first, second : counts (domain.shape).
-    centre : A · second, (k,).
-    change : A · (first − second), (k,).
-    weight : share of ε of each row as whole numbers, (k,).
-    """
+    """Two neighbouring data sets and what they change."""
 
     name: str
-    first: NDArray[np.int64]
+    first: NDArray[np.int64]  # counts (domain.shape)
     second: NDArray[np.int64]
-    centre: NDArray[np.int64]
-    change: NDArray[np.int64]
-    weight: NDArray[np.int64]
+    centre: NDArray[np.int64]  # A · second, (k,)
+    change: NDArray[np.int64]  # A · (first − second), (k,)
+    weight: NDArray[np.int64]  # share of ε of each row as whole numbers, (k,)
 
     def reversed(self) -> Pair:
         """The same pair the other way round."""
@@ -224,7 +215,9 @@ def learn(pair: Pair, first: NDArray[np.int64], second: NDArray[np.int64], claim
     """The event, direction and claim that look worst on one sample of releases of both data sets."""
     best = Event(pair, "total", 0, next(iter(claims)))
     for way, yes, no in ((pair, first, second), (pair.reversed(), second, first)):
-        for name, score, against in _both(way, yes, no):
+        others = scores(way, no)
+        for name, score in scores(way, yes).items():
+            against = others[name]
             cuts = _thresholds(np.concatenate([score, against]))
             hits = len(score) - np.searchsorted(np.sort(score), cuts)
             false_hits = len(against) - np.searchsorted(np.sort(against), cuts)
@@ -234,14 +227,6 @@ def learn(pair: Pair, first: NDArray[np.int64], second: NDArray[np.int64], claim
                 if margins[top] > best.margin:
                     best = Event(way, name, int(cuts[top]), claim, float(margins[top]))
     return best
-
-
-def _both(
-    pair: Pair, yes: NDArray[np.int64], no: NDArray[np.int64]
-) -> Iterator[tuple[str, NDArray[np.int64], NDArray[np.int64]]]:
-    against = scores(pair, no)
-    for name, score in scores(pair, yes).items():
-        yield name, score, against[name]
 
 
 # ----------------------------------------------------------------------------------------------- test
@@ -272,15 +257,9 @@ def audit(
 ) -> list[Finding]:
     """Audit a mechanism on some pairs; it keeps its promise unless a finding is `rejected`.
 
-    Parameters
-    ----------
-    draw : (counts, how many, rng) -> releases (how many, k + 1), the last column the published total or −1.
-    pairs : neighbouring data sets.
-    claims : what is promised for a pair: (ε, δ) that must hold, all of them.
-    releases : size of the test sample of each data set.
-    seed : of the noise, so that the audit repeats exactly.
-    learning : releases of each data set to learn from; a quarter of the test sample, 1000 at least, when None.
-    error : probability of any false alarm in this audit.
+    `draw` makes releases (how many, k + 1), the last column the published total or −1. All (ε, δ) of `claims` must hold
+    for a pair. `releases` is the size of the test sample of each data set; a quarter as many, 1000 at least, are learnt
+    from unless `learning` is given. `error` is the probability of any false alarm.
     """
     rng = np.random.default_rng(seed)
     findings = []
@@ -387,16 +366,22 @@ def mechanism_of(
     return Mechanism(near, strategy, Budget(**budget), Preprocessing(contributions))  # type: ignore[arg-type]
 
 
-def at_once(near: Neighbourhood, strategy: Strategy, *, contributions: int = 1, **budget: Fraction | float) -> Draw:
-    """Releases drawn in one go: the laws of the mechanism and the same samplers as `publish` uses."""
+def draw_noise(mechanism: Mechanism, number: int, rng: np.random.Generator) -> NDArray[np.int64]:
+    """Draws (number, draws) for many releases, with the samplers that `publish` uses."""
+    out = np.empty((number, mechanism.strategy.draws), dtype=np.int64)
+    for group, law in zip(mechanism.strategy.groups, mechanism.laws, strict=True):
+        shape = out[:, group.members].shape
+        out[:, group.members] = publication.sample_law(law, shape, rng) if math.prod(shape) else 0
+    return out
+
+
+def at_once(
+    near: Neighbourhood, strategy: Strategy, read: Callable[[Any], Any] = lambda values: values, **options: Any
+) -> Draw:
+    """Releases drawn in one go, each passed through `read`, which may lose but not add."""
 
     def draw(counts: NDArray[np.int64], number: int, rng: np.random.Generator) -> NDArray[np.int64]:
-        laws = mechanism_of(near, strategy, contributions=contributions, **budget).laws
-        out = np.full((number, strategy.shape[0] + 1), -1, dtype=np.int64)
-        out[:, :-1] = strategy.measure(counts)
-        for group, law in zip(strategy.groups, laws, strict=True):
-            part = out[:, :-1][:, group.members]
-            out[:, :-1][:, group.members] += publication.sample_law(law, part.size, rng).reshape(part.shape)
-        return out
+        noise = draw_noise(mechanism_of(near, strategy, **options), number, rng)
+        return np.column_stack([read(strategy.measure(counts) + strategy.scatter(noise)), np.full(number, -1)])
 
     return draw

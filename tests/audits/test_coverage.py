@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 import deltahist as dh
-from deltahist.publishers import publication
 from deltahist.strategies import Cumulative, CutAugmented, Hierarchical, Identity, ShiftedGrids, Wavelet, dyadic_grids
+from tests.audits.harness import draw_noise
 
 RELEASES, BOXES = 12_000, 60
 
@@ -52,15 +52,6 @@ LARGE = {"Hierarchical 2, irregular, 40 × 27": ((40, 27), Hierarchical)}
 BUDGETS = [{"epsilon": 1.0}, {"epsilon": 0.1}, {"rho": 0.5}, {"rho": 0.005}]
 
 
-def draws(release, number, rng):
-    """Noise (number, k) of many releases."""
-    out = np.empty((number, release.strategy.shape[0]))
-    for group, law in zip(release.strategy.groups, release.laws, strict=True):
-        shape = out[:, group.members].shape
-        out[:, group.members] = publication.sample_law(law, int(np.prod(shape)), rng).reshape(shape)
-    return out
-
-
 def coverage(case, sources, budget, *, cells=False, releases=RELEASES, seed=1):
     """Share of (release, box) pairs whose interval holds the truth, over boxes that are not answered exactly."""
     shape, make = case
@@ -81,7 +72,7 @@ def coverage(case, sources, budget, *, cells=False, releases=RELEASES, seed=1):
     # Decoding is linear: columns are the cells' estimates from a single released value.
     total = None if release.total is None else 0
     decode = np.column_stack([release.decoder.estimate_cells(e, total).ravel() for e in np.eye(len(release.values))])
-    error = draws(release, releases, rng) @ (work.matrix(domain) @ decode)[some].T
+    error = draw_noise(release.mechanism, releases, rng) @ (work.matrix(domain) @ decode)[some].T
     slack = 1e-9  # rounding in a noise that is all but whole
     return float(((error <= below.to_numpy() + slack) & (error >= -above.to_numpy() - slack)).mean())
 

@@ -14,14 +14,22 @@ import pytest
 
 from deltahist.budget import Budget
 from deltahist.mechanisms import Mechanism, histogram as mechanism
-from deltahist.preprocessing import Preprocessing
-from deltahist.publishers import publication
 from deltahist.space.neighbourhood import Neighbourhood
 from deltahist.strategies import Cumulative, Flow, Spectral
 from deltahist.strategies.base import Strategy
 from deltahist.strategies.flow.noise import HUB_STRIPS, HUBS, Hubs
 from tests.audits.cases import BUGS, line, plan_audit, scaled_noise, square
-from tests.audits.harness import audit, gaussian, gaussian_losses, make_pair, pure, refuted, report, worst_pairs
+from tests.audits.harness import (
+    at_once,
+    audit,
+    gaussian,
+    gaussian_losses,
+    make_pair,
+    pure,
+    refuted,
+    report,
+    worst_pairs,
+)
 
 UNIT = 16
 RELEASES = 40_000
@@ -44,26 +52,11 @@ def sums_from_the_left(domain):
     return Read(domain, np.tri(domain.size, dtype=int)[:-1])
 
 
-def releases(near, strategy, read, contributions=1, **budget):
-    """Releases drawn as `publish` draws them, each passed through `read`, which may lose but not add."""
-
-    def draw(counts, number, rng):
-        laws = Mechanism(near, strategy, Budget(**budget), Preprocessing(contributions)).laws
-        measured = strategy.measure(counts)
-        noise = np.empty((number, strategy.draws), dtype=np.int64)
-        for group, law in zip(strategy.groups, laws, strict=True):
-            size = noise[:, group.members].shape
-            noise[:, group.members] = publication.sample_law(law, size, rng) if np.prod(size) else 0
-        return np.column_stack([read(measured + strategy.scatter(noise)), np.full(number, -1)])
-
-    return draw
-
-
 def on_a_line(points=1, seed=1, part=1, **budget):
     """Audit of a flow on five cells."""
     near = Neighbourhood(line(5), 1)
     flow, seen = Flow(near.domain), sums_from_the_left(near.domain)
-    draw = releases(near, flow, lambda v: v.cumsum(axis=1)[:, :-1], points, **budget)
+    draw = at_once(near, flow, lambda v: v.cumsum(axis=1)[:, :-1], contributions=points, **budget)
     pairs = worst_pairs(seen, near, points=points)
     claims = gaussian(budget["rho"]) if "rho" in budget else pure(budget["epsilon"])
     number = plan_audit(Cumulative(near.domain), near, points)[1] // part
@@ -90,18 +83,18 @@ def understated(patch):
     patch.setattr(mechanism, "sensitivity", less)
 
 
-@pytest.mark.parametrize("bug", ["noise", "sensitivity"])
+ON_A_LINE = {"noise": BUGS["noise scaled by 0.9"], "sensitivity": understated}
+
+
+@pytest.mark.parametrize("bug", ON_A_LINE)
 def test_bugs_on_a_line_are_caught(bug, monkeypatch):
-    if bug == "noise":
-        BUGS["noise scaled by 0.9"](monkeypatch)
-    else:
-        understated(monkeypatch)
+    ON_A_LINE[bug](monkeypatch)
     assert refuted(on_a_line(epsilon=EPSILON, seed=2))
 
 
 def in_the_plane(flow, near, number=RELEASES, seed=3, points=1):
     """Audit of the count of one cell that a diagonal move leaves: three to eight draws of noise on it."""
-    draw = releases(near, flow, lambda v: v[:, :1], points, epsilon=1)
+    draw = at_once(near, flow, lambda v: v[:, :1], contributions=points, epsilon=1)
     pairs = worst_pairs(Read(near.domain, np.eye(1, near.domain.size)), near, points=points)
     return audit(draw, pairs, pure(1.0), releases=number, seed=seed)
 
@@ -118,7 +111,7 @@ def test_a_flow_in_the_plane_keeps_its_promise_and_too_little_noise_is_caught(fl
 
 def test_arrivals_are_hidden_and_halved_noise_is_caught(monkeypatch):
     near = Neighbourhood(line(4), 1, "left")
-    draw = releases(near, Flow.tuned(near), lambda v: np.cumsum(v[:, ::-1], axis=1)[:, ::-1], epsilon=1)
+    draw = at_once(near, Flow.tuned(near), lambda v: np.cumsum(v[:, ::-1], axis=1)[:, ::-1], epsilon=1)
     pairs = worst_pairs(Read(near.domain, np.tri(4, dtype=int).T), near)
     assert any(pair.name.startswith("1 from outside") for pair in pairs)
     findings = audit(draw, pairs, pure(1.0), releases=10_000, seed=5)
@@ -139,7 +132,7 @@ def hub_audit(edge, seed, epsilon=Fraction(1, 2)):
     cost, _ = mechanism.cost_within(abs(edge[1] - edge[0]))
     assert cost == epsilon * (1 if edge[1] - edge[0] == 1 else 2)
     pair = make_pair(Read(near.domain, np.eye(4)), near.anywhere(), np.array(edge), 1, 2)
-    draw = releases(near, flow, lambda v: v, epsilon=epsilon)
+    draw = at_once(near, flow, epsilon=epsilon)
     return audit(draw, [pair], pure(float(cost)), releases=RELEASES, seed=seed)
 
 
@@ -158,7 +151,7 @@ def test_hubs_without_noise_are_caught(monkeypatch):
     pair = make_pair(seen, near.anywhere(), np.array((0, 7)), 1, 2)
 
     def findings(seed):
-        draw = releases(near, flow, lambda v: v.cumsum(axis=1)[:, :-1], epsilon=Fraction(1, 2))
+        draw = at_once(near, flow, lambda v: v.cumsum(axis=1)[:, :-1], epsilon=Fraction(1, 2))
         return audit(draw, [pair], pure(1.0), releases=RELEASES, seed=seed)
 
     assert not refuted(findings(13)), report(findings(13))
@@ -175,7 +168,7 @@ def strips_audit(seed):
     near = Neighbourhood(square(3), 1).anywhere()
     flow = Flow(near.domain, 1, (), (40, 40, Fraction(1, 10), Fraction(1, 10), 1), None, 1, (3,), True, True)
     pair = make_pair(Read(near.domain, np.arange(9)[None] < 3), near, np.array((0, 8)), 1, 2)
-    draw = releases(near, flow, lambda v: v[:, :3].sum(axis=1, keepdims=True), epsilon=1)
+    draw = at_once(near, flow, lambda v: v[:, :3].sum(axis=1, keepdims=True), epsilon=1)
     return audit(draw, [pair], pure(1.0), releases=RELEASES // 4, seed=seed)
 
 
@@ -200,7 +193,7 @@ def spectral_audit(seed, number=100_000, **budget):
     spectral.__dict__.update(torus=(4,), kernel=np.array([3, -1, 0, -1]))
     pairs = worst_pairs(spectral, near, norm=2)[:1]
     assert len(gaussian_losses(pairs[0], 0.5)[0]) > 10
-    draw = releases(near, spectral, lambda v: v, rho=Fraction(1, 2))
+    draw = at_once(near, spectral, rho=Fraction(1, 2))
     return audit(draw, pairs, gaussian(Fraction(1, 2)), releases=number, seed=seed)
 
 
@@ -215,13 +208,10 @@ def test_a_spectral_strategy_keeps_its_promise_and_bugs_are_caught(monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("bug", ["noise", "sensitivity", "none"])
+@pytest.mark.parametrize("bug", [*ON_A_LINE, "none"])
 def test_power_and_false_alarms(bug, monkeypatch):
     """At least 38 of 40 audits catch a bug; without one at most two of 200 sound (0.2 are expected)."""
-    if bug == "noise":
-        BUGS["noise scaled by 0.9"](monkeypatch)
-    elif bug == "sensitivity":
-        understated(monkeypatch)
+    ON_A_LINE.get(bug, lambda patch: None)(monkeypatch)
     runs = 200 if bug == "none" else 40
     found = sum(refuted(on_a_line(epsilon=EPSILON, seed=100 + s)) for s in range(runs))
     print(f"flow on a line, {bug}: {found} of {runs}")

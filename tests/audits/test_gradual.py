@@ -19,6 +19,7 @@ from deltahist.noise import samplers
 from deltahist.noise.exact import InversionTable
 from deltahist.noise.samplers import LaplaceSampler, RoundedGaussianSampler
 from deltahist.publishers.publication import draw_chain, released_noise
+from tests.audits.cases import understated_sensitivity
 from tests.audits.harness import ERROR, Pair, audit, gaussian, pure, refuted, report
 
 CELLS = 20_000
@@ -201,8 +202,6 @@ def test_a_wrong_atom_is_caught(tmp_path, monkeypatch):
 
 
 def test_an_understated_sensitivity_beneath_a_chain_is_caught(tmp_path, monkeypatch):
-    from tests.audits.cases import understated_sensitivity
-
     understated_sensitivity(monkeypatch)
     assert refuted(joint_audit(tmp_path, EPSILONS[:2]))
 

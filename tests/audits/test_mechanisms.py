@@ -109,3 +109,15 @@ def test_every_bug_is_caught_with_sources_and_users(name, sources, bug, monkeypa
 def test_gaussian_noise_holds_on_a_large_sample(name):
     findings = gaussian_audit(name, releases=2_000_000, seed=11)
     assert not refuted(findings), report(findings)
+
+
+@pytest.mark.slow
+@every_mechanism
+@every_noise
+@pytest.mark.parametrize("bug", ["noise scaled by 0.9", "sensitivity understated by one"])
+def test_power(run, name, bug, monkeypatch):
+    """At least 95 of 100 audits catch the bug; at a power of 99% fewer would have a chance of 3 in 10,000."""
+    BUGS[bug](monkeypatch)
+    caught = sum(refuted(run(name, seed=1000 + seed)) for seed in range(100))
+    print(f"{name}, {run.__name__}, {bug}: caught {caught} of 100")
+    assert caught >= 95

@@ -141,7 +141,6 @@ def test_arrivals_at_sorted_points_hold_and_a_tenth_less_noise_is_caught(monkeyp
 
 # --------------------------------------------------------------------------------------------- quantiles
 
-NEAR, ANYWHERE = dh.Neighbourhood(LINE, 0.1), dh.Neighbourhood(LINE, 1)
 #: Neighbouring data sets: the median moves by δ between points that stay.
 BETWEEN = np.array([0.30, 0.45, 0.60]), np.array([0.30, 0.55, 0.60])
 NEAR, EPSILON = dh.Neighbourhood(LINE, 0.1), Fraction(2)

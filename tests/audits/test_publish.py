@@ -57,14 +57,12 @@ def test_copies_end_to_end_are_as_many_releases(make):
     assert len(np.unique(drawn[:, 1])) > 2 * COPIES - 3
 
 
-def test_users_of_three_points_end_to_end():
-    findings = fine_audit(*suffix_sums(), points=3)
-    assert not refuted(findings), report(findings)
-
-
-def test_users_of_three_points_call_by_call():
-    findings = publish_audit(*suffix_sums(), points=3, made_once=True, **COARSE)
-    assert not refuted(findings), report(findings)
+def test_users_of_three_points_end_to_end_and_call_by_call():
+    for findings in (
+        fine_audit(*suffix_sums(), points=3),
+        publish_audit(*suffix_sums(), points=3, made_once=True, **COARSE),
+    ):
+        assert not refuted(findings), report(findings)
 
 
 def test_gaussian_noise_end_to_end():

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from fractions import Fraction
 
 import pytest
 
-from deltahist.mechanisms import histogram as mechanism
 from deltahist.space.neighbourhood import Neighbourhood
 from deltahist.strategies import Tents
-from tests.audits.cases import line, scaled_noise, square
+from tests.audits.cases import ignored_limits, line, scaled_noise, square
 from tests.audits.harness import Finding, at_once, audit, edge_costs, pure, refuted, report, worst_pairs
 
 EPSILON = Fraction(3)
@@ -48,10 +46,7 @@ def test_a_limit_that_is_ignored_is_caught(monkeypatch):
     shares = {"shares": (Fraction(1), Fraction(3))}
     findings = near_and_far(Fraction(5, 4), line(6), 3, **shares)
     assert not any(refuted(found) for found in findings), "\n".join(map(report, findings))
-    right = mechanism.sensitivity
-    monkeypatch.setattr(
-        mechanism, "sensitivity", lambda A, near, *, norm=1: right(A, replace(near, limits=()), norm=norm)
-    )
+    ignored_limits(monkeypatch)
     within, anywhere = near_and_far(Fraction(5, 4), line(6), 4, **shares)
     assert not refuted(within)
     assert refuted(anywhere)
