@@ -24,14 +24,6 @@ def test_flat_cells_are_those_of_the_lattice(points, nx, ny):
     assert np.array_equal(cells, domain.lattice(array) // np.array(domain.steps))
 
 
-@given(st.floats(-1, 2), st.floats(-1, 2), st.floats(-1, 2), st.floats(-1, 2))
-def test_clamping_never_lengthens_a_move(x, y, u, v):
-    domain = dh.Domain((0, 0, 1, 1), (10, 10))
-    a, b = domain.lattice([[x, y], [u, v]])
-    raw = math.hypot(x - u, y - v) / domain.step[0]
-    assert math.hypot(*(a - b)) <= raw + 2
-
-
 @pytest.mark.parametrize(
     ("bounds", "cell", "shape", "high"),
     [((0, 0, 1, 1), 0.25, (4, 4), (1, 1)), ((0, 0, 1, 0.45), 0.2, (5, 3), (1, 0.6)), ((2, 3), 0.3, (4,), (3.2,))],
@@ -82,27 +74,6 @@ def test_delta_is_understated_on_neither_axis(cells, times):
     for step in domain.step:
         assert near.radius * step > times * max(cells) - 0.1 * step
         assert near.radius * step <= times * max(cells) * (1 + 1e-8)
-
-
-LENGTHS = st.floats(0.05, 3)
-PLACES = st.floats(-0.5, 1.5)
-
-
-@given(
-    st.tuples(PLACES, PLACES),
-    st.floats(0, 2 * math.pi),
-    st.floats(0, 1),
-    st.tuples(st.integers(1, 15), st.integers(1, 15)),
-    LENGTHS,
-)
-def test_raw_moves_within_delta_join_neighbours_of_any_aspect(start, angle, share, shape, delta):
-    domain = dh.Domain((0, 0, 1, 1), shape)
-    near = quiet(domain, delta)
-    length = share * (delta - max(domain.step))
-    end = (start[0] + length * math.cos(angle), start[1] + length * math.sin(angle))
-    dx, dy = np.abs(np.subtract(*domain.locate([start, end]))).tolist()
-    assert dx < len(near.reach)
-    assert dy <= near.reach[dx]
 
 
 @pytest.mark.parametrize("n", [3, 7, 10, 30, 49, 100, 1000])

@@ -4,7 +4,6 @@ import itertools
 import math
 
 import numpy as np
-import pytest
 import shapely
 from examples import quiet
 
@@ -68,37 +67,6 @@ def test_exactly_delta_away_is_not_touched():
     box = near_cells(domain, 1, shapely.box(3, 3, 5, 5))
     gap = np.hypot(np.maximum(0, np.maximum(3 - (i + 1), i - 5)), np.maximum(0, np.maximum(3 - (j + 1), j - 5)))
     assert np.array_equal(box, gap < 1)
-
-
-def test_a_source_far_away_touches_the_rim_where_its_points_are_counted():
-    domain = dh.Domain((0, 0, 30, 30), (30, 30))
-    near = dh.Neighbourhood(domain, 1, shapely.Point(1e6, 1e6))
-    assert not near.fixed_membership
-    assert np.argwhere(near.source_cells).tolist() == [[29, 29]]
-    assert np.argwhere(near_cells(domain, 1, shapely.Point(-50, 12))).tolist() == [[0, 11], [0, 12]]
-    # A road that leaves the bounds goes on being counted along the rim.
-    road = near_cells(domain, 1, shapely.LineString([(15, 15), (15, 45), (40, 45)]))
-    assert np.flatnonzero(road[:, 29]).tolist() == list(range(14, 30))
-
-
-def test_the_clamped_arrival_that_cost_eight_times_epsilon():
-    """A point at 100 is counted in cell 7, where cumulative sums change by 8."""
-    domain = dh.Domain((0, 8), (8,))
-    near = dh.Neighbourhood(domain, 1, shapely.MultiPoint([(0, 0), (100, 0)]))
-    assert np.flatnonzero(near.source_cells).tolist() == [0, 7]
-    assert dh.sensitivity(dh.strategies.Cumulative(domain), near) == 8
-
-
-@pytest.mark.parametrize("delta", [0.3, 1, 1.5, 2, 7, 50])
-def test_named_sources_are_the_edges_of_the_domain(delta):
-    line = dh.Domain((0, 10), (10,))
-    left = [i < delta for i in range(10)]
-    assert near_cells(line, delta, "left").tolist() == left
-    assert near_cells(line, delta, "right").tolist() == left[::-1]
-    assert near_cells(line, delta, "boundary").tolist() == [a or b for a, b in zip(left, left[::-1], strict=True)]
-    plane = dh.Domain((0, 0, 10, 6), (10, 6))
-    rim = shapely.box(0, 0, 10, 6).exterior
-    assert np.array_equal(near_cells(plane, delta, "boundary"), near_cells(plane, delta, rim))
 
 
 def test_vertices_are_rounded_to_the_nearest_step():
