@@ -31,7 +31,8 @@ def flow(near, **more):
     return mechanism_for(near, dh.strategies.Flow(DOMAIN, centred=True, **more), 1).decoder
 
 
-NEAR = dh.Neighbourhood(DOMAIN, 1, limits=[(math.inf, 6)])
+NEAR, WIDE = (dh.Neighbourhood(DOMAIN, delta, limits=[(math.inf, 6)]) for delta in (1, 3))
+OPEN = dh.Neighbourhood(DOMAIN, 1, sources="boundary")
 CASES = {
     "borders alone": flow(NEAR, widths=()),
     "sums": flow(NEAR, widths=(4,)),
@@ -39,14 +40,10 @@ CASES = {
     "hubs": flow(NEAR, widths=(4,), hubs=3),
     "sums of hubs": flow(NEAR, widths=(5,), hubs=3, hub_widths=(4,)),
     "strips of hubs": flow(NEAR, widths=(5,), hubs=1, hub_widths=(2, 6), hub_strips=True),
-    "strips of hubs, total unknown": flow(
-        dh.Neighbourhood(DOMAIN, 1, sources="boundary"), widths=(4,), hubs=3, hub_widths=(4,), hub_strips=True
-    ),
-    "blocks": flow(
-        dh.Neighbourhood(DOMAIN, 3, limits=[(math.inf, 6)]), block=(3, 4), widths=(3,), hubs=3, hub_widths=(2,)
-    ),
-    "hubs, total unknown": flow(dh.Neighbourhood(DOMAIN, 1, sources="boundary"), widths=(4,), hubs=3, hub_widths=(4,)),
-    "arrivals": flow(dh.Neighbourhood(DOMAIN, 1, sources="boundary"), widths=(4,), arrivals="boundary"),
+    "strips of hubs, total unknown": flow(OPEN, widths=(4,), hubs=3, hub_widths=(4,), hub_strips=True),
+    "blocks": flow(WIDE, block=(3, 4), widths=(3,), hubs=3, hub_widths=(2,)),
+    "hubs, total unknown": flow(OPEN, widths=(4,), hubs=3, hub_widths=(4,)),
+    "arrivals": flow(OPEN, widths=(4,), arrivals="boundary"),
 }
 
 
