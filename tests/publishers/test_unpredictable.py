@@ -34,6 +34,10 @@ UNITS = {"Laplace": {"epsilon": 0.01}, "Gaussian": {"rho": 0.001}}
 WEAK = {"weak_protection_accepted": True}
 
 
+def new_path(folder, suffix):
+    return folder / f"{len(list(folder.iterdir()))}.{suffix}"
+
+
 def histogram_at(**amount):
     return dh.Mechanism(SQUARE, dh.strategies.Identity(SQUARE.domain), dh.Budget(**amount))
 
@@ -95,9 +99,14 @@ def kept(folder, told=False, relaxed=False):
 
 
 def of_people(folder):
-    ledger = folder / f"{len(list(folder.iterdir()))}.ledger"
-    people = city(folder, [("Ada", "bus", 8, 1.0), ("Bob", "tram", 9, 1.0)], name=ledger.stem, epsilon=1)
+    name = new_path(folder, "ledger").stem
+    people = city(folder, [("Ada", "bus", 8, 1.0), ("Bob", "tram", 9, 1.0)], name=name, epsilon=1)
     return np.array([people.records.count(epsilon=0.0001).estimate for _ in range(4)], dtype=float)
+
+
+def in_each_unit(call):
+    """The call with a little ε, and with a little ρ."""
+    return {name: functools.partial(call, **how) for name, how in UNITS.items()}
 
 
 #: Entry point -> its calls, by what is particular to each of them; they take a folder of their own.
@@ -138,40 +147,32 @@ CALLS = {
         law.kind: lambda folder, law=law: samplers.sample_law(law, 50, None)
         for law in (dh.laws.Laplace(Fraction(1000)), dh.laws.Gaussian(Fraction(10**6)))
     },
-    "publishers.publication.draw_noise": {
-        name: lambda folder, how=how: publication.draw_noise(histogram_at(**how), None) for name, how in UNITS.items()
-    },
-    "publishers.publication.charge_and_draw": {
-        name: lambda folder, how=how: charged(histogram_at(**how)) for name, how in UNITS.items()
-    },
-    "publishers.publication.publish": {
-        name: lambda folder, how=how: dh.publish(COUNTS, SQUARE, "identity", **how).values
-        for name, how in UNITS.items()
-    }
+    "publishers.publication.draw_noise": in_each_unit(
+        lambda folder, **how: publication.draw_noise(histogram_at(**how), None)
+    ),
+    "publishers.publication.charge_and_draw": in_each_unit(lambda folder, **how: charged(histogram_at(**how))),
+    "publishers.publication.publish": in_each_unit(
+        lambda folder, **how: dh.publish(COUNTS, SQUARE, "identity", **how).values
+    )
     | {"flow": lambda folder: dh.publish(COUNTS, SQUARE, dh.strategies.Flow(SQUARE.domain), epsilon=0.01).values},
-    "publishers.publication.publish_sorted": {
-        name: lambda folder, how=how: dh.publish_sorted(POINTS, LINE, **how).values for name, how in UNITS.items()
-    },
+    "publishers.publication.publish_sorted": in_each_unit(
+        lambda folder, **how: dh.publish_sorted(POINTS, LINE, **how).values
+    ),
     "publishers.publication.publish_quantile": {
         noise: lambda folder, noise=noise: [
             dh.publish_quantile(POINTS, 0.5, LINE, method=noise, epsilon=0.1).value for _ in range(12)
         ]
         for noise in ("inverse", "smooth")
     },
-    "publishers.publication.publish_mechanism": {
-        name: lambda folder, how=how: (
-            dh.publish(COUNTS, SQUARE, "identity", state=folder / f"{len(list(folder.iterdir()))}.state", **how).values
-        )
-        for name, how in UNITS.items()
-    },
+    "publishers.publication.publish_mechanism": in_each_unit(
+        lambda folder, **how: dh.publish(COUNTS, SQUARE, "identity", state=new_path(folder, "state"), **how).values
+    ),
     "publishers.publication.draw_chain": {
         f"{name}, {amount}": lambda folder, how=how, amount=amount: draw_chain(in_chain(**how), amount)
         for name, how in UNITS.items()
         for amount in (None, 4, Fraction(1, 4))
     },
-    "publishers.publication.refine": {
-        name: lambda folder, how=how: refined(folder, **how) for name, how in UNITS.items()
-    },
+    "publishers.publication.refine": in_each_unit(refined),
     "publishers.publication.tighten": {
         f"{name}, state {state}": lambda folder, how=how, state=state: copied(folder, state, **how)
         for name, how in UNITS.items()
@@ -179,7 +180,7 @@ CALLS = {
     },
     "network.diffusion.Diffusion.__init__": {
         "key of its own": lambda folder: responses(None),
-        "key in a file": lambda folder: responses(folder / f"{len(list(folder.iterdir()))}.key"),
+        "key in a file": lambda folder: responses(new_path(folder, "key")),
     },
     "network.clients.Clients.__init__": {"bits": lambda folder: clients()._permanent}
     | {"cohorts": lambda folder: Clients(TEXTS, REPORTING, **WEAK).cohorts},
