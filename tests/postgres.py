@@ -42,6 +42,14 @@ def new_database(folder):
         connection.execute(f'DROP DATABASE "{name}" WITH (FORCE)')
 
 
+def break_others(connection):
+    """End all other connections to the same database."""
+    connection.execute(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()"
+        " AND datname = current_database()"
+    )
+
+
 def stop(config):
     """Stop what this run has started; for the end of the run, in the process that began it."""
     with contextlib.suppress(AttributeError):

@@ -19,11 +19,7 @@ def shared_url(one_database):
     """The same, empty and with the settings of a new one."""
     yield one_database
     with psycopg.connect(one_database, autocommit=True) as connection:
-        # What a process that was killed had begun would be waited for.
-        connection.execute(
-            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()"
-            " AND datname = current_database()"
-        )
+        postgres.break_others(connection)  # what a process that was killed had begun would be waited for
         connection.execute(f"DROP SCHEMA IF EXISTS {databases.SCHEMA}, hostile, public CASCADE")
         connection.execute(f"CREATE SCHEMA public; ALTER DATABASE {connection.info.dbname} RESET ALL")
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from postgres import break_others
 
 import deltahist as dh
 from deltahist import _postgres
@@ -163,11 +164,6 @@ def schema(shared_url):
     return make_city(shared_url)
 
 
-def _break_all(server):
-    server.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()"
-                   " AND datname = current_database()")  # fmt: skip
-
-
 def test_a_ledger_has_its_own_schema(server, shared_url):
     server.execute("CREATE TABLE public.accounts (other text); CREATE TABLE public.charges (version text)")
     server.execute("ALTER DATABASE " + server.info.dbname + " SET search_path = public, deltahist")
@@ -258,20 +254,20 @@ def test_a_foreign_trigger_or_rule_is_refused(request, database, made):
 def test_a_connection_that_breaks_in_a_transaction_or_at_its_commit_charges_once(server, schema, monkeypatch):
     def broken():
         with schema.transaction() as connection:
-            _break_all(server)
+            break_others(server)
             connection.exec_driver_sql("SELECT 1")
 
     with pytest.raises(dh.InputError, match="nothing"):
         broken()
     commit = databases.Database._commit_changes
-    monkeypatch.setattr(databases.Database, "_commit_changes", lambda *its: (_break_all(server), commit(*its)))
+    monkeypatch.setattr(databases.Database, "_commit_changes", lambda *its: (break_others(server), commit(*its)))
     with pytest.raises(dh.InputError, match="same key"):
         schema.charge("city", 0.1, key="k")
     monkeypatch.undo()
     assert schema.spent("city") == 0.25
     schema.charge("city", 0.1, key="k")
     assert schema.left("city") * 100 == 65
-    _break_all(server)  # while it is kept for the next transaction
+    break_others(server)  # while it is kept for the next transaction
     schema.charge("city", 0.1)
     assert schema.left("city") * 100 == 55
 

@@ -96,21 +96,15 @@ def test_withdrawn_steps_are_missing(tmp_path):
     assert period.missing_steps == ["2"]
 
 
-@pytest.fixture(scope="module")
-def stored(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("stored")
-    for name in ("city", "other"):
-        save(folder / f"{name}.parquet")
-    dh.withdraw(folder / "city.parquet", "wrong column")
+def test_notices_in_object_storage_are_heeded(city, tmp_path, capsys):
+    save(tmp_path / "other.parquet")
+    dh.withdraw(city, "wrong column")
     with bucket() as (storage, _):
-        yield upload(folder, storage, "maps")
-
-
-def test_notices_in_object_storage_are_heeded(stored, capsys):
-    with pytest.warns(dh.DeltaHistWarning, match="s3://city/maps/city.parquet was withdrawn on"):
-        dh.load(f"{stored}/city.parquet")
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        dh.load(f"{stored}/other.parquet")
-    assert main(["query", f"{stored}/city.parquet", "--box", "0,4"]) == 2
-    assert "was withdrawn" in capsys.readouterr().err
+        stored = upload(tmp_path, storage, "maps")
+        with pytest.warns(dh.DeltaHistWarning, match="s3://city/maps/city.parquet was withdrawn on"):
+            dh.load(f"{stored}/city.parquet")
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            dh.load(f"{stored}/other.parquet")
+        assert main(["query", f"{stored}/city.parquet", "--box", "0,4"]) == 2
+        assert "was withdrawn" in capsys.readouterr().err
