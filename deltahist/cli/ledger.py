@@ -55,8 +55,8 @@ def open_account(
     account: Annotated[str, Argument(metavar="ACCOUNT", help="Name of the account.")],
     *,
     budget: options.BudgetOptions,
-    population: Annotated[str | None, Option(metavar="NAME", help="People it covers. [default: everyone]")] = None,
-    population_limit: Annotated[Fraction | None, Amount(help="Limit of all accounts of a new population.")] = None,
+    population: Annotated[str | None, Option(metavar="NAME", help="Population covered. [default: everyone]")] = None,
+    population_limit: Annotated[Fraction | None, Amount(help="Joint limit of a new population's accounts.")] = None,
 ) -> None:
     """Open an account in a ledger, which is created if it is missing.
 

@@ -158,7 +158,7 @@ AsJson = Annotated[bool, Option("--json", help="Print JSON.")]
 Title = Annotated[str | None, Option(metavar="TEXT", help="Title of the page or picture.")]
 Nonnegative = Annotated[bool, Option("--nonnegative", help="Use non-negative estimates: often closer, but biased.")]
 RegionLayer = Annotated[str | None, Option("--layer", metavar="NAME", help="Layer of --regions.")]
-RegionName = Annotated[str | None, Option("--name", metavar="COL", help="Column of --regions with the names.")]
+RegionName = Annotated[str | None, Option("--name", metavar="COL", help="Column of --regions to use as names.")]
 Between = Annotated[tuple[str, str] | None, Option(metavar="FIRST LAST", help="Use only these steps of a folder.")]
 
 
@@ -187,10 +187,10 @@ class RowOptions:
     user: User = None
     max_per_user: MaxPerUser = None
     where: Where = None
-    outside: Annotated[Literal["clamp", "drop"] | None, Option(help="Points outside. [default: clamp up to 1%]")] = None
-    drop_bad_rows: Annotated[bool, Option("--drop-bad-rows", help="Drop unusable rows; the statement mentions it.")] = (
-        False
-    )
+    outside: Annotated[
+        Literal["clamp", "drop"] | None, Option(help="Clamp or drop points outside. [default: clamp up to 1%]")
+    ] = None
+    drop_bad_rows: Annotated[bool, Option("--drop-bad-rows", help="Drop unusable rows. The statement says so.")] = False
     table: Table = None
 
 

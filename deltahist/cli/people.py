@@ -26,7 +26,7 @@ def ask(
     ledger: Annotated[str, Option(metavar="WHERE", help="Ledger of the budgets: a file or postgresql://...")],
     account: Annotated[str, Option(metavar="NAME", help="Account of these people in the ledger.")] = "people",
     limit: Annotated[Fraction | None, Amount(help="Budget of each owner who joins.")] = None,
-    key: Annotated[str | None, Option(metavar="KEY", help="Key of the answer. Repeating it costs nothing.")] = None,
+    key: Annotated[str | None, Option(metavar="KEY", help="Key of the answer. Reusing it costs nothing.")] = None,
     out: Annotated[Path | None, OutFile(help="File to write: .txt or .json.")] = None,
     as_json: options.AsJson = False,
 ) -> None:
@@ -84,7 +84,7 @@ def share(
     step: Annotated[Fraction | None, Amount(help="Lattice step. [default: α / 1000]")] = None,
     least: Annotated[float | None, Option(metavar="E", help="ε for users who are not connected.")] = None,
     pairs: Annotated[Path | None, Option(metavar="FILE", exists=True, help="Pairs to answer: owner,requester.")] = None,
-    requester: Annotated[str | None, Option(metavar="ID", help="User to answer about everybody.")] = None,
+    requester: Annotated[str | None, Option(metavar="ID", help="User who gets answers about everybody.")] = None,
     everything: Annotated[bool, Option("--all", help="Answer every user's requests about everyone.")] = False,
     state: Annotated[Path, Option(metavar="FILE", help="Secret key file of all answers. Created if it is missing.")],
     out: Annotated[Path, OutFile(help="Answers to write: .csv or .parquet.")],

@@ -199,7 +199,7 @@ def publish_quantile(
         str,
         Option(
             metavar="METHOD",
-            help="How to draw the quantile: inverse (few moves) or smooth (smooth sensitivity, requires ε).",
+            help="Mechanism: inverse (inverse sensitivity) or smooth (smooth sensitivity, requires ε).",
         ),
     ] = "inverse",
     out: Annotated[Path | None, OutFile(help="JSON file to write as well.")] = None,

@@ -36,7 +36,7 @@ def plan(
     *,
     bounds: options.Bounds,
     project: Annotated[
-        str | None, Option("--project", "--crs", metavar="CRS", help="CRS of the map, auto or none.")
+        str | None, Option("--project", "--crs", metavar="CRS", help="CRS of the map, or auto or none.")
     ] = None,
     deltas: Annotated[
         Any,

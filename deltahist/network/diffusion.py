@@ -83,7 +83,7 @@ class Diffusion:
 
     @functools.cached_property
     def _paths(self) -> Any:
-        """All noise. A missing key file is created for the first response, not for a refused request."""
+        """Paths of all noise. A missing key file is created for the first response, not for a refused request."""
         if self._rng is not None:
             key = self._rng.bytes(32)
         else:
@@ -111,7 +111,7 @@ class Diffusion:
         return self._answer_connected(self.mechanism.network.find_places([requester], "requester"))
 
     def everything(self) -> pd.DataFrame:
-        """Return `to` for every requester."""
+        """Return responses to all requesters, as `to` does."""
         return self._answer_connected(np.arange(len(self._rows)))
 
     def signal(self, owner: str, requester: str) -> Signal:

@@ -442,7 +442,7 @@ class DiffusionMechanism:
         return reach
 
     def measure_between(self, owners: NDArray[np.int64], requesters: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Return d for pairs (m,) of indices. Refuses pairs of one user, and unconnected ones if ε has no `least`."""
+        """Return d for pairs (m,) of indices. Refuses equal users, and unconnected ones if ε has no `least`."""
         distances, nodes = self.distances.between(owners, requesters), self.network.nodes
         unconnected = np.isinf(distances) if self.privacy_levels.least is None else np.zeros(len(distances), bool)
         refused = np.flatnonzero((owners == requesters) | unconnected)

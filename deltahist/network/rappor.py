@@ -300,7 +300,7 @@ def _make_guarantee(channel: Channel, hashes: int) -> Guarantee:
 class _Seen:
     """Estimated numbers of users with each bit in each cohort, and their variance, (cohorts · bits,).
 
-    `others` is the effect of texts that are unlisted or too rare to be selected. They set all bits equally.
+    `others` is the effect of texts that are unlisted or too rare to be selected. They set all bits equally often.
     """
 
     def __init__(self, ones: NDArray[Any], users: NDArray[Any], channel: Channel) -> None:

@@ -194,7 +194,7 @@ class Histogram(Aggregate):
         kind = parts[0].kind if parts else "number"
         values = pa.array([part.constant for part in parts], ibis.dtype(DTYPES[kind]).to_pyarrow())
         if kind == "number" or len(values.unique()) < len(values):
-            raise InputError(f"values are {self.values!r}: list public values, each once, none of them a float")
+            raise InputError(f"values are {self.values!r}: list distinct public values that are not floats")
         return pa.table({self.column: values, _CELL: np.arange(len(values))})
 
     def add_up(self, query: Query) -> Any:

@@ -66,7 +66,7 @@ class Catalogue:
         return [each for each in self if each.release.withdrawn is None]
 
     def find(self, name: str) -> Served | None:
-        """Return the release with a name, or None."""
+        """Return a release by name, or None."""
         return self._served.get(name)
 
     def find_successor(self, release: BaseRelease) -> Served | None:

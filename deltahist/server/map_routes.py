@@ -76,7 +76,7 @@ def encode_blocks(source: Source, box: NDArray[np.float64] | None, degrees: bool
 
 
 def _block_ends(domain: Domain, extent: Sequence[tuple[int, int]], width: int) -> tuple[list[Index], int]:
-    """Return the first cell of each block along each axis, with the end of the last block, and the width."""
+    """Return the first cell of each block along each axis, with the end of the last block, and the width of blocks."""
     while True:
         most = width << _DOUBLINGS  # so that the largest blocks fit, too
         pairs = zip(extent, domain.shape, strict=True)

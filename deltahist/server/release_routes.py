@@ -173,7 +173,7 @@ def _make_series(named: tuple[tuple[str, Release], ...]) -> Series | None:
 
 
 async def sum_periods(service: Service, stream: str, asked: OfSeries) -> tuple[Source, dict[str, Any]]:
-    """Compute sums over a period of a series, or another one minus it. Return them with facts for answers."""
+    """Sum a period of a series, or subtract it from another. Return the result, and fields that describe it."""
     series = _find_series(service, stream)
     spans = [asked.between] if asked.compare is None else [asked.between, asked.compare]
     periods = [_choose_period(series, span, asked.mean, asked.missing == "skip") for span in spans]

@@ -162,7 +162,7 @@ class Service:
     _number: int = 0  # number of long requests that run or wait
 
     def find(self, name: str, field: str = "release") -> Served:
-        """Return the release with a name. Raises HTTPException 404 if there is none, 410 if it was withdrawn."""
+        """Return a release by name. Raises HTTPException 404 if there is none, 410 if it was withdrawn."""
         served = self.catalogue.find(name)
         if served is None:
             raise HTTPException(404, f"{field} is {name[:80]!r}: it must be one of those listed at /releases")
@@ -184,7 +184,7 @@ class Service:
         return about | {"replacement": None if successor is None else successor.name}
 
     def find_source(self, name: str, compare: str | None) -> tuple[Source, dict[str, Any]]:
-        """Return a release, or another one minus it, with facts for answers."""
+        """Return a release, or another one minus it, and fields that describe it in answers."""
         release = self.find(name).release
         if compare is None:
             return release, {"digest": release.digest}

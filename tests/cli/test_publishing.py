@@ -129,7 +129,7 @@ def test_a_terminal_that_is_gone_after_the_charge_does_not_make_a_retry_pay_twic
         patched.setattr(sys, "stdout", Full())
         assert main(line) == 2
     assert dh.load("r.parquet").payment.spent == 1
-    refused(line, "exists already")
+    refused(line, "already exists")
     assert dh.Ledger("l").spent("visits") == 1
 
 

@@ -121,7 +121,7 @@ function showLegend(unit, classes, difference) {
     swatch.style.background = colour;
     return make("li", {}, swatch, words);
   });
-  const [none, sure] = difference ? ["no difference that stands out", "really differs"] : ["no points that stand out from the noise", "holds points"];
+  const [none, sure] = difference ? ["no difference that stands out", "really differs"] : ["no points that stand out from the noise", "contains points"];
   $("legend").replaceChildren(
     make("h2", {}, [unit, difference].filter(Boolean).join(", ")),
     make("ul", {}, ...swatches, make("li", {}, make("span", { class: "swatch empty" }), none)),
