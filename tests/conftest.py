@@ -28,7 +28,7 @@ _LONG = (
 )  # fmt: skip
 #: Tests that start processes: the service, browsers, other clients, and commands that are killed.
 _PROCESSES = (
-    "browser", "cli/test_serving.py", "cli/test_year_page.py", "remote", "server/test_features.py",
+    "browser", "cli/test_serving.py", "server/test_features.py", "server/test_remote.py",
     "personal/test_kills.py", "accounts/test_kills.py",
 )  # fmt: skip
 #: As the running service has it: pytest sets filters anew for each test.

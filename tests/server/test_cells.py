@@ -70,11 +70,7 @@ def test_blocks_have_the_librarys_answers(atlas, maps, box, width, compare):
     for each in found["larger"]:
         (west, south), (east, north) = each["first"], each["last"]
         assert not fine[west:east, south:north].any()
-        held = [
-            DOMAIN.edges(a)[found["ends"][a][at]]
-            for at_all in ((west, south), (east, north))
-            for a, at in enumerate(at_all)
-        ]
+        held = [DOMAIN.edges(n % 2)[found["ends"][n % 2][at]] for n, at in enumerate((west, south, east, north))]
         area = (held[2] - held[0]) * (held[3] - held[1]) / 1e6
         assert each["density"] == pytest.approx(dh.answer(release, [held])["estimate"].item() / area, rel=2e-3)
 

@@ -18,12 +18,33 @@ from pandas.testing import assert_frame_equal
 import deltahist as dh
 from deltahist import remote as remote_module
 from tests.server.conftest import BOUNDS
+from tests.serving import serving
+
+W, S, E, N = BOUNDS
+#: Districts with all that is wrong with such files: one crosses itself, one has no shape, two reach outside.
+SHAPES = [
+    shapely.box(-74.02, 40.66, -73.97, 40.70),
+    shapely.Polygon([(-74.03, 40.65), (-74.01, 40.67), (-74.01, 40.65), (-74.03, 40.67)]),
+    None,
+    shapely.box(-74.1, 40.66, -74.0, 40.7),
+    shapely.Point(-74.0, 40.67, 5.0).buffer(0.01),
+    shapely.box(10, 50, 11, 51),
+]
+ZONES = gpd.GeoDataFrame({"zone": list("abcdef"), "low": range(6)}, geometry=SHAPES, crs="EPSG:4326")
 
 
-@pytest.fixture(scope="session")
-def pairs(published, service):
-    """Each release, from its file and behind the service."""
-    found = {path.stem: (dh.load(path), dh.connect(f"{service}/releases/{path.stem}")) for path in published.iterdir()}
+@pytest.fixture(scope="module")
+def service(published, mapped, tmp_path_factory):
+    """Address of the service."""
+    with serving(tmp_path_factory.mktemp("service") / "log", published, mapped) as (address, _):
+        yield address
+
+
+@pytest.fixture(scope="module")
+def pairs(published, mapped, service):
+    """A release of each kind, from its file and behind the service."""
+    places, served = {"city": published, "line": published, "plane": mapped, "sorted": mapped}, f"{service}/releases"
+    found = {name: (dh.load(at / f"{name}.parquet"), dh.connect(f"{served}/{name}")) for name, at in places.items()}
     for local, _ in found.values():
         if hasattr(local, "precompute_sums"):
             local.precompute_sums()  # sums are added in the same order, whatever was asked before
@@ -59,7 +80,6 @@ def check_same(local, remote, queries, **how):
     assert_frame_equal(pd.DataFrame(found)[rest], pd.DataFrame(expected)[rest], check_exact=True)
 
 
-W, S, E, N = BOUNDS
 QUERIES = {
     "a box of whole cells": [[W, S, W + 1000, S + 500]],
     "boxes that cut cells": dh.workloads.boxes([[W + 1, S + 2, W + 3000.1, S + 777.7], [W, S, E, N]]),
@@ -80,16 +100,16 @@ def test_answers_are_those_of_the_file(pairs, name):
 
 def test_every_kind_of_release_is_asked(pairs):
     check_same(*pairs["city"], dh.workloads.all_ranges(pairs["city"][0].domain))
-    check_same(*pairs["plane"], [[0, 0, 1.3, 2], [0, 0, 4, 4]])
-    check_same(*pairs["plane"], [shapely.box(0.1, 0.1, 3, 2)], nonnegative=True)
+    check_same(*pairs["plane"], [[10, 0, 12.6, 4], [10, 0, 26, 8]])
+    check_same(*pairs["plane"], [shapely.box(10.2, 0.1, 16, 4)], nonnegative=True)
     check_same(*pairs["line"], [[0, 8], [0.5, 3.3]])
     check_same(*pairs["line"], dh.workloads.all_ranges(pairs["line"][0].domain))
-    check_same(*pairs["ages"], [[0, 8], [0.5, 3.3]], level=0.8)
+    check_same(*pairs["sorted"], [[0, 100], [5, 33.3]], level=0.8)
     none = dh.workloads.boxes(np.empty((0, 2)))
     assert list(dh.answer(pairs["line"][1], none)) == list(dh.answer(pairs["line"][0], none))
 
 
-def test_pieces_are_put_together_in_order(pairs, zones, monkeypatch):
+def test_pieces_are_put_together_in_order(pairs, monkeypatch):
     """Some pieces cut cells and others do not: their columns differ."""
     monkeypatch.setattr("deltahist.remote._MOST_QUERIES", 3)
     monkeypatch.setattr("deltahist.remote._MOST_VERTICES", 200)
@@ -98,7 +118,7 @@ def test_pieces_are_put_together_in_order(pairs, zones, monkeypatch):
     corners[3:9] = np.clip(corners[3:9], [W, S, W, S], [E, N, E, N])
     for nonnegative in (False, True):
         check_same(*pairs["city"], corners, nonnegative=nonnegative)
-        check_same(*pairs["city"], pd.concat([zones, zones[::-1], zones]), nonnegative=nonnegative)
+        check_same(*pairs["city"], pd.concat([ZONES, ZONES[::-1], ZONES]), nonnegative=nonnegative)
 
 
 def test_a_release_that_is_replaced_meanwhile_is_noticed(published, service):
@@ -140,7 +160,7 @@ GOOD = {"estimate": [1.0, np.nan], "std_error": [1.0, 2.0], "low": [0.0, 0.0], "
     [{}, {"estimate": ["a", "b"]}, {"estimate": [[1.0], [2.0]]}, {"\x1b[2J": [1.0, 2.0]}, None, b"ARROW1", b""],
 )
 def test_answers_that_cannot_be_read_are_refused(pairs, monkeypatch, changed):
-    remote, content = pairs["plane"][1], changed
+    remote, content, asked = pairs["plane"][1], changed, [[10, 0, 11, 1], [10, 0, 12, 2]]
     if not isinstance(changed, bytes):
         table = pa.table(GOOD | changed if changed is not None else {"estimate": [1.0, 2.0]})
         sink = pa.BufferOutputStream()
@@ -149,10 +169,8 @@ def test_answers_that_cannot_be_read_are_refused(pairs, monkeypatch, changed):
         content = sink.getvalue().to_pybytes()
     monkeypatch.setattr("deltahist.remote._send", lambda *given: content)
     if changed == {}:
-        assert np.isnan(dh.answer(remote, [[0, 0, 1, 1], [0, 0, 2, 2]])["estimate"][1])
-        asked = [[0, 0, 1, 1]] * 3  # rows for other queries
-    else:
-        asked = [[0, 0, 1, 1], [0, 0, 2, 2]]
+        assert np.isnan(dh.answer(remote, asked)["estimate"][1])
+        asked = asked[:1] * 3  # rows for other queries
     with pytest.raises(dh.InputError, match="cannot be read"):
         dh.answer(remote, asked)
 
