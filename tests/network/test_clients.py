@@ -136,24 +136,6 @@ def test_cut_noise_costs_more_than_its_last_bits_and_reports():
     assert log_ratio(*reports) == pytest.approx(1.2798, abs=1e-4)
 
 
-def test_every_version_has_the_rates_of_its_level():
-    """20,000 users of one text; each share within five standard errors (one false alarm in 10⁵)."""
-    rng = np.random.default_rng(1)
-    clients = Clients(["cafe"] * 20_000, Rappor(bits=8, cohorts=1, f=0.8, p=0.3, q=0.6), rng=rng)
-    reports = [clients.report(rng=rng)]
-    for change in ({"f": 0.5}, {"f": 0.3, "p": 0.2, "q": 0.7}):
-        clients = clients.relax(**change, rng=rng)
-        reports += [clients.refine(rng=rng), clients.report(rng=rng)]
-    true = np.isin(np.arange(8), clients.mechanism.find_positions(["cafe"])[0, 0])
-    for said in reports:
-        channel = said.mechanism.report
-        expected = np.where(true, float(channel.one), float(channel.zero))
-        error = np.sqrt(expected * (1 - expected) / len(said))
-        assert (np.abs(said.bits.mean(axis=0) - expected) < 5 * error).all()
-    refined, new = reports[3].bits, reports[4].bits
-    assert (reports[2].bits == refined).mean() > (reports[2].bits == new).mean() + 0.05
-
-
 def test_noise_of_reports_can_go_away_altogether():
     clients = Clients(["a", "b"] * 20, Rappor(f=0.5, p=0.25, q=0.75))
     with pytest.raises(InputError):

@@ -184,20 +184,6 @@ def test_least_squares_is_unbiased_and_knows_its_error(mechanism):
     assert (off.var(axis=0, ddof=1) < high).all()
 
 
-def test_who_is_in_which_cohort_counts_in_the_error():
-    """With hardly any noise of the channel, collisions alone make an estimate uncertain."""
-    mechanism = Rappor(bits=6, hashes=2, cohorts=4, f=1e-6, p=0, q=1)
-    rng = np.random.default_rng(4)
-    true = np.array([10_000, 5_000, 2_000] + [0] * 27)
-    off = []
-    for _ in range(100):
-        ones, users = counts_of(mechanism, true, rng)
-        found = mechanism.decode(ones, users, NAMES[:3])
-        off.append((found["estimate"] - true[:3]) / found["std_error"])
-    assert found["std_error"].min() > 5
-    assert 0.8 < np.std(off) < 1.2  # five standard errors of a standard deviation
-
-
 def test_many_texts_of_one_user_each_are_no_candidates():
     """Unlisted texts raise all bits alike; 15 collections of 0.05 false discoveries each at most (Poisson, 0.1%)."""
     mechanism, rng = SETTINGS["little noise"], np.random.default_rng(5)
