@@ -35,14 +35,6 @@ def spent(people):
     return [float(each) for each in people.spent(["Ada", "Bob", "Cyd"])]
 
 
-def test_a_person_who_cannot_pay_for_all_records_is_left_out(people):
-    assert people.records.count(epsilon=0.4).estimate == 3
-    assert spent(people) == [0, 0.4, 0.8]
-    assert people.records.count(epsilon=0.9).estimate == 0
-    assert people.records.count(epsilon=0.3).estimate == 4
-    assert spent(people) == [0.9, 0.7, 0.8]
-
-
 def test_rho_is_charged_by_the_square(tmp_path, monkeypatch):
     without_noise(monkeypatch)
     people = city(tmp_path, ROWS, rho=1)
