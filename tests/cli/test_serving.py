@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import threading
 import urllib.error
 
 import numpy as np
@@ -67,26 +66,3 @@ def test_a_service_notices_files_and_stops_on_a_signal(city, tmp_path):
         process.send_signal(signal.SIGTERM)
         process.wait(30)
     assert "bbox" not in (tmp_path / "log").read_text()  # logs do not tell what is asked
-
-
-def test_many_clients_are_answered_together_and_too_many_are_sent_away(city, tmp_path):
-    with serving(tmp_path / "log", city, "--max-requests", 20) as (address, _):
-        statuses, asked = [], f"{address}/releases/city/answer?bbox=0,0,4,3"
-
-        def ask():
-            for _ in range(10):
-                try:
-                    statuses.append(200 if get(asked)["estimate"] == estimate else 0)
-                except urllib.error.HTTPError as refused:
-                    with refused:
-                        statuses.append(refused.code)
-
-        estimate = get(asked)["estimate"]
-        threads = [threading.Thread(target=ask) for _ in range(40)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert set(statuses) <= {200, 503}
-        assert statuses.count(200) > 20
-        wait_for(lambda: get(f"{address}/healthz")["status"] == "ok")

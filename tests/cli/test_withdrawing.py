@@ -46,22 +46,16 @@ def test_a_withdrawal_is_in_the_ledger_and_beside_the_file(folder, run):
         assert "city.parquet" in run("ledger", words[0], "city.ledger", *words[1:]).out, words
 
 
-def test_it_is_run_again_to_do_the_rest(folder, run, refused):
+def test_it_is_run_again_to_do_the_rest(folder, run):
     assert "'visits'" in run("withdraw", "city.parquet", "--reason", REASON).err  # which account paid
     written = Path("city.withdrawn.json").read_bytes()
-    for _ in range(2):
-        run("withdraw", "city.parquet", "--reason", f" {REASON} ", "--ledger", "city.ledger")
-        assert Path("city.withdrawn.json").read_bytes() == written
-    assert len(dh.Ledger("city.ledger").read_standing("visits").withdrawn) == 1
+    run("withdraw", "city.parquet", "--reason", f" {REASON} ", "--ledger", "city.ledger")
+    assert Path("city.withdrawn.json").read_bytes() == written
     assert REASON in run("withdraw", "city.parquet", "--reason", "another").out  # the first reason stays
 
 
 def test_what_is_refused_writes_nothing(folder, refused):
-    dh.Ledger("others.ledger").open("people", epsilon=3)
-    withdraw = ["withdraw", "city.parquet", "--reason", REASON, "--ledger"]
-    refused([*withdraw, "none.ledger"], "does not exist")
-    refused([*withdraw, "others.ledger"], "'visits'")
-    refused(["withdraw", "free.parquet", "--reason", REASON, "--ledger", "city.ledger"], "no account paid")
+    refused(["withdraw", "city.parquet", "--reason", REASON, "--ledger", "none.ledger"], "does not exist")
     for text in ("  ", "two\nlines", "x" * 1001):
         refused(["withdraw", "city.parquet", "--reason", text], "reason is")
     assert list(folder.glob("*.json")) == []
