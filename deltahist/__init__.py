@@ -1,8 +1,8 @@
 """Distance-aware differentially private maps and range queries.
 
-The six nouns are Domain, Neighbourhood, Strategy, Mechanism, Release and the ledger; everything else is a
-function: `count`, `sensitivity`, `plan`, `publish`, `answer`. The public names are listed in `__init__.pyi` and
-imported when they are first used, so that `import deltahist` and `deltahist --help` are instant.
+The six main concepts are Domain, Neighbourhood, Strategy, Mechanism, Release and Ledger. Functions such as `count`,
+`sensitivity`, `plan`, `publish` and `answer` do the work. Public names are listed in `__init__.pyi` and imported on
+first use, so that `import deltahist` and `deltahist --help` are fast.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all, release files (untrusted input), and files in object storage."""
+"""Write files atomically, and read release files (untrusted input) and files in object storage."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-#: Keys of a release's description and digest in the Parquet metadata. A file of JSON alone holds its own digest.
+#: Parquet metadata keys of a release's description and digest. A JSON release has its digest under the same key.
 KEY, DIGEST = b"deltahist", "sha256"
-#: Bytes of the longest description that is read; a real one has a few thousand.
+#: Size limit of a description in bytes. Real ones have a few thousand.
 _MOST_DESCRIPTION = 64 << 20
 _Read = TypeVar("_Read")
-#: Kinds of object storage, and the pattern of an address. `Path` keeps one of two slashes.
+#: Schemes of object storage, and the pattern of an address. `Path` collapses two slashes into one.
 STORES = ("s3", "gs", "az")
 _ADDRESS = re.compile(r"([a-z][a-z0-9+.-]+):/+(.*)", re.IGNORECASE | re.DOTALL)
 
@@ -34,8 +34,8 @@ _ADDRESS = re.compile(r"([a-z][a-z0-9+.-]+):/+(.*)", re.IGNORECASE | re.DOTALL)
 def digest_of(description: dict[str, Any], columns: Mapping[str, NDArray[Any]]) -> str:
     """Return the SHA-256 of a description and columns (m,), as 64 hexadecimal digits.
 
-    The bytes are the description as JSON, with sorted keys and without spaces, then for each column its name, type and
-    length as JSON, and its values, little-endian.
+    The hashed bytes are the description as JSON (sorted keys, no spaces) and, for each column, its name, type and
+    length as JSON, followed by its little-endian values.
     """
     import numpy as np
 
@@ -53,9 +53,9 @@ def digest_of(description: dict[str, Any], columns: Mapping[str, NDArray[Any]]) 
 def write_parquet(
     target: Path | BinaryIO, columns: Mapping[str, NDArray[Any]], description: dict[str, Any], digest: str, readme: str
 ) -> None:
-    """Write one Parquet file of columns, with the public description, the digest of both and a readme as metadata.
+    """Write columns to a Parquet file, with the public description, the digest of both and a readme as metadata.
 
-    The package does not read the readme, and the digest does not cover it.
+    The digest does not cover the readme, and the package never reads it.
     """
     import numpy as np
     import pyarrow as pa
@@ -75,10 +75,10 @@ def write_parquet(
 def read_described(path: str | Path, read: Callable[..., _Read]) -> _Read:
     """Open a release file and return `read(description, digest, file, path)`.
 
-    `digest` is the stated one. `file` is the open Parquet file, or None for a file that is one JSON object.
+    `digest` is the one stated in the file. `file` is the open Parquet file, or None for a JSON release.
 
-    Raises InputError if the file is missing, and DamagedFile if it is truncated, foreign or oversized, or if `read`
-    fails on its content.
+    Raises InputError if the file is missing, and DamagedFile if it is truncated, oversized or not a release, or if
+    `read` fails on its content.
     """
     if is_stored_file(path):
         return read_parquet(read_object(path, "release file"), path, read)
@@ -92,7 +92,7 @@ def read_described(path: str | Path, read: Callable[..., _Read]) -> _Read:
 
 
 def read_parquet(content: bytes | BinaryIO, path: Path | str, read: Callable[..., _Read]) -> _Read:
-    """Do as `read_described` does for Parquet in an open file or in bytes; errors name `path`."""
+    """Do what `read_described` does, for an open Parquet file or its bytes. Errors name `path`."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -111,7 +111,7 @@ def read_parquet(content: bytes | BinaryIO, path: Path | str, read: Callable[...
 
 @contextlib.contextmanager
 def _report_damage(path: str | Path) -> Iterator[None]:
-    """Turn every error that the content of an untrusted file causes into DamagedFile."""
+    """Turn errors caused by the content of an untrusted file into DamagedFile."""
     from pyarrow import ArrowException
 
     try:
@@ -126,12 +126,12 @@ def _report_damage(path: str | Path) -> Iterator[None]:
 
 
 def _parse_description(text: bytes) -> dict[str, Any]:
-    # Cutting a longer description makes it invalid JSON.
+    # A description over the limit is cut, which makes it invalid JSON.
     return dict(json.loads(text[:_MOST_DESCRIPTION]))
 
 
 def open_regular(path: Path, what: str) -> BinaryIO:
-    """Open a regular file to read it; InputError on anything else. `what` names the file in messages."""
+    """Open a regular file for reading. Raises InputError on anything else. Messages call the file `what`."""
     try:
         # Opening a named pipe would wait for its writer.
         if path.exists() and not path.is_file():
@@ -142,23 +142,23 @@ def open_regular(path: Path, what: str) -> BinaryIO:
 
 
 def check_format(description: dict[str, Any], path: str, forms: Collection[str], version: int) -> str:
-    """Return a file's format; DamagedFile unless it is among `forms`, in at most that version."""
+    """Return a file's format. Raises DamagedFile unless it is in `forms` and its version is at most `version`."""
     form, stated = description["format"], check_whole(version=description["version"])
     if form not in forms or stated > version:
         raise DamagedFile(
-            f"file {path!r} is {form!r:.80}, version {stated}: this program reads {', '.join(forms)}, version {version}"
+            f"file {path!r} is {form!r:.80}, version {stated}: this program reads {', '.join(forms)} up to {version}"
         )
     return str(form)
 
 
 def read_values(file: Any) -> NDArray[np.int64]:
-    """Return the column `value` of an open Parquet file. The caller has bounded its stated size."""
+    """Return the column `value` of an open Parquet file. Callers must check its stated size first."""
     import numpy as np
 
     values, start = np.zeros(file.metadata.num_rows, dtype=np.int64), 0
     if (kind := file.schema_arrow.field("value").type) != "int64":
         raise ValueError(f"its values are {kind}: they must be int64")
-    # More rows than stated do not fit. Fewer, or missing ones, leave numbers that the digest does not cover.
+    # Surplus rows do not fit and raise an error. Missing rows leave values that do not match the digest.
     for batch in file.iter_batches(1 << 17, columns=["value"], use_threads=False):
         part = batch.column("value")
         # Arrow's own conversion to NumPy would import pandas.
@@ -169,13 +169,13 @@ def read_values(file: Any) -> NDArray[np.int64]:
 
 
 def form_of(path: str | Path, forms: Mapping[str, str]) -> str:
-    """Return the form of an output by its suffix; InputError unless it is one of `forms`."""
+    """Return the format of an output file from its suffix. Raises InputError if `forms` lacks the suffix."""
     return forms[check_choice(tuple(forms), suffix=Path(path).suffix.lower())]
 
 
 @contextlib.contextmanager
 def _make_part(target: Path) -> Iterator[Path]:
-    """Make an empty temporary file next to a target, and remove it at the end; InputError if that fails."""
+    """Make an empty temporary file next to a target, and remove it at the end. Raises InputError if that fails."""
     part = None
     try:
         if target.is_dir():
@@ -191,17 +191,17 @@ def _make_part(target: Path) -> Iterator[Path]:
 
 
 def check_creatable(target: str | Path) -> None:
-    """Raise InputError unless `write_whole` can write a file. Call it before anything is charged."""
+    """Raise InputError unless `write_whole` can write the target. Call this before charging anything."""
     with _make_part(Path(target)):
         pass
 
 
 def write_whole(target: Path, write: Callable[[Path], Any], *, secret: bool = False, replace: bool = True) -> bool:
-    """Let `write(path)` fill a temporary file next to the target, then rename it, so that the file is always whole.
+    """Let `write(path)` fill a temporary file next to the target, then rename it, so that no partial file appears.
 
-    Only its owner can read a secret file, from the first byte on, and file and name are on the disk when this returns.
-    A link to a secret stays a link, so that no older secret survives behind it. Without `replace` an existing file
-    stays, and False is returned.
+    A secret file is readable only by its owner from the start, and is synced to disk together with its name. If the
+    target of a secret is a symbolic link, the linked file is replaced, so that no older secret remains there. Without
+    `replace`, an existing file is kept and False returned.
     """
     target = target.resolve() if secret else target
     for left in target.parent.glob(f".{glob.escape(target.name)}.????????{glob.escape(target.suffix)}"):
@@ -230,16 +230,16 @@ def write_whole(target: Path, write: Callable[[Path], Any], *, secret: bool = Fa
 
 
 def check_secret(path: Path, what: str, *, readable: bool = False) -> None:
-    """Raise InputError if other users can read a secret, or can write it if it is `readable`."""
+    """Raise InputError if other users can read a secret file or, when it is `readable`, write it."""
     mode = stat.S_IMODE(path.stat().st_mode)
     if os.name == "posix" and mode & (0o022 if readable else 0o077):
         mended = "go-w" if readable else "600"
-        raise InputError(f"{what} {str(path)!r} has mode {mode:o}, which is open to other users: chmod {mended} it")
+        raise InputError(f"{what} {str(path)!r} has mode {mode:o}, which is open to other users: run chmod {mended}")
 
 
 @contextlib.contextmanager
 def exclusive(path: Path, what: str) -> Iterator[None]:
-    """Hold a lock on a file next to `path` until the block or the process ends; InputError if it is already held."""
+    """Lock a file next to `path` until the block or the process ends. Raises InputError if it is already locked."""
     from filelock import FileLock
 
     try:
@@ -251,7 +251,7 @@ def exclusive(path: Path, what: str) -> Iterator[None]:
 
 
 def sync_folder(folder: Path) -> None:
-    """Write the names in a folder to the disk, where the system can."""
+    """Sync the file names in a folder to disk, if the system supports it."""
     if os.name == "posix":
         handle = os.open(folder, os.O_RDONLY)
         try:
@@ -261,16 +261,16 @@ def sync_folder(folder: Path) -> None:
 
 
 def first_line(problem: Exception) -> str:
-    """Return the first line of a library's message."""
+    """Return the first line of an error's message."""
     return (str(problem).strip() or type(problem).__name__).splitlines()[0][:200]
 
 
 class UnseenObject(InputError):  # noqa: N818
-    """An object that does not exist, or that is not visible."""
+    """An object that does not exist, or that access rights hide."""
 
 
 def is_address(path: str | Path) -> bool:
-    """Return whether a path is an address: a word, a colon and a slash.
+    """Return whether a path is an address, with a scheme, a colon and a slash.
 
     >>> is_address(Path("s3://bucket/visits")), is_address(Path("/data/s3/visits"))
     (True, False)
@@ -279,7 +279,7 @@ def is_address(path: str | Path) -> bool:
 
 
 def is_stored_file(place: str | Path) -> bool:
-    """Return whether a release's place is a file in object storage, or Parquet on a web server.
+    """Return whether a release's location is a file in object storage, or Parquet on a web server.
 
     >>> [is_stored_file(each) for each in ("s3://maps/a.parquet", "https://example.org/releases/a", "a.parquet")]
     [True, False, False]
@@ -289,9 +289,9 @@ def is_stored_file(place: str | Path) -> bool:
 
 
 def read_address(path: str | Path, what: str, schemes: tuple[str, ...] = STORES) -> tuple[str, str]:
-    """Return the store and the key of an address, "s3://bucket" and "visits/a.parquet".
+    """Split an address into its store and key, such as "s3://bucket" and "visits/a.parquet".
 
-    Raises InputError on another kind of address, and on one that may hold a secret, which no message shows.
+    Raises InputError on other schemes, and on an address that may contain a secret. Messages never show the secret.
     """
     match = _ADDRESS.fullmatch(Path(path).as_posix())
     assert match is not None
@@ -300,17 +300,17 @@ def read_address(path: str | Path, what: str, schemes: tuple[str, ...] = STORES)
     secret = "@" in bucket or "?" in rest or "#" in rest or (scheme in STORES and ":" in bucket)
     if scheme not in schemes or not bucket or ".." in key.split("/") or secret:
         raise InputError(
-            f"{what} is an address {scheme}://: it must be a file, or a place in {', '.join(schemes)} without a user, "
-            "a port or options (keys are taken from the environment)"
+            f"{what} is an address {scheme}://: it must be a file, or an address in {', '.join(schemes)} without a "
+            "user, port or options (keys come from the environment)"
         )
     return f"{scheme}://{bucket}", key.strip("/")
 
 
 def read_object(place: str | Path, kind: str, most: int | None = None) -> bytes:
-    """Return an object's bytes; `kind` is named in messages.
+    """Return an object's bytes. Messages call the object `kind`.
 
-    Raises UnseenObject if there is none, and InputError if it has more than `most` bytes, or more than fit into memory,
-    or cannot be read. Messages omit what the storage says, which may hold keys and signatures.
+    Raises UnseenObject if the object is missing or hidden, and InputError if it cannot be read, has more than `most`
+    bytes or does not fit in memory. Messages omit the storage's own text, which may contain keys and signatures.
     """
     bucket, key = read_address(place, kind, (*STORES, "http", "https"))
     options: Any = {"client_options": {"allow_http": True}} if bucket.startswith("http:") else {}

@@ -1,6 +1,6 @@
-"""Settings that a transaction in PostgreSQL relies on, set at its beginning and checked.
+"""Set and check the PostgreSQL settings that transactions rely on.
 
-A server, a role or a connection pooler may change them, and text constants and dates would be read differently.
+If a server, role or connection pooler changes them, text constants and dates are read differently.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any
 
 from deltahist.errors import InputError
 
-#: Runs a statement with %(name)s for parameters, and returns its one row.
+#: Function that runs a statement with %(name)s parameters and returns its only row.
 Run = Callable[[str, Mapping[str, Any]], Any]
 
 
@@ -24,8 +24,8 @@ def apply_settings(
 ) -> None:
     """Apply the settings of a transaction, or of a session if `isolation` is None, before its first statement.
 
-    `own` are settings besides the common ones. `timeouts` are not read back, since the server reports them in other
-    units. Raises InputError, which names the place, if the server keeps other values.
+    `own` adds settings to the common ones. `timeouts` are not checked, because the server reports them in other units.
+    Raises InputError if the server keeps other values. Its message names `place`.
     """
     wanted = {
         "standard_conforming_strings": "on",
@@ -45,7 +45,7 @@ def apply_settings(
     run(f"SELECT {', '.join(calls)}", values)
     if isolation is not None:
         wanted["transaction_isolation"] = isolation
-    # In a second statement: set_config returns the value it was given, even if the next statement sees another.
+    # Use a second statement, because set_config returns its argument even if later statements see another value.
     calls = [f"pg_catalog.current_setting(%(name{at})s)" for at in range(len(wanted))]
     found = run(f"SELECT {', '.join(calls)}", {f"name{at}": name for at, name in enumerate(wanted)})
     for (name, value), there in zip(wanted.items(), found, strict=True):
@@ -54,7 +54,7 @@ def apply_settings(
 
 
 def read_search_path(run: Run) -> str:
-    """Return the search path without the system's schemas, which then come first and cannot be shadowed."""
+    """Return the search path without system schemas. PostgreSQL then searches these first, so none is shadowed."""
     (schemas,) = run("SELECT pg_catalog.current_schemas(false)", {})
     own = (name for name in schemas if not name.startswith("pg_"))
     return ", ".join('"' + name.replace('"', '""') + '"' for name in own)

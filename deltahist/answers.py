@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
     from deltahist.remote import RemoteRelease
 
-#: Figures of queries (m,), by the names of their columns.
+#: Columns of answers (m,) by name.
 Columns: TypeAlias = dict[str, NDArray[Any]]
-#: All columns that answers may have. Columns of regions with these names are renamed.
+#: All columns that answers may have. A region's own columns with these names are renamed.
 COLUMNS = (
     *("rank", "step", "before", "after", "estimate", "std_error", "low", "high"),
     *("noise_error", "placement_error", "cut"),
@@ -45,16 +45,17 @@ def answer(
 ) -> pd.DataFrame:
     """Answer a workload. The stated error covers all noise in each answer.
 
-    Noise does not bias the answers unless `nonnegative` is set. Positions inside cells are assumptions
+    Noise does not bias the answers unless `nonnegative` is set. Positions within cells are assumed
     (docs/internals/placement.md).
 
     Parameters
     ----------
-    release : a release, a `Series` (sums over its steps, or means per step), the change between two
+    release : a release, a `Series` (sums over its steps, or means per step), the change between two series
         (`Difference`), or a release behind a service (`dh.connect`).
     workload : boxes, all ranges or regions. Also corners (m, 4), or (m, 2) on a line; shapely geometries in the
-        release's coordinates; a GeoSeries or GeoDataFrame in any CRS. Geometries are clipped to the map, and crossing
-        rings are repaired. Boxes that can only be degrees are projected. A workload must lie on the map.
+        release's coordinates; a GeoSeries or GeoDataFrame in any CRS. Geometries are clipped to the map, and
+        self-intersecting ones repaired. Boxes that are clearly in degrees are projected. A workload must lie on the
+        map.
     level : of the interval, between 0 and 1.
     nonnegative : answer from non-negative cells (`Release.cells`). Such answers are biased, but usually closer to the
         truth. Their intervals are those of the unbiased answers, clipped to possible counts and widened to include the
@@ -62,25 +63,25 @@ def answer(
 
     Returns
     -------
-    DataFrame with one row per query, in points. A GeoDataFrame keeps its rows, columns, index and CRS. Its own columns
-    with a name from below get the suffix "_region". Sorted points have the first four columns
+    DataFrame with one row per query, in points. A GeoDataFrame keeps its rows, columns, index and CRS. Its columns that
+    share a name with those below get the suffix "_region". Answers from sorted points have only the first four columns
     (`SortedRelease.count_between`).
 
-    - `estimate` : the sum of whole cells and of the covered shares of cut cells, with a slight shift towards denser
+    - `estimate` : the sum of whole cells and the covered shares of cut cells, shifted slightly towards denser
       neighbours;
-    - `std_error` : from noise and from unknown positions in cut cells;
-    - `low`, `high` : the interval. It reaches further up than down for a query without a whole cell, which a user may
-      have placed at a point;
+    - `std_error` : the standard error from noise and from unknown positions in cut cells;
+    - `low`, `high` : the interval. For a query without a whole cell, which may be centred on a known point, it extends
+      further above the estimate than below;
     - `noise_error`, `placement_error` : the parts of `std_error`, if any query cuts cells;
-    - `cut` : the share of the query's area in cut cells; `inner` and `outer` : the answers if all points of these cells
-      were outside, or inside;
+    - `cut` : the share of the query's area in cut cells; `inner`, `outer` : the answers if all points of these cells
+      lay outside the query (`inner`) or inside it (`outer`);
     - `steps` : the number of steps in the answer of a series. A change has `before` and `after` instead of `inner` and
       `outer`;
     - `unresolved` : the share of the query's squared norm that was not measured, if the strategy does not determine
-      every cell. Above 0, the error can be larger than stated;
+      every cell. If it is above 0, the error can be larger than stated;
     - `estimator` : the name of non-negative estimates;
-    - `outside` : the share of the geometry's area outside the map, if any. The other columns are about the part inside;
-    - `note` : says that a geometry was clipped or repaired, why it has no answer, or that most of it lies in cut cells.
+    - `outside` : the share of the geometry's area outside the map, if any. The other columns describe the part inside;
+    - `note` : whether a geometry was clipped or repaired, why it has no answer, or that most of it lies in cut cells.
 
     Raises InputError if a query is reversed, empty or outside the domain; if no geometry can be answered; if steps of a
     series are missing; or if `nonnegative` is set for a change. Warns about clipped, repaired or unanswered geometries,
@@ -101,7 +102,7 @@ def answer(
 def asker(
     domain: Domain, workload: Workload | Any, *, level: float = 0.95, nonnegative: bool = False
 ) -> Callable[[BaseRelease | Series], pd.DataFrame]:
-    """Return a function that answers a workload from any release on a domain; parameters as for `answer`."""
+    """Return a function that answers a workload from any release on a domain. Parameters as for `answer`."""
     check_level(level)
     asked, framed = _asked(workload, domain)
     return lambda release: framed(release.answer_workload(asked, level=level, nonnegative=nonnegative))
@@ -140,9 +141,9 @@ def answer_each(
 def rank(release: Release, workload: Workload | Any, *, level: float = 0.95) -> pd.DataFrame:
     """Answer a workload, with the possible ranks of each answer.
 
-    It compares all pairs of answers by the exact error of their difference, at a joint level for all pairs
-    (Bonferroni). With that probability every true rank lies within its range. The column `rank` is "1" for the largest
-    answer, and "2 to 5" if answers cannot be distinguished. The strategy must determine every cell.
+    All pairs of answers are compared by the exact error of their difference, with a Bonferroni correction. With
+    probability `level`, every true rank lies within its range. The column `rank` is "1" for the largest answer, and
+    such as "2 to 5" for answers that cannot be distinguished. The strategy must determine every cell.
 
     >>> import deltahist as dh, numpy as np
     >>> near = dh.Neighbourhood(dh.Domain((0, 3), (3,)), delta=1)
@@ -156,7 +157,7 @@ def rank(release: Release, workload: Workload | Any, *, level: float = 0.95) -> 
     asked, framed = _asked(workload, release.domain)
     found, rows = release.answer_workload(asked, level=level, nonnegative=False), asked.matrix(release.domain)
     estimate = found["estimate"]
-    # Placement errors of two answers add up, not their variances.
+    # Add the placement errors of two answers, not their variances, because they may be correlated.
     placed, number = found.get("placement_error", np.zeros(len(estimate))), len(estimate)
     share = 1 - (1 - level) / max(1, math.comb(number, 2))
     above, below = np.zeros((2, number), dtype=np.int64)
@@ -175,9 +176,9 @@ def rank(release: Release, workload: Workload | Any, *, level: float = 0.95) -> 
 
 
 def _asked(workload: Any, domain: Domain) -> tuple[Workload, Callable[[Columns], pd.DataFrame]]:
-    """Return a workload on the domain, and the function that makes the frame of its answers.
+    """Return a workload on the domain, and a function that turns its answers into a frame.
 
-    Raises InputError unless a workload, a GeoDataFrame, geometries or corners are given.
+    Raises InputError unless given a workload, a GeoDataFrame, geometries or corners.
     """
     import pandas as pd
 
@@ -220,12 +221,12 @@ def note_cut(columns: Columns) -> Columns:
 
 
 def _frame(columns: Columns, index: pd.Index | None = None) -> pd.DataFrame:
-    """Return columns as a frame. A single float64 array is four times as fast."""
+    """Return columns as a frame, from a single float64 array if possible, which is four times as fast."""
     import pandas as pd
 
     if any(column.dtype != np.float64 for column in columns.values()):
         return pd.DataFrame(columns, index=index)
-    names = _names(tuple(columns)).view()  # a name set on this frame's columns must not reach others
+    names = _names(tuple(columns)).view()  # naming this frame's columns must not name the cached index
     return pd.DataFrame(np.stack(list(columns.values())).T, index, names, copy=False)
 
 
@@ -257,7 +258,7 @@ def _shapes(workload: Any) -> tuple[Any, Any]:
 
 
 def rename_own(names: Iterable[Any]) -> dict[Any, str]:
-    """Return new names for columns of regions that share a name with answers."""
+    """Return new names for columns of regions that share a name with an answer column."""
     own: dict[Any, str] = {}
     taken = set(names := list(names))
     for name in names:
@@ -269,7 +270,7 @@ def rename_own(names: Iterable[Any]) -> dict[Any, str]:
 
 
 def _own(frame: gpd.GeoDataFrame) -> gpd.GeoDataFrame:
-    """Rename the columns of a frame that share a name with answers."""
+    """Rename the columns of a frame that share a name with an answer column."""
     own = rename_own(frame.columns)
     if own:
         warnings.warn(

@@ -1,4 +1,4 @@
-"""Budgets and amounts of ε or ρ, read and checked in one place."""
+"""Read and check budgets and amounts of ε or ρ."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from deltahist.errors import (
 )
 from deltahist.laws import LAWS, Guarantee, Law
 
-#: The symbols of the units of budgets.
+#: Symbols of the budget units.
 LETTERS = {"epsilon": "ε", "rho": "ρ"}
 
 
 def read_amount(**amount: Any) -> Fraction:
-    """Return the given keyword's value as an exact fraction: a float counts as the decimal that it prints as.
+    """Return the keyword's value as an exact fraction. A float counts as the decimal that it prints.
 
-    Budgets are typed and added up by people: ten times 0.1 must be 1, although the binary number is a little more.
+    People type and add up budgets, so ten times 0.1 must be 1, although the float 0.1 is slightly larger than 1/10.
 
-    Raises InputError unless it is a finite number, zero or more, and at most 10^9.
+    Raises InputError unless the value is a number from 0 to 10^9.
 
     >>> read_amount(epsilon=0.1)
     Fraction(1, 10)
@@ -41,19 +41,19 @@ def read_amount(**amount: Any) -> Fraction:
 
 
 def ceil_nano(**amount: Any) -> int:
-    """Return the billionths that an amount is charged as: rounded up."""
+    """Return an amount to charge in billionths, rounded up."""
     return -int(-read_amount(**amount) * NANO // 1)
 
 
 def floor_nano(**amount: Any) -> int:
-    """Return the billionths that a limit allows: rounded down."""
+    """Return a limit in billionths, rounded down."""
     return int(read_amount(**amount) * NANO // 1)
 
 
 def say_amount(amount: Fraction, limit: Fraction) -> str:
-    """Return an amount to a millionth of its limit, as people type it.
+    """Return an amount as decimal text, rounded to a millionth of its limit.
 
-    Shares are rounded down to billionths, so a limit may keep a few billionths, which are shown as 0.
+    Shares are rounded down to billionths, so a few billionths of a limit may remain. They are shown as 0.
 
     >>> say_amount(Fraction(3, 10), Fraction(1)), say_amount(Fraction(48, 10**9), Fraction(1))
     ('0.3', '0')
@@ -64,13 +64,13 @@ def say_amount(amount: Fraction, limit: Fraction) -> str:
 
 @dataclass(frozen=True)
 class Charge:
-    """An amount that an account has charged: `publish(..., epsilon=charge)` spends it in the unit of the account.
+    """An amount charged to an account, in the account's unit. `publish(..., epsilon=charge)` spends it.
 
-    Spend each charge on one release: the account does not notice a second one. A charge divides into equal parts.
+    Spend each charge on one release only, because the account does not notice a second. Division gives equal parts.
 
     Parameters
     ----------
-    amount : of ε or ρ, whole billionths unless it was divided.
+    amount : ε or ρ, in whole billionths unless divided.
     unit : "epsilon" or "rho".
 
     >>> half = Charge(Fraction(1, 3), "epsilon") / 2
@@ -88,7 +88,7 @@ class Charge:
         return float(self.amount)
 
     def __truediv__(self, parts: int) -> Charge:
-        """Return one of several equal parts."""
+        """Return one of `parts` equal parts."""
         return Charge(self.amount / check_whole(parts=parts), self.unit)
 
     @property
@@ -104,9 +104,9 @@ class Budget:
     Parameters
     ----------
     epsilon : pure ε, spent by Laplace noise; or
-    rho : ρ of zCDP, spent by Gaussian noise. Either is a number, or the charge of an account.
+    rho : ρ of zCDP, spent by Gaussian noise. Either is a number or a `Charge`.
 
-    Raises InputError unless exactly one of them is given, finite and above zero, and a charge is spent in its unit.
+    Raises InputError unless exactly one is given, it is finite and above zero, and a charge has the same unit.
 
     >>> Budget(epsilon=0.5).guarantee
     Guarantee(epsilon=Fraction(1, 2), rho=None)
@@ -130,7 +130,7 @@ class Budget:
         return as_exact_fraction(**{self.unit: given})
 
     def law(self, *, refinable: bool = False) -> type[Law]:
-        """Return the law of the noise that spends the budget: the first of its unit."""
+        """Return the noise law that spends the budget, the first in `LAWS` that fits."""
         return next(law for law in LAWS.values() if law.unit == self.unit and refinable in law.refinable)
 
     @property
@@ -139,7 +139,7 @@ class Budget:
         return "epsilon" if self.rho is None else "rho"
 
     def of(self, amount: Fraction) -> Budget:
-        """Return another amount of the same unit."""
+        """Return a budget of another amount in the same unit."""
         return Budget(amount) if self.rho is None else Budget(rho=amount)
 
     @property
@@ -155,14 +155,14 @@ class Budget:
 
 @dataclass(frozen=True)
 class Population:
-    """What all accounts of the same people have spent together. Public, as budgets are.
+    """The joint spending of all accounts of the same people. Public, like budgets.
 
     Parameters
     ----------
-    name : of the people. accounts : how many they have, without people's own budgets.
-    sums : for each unit, what has been spent, the limit of it (None without one), and the most in any one window of
-        each stream.
-    own_budgets : whether people also pay from budgets of their own. What these have spent is private, and comes on top.
+    name : name of the people. accounts : number of their accounts, not counting people's own budgets.
+    sums : for each unit, the amount spent, its limit (None for no limit), and the most spent in any one window of each
+        stream.
+    own_budgets : whether people also pay from their own budgets. That spending is private, and not included.
 
     >>> print(Population("everyone", 2, (("epsilon", Fraction(3), None, Fraction(2)),)))
     the 2 accounts of population 'everyone' have spent ε = 3 together, without a limit (one window of each stream: 2)
@@ -174,7 +174,7 @@ class Population:
     own_budgets: bool = False
 
     def __str__(self) -> str:
-        """Say what the accounts have spent, and what they may spend."""
+        """Return a phrase about the accounts' spending and its limits."""
         parts = []
         for unit, spent, most, window in self.sums:
             part = f"{LETTERS[unit]} = {say_amount(spent, window)}"
@@ -208,16 +208,16 @@ class Population:
 
 @dataclass(frozen=True)
 class Payment:
-    """The payment for a release: the account, its limit, and what it had spent by then. Public, as budgets are.
+    """The payment for a release: the account, its limit and its spending so far. Public, like budgets.
 
-    Raises InputError unless something has been spent, and no more than the limit.
+    Raises InputError unless the spending is above zero and at most the limit.
 
     Parameters
     ----------
-    account : its name. unit : "epsilon" or "rho".
-    limit : of the account. spent : so far, including this release.
-    steps : number of steps of time that limit and spent are about; None for all that is ever published.
-    population : what all accounts of the same people had spent by then.
+    account : name of the account. unit : "epsilon" or "rho".
+    limit : limit of the account. spent : its spending so far, including this release.
+    steps : number of time steps that limit and spending cover; None for everything ever published.
+    population : joint spending so far of all accounts of the same people.
     """
 
     account: str
@@ -237,14 +237,14 @@ class Payment:
             )
 
     def __str__(self) -> str:
-        """Say who paid, how much in all, and what was left."""
+        """Return a phrase about the account, its spending and what was left."""
         letter = LETTERS[self.unit]
         spent, limit = (say_amount(each, self.limit) for each in (self.spent, self.limit))
         then = f"and {say_amount(self.limit - self.spent, self.limit)} was left"
         if self.steps is not None:
-            then = f"in the {self.steps:,} steps that end with it"
+            then = f"in the last {self.steps:,} steps"
         people = "" if self.population is None else f"; {self.population}"
-        return f"{self.account!r} has spent {letter} = {spent} of {limit}, this release with it, {then}{people}"
+        return f"{self.account!r} has spent {letter} = {spent} of {limit}, including this release, {then}{people}"
 
     def describe(self) -> dict[str, Any]:
         """Return a JSON-ready description."""
@@ -253,7 +253,7 @@ class Payment:
 
     @classmethod
     def from_description(cls, description: dict[str, Any] | None) -> Payment | None:
-        """Make the object that `describe` described; None for a release that no account paid for."""
+        """Make the object that `describe` described. Returns None for a release that no account paid for."""
         if description is None:
             return None
         limit, spent = (Fraction(description[name]) for name in ("limit", "spent"))

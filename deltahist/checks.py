@@ -1,4 +1,4 @@
-"""Checks of a strategy: everything that publishing, pricing and decoding rely on, against the plain definitions."""
+"""Check a strategy against the plain definitions that publishing, pricing and decoding rely on."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from deltahist.strategies.base import Strategy, check_groups, from_description
 def check_strategy(strategy: Strategy, near: Neighbourhood) -> None:
     """Compare a strategy with the plain definitions, and raise InputError on the first difference.
 
-    Answers must be exact, linear integers, and adjoints right. Groups must contain every noise draw once, and noise
-    enter as `scatter`, `gather` and `changes` say. The sensitivity in both norms must cover all edges. The description
-    must make the same strategy again. The decoder must be unbiased, know its error, and agree with its estimates on the
-    grid of its noise metric.
+    Answers must be linear and exact integers, and adjoints correct. Groups must contain every noise draw once, and
+    noise must enter as `scatter`, `gather` and `changes` describe. The sensitivity in both norms must cover all edges.
+    The description must restore the same strategy. The decoder must be unbiased and state its true error, and its
+    estimates on a grid must agree with those of cells.
 
-    On more than 2,048 cells random counts replace the matrix, and sensitivities are not compared. Check the class on a
+    On more than 2,048 cells, random counts replace the matrix and sensitivities are not compared. Check the class on a
     small domain as well.
 
     >>> import deltahist as dh
@@ -38,7 +38,7 @@ def check_strategy(strategy: Strategy, near: Neighbourhood) -> None:
     small = strategy.domain.size <= 2048
     if small:
         _require(strategy, _check_matrix(strategy))
-        # The shortest and the longest moves with a promise
+        # The shortest and the longest protected moves
         for _, relation in dict.fromkeys((near.relations[0], near.relations[-1])):
             _require(strategy, _check_changes(strategy, relation))
     if strategy.shape[0] <= 400:
@@ -49,10 +49,10 @@ def check_strategy(strategy: Strategy, near: Neighbourhood) -> None:
 
 
 def check_foreign(strategy: Strategy, mechanism: Mechanism | None = None) -> None:
-    """Check a strategy from another package before `publish` trusts it, and its mechanism if there is one.
+    """Check a strategy from another package, and its mechanism if given, before `publish` trusts it.
 
-    Raises InputError unless answers are linear integers, the adjoints are right, noise enters as integers, and the
-    sensitivity is still that of the mechanism.
+    Raises InputError unless answers are linear integers, adjoints are correct, noise enters as integers, and the
+    mechanism's sensitivity is up to date.
     """
     _require(strategy, _check_answers(strategy))
     _require(strategy, _check_noise(strategy))
@@ -63,7 +63,7 @@ def check_foreign(strategy: Strategy, mechanism: Mechanism | None = None) -> Non
 
 
 def _require(strategy: Strategy, checks: Iterable[tuple[Any, str]]) -> None:
-    """Raise InputError on the first check that fails. Later ones rely on it, and are not computed."""
+    """Raise InputError on the first check that fails. Later checks, which rely on it, are not computed."""
     for holds, text in checks:
         if not holds:
             raise InputError(f"strategy {strategy.name}: {text}")
@@ -83,17 +83,17 @@ def _check_answers(strategy: Strategy) -> Iterator[tuple[Any, str]]:
     )
     measured = strategy.measure(counts[:, 0].reshape(strategy.domain.shape))
     same = measured.shape == (rows,) and (measured == found[:, 0]).all()
-    yield same, "measure differs from _matmat; what is released must be what is priced"
+    yield same, "measure differs from _matmat; the released answers must be the priced ones"
     x, y = np.random.default_rng(12).integers(0, 1 << 20, (2, cells, 1))
     own = strategy._matmat(x)
     same = (strategy._matmat(x + 3 * y) == own + 3 * strategy._matmat(y)).all()
     yield same, "A(x + 3y) differs from Ax + 3Ay; rows must be linear (rounded entries?)"
     same = np.allclose(strategy._matmat(x.astype(np.float64)), own, rtol=1e-9)
-    yield same, "answers to floats differ from those to integers; decoding needs both"
+    yield same, "answers to floats differ from those to integers; decoding relies on both"
 
 
 def _check_noise(strategy: Strategy) -> Iterator[tuple[Any, str]]:
-    """Yield whether the adjoints are right, and noise enters as integers."""
+    """Yield whether adjoints are correct, and noise enters as integers."""
     rng = np.random.default_rng(13)
     x = rng.integers(-9, 10, (strategy.shape[1], 1))
     y = rng.integers(-9, 10, (strategy.shape[0], 1))
@@ -133,7 +133,7 @@ def _check_changes(strategy: Strategy, near: Neighbourhood) -> Iterator[tuple[An
         before = strategy.scatter(draws)
         some = rng.permutation(edges.shape[1])[:2000]
         wrong = [e for e in some if (strategy.scatter(draws + changes[:, e]) != before + moved[:, e]).any()]
-    yield not wrong, f"changes(near) does not make up for edge {wrong[:1]}; R(η + U) must be R(η) + A E exactly"
+    yield not wrong, f"changes(near) does not offset edge {wrong[:1]}; R(η + U) must be R(η) + A E exactly"
     for norm in (1, 2):
         stated = strategy.edge_cost(near, norm)
         if stated is not None:
@@ -142,7 +142,7 @@ def _check_changes(strategy: Strategy, near: Neighbourhood) -> Iterator[tuple[An
 
 
 def _check_total(strategy: Strategy) -> Iterator[tuple[Any, str]]:
-    """Yield whether `keeps_total` admits that a combination of the values is the number of points without noise."""
+    """Yield whether `keeps_total` is True if a combination of the values is the number of points without noise."""
     rows = strategy.matrix().toarray().T.astype(np.float64)
     entered = np.stack([strategy.gather(w) for w in np.eye(strategy.shape[0])], axis=1)
     system, wanted = np.concatenate([rows, entered]), np.zeros(len(rows) + len(entered))
@@ -150,8 +150,8 @@ def _check_total(strategy: Strategy) -> Iterator[tuple[Any, str]]:
     weight = np.linalg.lstsq(system, wanted, rcond=None)[0]
     yield (
         strategy.keeps_total or np.abs(system @ weight - wanted).max() >= 1e-9,
-        "a combination of its values is the number of points without noise; keeps_total must be True, or a release "
-        "reveals the number where it is not public",
+        "a combination of its values is the number of points without noise; keeps_total must be True, or releases "
+        "reveal the number even if it is not public",
     )
 
 
@@ -164,7 +164,7 @@ def _check_description(strategy: Strategy) -> Iterator[tuple[Any, str]]:
 
 
 def _check_decoder(strategy: Strategy) -> Iterator[tuple[Any, str]]:
-    # Groups differ by more than their shares, to expose a decoder that ignores the noise.
+    # Give groups noise that differs beyond their shares, to expose a decoder that ignores the noise.
     laws = [Gaussian((i + 2) / g.share**2) for i, g in enumerate(strategy.groups)]
     rng = np.random.default_rng(17)
     found = make_decoder(strategy, laws, total_known=False)
@@ -177,22 +177,22 @@ def _check_decoder(strategy: Strategy) -> Iterator[tuple[Any, str]]:
     cells = rng.integers(0, 9, strategy.domain.size)
     exact = strategy.measure(cells.reshape(strategy.domain.shape)).astype(float)
     unbiased = not strategy.determines_cells or np.allclose(found.solve(exact), cells, atol=1e-6)
-    yield unbiased, f"{kind} does not give the counts back; without noise it must, or it is biased"
+    yield unbiased, f"{kind} does not recover the counts without noise; it must, or it is biased"
     work = all_ranges(strategy.domain).sample(50)
     stated, queries = found.moments(work), work.matrix(strategy.domain).toarray()
     noise = np.array([strategy.gather(found.answer_coefficients(q)) for q in queries])
     true = (noise * noise) @ found.draw_variance
     right = stated.note != "exact" or np.allclose(stated.variance, true, rtol=1e-6, atol=1e-9 * true.max())
-    yield right, f"{kind} states other errors than its own coefficients give; they must be the same"
+    yield right, f"the errors that {kind} states differ from those of its coefficients; they must be equal"
     field, drawn = found.estimate_on_grid(values, None), found.simulate_noise(np.random.default_rng(18)).shape
     yield drawn == field.shape, f"simulate_noise of {kind} has shape {drawn}; estimate_on_grid has {field.shape}"
-    # The general metric is of the domain, and not simulated here.
+    # The default metric has the grid of the domain, and need not be computed.
     metric = None if type(found).noise_metric is Decoder.noise_metric else found.noise_metric()
     grid = strategy.domain.shape if metric is None else metric.grid
     yield (
         grid == field.shape,
         f"noise_metric of {kind} has the grid {grid}, estimate_on_grid the shape {field.shape}; a decoder with a grid "
-        "larger than the domain must give its own noise_metric",
+        "larger than the domain must define its own noise_metric",
     )
     inside = field if metric is None else field[metric.inside]
     same = np.allclose(inside, found.estimate_cells(values, None), atol=1e-6)

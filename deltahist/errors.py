@@ -1,4 +1,4 @@
-"""Errors, and checks of parameters and of memory: each message gives the name, the value and the rule."""
+"""Errors, and checks of parameters and memory. Each message gives the name, the value and the rule."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-#: Billionths of one ε or ρ. Charges and levels of privacy are whole numbers of them.
+#: Billionths in one ε or ρ. Charges and privacy levels are whole numbers of billionths.
 NANO = 10**9
 
 
@@ -46,7 +46,7 @@ class OutsideBounds(InputError):  # noqa: N818
 
 
 class DamagedFile(InputError):  # noqa: N818
-    """A file that is truncated, foreign, or contradicts itself.
+    """A file that is truncated, contradicts itself or is not of the expected kind.
 
     >>> import deltahist as dh
     >>> dh.load(__file__)  # doctest: +ELLIPSIS
@@ -84,7 +84,7 @@ def _is_finite(value: Any) -> bool:
 
 
 def check_positive(**parameter: Any) -> Any:
-    """Return the given keyword's value, or raise InputError unless it is a finite number above zero.
+    """Return the keyword's value. Raises InputError unless it is a finite number above zero.
 
     >>> check_positive(epsilon=-1)
     Traceback (most recent call last):
@@ -95,7 +95,7 @@ def check_positive(**parameter: Any) -> Any:
 
 
 def check_finite(*, above: float = -math.inf, **parameter: Any) -> Any:
-    """Return the given keyword's value, or raise InputError unless it is a finite number, and larger than `above`."""
+    """Return the keyword's value. Raises InputError unless it is a finite number larger than `above`."""
     ((name, value),) = parameter.items()
     if not _is_finite(value) or value <= above:
         raise _refuse(name, value, "a finite number" if above < 0 else "a finite number above zero")
@@ -103,7 +103,7 @@ def check_finite(*, above: float = -math.inf, **parameter: Any) -> Any:
 
 
 def check_whole(*, least: int = 1, **parameter: Any) -> int:
-    """Return the given keyword's value as an int, or raise InputError unless it is a whole number >= least."""
+    """Return the keyword's value as an int. Raises InputError unless it is a whole number of at least `least`."""
     ((name, value),) = parameter.items()
     if not _is_finite(value) or value != int(value) or value < least:
         raise _refuse(name, value, f"a whole number of at least {least}")
@@ -111,7 +111,7 @@ def check_whole(*, least: int = 1, **parameter: Any) -> int:
 
 
 def check_choice(choices: tuple[Any, ...], **parameter: Any) -> Any:
-    """Return the given keyword's value, or raise InputError unless it is one of the choices (1.0 is not 1)."""
+    """Return the keyword's value. Raises InputError unless it is one of the choices (1.0 does not match 1)."""
     ((name, value),) = parameter.items()
     if (type(value), value) not in [(type(choice), choice) for choice in choices]:
         listed = ", ".join(map(repr, choices))
@@ -120,16 +120,16 @@ def check_choice(choices: tuple[Any, ...], **parameter: Any) -> Any:
 
 
 def as_exact_fraction(**parameter: Any) -> Fraction:
-    """Return the given keyword's value, a positive number, as a fraction: a float as its binary value."""
+    """Return the keyword's value, a positive number, as a fraction. A float keeps its binary value."""
     value = check_positive(**parameter)
-    # Numbers of NumPy's fixed length would overflow in fractions.
+    # NumPy's fixed-width integers would overflow in fractions.
     if isinstance(value, numbers.Rational):
         return Fraction(int(value.numerator), int(value.denominator))
     return Fraction(float(value))
 
 
 def as_printed_fraction(value: Any) -> Fraction:
-    """Return a number as a fraction: a float as the decimal that it prints as.
+    """Return a number as a fraction. A float counts as the decimal that it prints.
 
     >>> as_printed_fraction(0.1), as_printed_fraction(Fraction(1, 3))
     (Fraction(1, 10), Fraction(1, 3))
@@ -140,7 +140,7 @@ def as_printed_fraction(value: Any) -> Fraction:
 
 
 def available_memory() -> int:
-    """Return the bytes that a new allocation can take without swapping, within the limit of a container."""
+    """Return the bytes that can be allocated without swapping and within a container's limit."""
     free = 1 << 62
     try:
         lines = Path("/proc/meminfo").read_text().splitlines()

@@ -1,4 +1,4 @@
-"""Files of cells and of answers for other programs: GeoPackage, GeoParquet, GeoJSON, CSV and GeoTIFF."""
+"""Export cells and answers for other programs: GeoPackage, GeoParquet, GeoJSON, CSV and GeoTIFF."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from deltahist.releases.base import BaseRelease
     from deltahist.releases.histogram import Release
 
-#: Form of a table's file by its suffix.
+#: Format of a table's file by its suffix.
 TABLES = {f".{form}": form for form in ("csv", "json", "geojson", "parquet", "gpkg")} | {".geoparquet": "parquet"}
-#: Form of a file of cells by its suffix.
+#: Format of a file of cells by its suffix.
 FORMS = {**TABLES, ".json": "geojson", ".tif": "geotiff", ".tiff": "geotiff"}
 #: Key of a table's description in Parquet and GeoJSON.
 KEY = "deltahist_export"
@@ -47,7 +47,7 @@ _COLUMNS = {
     "before": ("", "estimate of the earlier period"),
     "after": ("", "estimate of the later period"),
     "estimate": ("", "estimate"),
-    "std_error": ("", "standard error of the estimate, before it was made non-negative if it was"),
+    "std_error": ("", "standard error of the unbiased estimate"),
     "low": ("", "lower end of the interval"),
     "high": ("", "upper end of the interval"),
     "noise_error": ("", "part of std_error from noise"),
@@ -56,9 +56,9 @@ _COLUMNS = {
     "inner": ("", "answer if all points of cut cells lay outside"),
     "outer": ("", "answer if all points of cut cells lay inside"),
     "steps": ("1", "number of steps in the answer"),
-    "unresolved": ("1", "share that was not measured"),
+    "unresolved": ("1", "share of the query that was not measured"),
     "estimator": ("1", "name of the estimate"),
-    "stands_out": ("1", "whether it surely holds points; in 95 of 100 files this is right for every marked row"),
+    "stands_out": ("1", "whether the cell almost certainly has points; all marked rows are right in 95 of 100 files"),
     "outside": ("1", "share of the area outside the map"),
     "note": ("1", "what was changed or assumed about the region, or why it has no answer"),
     "q": ("1", "share of the points below the quantile"),
@@ -66,9 +66,9 @@ _COLUMNS = {
 
 
 def check_form(path: str | Path) -> str:
-    """Return the form that a file's suffix asks for.
+    """Return the format for a file's suffix.
 
-    Raises InputError on an unknown suffix, or if rasterio is needed and missing.
+    Raises InputError on an unknown suffix, or if rasterio is needed but missing.
 
     >>> check_form("cells.gpkg")
     'gpkg'
@@ -80,20 +80,20 @@ def check_form(path: str | Path) -> str:
 
 
 def export(release: Release, path: str | Path, *, nonnegative: bool = False) -> None:
-    """Write all cells of a release to a file; the suffix chooses the form.
+    """Write all cells of a release to a file, in the format of its suffix.
 
-    Each row has the index, centre, box, estimate and standard error of a cell, and whether it surely holds points
-    (`stands_out`, tested for all cells together). GeoJSON is in longitude and latitude, everything else in the
-    release's CRS. GeoTIFF has two bands. All forms except CSV carry units and the privacy statement. Text has three
-    decimals.
+    Each row has the index, centre, box, estimate and standard error of a cell, and whether it almost certainly has
+    points (`stands_out`, tested for all cells together). GeoJSON is in longitude and latitude, and all else in the
+    release's CRS. GeoTIFF has two bands. All formats except CSV carry units and the privacy statement. CSV and GeoJSON
+    have three decimals.
 
     Parameters
     ----------
-    release : of counts.
+    release : release of counts.
     path : .gpkg, .parquet, .geojson, .csv or .tif.
     nonnegative : write non-negative estimates instead of unbiased ones.
 
-    Raises InputError on an unknown suffix, a 1-D release in any form except CSV, or a map too large for memory.
+    Raises InputError on an unknown suffix, a 1-D release in any format except CSV, or a map too large for memory.
 
     >>> import tempfile, pandas as pd, deltahist as dh, numpy as np
     >>> near = dh.Neighbourhood(dh.Domain((0, 0, 4, 4), (4, 4)), delta=1)
@@ -119,15 +119,15 @@ def export(release: Release, path: str | Path, *, nonnegative: bool = False) -> 
 def encode_table(
     frame: pd.DataFrame, form: str, domain: Domain, about: dict[str, Any] | None = None, *, layer: str = "answers"
 ) -> bytes:
-    """Return the content of a file with a table.
+    """Return a table as the content of a file.
 
     Parameters
     ----------
-    frame : may be a GeoDataFrame in any CRS; without a CRS its shapes are in the domain's coordinates.
-    form : csv and json leave shapes out, geojson has them in longitude and latitude, parquet and gpkg in the domain's
-        CRS.
-    about : description that every form except CSV carries (`describe_cells`, `describe_answers`).
-    layer : name of the layer of a GeoPackage.
+    frame : table, or a GeoDataFrame in any CRS. Shapes without a CRS are in the domain's coordinates.
+    form : format. csv and json leave shapes out, geojson has them in longitude and latitude, and parquet and gpkg in
+        the domain's CRS.
+    about : description that every format except CSV carries (`describe_cells`, `describe_answers`).
+    layer : layer name in a GeoPackage.
 
     >>> import pandas as pd, deltahist as dh
     >>> encode_table(pd.DataFrame({"name": ["a"], "estimate": [2.5]}), "csv", dh.Domain((0, 1), (4,)))
@@ -187,7 +187,7 @@ def encode_table(
 
 
 def describe_cells(release: BaseRelease, nonnegative: bool, names: Iterable[str]) -> dict[str, Any]:
-    """Return the description of a file of cells as JSON: promise, statement, and columns with their units."""
+    """Return a JSON-ready description of a file of cells: promise, statement, and columns with their units."""
     estimator = release.name_estimator(nonnegative)
     return {
         "title": f"Estimates of points per cell, {estimator}, with standard errors",
@@ -199,7 +199,7 @@ def describe_cells(release: BaseRelease, nonnegative: bool, names: Iterable[str]
 
 
 def describe_answers(facts: dict[str, Any], table: Mapping[str, Any], level: float) -> dict[str, Any]:
-    """Return the description of answers, by column, as JSON; `facts` are those of the release (`facts_of`)."""
+    """Return a JSON-ready description of answers and their columns. `facts` come from `facts_of`."""
     names = list(map(str, table))
     kinds = [each for each in dict.fromkeys(table["estimator"]) if each == each] if "estimator" in names else []
     unbiased = PLACED if "cut" in names else UNBIASED
@@ -259,7 +259,7 @@ def _on_map(frame: gpd.GeoDataFrame, domain: Domain) -> gpd.GeoDataFrame:
 
 
 def _plain(frame: Any) -> Any:
-    """Return a table that holds only numbers, texts and its one geometry."""
+    """Return a table with only its numbers, its text and its active geometry."""
     shape = getattr(frame, "_geometry_column_name", None)
     objects = {name for name in frame.columns if frame[name].dtype == object}
     others = {name for name in frame.columns if str(frame[name].dtype) == "geometry" and name != shape}
@@ -279,9 +279,9 @@ def _write_layer(frame: gpd.GeoDataFrame, file: io.BytesIO, driver: str, **more:
     import pyogrio
 
     frame = _plain(frame)
-    fast = not any(frame[name].dtype == object for name in frame.columns)  # Arrow changes mixed texts
+    fast = not any(frame[name].dtype == object for name in frame.columns)  # Arrow alters columns of mixed types
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # a plane has no CRS
+        warnings.simplefilter("ignore", UserWarning)  # planar maps have no CRS
         pyogrio.write_dataframe(frame, file, driver=driver, use_arrow=fast, **more)
 
 

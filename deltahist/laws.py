@@ -1,4 +1,4 @@
-"""Noise laws and guarantees as plain data: what noise costs, how large it is, how guarantees add up."""
+"""Noise laws and guarantees as plain data: the cost and size of noise, and the sum of guarantees."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from deltahist.errors import InputError, check_positive, check_whole, is_number
 
-#: Largest scale of noise. Noise of a larger one could overflow 64 bits with a probability that matters.
+#: Largest noise scale. Larger noise could overflow 64 bits with non-negligible probability.
 MOST_SCALE = 1 << 50
 
 
@@ -22,22 +22,22 @@ MOST_SCALE = 1 << 50
 class Law(abc.ABC):
     """The law of one group's noise on whole numbers.
 
-    To add one, write a class here, list it in `LAWS`, and add a sampler in `noise/samplers.py`. `Budget.law` takes the
-    first law of the budget's unit.
+    To add one, write a class here, list it in `LAWS`, and add a sampler in `noise/samplers.py`. `Budget.law` chooses
+    the first law of the budget's unit.
 
     Parameters
     ----------
-    parameter : the scale to the power of `norm`, exact; zero means no noise (nothing was private).
-    continuous : take moments of the continuous law with the same parameter, to compare with papers.
+    parameter : exact scale to the power of `norm`. Zero means no noise, because nothing was private.
+    continuous : whether moments are those of the continuous law with the same parameter, to compare with papers.
     """
 
     parameter: Fraction
     continuous: bool = field(default=False, kw_only=True, repr=False)
-    #: The name in files, the name of the noise in options, and a description of the noise.
+    #: Name in files, name of the noise in options, and description of the noise.
     kind: ClassVar[str]
     noise: ClassVar[str]
     words: ClassVar[str]
-    #: The budget that it spends, and the norm in which that budget measures changes.
+    #: Unit of the budget that the noise spends, and norm in which that budget measures changes.
     unit: ClassVar[str]
     norm: ClassVar[int]
     #: Whether releases with this noise can be refined.
@@ -45,17 +45,17 @@ class Law(abc.ABC):
 
     @classmethod
     def hiding(cls, change: Fraction, amount: Fraction) -> Law:
-        """Return the noise that hides a change, given to the power of the norm, at a budget.
+        """Return the law that hides a change at a budget. `change` is given to the power of the norm.
 
         ε is change / b, and ρ is change² / (2σ²): b = Δ/ε is the Laplace mechanism, f(D) + Lap(Δ/ε).
         Source: 2014, section 2.2; 2015, Definition 8, eq. (11), (17), (30).
 
-        Raises InputError where the scale would be more than 2^50.
+        Raises InputError if the scale would exceed 2^50.
         """
         parameter = change / (cls.norm * amount)
         if parameter > MOST_SCALE**cls.norm:
             raise InputError(
-                f"{cls.unit} is {float(amount):.10g}: it must be larger, as the noise's scale exceeds 2^50"
+                f"{cls.unit} is {float(amount):.10g}: it must be larger, because the noise scale exceeds 2^50"
             )
         return cls(parameter)
 
@@ -78,7 +78,7 @@ class Law(abc.ABC):
 
     @abc.abstractmethod
     def reach(self, level: float) -> float:
-        """Return how many standard deviations noise of a large scale stays within, at a level."""
+        """Return the bound, in standard deviations, on the size of noise of a large scale at a level."""
 
     @abc.abstractmethod
     def tail(self, draws: int, alpha: float) -> float:
@@ -86,17 +86,17 @@ class Law(abc.ABC):
 
     @abc.abstractmethod
     def simulate(self, size: int, rng: np.random.Generator) -> NDArray[np.float64]:
-        """Draw real noise of the same variance, for simulations: not for a release."""
+        """Draw continuous noise of the same variance, for simulations and never for a release."""
 
     def least_variance(self, times: float) -> float | None:
-        """Return the variance, in steps, from which (ε, δ_prob) is proved; None where no such proof is known.
+        """Return the variance, in steps, that the proof of (ε, δ_prob) may assume; None if no proof is known.
 
-        `times` : the budget over that of the first release of its chain.
+        `times` : ratio of the budget to that of the first release of its chain.
         """
         return None
 
     def describe(self) -> dict[str, str]:
-        """Return a JSON-ready description; the fraction is kept exact."""
+        """Return a JSON-ready description with the exact fraction."""
         return {"kind": self.kind, "parameter": str(self.parameter)}
 
 
@@ -135,7 +135,7 @@ class Gaussian(Law):
 
     kind, noise, words = "gaussian", "gaussian", "Gaussian noise on whole numbers"
     unit, norm, refinable = "rho", 2, (False,)
-    #: By how much the second and the fourth moment exceed those of the continuous law: the latter by a share of σ².
+    #: Excess over the moments of the continuous law: of the second, and of the fourth as a slope in σ² and a constant.
     _OFF: ClassVar[tuple[float, float, float]] = (0.0, 0.0, 0.0)
 
     def weights(self, k: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -153,7 +153,7 @@ class Gaussian(Law):
     def _moments(self) -> tuple[float, float]:
         """Second and fourth moment."""
         value, (second, slope, fourth) = float(self.parameter), self._OFF
-        if value > 25:  # sums and integrals agree to the last digit from much smaller values on
+        if value > 25:  # sums and integrals agree to the last digit well below this
             return value + second, 3 * value * value + (slope * value + fourth)
         k = np.arange(0, 200, dtype=np.float64)
         weight = self.weights(k) * np.where(k == 0, 1.0, 2.0)
@@ -178,7 +178,7 @@ class Gaussian(Law):
 
 
 class RoundedGaussian(Gaussian):
-    """Continuous Gaussian noise, rounded: it may be refined later (docs/internals/gradual.md)."""
+    """Rounded continuous Gaussian noise, which can be refined later (docs/internals/gradual.md)."""
 
     kind, words, refinable = "rounded gaussian", "Gaussian noise rounded to whole numbers", (True,)
     _OFF = (1 / 12, 1 / 2, 1 / 80)
@@ -203,9 +203,9 @@ LAWS: dict[str, type[Law]] = {law.kind: law for law in (Laplace, Gaussian, Round
 def _laplace_tail(draws: int, alpha: float) -> float:
     """Return the value that a sum of Laplace draws of scale 1 exceeds with probability `alpha`.
 
-    A sum of m draws is the difference of two Gamma(m) variables, races of m exponential stages: if the first still
-    has r stages to go when the second ends, which has probability C(2m − r − 1, m − 1) / 2^(2m − r), the rest is
-    Gamma(r). Very long sums are normal but for their kurtosis.
+    A sum of m draws is the difference of two Gamma(m) variables, each the duration of m exponential stages. With
+    probability C(2m − r − 1, m − 1) / 2^(2m − r), the first has r stages left when the second ends, and the difference
+    is Gamma(r). Very long sums are normal with a correction for kurtosis.
     """
     import scipy.optimize
     import scipy.special as special
@@ -236,7 +236,7 @@ class Guarantee:
     epsilon : ε; or
     rho : ρ of zCDP.
 
-    Raises InputError unless exactly one of them is given, finite, and zero or more.
+    Raises InputError unless exactly one is given, and it is finite and not negative.
 
     >>> (Guarantee(epsilon=Fraction(1, 2)) + Guarantee(epsilon=Fraction(1, 4))).epsilon
     Fraction(3, 4)
@@ -260,7 +260,7 @@ class Guarantee:
         return amount
 
     def __add__(self, other: Guarantee) -> Guarantee:
-        """Add what both cost, Σ ε_i: sequential composition. Pure ε is (ε²/2)-zCDP.
+        """Return the guarantee of sequential composition, Σ ε_i. Pure ε implies (ε²/2)-zCDP.
 
         Source: 2014, section 3.2; 2015, Proposition 4; Bun and Steinke 2016, lemma 1.7 and proposition 1.4.
         """
@@ -271,10 +271,10 @@ class Guarantee:
 
     @property
     def certainty(self) -> float:
-        """The largest share of right guesses between two equally likely neighbouring data sets, from a release.
+        """The largest probability of guessing from a release which of two equally likely neighbours is the data set.
 
-        That is (1 + their total variation) / 2: e^ε / (1 + e^ε) for pure ε, reached by randomised response, and
-        Φ(√(ρ/2)) for Gaussian noise of ρ. Integer noise far below one can be 0.006 above that (docs/privacy/weak.md).
+        It is (1 + total variation) / 2. For pure ε that is e^ε / (1 + e^ε), attained by randomised response. For
+        Gaussian noise it is Φ(√(ρ/2)), which integer noise far below one can exceed by 0.006 (docs/privacy/weak.md).
 
         >>> round(Guarantee(epsilon=1).certainty, 3), round(Guarantee(rho=Fraction(1, 2)).certainty, 3)
         (0.731, 0.691)
@@ -285,9 +285,9 @@ class Guarantee:
         return 0.5 if mu == 0 else (1 + gaussian_failure(mu, 0.0)) / 2
 
     def times(self, steps: int) -> Guarantee:
-        """Return the guarantee between data sets `steps` neighbours apart, c ε or c² ρ.
+        """Return the guarantee between data sets that are c = `steps` neighbours apart, c ε or c² ρ.
 
-        That is group privacy, e^(cε) for c changes (2014, eq. (3); Dwork and Roth 2014, theorem 2.2).
+        This is group privacy, e^(cε) for c changes (2014, eq. (3); Dwork and Roth 2014, theorem 2.2).
         """
         check_whole(least=0, steps=steps)
         if self.epsilon is None:
@@ -296,9 +296,9 @@ class Guarantee:
         return Guarantee(self.epsilon * steps)
 
     def approximate(self, probability: float) -> float:
-        """ε of the (ε, δ_prob) guarantee at a failure probability δ_prob; for pure ε, that ε.
+        """Return ε of the (ε, δ_prob) guarantee at a failure probability δ_prob. Pure ε stays the same.
 
-        For zCDP the smallest ε over orders α of ρ α + (ln(1/δ_prob) + (α − 1) ln(1 − 1/α) − ln α) / (α − 1)
+        For zCDP it is the minimum over orders α of ρ α + (ln(1/δ_prob) + (α − 1) ln(1 − 1/α) − ln α) / (α − 1)
         (Canonne, Kamath, Steinke 2020, proposition 12 at the Rényi divergences ρ α).
         """
         check_positive(probability=probability)
@@ -312,17 +312,17 @@ class Guarantee:
 
 
 def gaussian_epsilon(rho: float, probability: float, *, least_variance: float, draws: int) -> float:
-    """ε at a failure probability δ_prob of discrete Gaussian noise whose zCDP is ρ; infinite if none is proved.
+    """Return ε at a failure probability δ_prob for discrete Gaussian noise with ρ-zCDP; infinite if none is proved.
 
-    A discrete Gaussian of variance σ² is, up to a factor within e^(±κ), a continuous one of variance σ² − τ²
-    that is rounded at random: the guarantee is that of the continuous mechanism (Balle and Wang 2018, theorem
-    8) with μ² = 2ρ σ² / (σ² − τ²), at ε − 2κ and δ_prob / e^κ. Proof: docs/privacy/gaussian.md.
+    Up to a factor within e^(±κ), a discrete Gaussian of variance σ² is a continuous one of variance σ² − τ², rounded
+    at random. Its guarantee is therefore that of the continuous mechanism (Balle and Wang 2018, theorem 8) with
+    μ² = 2ρ σ² / (σ² − τ²), at ε − 2κ and δ_prob / e^κ. Proof: docs/privacy/gaussian.md.
 
     Parameters
     ----------
-    rho : Σ over draws of (change)² / (2 σ²), at most.
+    rho : upper bound on the sum of (change)² / (2 σ²) over draws.
     probability : δ_prob.
-    least_variance : smallest variance parameter among the draws. draws : their number.
+    least_variance : smallest variance parameter among the draws. draws : number of draws.
     """
     check_positive(rho=rho)
     check_positive(probability=probability)
@@ -330,21 +330,21 @@ def gaussian_epsilon(rho: float, probability: float, *, least_variance: float, d
     for aside in (0.75, 1.0, 1.25, 1.5, 1.75, 2.0, 2.5, 3.0):
         if aside >= least_variance:
             break
-        # Poisson summation: the rounding's normalising sums vary by a relative 2 Σ_m exp(−2 π² τ² m²).
+        # By Poisson summation, the normalising sums of the rounding vary by a relative 2 Σ_m exp(−2 π² τ² m²).
         theta = 2.0001 * math.exp(-2 * math.pi**2 * aside)
         kappa = 2.1 * theta * draws
         if kappa > 0.1:
             continue
         mu = math.sqrt(2 * rho * least_variance / (least_variance - aside))
-        target = probability * math.exp(-kappa) * (1 - 1e-9)  # the relative error of floats
-        # Skip parts that cannot be better than the best so far.
+        target = probability * math.exp(-kappa) * (1 - 1e-9)  # margin for float rounding
+        # Skip values of τ² that cannot improve on the best so far.
         if best == math.inf or gaussian_failure(mu, max(best - 2 * kappa, 0.0)) <= target:
             best = min(best, gaussian_curve(mu, target) + 2 * kappa)
     return best
 
 
 def gaussian_curve(mu: float, probability: float) -> float:
-    """Smallest ε with Φ(μ/2 − ε/μ) − e^ε Φ(−μ/2 − ε/μ) ≤ probability, rounded up."""
+    """Return the smallest ε with Φ(μ/2 − ε/μ) − e^ε Φ(−μ/2 − ε/μ) ≤ probability, rounded up."""
     low, high = 0.0, 1.0
     while gaussian_failure(mu, high) > probability:
         high *= 2
@@ -357,10 +357,10 @@ def gaussian_curve(mu: float, probability: float) -> float:
 
 
 def gaussian_failure(mu: float, epsilon: float) -> float:
-    """Φ(μ/2 − ε/μ) − e^ε Φ(−μ/2 − ε/μ), rounded up: the failure probability of continuous noise at ε."""
+    """Return Φ(μ/2 − ε/μ) − e^ε Φ(−μ/2 − ε/μ), the failure probability of continuous noise at ε, rounded up."""
     from scipy.special import log_ndtr
 
     first, second = log_ndtr(mu / 2 - epsilon / mu), epsilon + log_ndtr(-mu / 2 - epsilon / mu)
-    # For small μ the two nearly cancel, so a bound on their rounding errors is added.
+    # For small μ the two terms nearly cancel, so a bound on their rounding errors is added.
     off = 4e-15 * (1 + abs(first) + abs(second) + epsilon)
     return float(math.exp(first) * (1 + 1e-12) * -math.expm1(min(second - first, 0.0) - off))

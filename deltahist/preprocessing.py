@@ -17,15 +17,15 @@ from typing import Any
 
 from deltahist.errors import InputError, check_choice, check_whole, is_number
 
-#: Records of people whose own budget did not suffice.
+#: Rows of people whose own budget cannot pay.
 UNPAID = "people who cannot pay"
-#: What may be left out before counting.
+#: Kinds of rows that may be left out before counting.
 DROPS = ("bad rows", "points outside", UNPAID)
 
 
 @dataclass(frozen=True)
 class Correction:
-    """The faulty release that another one replaces: its SHA-256 as 64 hexadecimal digits, and the public reason."""
+    """A faulty release that another one replaces: its SHA-256 as 64 hexadecimal digits, and the public reason."""
 
     digest: str
     reason: str
@@ -42,12 +42,12 @@ class Preprocessing:
 
     Parameters
     ----------
-    contributions : points of one user that may move at once; 1 if the unit of privacy is a point.
-    user : whether the unit of privacy is a user, all of whose kept points may move; always with more than one point.
+    contributions : number of points of one user that may move at once; 1 if the unit of privacy is a point.
+    user : whether the unit of privacy is a user, whose kept points may all move. True if `contributions` exceeds 1.
     dropped : kinds of rows that may be missing: "bad rows", "points outside", "people who cannot pay".
-    projection : the operation that brought coordinates to the map; None if they were in its CRS.
-    where : the condition on other columns that chose the rows, one line; None if all rows count.
-    replaces : the faulty release that is published again; None for a first one.
+    projection : operation that projected coordinates to the map; None if they were already in its CRS.
+    where : one-line condition on other columns that selected the rows; None if all rows count.
+    replaces : faulty release that this one replaces; None for a first release.
 
     >>> Preprocessing(contributions=3).unit, Preprocessing(contributions=1, user=True).unit, Preprocessing().unit
     ('user', 'user', 'point')
@@ -98,7 +98,7 @@ class Preprocessing:
 
     @classmethod
     def from_description(cls, description: dict[str, Any]) -> Preprocessing:
-        """Make the object that `describe` described; raise InputError if it contradicts itself."""
+        """Make the object that `describe` described. Raises InputError if the description contradicts itself."""
         projection, replaces = description["projection"], description.get("replaces")
         found = cls(
             description["contributions"],
@@ -113,7 +113,7 @@ class Preprocessing:
 
 
 def check_line(**given: Any) -> str:
-    """Return the given keyword's value as one printable line, which a privacy statement shows in full."""
+    """Return the keyword's value as one printable line, so that privacy statements can quote it in full."""
     ((name, value),) = given.items()
     line = value.strip() if isinstance(value, str) else ""
     if not 0 < len(line) <= 1000 or not line.isprintable():
@@ -127,9 +127,9 @@ POINTS = Preprocessing()
 
 # --- time ---------------------------------------------------------------------------------------------------
 
-#: Formats of times that are not patterns: seconds or milliseconds since 1970, UTC.
+#: Time formats that are not patterns: seconds or milliseconds since 1970 in UTC.
 SINCE_1970 = ("unix", "unix-ms")
-#: Seconds of a calendar month on average, by which a clock's period counts months.
+#: Average seconds of a calendar month. A clock's period of months is a multiple of it.
 MONTH = 2_629_746
 _STEP_NUMBER = re.compile(r"[-+]?\d{1,15}")
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
@@ -141,10 +141,10 @@ class Clock:
 
     Parameters
     ----------
-    start : first second of step 0 (since 1970, in UTC or on the clocks of `tz`); or the first step number.
+    start : first second of step 0 since 1970, in UTC or in local time of `tz`; or the first step number.
     every : seconds of a step, a multiple of `MONTH` for calendar months; 0 for plain step numbers.
-    format : of times in text, as for `strptime`, or "unix" or "unix-ms"; ISO 8601 when None.
-    tz : time zone whose local days or months the steps are, such as "Europe/Berlin"; UTC when None.
+    format : format of times in text, a `strptime` pattern, "unix" or "unix-ms"; None for ISO 8601.
+    tz : time zone of the days or months that steps are, such as "Europe/Berlin"; None for UTC.
 
     >>> clock = Clock.of("2010-01-01", "1d")
     >>> clock.step("2010-01-31"), clock.label(30), Clock.of("2010-11-01", "month").label(3)
@@ -189,12 +189,12 @@ class Clock:
 
     @property
     def first_month(self) -> int:
-        """Number of the month that step 0 starts with, from the year 0."""
+        """Month that step 0 starts with, counted from the year 0."""
         at = _EPOCH + datetime.timedelta(seconds=self.start)
         return 12 * at.year + at.month - 1
 
     def step(self, text: str, name: str = "until") -> int:
-        """Return the step, from 0, that a text's time lies in."""
+        """Return the step, counted from 0, that contains a time given as text."""
         if self.every == 0:
             if not _STEP_NUMBER.fullmatch(text.strip()):
                 raise InputError(f"{name} is {text!r}: it must be a whole number, as start is")
@@ -205,7 +205,7 @@ class Clock:
         return (at - self.start) // self.every
 
     def begin(self, step: int) -> int:
-        """Return the first second of a step since 1970, in UTC or on the clocks of `tz`; or its number."""
+        """Return the first second of a step since 1970, in UTC or in local time of `tz`; or its step number."""
         if not self.months:
             return self.start + step * (self.every or 1)
         year, month = divmod(self.first_month + step * self.months, 12)
@@ -216,7 +216,7 @@ class Clock:
         return replace(self, start=self.begin(step))
 
     def label(self, step: int) -> str:
-        """Return a step's name: its month or date, with the time of day where steps are shorter; or its number."""
+        """Return a step's name: its month or date, with the time if steps are not whole days, or its number."""
         if self.every == 0:
             return str(self.start + step)
         at = _EPOCH + datetime.timedelta(seconds=self.begin(step))
@@ -260,7 +260,7 @@ def seconds(text: str, name: str) -> int:
 
 
 def check_format(format: str) -> str:
-    """Return a format of times, for `strptime` or in SINCE_1970; it must name a day, a month and a year."""
+    """Return a format of times that is in SINCE_1970, or a `strptime` pattern with a day, a month and a year."""
     day = datetime.datetime(2031, 12, 30, tzinfo=datetime.UTC)
     try:
         if format in SINCE_1970 or datetime.datetime.strptime(day.strftime(format), format).date() == day.date():
@@ -274,10 +274,10 @@ def check_format(format: str) -> str:
 
 
 def normalize_name(**parameter: Any) -> str:
-    """Return the given keyword's value, the name of a user, owner, account or key, in the one form that is compared.
+    """Return the keyword's value, the name of a user, owner, account or key, in a canonical form for comparison.
 
-    Text becomes NFC without surrounding spaces, a whole number its digits, a UUID its text. Raises InputError for
-    anything else, empty text, and floats beyond 2^53, which cannot be told apart.
+    Text becomes NFC without surrounding spaces, a whole number its digits, and a UUID its text. Raises InputError on
+    empty text, on floats beyond 2^53, which cannot be told apart, and on anything else.
 
     >>> normalize_name(user=" Jose\u0301 ") == "Jos\u00e9", normalize_name(user=7.0), normalize_name(user=2**70)
     (True, '7', '1180591620717411303424')

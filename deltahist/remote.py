@@ -27,13 +27,12 @@ from deltahist.releases.base import BaseRelease, join_answers
 from deltahist.space.domain import Domain
 from deltahist.space.workloads import Boxes, Regions, Workload
 
-#: Most queries and vertices per request that a service accepts by default, and most bytes to read of an answer and of a
-#: file.
+#: Maximum queries and vertices per request (defaults of a service), and maximum bytes of an answer and of a file.
 _MOST_QUERIES, _MOST_VERTICES, _MOST_ANSWER, _MOST_FILE = 100_000, 200_000, 64 << 20, 2 << 30
 
 
 def connect(url: str) -> RemoteRelease:
-    """Return the release at an address of a service; InputError if there is none.
+    """Return the release at an address of a service. Raises InputError if there is none.
 
     `dh.answer` sends its queries to the service, whose responses are untrusted input.
 
@@ -58,8 +57,8 @@ class RemoteRelease:
         self.domain, self.digest = Domain(**facts["domain"]), str(facts["digest"])
 
     def answer_workload(self, work: Workload, *, level: float, nonnegative: bool) -> dict[str, NDArray[Any]]:
-        """Return the columns of `dh.answer` for a workload, an array (m,) each."""
-        if not len(work):  # a service answers at least one
+        """Return the columns of `dh.answer` for a workload, each an array (m,)."""
+        if not len(work):  # services refuse empty requests
             return self.load().answer_workload(work, level=level, nonnegative=nonnegative)
         how: dict[str, Any] = {"level": float(level), "nonnegative": bool(nonnegative)}
         how |= {} if self.domain.crs is None else {"crs": self.domain.crs}
@@ -67,7 +66,7 @@ class RemoteRelease:
 
     @functools.lru_cache(maxsize=8)  # noqa: B019  few releases, each read once
     def load(self) -> BaseRelease:
-        """Download the release file, once, and return its release; errors are those of `dh.load`."""
+        """Download the release file once, and return its release. Raises the errors of `dh.load`."""
         release = parse_release(_send(f"{self.url}/download", "*/*", most=_MOST_FILE), self.url)
         self._check_digest(release.digest)
         return release
@@ -82,7 +81,7 @@ class RemoteRelease:
         return f"RemoteRelease({self.url!r})"
 
     def _requests(self, work: Workload) -> Iterator[tuple[int, Any]]:
-        """Yield the queries of each request: their number, and corners or geometries."""
+        """Yield the number of queries in each request, and their corners or geometries."""
         if isinstance(work, Regions):
             work.check(self.domain)
             shapes = shapely.force_2d(work.geometries)
@@ -124,9 +123,9 @@ class RemoteRelease:
 
 
 def _send(url: str, accept: str, body: bytes | None = None, media: str = "", most: int = _MOST_ANSWER) -> bytes:
-    """Return the content at an address, at most `most` bytes; any failure is an InputError.
+    """Return the content at an address, at most `most` bytes. Raises InputError on any failure.
 
-    It tries a busy service 60 times, a second apart.
+    Tries a busy service up to 60 times, one second apart.
     """
     for left in reversed(range(60)):
         try:

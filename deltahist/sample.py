@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     import geopandas
     import pandas as pd
 
-#: West, south, east and north in degrees, around (-73.99, 40.73): every point lies inside. EPSG:32618 projects it.
+#: West, south, east and north of all points, in degrees around (-73.99, 40.73). EPSG:32618 suits this area.
 BOUNDS = (-74.07, 40.66, -73.91, 40.80)
 
 
@@ -28,7 +28,7 @@ def sample_points(seed: int = 7) -> pd.DataFrame:
     import pandas as pd
 
     rng, users, points, places = np.random.default_rng(seed), 2_000, 20_000, 300
-    # Each user once, the rest in proportion to a heavy-tailed activity.
+    # Draw each user once, and the rest in proportion to a heavy-tailed activity.
     activity = 1_000_000 // rng.integers(20, 1_000, size=users)
     user = rng.permutation(np.concatenate([np.arange(users), _pick(rng, activity, points - users)]))
     # Homes in 14 clusters, and places to go to, in metres from the centre.
@@ -47,11 +47,11 @@ def sample_points(seed: int = 7) -> pd.DataFrame:
         ]
     )
     x, y = options[_pick(rng, np.array([50, 25, 20, 5]), points), np.arange(points)].T
-    # Mirror points in a river of 500 m at the nearer bank, so that it is a real hole in the data.
+    # Mirror points in a 500 m wide river at the nearer bank, so that the river is truly empty.
     offset = x - (-1_600.0 + 0.12 * y + 600.0 * np.sin(y / 2_300.0))
     side = np.where(offset < 0, -1.0, 1.0)
     x = np.where(np.abs(offset) < 250.0, x + 2 * (side * 250.0 - offset), x)
-    # A degree has 84,360 and 111,050 m here. Six decimals are a tenth of a metre.
+    # A degree of longitude is 84,360 m here, and of latitude 111,050 m. Six decimals are a tenth of a metre.
     west, south, east, north = BOUNDS
     lon = np.clip(-73.99 + x / 84_360.0, west, east).round(6)
     lat = np.clip(40.73 + y / 111_050.0, south, north).round(6)
@@ -76,6 +76,6 @@ def sample_districts(number: int = 24, seed: int = 8) -> geopandas.GeoDataFrame:
 
 
 def _pick(rng: np.random.Generator, weights: np.ndarray, size: int) -> np.ndarray:
-    """Draw indices (size,) in proportion to integer weights; integers keep the draw free of rounding."""
+    """Draw indices (size,) in proportion to weights, which are integers to avoid rounding."""
     ends = np.cumsum(weights)
     return np.searchsorted(ends, rng.integers(ends[-1], size=size), side="right")
