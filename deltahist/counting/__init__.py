@@ -1,4 +1,4 @@
-"""Counting: from records to counts. Private: nothing on the public side imports this."""
+"""Turn records into counts. This is private, so nothing on the public side imports it."""
 
 from deltahist.counting.counts import Counted, Counts, Points, check_file, count, count_file, points_file, read_owners
 

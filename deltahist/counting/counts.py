@@ -1,6 +1,6 @@
-"""Counting: one loop reads the rows of every source, finds their cells, bounds users and counts. Numbers are private.
+"""Count rows of every source in one loop: read them, find their cells and bound users. Numbers are private.
 
-Counts record how they were made, so a publisher cannot forget it.
+Counts record how they were made, so that no publisher can forget to state it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Integers = NDArray[np.int64]
-#: Least number of entries that wait before they are merged.
+#: Minimum number of pending entries before a merge.
 _WAITING = 1 << 21
 
 
@@ -37,7 +37,7 @@ class Unshown:
     array: NDArray[Any]
     domain: Domain
     preprocessing: Preprocessing
-    #: Refuse NumPy arithmetic: its result would not record how it was made.
+    #: Refuse NumPy arithmetic, because its result would not record how it was made.
     __array_ufunc__ = None
 
     def __repr__(self) -> str:
@@ -68,7 +68,7 @@ class Points(Unshown):
 
 
 class Tally:
-    """Numbers of rows by place, 0 ≤ place < size. Few places have an array; of many, only the full ones are kept."""
+    """Numbers of rows by place, 0 ≤ place < size: an array for few places, only the non-empty ones for many."""
 
     def __init__(self, size: int) -> None:
         self._all = np.zeros(size, dtype=np.int64) if size <= 1 << 22 else None
@@ -86,7 +86,7 @@ class Tally:
             self._limit = 2 * len(self.list_full()[0]) + _WAITING
 
     def list_full(self) -> tuple[Integers, Integers]:
-        """Return the places that are not empty, rising, and the number of rows in each (m,)."""
+        """Return the non-empty places in ascending order, and the number of rows in each (m,)."""
         if self._all is not None:
             places = np.flatnonzero(self._all)
             return places, self._all[places]
@@ -95,7 +95,7 @@ class Tally:
 
 
 def merge_pairs(places: Integers, numbers: Integers) -> tuple[Integers, Integers]:
-    """Return distinct places, rising, and the sums of their numbers. Leave out places without rows."""
+    """Return distinct places in ascending order and the sums of their numbers. Omit places without rows."""
     places, inverse = np.unique(places, return_inverse=True)
     sums = np.zeros(len(places), dtype=np.int64)
     np.add.at(sums, inverse, numbers)
@@ -105,9 +105,9 @@ def merge_pairs(places: Integers, numbers: Integers) -> tuple[Integers, Integers
 class UserBound:
     """Keep at most `most` points of each user: the rows with the smallest random numbers.
 
-    The numbers come from the system's entropy alone. Moving points therefore changes no choice, and K points of one
-    user cost K times one point (docs/privacy/histogram.md). Add all rows before leaving any out for their places. Of
-    equal numbers the first row stays.
+    The numbers come only from the system's entropy. Moving points therefore does not change which rows are kept, and
+    K points of one user cost K times as much as one (docs/privacy/histogram.md). Add all rows before dropping any by
+    place. Of rows with equal numbers, the first is kept.
 
     >>> bound = UserBound(2)
     >>> bound.add_rows(np.array([7, 8, 7, 7]), np.array([10, 20, 11, 12]))
@@ -119,7 +119,7 @@ class UserBound:
     def __init__(self, most: int) -> None:
         self.most = most
         self._draw = open_words(None)
-        #: Users, random numbers and places of the rows that may stay, in parts.
+        #: Users, random numbers and places of the rows that may be kept, in parts.
         self._parts: list[tuple[NDArray[Any], ...]] = []
         self._limit = _WAITING
 
@@ -131,7 +131,7 @@ class UserBound:
             self._limit = 2 * len(self._parts[0][0]) + _WAITING
 
     def list_kept(self) -> tuple[int, Integers]:
-        """Return the number of users, and the places of the rows that stay."""
+        """Return the number of users, and the places of the kept rows."""
         if not self._parts:
             return 0, np.zeros(0, dtype=np.int64)
         self._remove_surplus()
@@ -143,7 +143,7 @@ class UserBound:
         order = np.lexsort((drawn, users))
         ranked = users[order]
         stay = order[np.arange(len(order)) - np.searchsorted(ranked, ranked) < self.most]
-        stay.sort()  # rows that came first stay first
+        stay.sort()  # keep the order of rows
         self._parts = [(users[stay], drawn[stay], places[stay])]
 
 
@@ -153,10 +153,10 @@ class Counted:
 
     Parameters
     ----------
-    rows : rows read. bad_rows : unusable rows, left out. unmatched : rows that do not meet `where`.
+    rows : rows read. bad_rows : unusable rows, left out. unmatched : rows that do not match `where`.
     outside : usable rows outside the domain, clamped or left out. zeros : those at 0,0 before any projection.
-    users : their number, if it is known. before, after : rows before the first step, and after the last.
-    keys, numbers : (m,) step · cells + cell of full cells, rising, and the number of points in each.
+    users : number of users, if known. before, after : rows before the first step, and after the last.
+    keys, numbers : (m,) step · cells + cell of non-empty cells, ascending, and the number of points in each.
     domain, preprocessing : the cells, and how rows became counts.
     """
 
@@ -180,12 +180,12 @@ class Counted:
 
     @property
     def counts(self) -> Counts:
-        """The counts; of the first step where there are several."""
+        """The counts, those of the first step if there are several."""
         return self.counts_of(0)
 
     @property
     def points(self) -> Points:
-        """The points of a line, as `points_file` reads them: there, keys are lattice steps."""
+        """The points on a line that `points_file` read. Their keys are lattice steps."""
         line = self.domain.low[0] + np.repeat(self.keys, self.numbers) * self.domain.step[0]
         return Points(np.asarray(line, dtype=np.float64), self.domain, self.preprocessing)
 
@@ -198,8 +198,8 @@ class Counted:
         return Counts(array.reshape(self.domain.shape), self.domain, self.preprocessing)
 
 
-#: Rows: coordinates as floats (NaN where missing), hashes of users with a mask of rows that have one, the same of
-#: steps, and whether the condition is met. All but the coordinates may be None.
+#: Rows: coordinates as floats (NaN where missing), hashes of users with a mask of the valid ones, steps with such a
+#: mask, and whether rows match the condition. All but the coordinates may be None.
 Batch = tuple[list[NDArray[np.float64]], Any, Any, NDArray[np.bool_] | None]
 
 
@@ -213,16 +213,16 @@ class RowCounter:
         self.domain, self.reading, self.fine, self.steps = domain, reading, fine, steps
         if not fine:
             check_memory_for(domain)
-        #: Places from here on are outside.
+        #: First of the places outside the domain.
         self.edge = max(steps, 1) * (domain.lattice_shape[0] if fine else domain.size)
         self.kept = Tally(2 * self.edge)
-        #: Rows without a point, by their negative places.
+        #: Numbers of rows without a point, by the negative of their place.
         self.unplaced = np.zeros(5, dtype=np.int64)
         self.placed = self.outside = self.zeros = 0
         self.users: int | None = None
 
     def read_batches(self, batches: Iterator[Batch], operation: Operation | None) -> None:
-        """Project and count rows, and keep K of each user's rows in each step."""
+        """Project and count rows, keeping at most K rows of each user in each step."""
         most = self.reading.max_per_user
         bound = None if most is None else UserBound(most)
         for raw, users, steps, chosen in batches:
@@ -246,16 +246,16 @@ class RowCounter:
             self.kept.add_rows(kept)
 
     def add_figures(self, places: Integers, numbers: Integers | int = 1) -> None:
-        """Add up how many rows have no point, a point, and a point outside; `numbers` of rows each."""
+        """Count rows without a point, with a point, and with a point outside. `numbers` are the rows in each place."""
         numbers = np.broadcast_to(numbers, places.shape)
         self.placed += int(numbers[places >= 0].sum())
         self.outside += int(numbers[places >= self.edge].sum())
         np.add.at(self.unplaced, -places[places < 0], numbers[places < 0])
 
     def make_counts(self, rows_of: str, operation: Operation | None, malformed: int = 0) -> Counted:
-        """Return the counts; raise InputError on bad rows and no rows, OutsideBounds on many points outside.
+        """Return the counts. Raises InputError on bad rows or no rows, and OutsideBounds on many points outside.
 
-        Messages call rows `rows_of`; `malformed` more rows could not even be cut into columns.
+        Messages call the rows `rows_of`. `malformed` is the number of further rows that did not split into columns.
         """
         reading = self.reading
         bad = int(self.unplaced[-sql.BAD]) + malformed
@@ -280,7 +280,7 @@ class RowCounter:
 def refuse_bad_rows(bad: int, rows: int, rows_of: str, what: str, *, empty: bool = True) -> None:
     """Raise InputError if there are bad rows, or no rows unless the table may be `empty`."""
     if bad or not (rows or empty):
-        cure = "mend them, or leave them out (drop_bad_rows)" if bad < rows else "are these the right columns?"
+        cure = "correct them, or leave them out (drop_bad_rows)" if bad < rows else "are these the right columns?"
         cure = cure if rows else "if no rows are intended, set outside to clamp or drop"
         raise InputError(f"{bad:,} of {rows:,} {rows_of} have missing, unreadable, NaN or infinite {what}: {cure}")
 
@@ -293,7 +293,7 @@ def refuse_outside(outside: int, points: int, zeros: int, domain: Domain) -> Non
         raise OutsideBounds(
             f"{outside:,} of {points:,} points ({outside / points:.0%}) lie outside the bounds {bounds}{missing}: "
             "check the order W,S,E,N, that x and y are not swapped, and the CRS; or set outside to clamp (they count "
-            "at the edge) or drop (with the boundary as a source)"
+            "at the edge) or drop (if the boundary is a source)"
         )
 
 
@@ -316,17 +316,17 @@ def count(
     points : (m, 2) x and y, or (m,) in 1-D, in the domain's coordinates; a table of pandas, polars or Arrow; or a
         GeoSeries or GeoDataFrame of points, which are projected if they state another CRS. Masked values and NA are
         missing. Private.
-    x, y : columns of a table; its only columns when None.
-    crs : of an array or a table; the domain's own when None.
+    x, y : columns of a table. None if it has no others.
+    crs : CRS of an array or a table. None for the domain's.
     outside : "clamp" counts points outside in the nearest cell, which never lengthens a move. "drop" leaves them out,
-        which is right only if the boundary is a source. None clamps, but refuses more than one point in a hundred
-        outside, because that is mostly a mistake in the coordinates or the bounds.
-    user, max_per_user : the user of each point (m,), or a column's name, and the points that each user keeps, drawn at
-        random whatever their places; both or neither. Users are text or whole numbers, compared in the form of
-        `normalize_name`; "", "None" and the like are missing.
+        which is valid only if the boundary is a source. None clamps, but raises OutsideBounds if more than one point in
+        a hundred is outside, because the coordinates or the bounds are then probably wrong.
+    user, max_per_user : the user of each point (m,), or a column's name, and the number of points to keep per user,
+        chosen at random regardless of place. Give both or neither. Users are text or whole numbers, compared after
+        `normalize_name`. Text such as "" and "None" counts as missing.
     drop_bad_rows : leave out points without a place or a user. The release says so.
 
-    `publish` takes the unit of privacy and the rows that were left out from the counts' record.
+    The result records the unit of privacy and which kinds of rows were left out, for `publish`.
 
     Raises InputError on missing or infinite coordinates, missing users, or a CRS that contradicts the domain's;
     OutsideBounds if many points lie outside and `outside` is None.
@@ -349,7 +349,7 @@ def count(
 
 
 def _read_columns(points: Any, domain: Domain, reading: Reading) -> tuple[list[NDArray[np.float64]], Operation | None]:
-    """Return the coordinates as given, one column per axis, and the operation that brings them to the map."""
+    """Return the coordinates as given, one column per axis, and the operation that projects them to the map."""
     names, crs, geometry = reading.coordinates, reading.crs, getattr(points, "geometry", None)
     if geometry is not None and not names:
         columns = [geometry.x.to_numpy(np.float64), geometry.y.to_numpy(np.float64)][: domain.ndim]
@@ -376,7 +376,7 @@ def _read_columns(points: Any, domain: Domain, reading: Reading) -> tuple[list[N
 
 
 def _number_users(user: Any, points: Any, number: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Return a whole number for each point's user, given as a column's name or as values, and which points have one."""
+    """Return an integer code for each point's user (a column's name or values), and which points have a user."""
     import pandas as pd
 
     if isinstance(user, str):
@@ -418,30 +418,30 @@ def count_file(
     clock: Clock | None = None,
     steps: int = 0,
 ) -> Counted:
-    """Count the points of a table: of a file, a folder, object storage, or a database.
+    """Count the points of a table in a file, a folder, object storage or a database.
 
     Parameters
     ----------
     path : CSV, JSON lines (both may be gzipped), Parquet, Excel, GeoPackage, GeoJSON, FlatGeobuf or a shapefile; "-" is
-        standard input. A folder of Parquet files, which may have partitions ("day=2026-11-01"), or a Delta table, here
-        or in object storage ("s3://bucket/visits", "gs://…", "az://…"); an Iceberg table by its newest
-        ".metadata.json". With `table` a database: a DuckDB file, "postgresql://user@host/city", "sc://host:15002" of
+        standard input. A folder of Parquet files, which may have partitions ("day=2026-11-01"), or a Delta table, both
+        local or in object storage ("s3://bucket/visits", "gs://…", "az://…"). An Iceberg table by its newest
+        ".metadata.json". With `table`, a database: a DuckDB file, "postgresql://user@host/city", "sc://host:15002" for
         Spark, or an open Spark session.
     x, y : columns by name, or by number from 0 (for text without a header). None for files with geometry, or with a
         column `wkt` or `geom` of text such as "POINT (8 52)".
-    crs : of the coordinates, needed if the domain has one. Files with geometry state it, and columns of a database are
-        in the domain's by default.
+    crs : CRS of the coordinates, required if the domain has one. Files with geometry state their own, and for databases
+        the default is the domain's.
     user, max_per_user, outside : as in `count`, with a column of users. Points are chosen before any are dropped.
     drop_bad_rows : leave out rows with missing, unreadable, NaN or infinite coordinates, no user, no time, or a value
         that `where` cannot compare.
-    where : count only rows that meet this condition on columns other than the place, such as "kind = 'bus' and
-        speed > 3". Users are bounded afterwards. Releases state it.
-    table : of a database, "visits" or "part.visits".
-    time, clock, steps : a column of times, and the first steps of a clock. Each step is counted, and its users are
-        bounded, on its own (`Counted.counts_of`). Other rows are left out.
+    where : count only rows that match this condition on columns other than the place, such as "kind = 'bus' and
+        speed > 3". Users are bounded afterwards. Releases state the condition.
+    table : table of a database, such as "visits" or "part.visits".
+    time, clock, steps : a column of times, the clock, and the number of its first steps to count. Each step is counted,
+        and its users are bounded, separately (`Counted.counts_of`). Other rows are left out.
 
-    Raises InputError if the table cannot be read, is cut short, lacks a column or has no rows, on rows that cannot be
-    used (with how many), a CRS that contradicts the domain's, and a condition on coordinates; OutsideBounds as `count`.
+    Raises InputError if the table cannot be read, is truncated, lacks a column, or has no rows or bad rows; if its CRS
+    contradicts the domain's; or if the condition uses coordinates. Raises OutsideBounds as `count` does.
 
     >>> import pathlib, tempfile, deltahist as dh
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -458,12 +458,12 @@ def count_file(
 
 
 def points_file(path: str | Path | Any, domain: Domain, **how: Any) -> Counted:
-    """Read the `points` of a file on a line, on the domain's lattice, as `count_file` reads them."""
+    """Read points on a line, rounded to the domain's lattice, with the parameters of `count_file`."""
     return _count_rows(path, RowCounter(domain, Reading.of(**how), fine=True), None)
 
 
 def check_file(path: str | Path | Any, axes: int, *, clock: Clock | None = None, **how: Any) -> None:
-    """Raise InputError if a table cannot be read or lacks a column. Skip standard input and pipes, read only once."""
+    """Raise InputError if a table cannot be read or lacks a column. Skip streams, which can be read only once."""
     reading = Reading.of(**how)
     server = is_server(path)
     if server or not is_stream(Path(path)):
@@ -474,16 +474,17 @@ def check_file(path: str | Path | Any, axes: int, *, clock: Clock | None = None,
 
 
 def read_owners(path: str | Path | Any, *, user: str, area: Domain | None = None, **how: Any) -> pd.DataFrame:
-    """Read one row for each user of a table: a frame with users as index, and columns for x and y. Private.
+    """Return a frame of x and y with users as index, from a table with one row per user. Private.
 
-    Takes the parameters of `count_file`. Without y, x is a column of numbers. Projects places to the map of `area`.
+    Takes the parameters of `count_file`. Without y, x is a column of numbers. Places are projected to the map of
+    `area`.
     """
     import pandas as pd
     import pyarrow as pa
 
     reading = Reading.of(user=user, max_per_user=1, **how)
     with open_input(Path(path), reading) as source:
-        axes = 1 if len(reading.coordinates) == 1 else 2  # points of a geometry need no columns
+        axes = 1 if len(reading.coordinates) == 1 else 2  # geometries need no columns x and y
         given, label = source.given, source.given.label
         owner = f"{given.quote_column(given.find_column(user))} AS owner, "
         statement = sql.write_reading(given, reading, axes, source.geometry).replace("SELECT ", f"SELECT {owner}", 1)
@@ -499,7 +500,7 @@ def read_owners(path: str | Path | Any, *, user: str, area: Domain | None = None
 
 
 def _count_rows(path: Any, rows: RowCounter, clock: Clock | None) -> Counted:
-    """Count the rows of a table: in batches here, or on the server if that can also project them."""
+    """Count the rows of a table, on the server if it can project them, or else in batches here."""
     domain, reading = rows.domain, rows.reading
     if reading.table is not None and reading.crs is None:
         reading = rows.reading = replace(reading, crs=domain.crs)
@@ -543,16 +544,16 @@ def _read_batch(rows: Any, axes: int) -> Batch:
         given = rows["g"].to_numpy(zero_copy_only=False)
         text = "string" in str(rows.schema.field("g").type)
         points = shapely.from_wkt(given, on_invalid="ignore") if text else shapely.from_wkb(given)
-        columns = [shapely.get_x(points), shapely.get_y(points)][:axes]  # NaN of other shapes
+        columns = [shapely.get_x(points), shapely.get_y(points)][:axes]  # NaN for other shapes
     else:
         columns = [rows[n].fill_null(np.nan).to_numpy(zero_copy_only=False) for n in "xy"[:axes]]
-    if rows["chosen"].null_count:  # text that a condition cannot compare makes a bad row
+    if rows["chosen"].null_count:  # a row whose text the condition cannot compare is bad
         columns = [np.where(rows["chosen"].is_null(), np.nan, column) for column in columns]
     return columns, known("u"), known("step"), np.asarray(rows["chosen"].fill_null(True))
 
 
 def choose_operation(stated: str | None, own: Any, domain: Domain | None, name: str) -> Operation | None:
-    """Return the operation from coordinates to the map; None if they are on it, or plain numbers."""
+    """Return the operation that projects coordinates to the map; None if they are already on it or have no CRS."""
     given = own if stated is None else stated
     map_crs = None if domain is None else domain.crs
     if given is None and map_crs is None:
@@ -562,6 +563,6 @@ def choose_operation(stated: str | None, own: Any, domain: Domain | None, name: 
     if domain is None or given is None or map_crs is None or not same:
         names = ", ".join(f"{where} in {crs and read_crs(crs).to_string()[:40]}" for where, crs in named.items())
         raise InputError(
-            f"coordinates are {names}: name both CRS, and let crs= agree with the file (degrees are not metres)"
+            f"coordinates are {names}: name both CRS, and make crs= agree with the file (degrees are not metres)"
         )
     return Operation.onto(domain, read_crs(given))

@@ -1,7 +1,7 @@
 """Sources of rows: files, folders and object storage through DuckDB; tables of PostgreSQL and Spark on the server.
 
-A new file format is a function here, with its endings in `FORMATS`. Servers count where the rows are, by the same SQL.
-A database that fails on private rows may quote them, so its own messages are never shown.
+To add a file format, write a function here and list its suffixes in `FORMATS`. Servers count their own rows with the
+same SQL. A database that fails on private rows may quote them, so its error messages are never shown.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ from deltahist.errors import InputError, check_choice
 from deltahist.space.crs import Operation
 from deltahist.space.geometries import DRIVERS, open_layer
 
-#: Rows of a batch.
+#: Number of rows in a batch.
 ROWS = 1 << 17
-#: Bytes of the longest line that DuckDB reads.
+#: Length of the longest line that DuckDB reads, in bytes.
 _LONGEST_LINE = 1 << 21
 
 
 @dataclass(frozen=True)
 class Source:
-    """An open table, `given`, on a connection, with its geometry column and its CRS if it has them.
+    """An open table, `given`, on a connection, with its geometry column and CRS if it has them.
 
     Call `finish` after the last row. It returns how many rows of text had too few or too many fields, and fails if the
     file was cut short.
@@ -51,13 +51,13 @@ class Source:
     finish: Callable[[], int] = lambda: 0
 
     def batches(self, statement: str) -> Any:
-        """Return the rows of a statement in batches of Arrow."""
+        """Return the rows of a statement in Arrow batches."""
         return self.connection.execute(statement).to_arrow_reader(ROWS)
 
 
 @contextmanager
 def open_input(path: str | Path | Any, reading: Reading) -> Iterator[Any]:
-    """Open a table; raise InputError if it cannot be read, now or within the block."""
+    """Open a table. Raises InputError if it cannot be read, now or within the block."""
     server = is_server(path)
     failed: InputError | None = None
     try:
@@ -76,12 +76,12 @@ def open_input(path: str | Path | Any, reading: Reading) -> Iterator[Any]:
             said = next(iter(str(problem).splitlines()), "")[:300] or type(problem).__name__  # other lines quote rows
             hint = " (a quote that does not close, mixed line ends, or a line cut short?)" if "CSV" in said else ""
             failed = InputError(f"input {Path(str(path)).name!r} cannot be read: {said}{hint}")
-    if failed is not None:  # outside of `except` and from None, or tracebacks would show the database's own message
+    if failed is not None:  # outside `except` and from None, so that tracebacks hide the database's own message
         raise failed from None
 
 
 def is_server(path: Any) -> bool:
-    """Return whether an input is a server: an open session, or its address."""
+    """Return whether an input is a server, given as an open session or an address."""
     return not isinstance(path, str | Path) or str(path).startswith(("postgresql://", "postgres://", "sc://"))
 
 
@@ -130,7 +130,7 @@ def _open_path(path: Path, reading: Reading, connection: Any, stack: ExitStack) 
             with path.open("rb") as file:
                 file.seek(max(0, path.stat().st_size - _LONGEST_LINE))
                 tail = file.read()
-        if len(tail) == _LONGEST_LINE and not re.search(rb"[\r\n]", tail[:-2]):  # and it skips a long last line
+        if len(tail) == _LONGEST_LINE and not re.search(rb"[\r\n]", tail[:-2]):  # DuckDB skips an overlong last line
             raise InputError(f"input {name!r} ends in a line of more than {_LONGEST_LINE:,} bytes: is it a table?")
         return source.finish()
 
@@ -138,7 +138,7 @@ def _open_path(path: Path, reading: Reading, connection: Any, stack: ExitStack) 
 
 
 def _copy_stream(path: Path, stack: ExitStack) -> Path:
-    """Copy a stream to a file that only its owner can read. Its first bytes tell its format."""
+    """Copy a stream to a file that only its owner can read. Derive its suffix from the first bytes."""
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
     stream = sys.stdin.buffer if path == Path("-") else stack.enter_context(path.open("rb"))
     with (folder / "stream").open("wb") as file:
@@ -151,7 +151,7 @@ def _copy_stream(path: Path, stack: ExitStack) -> Path:
 
 
 def _quote_path(path: Path) -> str:
-    """Quote a path for DuckDB, which would expand patterns such as *."""
+    """Quote a path for DuckDB, and escape patterns such as *, which DuckDB would expand."""
     return quote_text(glob.escape(str(path)))
 
 
@@ -160,15 +160,15 @@ def _list_types(connection: Any, relation: str) -> dict[str, str]:
 
 
 def _open_csv(path: Path, name: str, reading: Reading, connection: Any, stack: ExitStack) -> Source:
-    """Open a file of lines with a delimiter, every column as text.
+    """Open a file of delimited lines, with every column as text.
 
-    Text with tabs has no quotes unless its header has some.
+    Tab-delimited text has no quoting unless its header contains quotes.
     """
     with (gzip.open if path.name.endswith(".gz") else open)(path, "rb") as file:
         text = file.read(1 << 18).decode("utf-8-sig", errors="replace")
     lines = [line for line in text.splitlines()[:20] if line.strip()] or [""]
     counts = {d: [line.count(d) for line in lines] for d in "\t,;|"}
-    # A delimiter is equally frequent in every line. Of several, take the most frequent.
+    # A delimiter is equally frequent in every line. If several are, take the most frequent.
     usual = {d: sorted(c)[len(c) // 2] for d, c in counts.items()}
     steady = {d: usual[d] for d, c in counts.items() if c[0] and min(c) == max(c)} or usual
     delimiter = max(steady, key=lambda d: steady[d]) if any(steady.values()) else ","
@@ -180,12 +180,12 @@ def _open_csv(path: Path, name: str, reading: Reading, connection: Any, stack: E
         if any(row)
     )
     skipped, first = next(rows, (0, [""]))
-    # With columns by number, a line with any number is a row: its coordinates must not decide whether it is a header.
+    # With columns by number, a first line with any number is data. Its coordinates must not decide if it is a header.
     numbers = [field for field in first if re.fullmatch(r"[-+]?[\d.,]+([eE][-+]?\d+)?|nan|inf", field)]
     header = not (numbers and all(map(str.isdigit, reading.coordinates)))
     names = [f"{f} [{i}]" if not header or first.count(f) > 1 else f for i, f in enumerate(first)]
     _, second = next(rows, (0, []))
-    if len(second) > len(first):  # DuckDB would skip further fields that are empty
+    if len(second) > len(first):  # DuckDB would ignore extra fields that are empty
         raise InputError(f"input {name!r} has {len(first)} names and {len(second)} fields: name every column")
     aliases = {each: f"c{i}" for i, each in enumerate(names)}
     columns = ", ".join(f"{alias}: 'VARCHAR'" for alias in aliases.values())
@@ -228,7 +228,7 @@ def _open_excel(path: Path, name: str, reading: Reading, connection: Any, stack:
 
 
 def _open_parquet(path: Path, name: str, reading: Reading, connection: Any, stack: ExitStack) -> Source:
-    """Open a Parquet file, with its geometry if its metadata name one."""
+    """Open a Parquet file, with its geometry if its metadata names one."""
     import pyarrow.parquet as pq
 
     described = (pq.read_schema(path).metadata or {}).get(b"geo")
@@ -242,7 +242,7 @@ def _open_parquet(path: Path, name: str, reading: Reading, connection: Any, stac
 
 
 def _open_lake(place: str, name: str, connection: Any) -> Source:
-    """Open Parquet files in a folder, perhaps in partitions, or a table of Delta or Iceberg."""
+    """Open a folder of Parquet files, which may have partitions, or a Delta or Iceberg table."""
     rows: Any
     if place.endswith(".metadata.json"):
         from pyiceberg.table import StaticTable
@@ -286,7 +286,7 @@ def _open_geometries(path: Path, name: str, reading: Reading, connection: Any, s
     return replace(source, geometry=list(source.given.types)[-1])
 
 
-#: Ending of a file (before .gz) -> the function that opens it: `path`, and the name for messages.
+#: Suffix of a file (before .gz) -> function that opens it. The second argument is the name for messages.
 FORMATS: dict[str, Callable[[Path, str, Reading, Any, ExitStack], Source]] = {
     **dict.fromkeys((".csv", ".tsv", ".txt", ".dat"), _open_csv),
     **dict.fromkeys((".jsonl", ".ndjson"), _open_jsonl),
@@ -331,7 +331,7 @@ class PostgreSQL(Source):
     def batches(self, statement: str) -> Iterator[Any]:
         import pyarrow as pa
 
-        kinds = {"x": pa.float64(), "y": pa.float64(), "chosen": pa.bool_()}  # all others are whole numbers
+        kinds = {"x": pa.float64(), "y": pa.float64(), "chosen": pa.bool_()}  # all other columns are whole numbers
         with self.connection.cursor("deltahist", binary=True) as cursor:
             cursor.execute(self.dialect.write(statement))
             names = [column.name for column in cursor.description]
@@ -345,7 +345,7 @@ class PostgreSQL(Source):
 
 @dataclass(frozen=True)
 class Spark(Source):
-    views: list[str] = field(default_factory=list)  # temporary ones, dropped at the end
+    views: list[str] = field(default_factory=list)  # temporary views, dropped at the end
     dialect = SPARK
     projects = True
 
@@ -358,7 +358,7 @@ class Spark(Source):
             from pyspark.sql.connect.session import SparkSession as Remote
 
             session = Remote.builder.remote(where).create()
-            session.client.set_retry_policies([DefaultPolicy(max_retries=3)])  # by default it tries for ten minutes
+            session.client.set_retry_policies([DefaultPolicy(max_retries=3)])  # the default tries for ten minutes
         wanted = {
             "spark.sql.ansi.enabled": "true", "spark.sql.session.timeZone": "UTC",
             "spark.sql.parser.escapedStringLiterals": "false",
@@ -382,7 +382,7 @@ class Spark(Source):
 
     def list_types(self, table: str) -> dict[str, str]:
         name = ".".join("`" + part.replace("`", "``") + "`" for part in table.split("."))
-        self.connection.catalog.getTable(name)  # or Spark would take parquet.`/a/path` for a table, and read files
+        self.connection.catalog.getTable(name)  # fails on parquet.`/a/path`, which Spark would read as files
         return {f.name: f.dataType.simpleString() for f in self.connection.table(name).schema}
 
     def batches(self, statement: str) -> Any:
@@ -394,7 +394,7 @@ class Spark(Source):
     def project(self, statement: str, operation: Operation) -> str:
         transformer, view = operation.transformer, f"deltahist_{uuid.uuid4().hex}"
 
-        # Workers need no more than PySpark and pyproj.
+        # Workers need only PySpark and pyproj.
         def bring(batches: Iterator[Any]) -> Iterator[Any]:
             import pyarrow as pa
 

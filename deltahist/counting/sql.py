@@ -1,8 +1,8 @@
 """SQL for every engine: columns to read, conditions on rows, and places by the formula of `Domain.lattice`.
 
 Statements are in DuckDB's SQL, which sqlglot translates for other engines. A place is a whole number, the same in NumPy
-and in every engine: step · cells + cell for a point inside, `size` more for a point outside (in its nearest cell), or
-one of the negative numbers below for a row without a point.
+and in every engine. For a point inside it is step · cells + cell. For a point outside it is the place of the nearest
+cell plus steps · cells. For a row without a point it is one of the negative numbers below.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from deltahist.preprocessing import SINCE_1970, Clock, Preprocessing, check_line
 from deltahist.space.crs import Operation
 from deltahist.space.domain import Domain
 
-#: Places of rows without a point: unusable, not meeting `where`, before the first step, after the last.
+#: Places of rows without a point: unusable, not matching `where`, before the first step, after the last.
 BAD, UNMATCHED, BEFORE, AFTER = -1, -2, -3, -4
 #: Text that databases and data frames write for a missing value.
 MISSING = ("", r"\N", "None", "NULL", "null", "NaN", "nan", "NA", "N/A", "<NA>")
-#: How the types of numbers with fractions begin.
+#: Pattern of how the names of non-integer types begin.
 _FRACTIONS = "double|float|real|decimal|numeric"
 
 
 def classify_type(type_: str) -> str:
-    """Return the kind of a column by its type's name in an engine: "number", "text", "time", "truth" or ""."""
+    """Return the kind of a column from the engine's name of its type: "number", "text", "time", "truth" or ""."""
     name = type_.lower()
     if name.endswith("]") or name.startswith("interval"):
         return ""
@@ -45,15 +45,15 @@ def classify_type(type_: str) -> str:
 
 @dataclass(frozen=True)
 class Dialect:
-    """Expressions that differ between engines, in DuckDB's SQL where sqlglot leaves them unchanged.
+    """Expressions that differ between engines, in DuckDB's SQL and functions that sqlglot leaves unchanged.
 
     Parameters
     ----------
-    name : of sqlglot's dialect. seconds : since 1970, as a float. local : a time on the clocks of a zone.
-    hash : of a value, 64 bits. normal : text in the form of `normalize_name`; NULL for combining marks in Spark, which
-        has no NFC.
-    random : a fresh random number for each row. PostgreSQL draws it from its system's entropy, Spark from a generator
-        with a random seed, which is not cryptographic. DuckDB does not need it.
+    name : name of sqlglot's dialect. seconds : seconds since 1970 as a float. local : local time in a zone.
+    hash : 64-bit hash of a value. normal : text as `normalize_name` returns it. In Spark, which has no NFC, it is NULL
+        for text with combining marks.
+    random : fresh random number for each row. PostgreSQL draws it from its system's entropy. Spark draws it from a
+        randomly seeded generator, which is not cryptographic. DuckDB does not need it.
     """
 
     name: str
@@ -70,7 +70,7 @@ class Dialect:
         return sqlglot.transpile(statement, read="duckdb", write=self.name)[0]
 
 
-#: Text without the characters that `str.strip` removes, since engines have other sets.
+#: Text without the characters that `str.strip` removes. The engines' own functions remove other sets.
 _STRIPPED = "regexp_replace({{0}}, '^[{0}]+|[{0}]+$', '', 'g')".format(
     "".join(filter(str.isspace, map(chr, range(0x3001))))
 )
@@ -105,7 +105,7 @@ def write_number(value: float) -> str:
 
 @dataclass(frozen=True)
 class Reading:
-    """The parameters of `count_file`. Columns are names, or numbers from 0, as text."""
+    """The parameters of `count_file`. Columns are names or numbers from 0, as text."""
 
     x: str | None = None
     y: str | None = None
@@ -120,7 +120,7 @@ class Reading:
 
     @classmethod
     def of(cls, **given: Any) -> Reading:
-        """Make the reading of parameters as users give them."""
+        """Make a reading from parameters as users give them."""
         columns = {name: str(given[name]) for name in ("x", "y", "user", "time") if given.get(name) is not None}
         return cls(**{**given, **columns})
 
@@ -131,7 +131,7 @@ class Reading:
 
     @property
     def coordinates(self) -> list[str]:
-        """The coordinate columns; none for points of a geometry."""
+        """The coordinate columns, which are none for geometries."""
         return [c for c in (self.x, self.y) if c is not None]
 
     def preprocessing(self, operation: Operation | None) -> Preprocessing:
@@ -149,8 +149,8 @@ class Relation:
 
     Parameters
     ----------
-    label : its name in messages. relation : the expression after FROM. types : of columns by name, in order.
-    aliases : columns' names in the relation, where they differ. texts : whether text may hold numbers and times.
+    label : name in messages. relation : expression after FROM. types : types of columns by name, in order.
+    aliases : columns' names in the relation, if they differ. texts : whether text may contain numbers and times.
     """
 
     label: str
@@ -172,29 +172,29 @@ class Relation:
         return quote_name(column if self.aliases is None else self.aliases[column])
 
     def find_kind(self, column: str, *kinds: str) -> str:
-        """Return the kind of a column; raise InputError unless it is one of `kinds`, or text that may hold them."""
+        """Return the kind of a column. Raises InputError unless it is one of `kinds`, or text that may contain them."""
         kind, text = classify_type(self.types[column]), ("text",) if self.texts else ()
         return str(check_choice((*kinds, *text), **{f"column {column!r} of type {self.types[column]}": kind}))
 
     def write_floats(self, column: str) -> str:
-        """Return a column as floats, NULL where text is not a number."""
+        """Return SQL for a column as floats, NULL where text is not a number."""
         cast = "CAST" if self.find_kind(column, "number") == "number" else "TRY_CAST"
         return f"{cast}({self.quote_column(column)} AS DOUBLE)"
 
     def hash_users(self, column: str) -> str:
-        """Return a hash of each user's `normalize_name`, NULL where there is none."""
+        """Return SQL for a hash of each user's `normalize_name`, NULL where the user is missing."""
         name = self.quote_column(column)
         known = f"{name} IS NOT NULL"
         if self.find_kind(column, "text", "number") == "text":
             name = self.dialect.normal.format(f"CAST({name} AS VARCHAR)")
             known = f"{name} NOT IN ({', '.join(map(quote_text, MISSING))})"
-        elif re.match(_FRACTIONS, self.types[column].lower()):  # beyond 2^53 they cannot be told apart
+        elif re.match(_FRACTIONS, self.types[column].lower()):  # floats beyond 2^53 cannot be told apart
             known = f"{name} = floor({name}) AND abs({name}) <= {write_number(2**53)}"
             name = f"CAST({name} AS BIGINT)"
         return f"CASE WHEN {known} THEN {self.dialect.hash.format(name)} END"
 
     def write_steps(self, column: str, clock: Clock, steps: int) -> str:
-        """Return the steps of times: -1 before the first, `steps` after the last, NULL where there is no time."""
+        """Return SQL for the steps of times: -1 before the first, `steps` after the last, NULL without a time."""
         first, every = clock.start, clock.every or 1
         if not clock.every:
             at = self.write_floats(column)
@@ -224,7 +224,7 @@ class Relation:
         return f"coalesce(TRY_CAST({text} AS TIMESTAMPTZ), {short})"
 
     def write_condition(self, condition: Condition) -> str:
-        """Return whether rows meet a condition; NULL where text that it compares cannot be read."""
+        """Return SQL for whether rows match a condition, NULL where text that it compares cannot be read."""
         unread: list[str] = []
 
         def column(asked: str, kind: str) -> str:
@@ -248,8 +248,8 @@ class Condition:
 
     Parameters
     ----------
-    text : of the condition. tree : parsed by sqlglot. kinds : of each column, "number", "text", "truth", or "" if only
-        compared with null.
+    text : the condition as given. tree : the condition parsed by sqlglot. kinds : kind of each column, "number",
+        "text", "truth", or "" if only compared with null.
 
     >>> sorted(Condition.of("kind = 'bus' and speed > 3").kinds.items())
     [('kind', 'text'), ('speed', 'number')]
@@ -261,7 +261,7 @@ class Condition:
 
     @classmethod
     def of(cls, text: str) -> Condition:
-        """Read a condition; raise InputError if it is more than comparisons of columns with constants."""
+        """Parse a condition. Raises InputError unless it only compares columns with constants."""
         import sqlglot
 
         line = check_line(where=text)
@@ -272,12 +272,12 @@ class Condition:
         if kinds is None:
             raise InputError(
                 f"where is {line!r}: it must compare columns with constants, such as \"kind = 'bus' and speed > 3\", "
-                "by =, <>, <, <=, >, >=, in, between, like, is null, not, and, or"
+                "using =, <>, <, <=, >, >=, in, between, like, is null, not, and, or"
             )
         return cls(line, tree, kinds)
 
     def check_columns(self, places: set[str], time: str | None) -> None:
-        """Raise InputError if a column holds coordinates or times, or has a usual name of coordinates."""
+        """Raise InputError if a column has coordinates or times, or a common name for coordinates."""
         names = {
             "x", "y", "lon", "lng", "long", "longitude", "lat", "latitude", "easting", "northing",
             "geom", "geometry", "wkt", "wkb", "wkb_geometry", "geohash",
@@ -286,11 +286,11 @@ class Condition:
             if column in places or column.lower() in names or column == time:
                 raise InputError(
                     f"where is {self.text!r}: column {column!r} tells where or when a point is, so a point could "
-                    "vanish by moving, unprotected; choose places by the bounds, and times by the steps"
+                    "vanish by moving, without protection; choose places by bounds, and times by steps"
                 )
 
     def write_sql(self, column: Callable[[str, str], str]) -> str:
-        """Write the condition in DuckDB's SQL; `column` writes a column that is compared with a kind."""
+        """Write the condition in DuckDB's SQL. `column(name, kind)` writes a column for comparison with a kind."""
         import sqlglot
 
         def written(node: Any) -> Any:
@@ -302,12 +302,12 @@ class Condition:
 
 
 def _classify_columns(tree: Any) -> dict[str, str] | None:
-    """Return each column of a condition with the kind of its constants; None if it compares anything else."""
+    """Return the kind of constant for each column of a condition; None if it compares anything else."""
     from sqlglot import exp
 
     comparisons = (exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.In, exp.Between, exp.Like, exp.Is)
     kinds: dict[str, str] = {}
-    rest = [tree]  # chains of "or" are as deep as they are long
+    rest = [tree]  # not recursive, because long chains of "or" are deep
     while rest:
         node = rest.pop()
         parts = list(node.iter_expressions())
@@ -320,7 +320,7 @@ def _classify_columns(tree: Any) -> dict[str, str] | None:
             return None
         name, (kind,) = columns[0].name, found
         before = kinds.get(name, "")
-        # "is" takes null alone, and nothing else takes it. A column is compared with constants of one kind.
+        # Only "is" compares with null, and only with null. A column is compared with constants of one kind.
         if kind is None or (kind == "") != isinstance(node, exp.Is) or (kind and before not in ("", kind)):
             return None
         kinds[name] = kind or before
@@ -390,13 +390,13 @@ def write_placing(rows: str, domain: Domain, *, steps: int = 0, users: bool = Fa
 def write_counting(rows: str, domain: Domain, random: str, *, steps: int = 0, most: int | None = None) -> str:
     """Write a statement for the number of rows in each place.
 
-    With `most` it also counts users and the rows that stay: of each user and step, those with the smallest random
-    numbers.
+    With `most`, it also counts users and kept rows, which are the `most` rows of each user and step with the smallest
+    random numbers.
     """
     places = write_placing(rows, domain, steps=steps, users=most is not None)
     if most is None:
         return f"SELECT place, count(*) AS number FROM ({places}) AS q GROUP BY place"
-    # Rows without a point have no user, or they would use up the user's points.
+    # Rank rows without a point apart from their user, so that they do not use up the user's points.
     by = f"CASE WHEN place >= 0 THEN u END, {'step, ' if steps else ''}place < 0"
     ranked = f"SELECT place, row_number() OVER (PARTITION BY {by} ORDER BY drawn) AS k FROM"
     drawn = f"SELECT *, {random} AS drawn FROM ({places}) AS q"
@@ -411,8 +411,8 @@ def _write_cell(domain: Domain, axes: str) -> str:
     flat = ""
     for axis, at in enumerate(axes):
         low, high, step = domain.low[axis], domain.high[axis], domain.step[axis]
-        # Clamp first, by too little to change a step: far floats could overflow, and floats near zero be too small for
-        # PostgreSQL. NaN and NULL become the upper bound, which is not used.
+        # Clamp first, without changing any step, because far floats could overflow and floats near zero could be too
+        # small for PostgreSQL. NaN and NULL become the upper bound, which is not used.
         near = f"least(greatest({at}, {write_number(low + step * 2.0**-20)}), {write_number(high + (high - low))})"
         place = f"floor(({near} - {write_number(low)}) * {write_number(1.0 / step)} + {write_number(0.5)})"
         place = f"least(greatest({place}, {write_number(0)}), {write_number(domain.lattice_shape[axis] - 1)})"
@@ -434,8 +434,8 @@ def locate_rows(
 
     Parameters
     ----------
-    columns : coordinates on the map, NaN where missing. chosen, named : whether rows meet the condition, and have a
-        user. step : of each row, and whether it has one. fine : whether cells are the lattice steps of a line.
+    columns : coordinates on the map, NaN where missing. chosen, named : whether rows match the condition, and have a
+        user. step : step of each row, and whether it has one. fine : whether cells are the lattice steps of a line.
     """
     point, inside = np.ones((2, len(columns[0])), dtype=np.bool_)
     for column, low, high in zip(columns, domain.low, domain.high, strict=True):
