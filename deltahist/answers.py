@@ -54,8 +54,7 @@ def answer(
         (`Difference`), or a release behind a service (`dh.connect`).
     workload : boxes, all ranges or regions. Also corners (m, 4), or (m, 2) on a line; shapely geometries in the
         release's coordinates; a GeoSeries or GeoDataFrame in any CRS. Geometries are clipped to the map, and
-        self-intersecting ones repaired. Boxes that are clearly in degrees are projected. A workload must lie on the
-        map.
+        self-intersecting ones repaired. Boxes clearly in degrees are projected. A workload must lie on the map.
     level : of the interval, between 0 and 1.
     nonnegative : answer from non-negative cells (`Release.cells`). Such answers are biased, but usually closer to the
         truth. Their intervals are those of the unbiased answers, clipped to possible counts and widened to include the

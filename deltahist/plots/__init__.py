@@ -41,7 +41,7 @@ def save_picture(
     title: str | None = None,
     **look: Any,
 ) -> None:
-    """Draw the map with the protection curve below it, or one of them, into a PNG, SVG or PDF file.
+    """Draw the map and the protection curve below it, or one of them, to a PNG, SVG or PDF file.
 
     With answers for regions, draw their map (`plot_regions`) and below it their values with intervals. The text below
     the picture states the guarantee. The file appears whole or not at all.
@@ -51,11 +51,11 @@ def save_picture(
     release : the release to draw.
     path : name of the file.
     only : "map" or "curve", instead of both.
-    answers : answers for regions, as in `plot_regions`. level : of their intervals, for the text.
-    title : of the picture; by default the kind of map.
-    look : the other options of `plot_map`, or with answers of `plot_regions`.
+    answers : answers for regions, as in `plot_regions`. level : level of their intervals, for the label.
+    title : title of the picture. None for the kind of map.
+    look : other options of `plot_map`, or of `plot_regions` if answers are given.
 
-    Raises InputError on another suffix or an unknown part.
+    Raises InputError on an unknown suffix or part.
     """
     check_choice((None, "map", "curve"), only=only)
     form_of(path, ground.FORMS)
@@ -112,6 +112,6 @@ def _make_figure(
         notes += f"Published with noise for privacy: {release.mechanism.promise}; cells of {domain.size_of_cells}"
         notes += f"; map in {domain.crs}." if domain.crs else "."
         ground.write_around(figure, title or heading, notes, sum(heights), publishable=release.publishable)
-        if values is not None:  # last, once everything else has its place
+        if values is not None:  # last, when the layout is complete
             maps.label_regions(panels[0], values)
     return figure

@@ -20,22 +20,22 @@ if TYPE_CHECKING:
 
     from deltahist.releases.series import Series
 
-#: Most panels of a picture and their columns, most points of a line over time, and most limits that a curve names.
+#: Maximum panels of a picture, their columns, maximum points of a line over time, and maximum limits named on a curve.
 _PANELS, _COLUMNS, _POINTS, _LIMITS = 24, 2, 60, 4
 
 
 def protection_curve(release: Any, points: int = 60) -> dict[str, NDArray[np.float64]]:
     """Return the cost of a move against its distance, from a fraction of δ to the diameter.
 
-    Each value applies to distances above the previous one, up to its own. Steps drawn this way never understate costs.
+    Each value applies to distances above the previous one, up to its own. A step plot never understates costs.
 
     Parameters
     ----------
     release : a release, or a mechanism.
-    points : number of distances at equal ratios. Multiples of δ and of the cells' sides, and limits, are added,
+    points : number of logarithmically spaced distances. Limits and multiples of δ and of the cells' sides are added,
         because costs rise just beyond them.
 
-    Returns arrays of one length: `distance` in ground units, `exact` and `bound` in units of the budget.
+    Returns arrays of equal length: `distance` in ground units, `exact` and `bound` in units of the budget.
 
     >>> import deltahist as dh
     >>> near = dh.Neighbourhood(dh.Domain((0, 4), (4,)), delta=1)
@@ -80,7 +80,7 @@ def plot_protection(release: Any, ax: Axes | None = None) -> Axes:
     """Draw the exact and the guaranteed cost of a move against its distance, with marks at δ and at limits.
 
     `release` may also be a mechanism, or a `Series`, whose costs are those of all its steps together. Without `ax`,
-    the figure is new. Returns the axes.
+    this draws on a new figure. Returns the axes.
     """
     from matplotlib.ticker import LogLocator, NullFormatter
 
@@ -130,7 +130,7 @@ def plot_protection(release: Any, ax: Axes | None = None) -> Axes:
 
 
 def _divide(series: Series) -> tuple[list[tuple[int, Series | None]], str]:
-    """Return first steps and series of at most 60 periods (None without a release), and the kind of period."""
+    """Return the first step and series of at most 60 periods (None without a release), and the kind of period."""
     import pandas as pd
 
     clock, steps = series.clock, np.arange(series.first, series.last + 1)
@@ -158,11 +158,11 @@ def draw_lines(
 ) -> Figure:
     """Return a figure of lines over time with their intervals, a panel for each region, and gaps for missing steps.
 
-    More than 60 steps are drawn as longer periods (days, weeks, months and so on), as means per step with their joint
-    error. At most 24 regions are drawn, those with the largest means.
+    More than 60 steps are merged into longer periods (days, weeks, months and so on), drawn as means per step with
+    their joint error. At most 24 regions are drawn, those with the largest means.
 
     `ask` answers regions from a part of the series, with a column `name`, such as `lambda part: dh.answer(part,
-    districts)`. `level` is that of its intervals, for the axis label.
+    districts)`. `level` is the level of the intervals, for the axis label.
     """
     from matplotlib import rc_context
     from matplotlib.dates import AutoDateLocator, ConciseDateFormatter, date2num
@@ -171,7 +171,7 @@ def draw_lines(
     found = {place: ask(each.per_step()) for place, (_, each) in enumerate(periods) if each is not None}
     first = next(iter(found.values()))
     names = [str(name) for name in first["name"]]
-    # Rows are estimates and ends of intervals, then periods, then regions.
+    # The axes are estimate and interval ends, periods, and regions.
     table = np.full((3, len(periods), len(names)), np.nan)
     for place, answers in found.items():
         table[:, place] = answers[["estimate", "low", "high"]].to_numpy(np.float64).T
@@ -180,7 +180,7 @@ def draw_lines(
     shown, clock = order[:_PANELS], series.clock
     edges: Any = np.array([clock.begin(start) for start, _ in periods] + [clock.begin(series.last + 1)])
     edges = date2num(edges.astype("datetime64[s]")) if clock.every else edges - 0.5
-    # Answers have a column of estimators unless they are unbiased.
+    # Only answers that are not unbiased have a column of estimators.
     estimators = {str(name) for each in found.values() if "estimator" in each for name in each["estimator"].dropna()}
     domain, each_step = series.domain, clock.period.removeprefix("1 ") or "step"
     notes = [f"Published with noise for privacy: {series.promise}; cells of "]

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-#: Form of a picture by the suffix of its file.
+#: Format of a picture by the suffix of its file.
 FORMS = {".png": "png", ".svg": "svg", ".pdf": "pdf"}
-#: Width of every picture in inches. It is legible on a phone.
+#: Width of every picture in inches, legible on a phone.
 WIDTH = 5.0
 
 
@@ -41,12 +41,12 @@ def new_figure(**options: Any) -> Figure:
 
 
 def own_axes(ax: Axes | None) -> Axes:
-    """Return the axes given, or axes of a new figure."""
+    """Return the given axes, or axes of a new figure."""
     return new_figure(layout="constrained").add_subplot() if ax is None else ax
 
 
 def write_around(figure: Figure, title: str, below: str, height: float, *, publishable: bool) -> None:
-    """Write a title above and small text below a figure, mark it unless it may be published, and set its height.
+    """Write a title above and small text below a figure, stamp it unless it is publishable, and set its height.
 
     `height` is that of the panels between the texts, in inches.
     """
@@ -62,13 +62,13 @@ def write_around(figure: Figure, title: str, below: str, height: float, *, publi
 
 
 def write_figure(figure: Figure, path: str | Path) -> None:
-    """Write a figure to a file in the form of the suffix; the file appears whole or not at all."""
+    """Write a figure to a file in the format of its suffix. The file appears whole or not at all."""
     form = form_of(path, FORMS)
     write_whole(Path(path), lambda part: figure.savefig(part, format=form, dpi=160))
 
 
 def figure_of(value: float, digits: int = 3) -> str:
-    """Return a number as text with some digits and a proper minus sign.
+    """Return a number as text with `digits` significant digits and a proper minus sign.
 
     >>> figure_of(12345.6), figure_of(0.012345), figure_of(-3)
     ('12,300', '0.0123', '−3')
@@ -77,14 +77,14 @@ def figure_of(value: float, digits: int = 3) -> str:
 
 
 def unit_of_area(domain: Domain) -> str:
-    """Return the unit of areas, or on a line of lengths."""
+    """Return the unit of areas, or of lengths on a line."""
     return "km²" if domain.crs is not None else "unit" if domain.ndim == 1 else "square unit"
 
 
 def block_areas(domain: Domain, ends: Sequence[NDArray[np.int64]]) -> NDArray[np.float64]:
-    """Return the areas of blocks of cells on the ground, in km²; on a plane without CRS in its own units.
+    """Return the ground areas of blocks of cells, in km², or without a CRS in the map's own units.
 
-    `ends` are the cells between the blocks along each axis.
+    `ends` are the edges of the blocks along each axis, as cell numbers.
     """
     if domain.crs is None:
         return math.prod(domain.cell) * functools.reduce(np.multiply.outer, map(np.diff, ends)).astype(np.float64)
@@ -98,8 +98,8 @@ def block_areas(domain: Domain, ends: Sequence[NDArray[np.int64]]) -> NDArray[np
 
 @functools.lru_cache(maxsize=64)
 def _areas_in_parts(domain: Domain) -> tuple[NDArray[np.float64], list[NDArray[np.int64]]]:
-    """Return a cell's area in each part of a map (km², by an equal-area projection), and the parts' ends."""
-    # Areas change slowly over a map: 64 parts along each axis are enough.
+    """Return a cell's area in each part of a map (km², by an equal-area projection), and the parts' edges."""
+    # Areas change slowly over a map, so 64 parts along each axis are enough.
     taken = [np.unique(np.linspace(0, n, min(n, 64) + 1).round().astype(np.int64)) for n in domain.shape]
     corners = np.meshgrid(*(domain.edges(axis)[t] for axis, t in enumerate(taken)), indexing="ij")
     x, y = _to_equal_areas(domain)(*corners)
@@ -110,7 +110,7 @@ def _areas_in_parts(domain: Domain) -> tuple[NDArray[np.float64], list[NDArray[n
 
 
 def region_areas(domain: Domain, shapes: NDArray[Any]) -> NDArray[np.float64]:
-    """Return the areas (m,) of regions on the ground, in km²; on a plane without CRS in its own units."""
+    """Return the ground areas (m,) of regions, in km², or without a CRS in the map's own units."""
     import shapely
 
     if domain.crs is not None:
@@ -123,14 +123,14 @@ def region_areas(domain: Domain, shapes: NDArray[Any]) -> NDArray[np.float64]:
 
 
 def _to_equal_areas(domain: Domain) -> Operation:
-    """Return the operation from the map to a projection about its middle that keeps areas, in metres."""
+    """Return the operation from the map to an equal-area projection about its centre, in metres."""
     middle = [np.array([(lo + hi) / 2]) for lo, hi in zip(domain.low, domain.high, strict=True)]
     (lon,), (lat,) = Operation.off(domain, LONGITUDE_LATITUDE)(*middle)
     return Operation.off(domain, f"+proj=laea +lat_0={lat:.6f} +lon_0={lon:.6f} +datum=WGS84 +units=m")
 
 
 def height_of(bounds: Sequence[float]) -> float:
-    """Return the height in inches of a map of some bounds, with its axes and its colour bar."""
+    """Return the height in inches of a map with these bounds, including its axes and colour bar."""
     west, south, east, north = bounds
     return min((WIDTH - 0.8) * (north - south) / (east - west), 6.5) + 1.1
 
@@ -161,7 +161,7 @@ def draw_frame(ax: Axes, domain: Domain, bounds: Sequence[float], context: Seque
         axis.set_major_formatter(lambda value, _: f"{round(value * factor, 6):.10g}")
     ax.tick_params(labelsize=8)
     if domain.crs is not None and 2 * (east - west) > north - south:
-        # The bar of a round length is below the right corner. Lengths are right in the middle of the map.
+        # Draw a bar of a round length below the right corner. The length is exact in the middle of the map.
         areas, _ = _areas_in_parts(domain)
         metres = math.sqrt(areas[areas.shape[0] // 2, areas.shape[1] // 2] * 1e6 / math.prod(domain.cell))
         below: Any = ax.transAxes
@@ -179,7 +179,7 @@ def geometries_of(layer: gpd.GeoDataFrame | gpd.GeoSeries, domain: Domain, name:
 
 
 def add_colour_bar(axes: Any, scale: ColourScale, label: str) -> None:
-    """Draw the colour bar below some axes. The last tick has the label ≥ if values lie beyond it."""
+    """Draw the colour bar below the axes. The label of the last tick starts with ≥ if values exceed it."""
     from matplotlib.cm import ScalarMappable
 
     where: dict[str, Any] = {"ax": axes, "location": "bottom", "aspect": 35, "fraction": 0.2, "pad": 0.02}
@@ -191,7 +191,7 @@ def add_colour_bar(axes: Any, scale: ColourScale, label: str) -> None:
     bar.minorticks_off()
 
 
-# --- colours, one sequence from pale to dark that everyone can read, also in grey ---------------------
+# --- colours, from pale to dark, so that everyone can read them, even in grey -------------------------
 
 #: Colours of categories that everyone can distinguish (Okabe and Ito, Color Universal Design, 2008).
 CATEGORIES = ("#0072B2", "#D55E00")
@@ -199,7 +199,7 @@ CATEGORIES = ("#0072B2", "#D55E00")
 
 @dataclass(frozen=True)
 class ColourScale:
-    """A scale of colours: Matplotlib's norm and map, ticks of the bar, and whether values lie beyond the last."""
+    """A colour scale: Matplotlib's norm and colour map, ticks, and whether values exceed the last tick."""
 
     norm: Any
     colours: Any
@@ -208,9 +208,9 @@ class ColourScale:
 
 
 def smooth_scale(values: NDArray[np.float64], *, linear: float | None, least: float) -> ColourScale:
-    """Return a scale that is proportional up to about `linear` (a fiftieth of the top), and logarithmic above.
+    """Return a scale that is proportional up to about `linear` (default: top / 50), and logarithmic above.
 
-    `least` is the least value of the top, so that specks do not look like peaks.
+    The top of the scale is at least `least`, so that specks do not look like peaks.
     """
     from matplotlib.colors import AsinhNorm
 
@@ -226,7 +226,7 @@ def smooth_scale(values: NDArray[np.float64], *, linear: float | None, least: fl
 
 
 def classed_scale(values: NDArray[np.float64]) -> ColourScale:
-    """Return a scale of at most seven classes between round values, which grow by ratios if the values differ widely.
+    """Return a scale of at most seven classes with round limits, about logarithmic if the values differ widely.
 
     At least one of the values (m,) must be above zero.
     """
@@ -258,7 +258,7 @@ def _shades(number: int) -> Any:
 
 
 def _round_values(low: float, high: float, factors: tuple[int, ...] = (1, 2, 5)) -> list[float]:
-    """Return round values (1, 2, 5, 10, ...) from the last up to `low` to the first above `high`."""
+    """Return round values (1, 2, 5, 10, ...) from the largest up to `low` to the smallest above `high`."""
     powers = range(math.floor(math.log10(low)) - 1, math.floor(math.log10(high)) + 2)
     series = [float(f"{factor}e{power}") for power in powers for factor in factors]
     first, last = max(v for v in series if v <= low), min(v for v in series if v > high)

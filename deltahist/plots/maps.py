@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from deltahist.releases.histogram import Release
     from deltahist.space.domain import Domain
 
-#: Most regions that have a label on the map, or a row in the list of values.
+#: Maximum number of regions with a label on the map, or a row in the list of values.
 ROWS = 40
 
 
@@ -40,18 +40,18 @@ def plot_map(
     per: str = "area",
     context: Sequence[Any] = (),
 ) -> Axes:
-    """Draw the published estimates: colours in 2-D, steps with a band of one standard error in 1-D.
+    """Draw the published estimates, as colours in 2-D, or as steps with a band of one standard error in 1-D.
 
     Colours are proportional for small values and logarithmic for large ones. Unbiased estimates of single cells are
     often mostly noise, so cells that do not differ from their surroundings are merged (`merge_cells`). Blocks that may
-    be empty are grey. All blocks are tested together: on 95 of 100 maps every coloured block holds points.
+    be empty are grey. All blocks are tested together, so that on 95 of 100 maps every coloured block has points.
 
     Parameters
     ----------
-    release : of counts. ax : where to draw; a new figure when None.
-    nonnegative : draw non-negative estimates of every cell instead of unbiased ones, merged.
-    per : colours are points per "area" (km², or the square of a plane's unit) or per "cell".
-    context : GeoDataFrames or GeoSeries in any CRS, such as roads, drawn thin and grey.
+    release : release of counts. ax : axes to draw on. None for a new figure.
+    nonnegative : draw non-negative estimates of every cell instead of merged unbiased ones.
+    per : whether colours are points per "area" (km², or the square of a plane's unit) or per "cell".
+    context : GeoDataFrames or GeoSeries in any CRS, such as roads, drawn as thin grey lines.
 
     Returns the axes, whose title names the estimates.
 
@@ -90,7 +90,7 @@ def draw_map(
         shown, point = (release.cells(nonnegative=True) if nonnegative else merged) / areas, 1 / float(np.median(areas))
         merging = "" if nonnegative else ", means of blocks that may be even"
         notes = [f"Estimates: {release.name_estimator(nonnegative)}{merging}."]
-        # Proportional up to about three standard errors, so that specks of noise are pale.
+        # Keep the scale proportional up to about three standard errors, so that specks of noise are pale.
         linear = 3 * error * point if nonnegative and error else None
         scale = ground.smooth_scale(shown, linear=linear, least=point)
         (west, south), (east, north) = domain.low, domain.high
@@ -128,9 +128,9 @@ def merge_cells(release: Release, level: float = 0.05) -> tuple[NDArray[np.float
     """Return points per cell (domain.shape), averaged over blocks, and whether each cell's block stands out.
 
     Blocks are nested. A block is divided if some part of it differs from an even spread over the next larger block, and
-    stands out if it surely holds points. Both are tested for all blocks together, with equal shares of the level for
-    each block size. So the probability that any empty block stands out is at most `level`, and so is that of showing a
-    false difference. Sums over blocks are kept. Merging uses only the release, so it costs no privacy.
+    stands out if it almost certainly has points. Both are tested for all blocks together, with equal shares of the
+    level for each block size. The probability that any empty block stands out is therefore at most `level`, and so is
+    that of showing a false difference. Merging preserves sums over blocks, and costs no privacy.
     """
     cells, branching = release.cells(), int(getattr(release.mechanism.strategy, "branching", 2))
     shape, widths = cells.shape, [1]
@@ -144,14 +144,14 @@ def merge_cells(release: Release, level: float = 0.05) -> tuple[NDArray[np.float
         if release.decoder.has_closed_form or release.domain.size <= MOST_DENSE:
             moments = release.block_moments(fine)
             errors, kurtosis = np.sqrt(moments.variance).reshape(sums.shape), moments.kurtosis.reshape(sums.shape)
-        else:  # computing each block takes long, so a few represent the others
+        else:  # computing every block is slow, so a few represent the others
             errors, kurtosis = block_error(release.decoder, (fine,) * len(shape))
         above = stands_out(sums, errors, kurtosis, level=level)
         starts = tuple(np.arange(0, n, coarse // fine) for n in sums.shape)
         levels.append((sums / size, uneven, above, starts))
         larger, larger_size = sum_blocks(sums, starts), sum_blocks(size, starts)
-        # By symmetry a part's covariance with the whole is its share of the whole's variance. So the difference below
-        # has a smaller variance than the part.
+        # By symmetry, a part's covariance with the whole is its share of the whole's variance. The excess below
+        # therefore has a smaller variance than the part.
         excess = sums - size * spread_blocks(larger / larger_size, starts, sums.shape)
         differs = stands_out(excess, errors, kurtosis, level=level, either_side=True)
         uneven = sum_blocks(uneven | differs, starts) > 0
@@ -171,11 +171,11 @@ class Values:
 
     Parameters
     ----------
-    names : (m,) of the regions. shapes : (m,) their polygons within the map, in its coordinates.
+    names : (m,) names of the regions. shapes : (m,) polygons, clipped to the map and in its coordinates.
     value, low, high : (m,) estimates and their intervals in `unit`; NaN where there is no answer.
-    doubtful : (m,) whether a value does not stand out from the noise, all regions considered together.
-    unit : of the values, in words. estimator : name of the estimates.
-    bounds : west, south, east, north of the part of the map that is drawn.
+    doubtful : (m,) whether a value does not stand out from the noise, tested for all regions together.
+    unit : unit of the values in words. estimator : name of the estimates.
+    bounds : west, south, east and north of the drawn part of the map.
     """
 
     names: tuple[str, ...]
@@ -190,13 +190,13 @@ class Values:
 
     @property
     def order(self) -> NDArray[np.int64]:
-        """The regions (at most m) that have an answer, the largest value first."""
+        """Indices of the regions (at most m) that have an answer, the largest value first."""
         order = np.argsort(-self.value, kind="stable")  # NaN comes last
         return order[: int(np.isfinite(self.value).sum())]
 
     @property
     def scale(self) -> ground.ColourScale | None:
-        """The scale of colours; None if nothing stands out from the noise."""
+        """The colour scale; None if nothing stands out from the noise."""
         return None if self.doubtful.all() else ground.classed_scale(self.value[~self.doubtful])
 
     @property
@@ -236,7 +236,7 @@ def values_of(release: Any, answers: gpd.GeoDataFrame, per: str = "area") -> Val
     estimator = release.name_estimator(False)
     if "estimator" in answers.columns:  # unbiased answers have no such column
         estimator = ", ".join(map(str, answers["estimator"].dropna().unique()))
-    # The part of the map that the regions fill, with a margin, and not too flat.
+    # Draw the part of the map that the regions fill, with a margin, and no side less than half of the other.
     low_corner, high_corner = shapely.total_bounds(shapes[known]).reshape(2, 2)
     extent = high_corner - low_corner
     margin = 0.04 * extent.max() + np.maximum(0.5 * extent.max() - extent, 0) / 2
@@ -255,7 +255,7 @@ def values_of(release: Any, answers: gpd.GeoDataFrame, per: str = "area") -> Val
 
 
 def _shorten(name: Any, row: int, most: int = 28) -> str:
-    """Return a name on one line, shortened in its middle, or the number of its row if it is missing."""
+    """Return a name on one line, shortened in the middle, or its row number if the name is missing."""
     text = f"region {row + 1}" if name is None or name != name else " ".join(str(name).split())
     return text if len(text) <= most else f"{text[: most - 9]}…{text[-8:]}"
 
@@ -268,19 +268,19 @@ def plot_regions(
     per: str = "area",
     context: Sequence[Any] = (),
 ) -> Axes:
-    """Draw a map of answers for regions. Colours are values; regions that may be empty are hatched grey.
+    """Draw a map of answers for regions, coloured by value. Regions that may be empty are hatched grey.
 
-    All regions are tested together: on 95 of 100 maps every coloured region holds points. The 40 regions with the
-    largest values have their names, where there is room. `save_picture` also lists their intervals.
+    All regions are tested together, so that on 95 of 100 maps every coloured region has points. The 40 regions with the
+    largest values are labelled where there is room. `save_picture` also lists their intervals.
 
     Parameters
     ----------
-    release : of counts.
+    release : release of counts.
     answers : `dh.answer(release, frame)` for a GeoDataFrame of regions, in any CRS. Names are in the column `name` or
         `id`.
     ax, context : as in `plot_map`.
-    per : values are points per "area" (km², or the square of a plane's unit), so that regions do not stand out by their
-        size; or points per "region".
+    per : whether values are points per "area" (km², or the square of a plane's unit), so that large regions do not
+        stand out, or points per "region".
 
     Returns the axes, whose title names the estimates.
 
@@ -345,7 +345,7 @@ def label_regions(ax: Axes, values: Values) -> None:
 
 
 def draw_intervals(values: Values, ax: Axes, level: float) -> None:
-    """Draw answers for at most 40 regions with their intervals, a row each, the largest first."""
+    """Draw answers for at most 40 regions with their intervals, one row each, the largest first."""
     shown, scale = values.order[:ROWS], values.scale
     row = np.arange(len(shown))
     value, low, high = (np.maximum(v[shown], 0.0) for v in (values.value, values.low, values.high))

@@ -1,7 +1,7 @@
-"""Publication of every kind of data: check, measure, charge the account, draw noise, add it and make the release.
+"""Publish every kind of data: check, charge the account, draw noise, add the exact numbers and make the release.
 
-The state of a chain is a secret file with the noise of the last release, which the next release refines. It appears
-whole or not at all, and only its owner can read it.
+The state of a chain is a secret file with the noise of the last release, which the next release refines. The file
+appears whole or not at all, and only its owner can read it.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from deltahist.strategies.base import Strategy, check_groups, is_own
 if TYPE_CHECKING:
     from deltahist.accounts.window import Account
 
-#: Version of all states.
+#: Version of all state files.
 _VERSION = 1
 
 
@@ -67,13 +67,13 @@ def publish_mechanism(
     ----------
     mechanism : a `Mechanism` for counts, a `SortedMechanism` or a `QuantileMechanism` for points on a line.
     data : counts (domain.shape) or points (n,); private. Results of `count` and `count_file` record how they were made.
-        How a plain array was made is what the mechanism states (`counting`).
+        For a plain array, the mechanism states it (`counting`).
     account : the `dh.Account` that pays for the release, durably. It stays charged if a later step fails.
-    state : a new file, for a release that `dh.refine` can refine. It starts a chain, which costs as much as its last
-        release. The file holds the noise, so keep it as secret as the data.
+    state : a new file, which lets `dh.refine` refine the release. It starts a chain, which costs as much as its last
+        release. The file contains the noise, so keep it as secret as the data.
     out : the release file to write, as `save` does.
-    rng : a seeded generator, for experiments only: the release is stamped not for publication.
-    weak_protection_accepted : publish although the guarantee protects hardly anything (docs/privacy/weak.md). The first
+    rng : a seeded generator, for experiments only. The release is then marked as not for publication.
+    weak_protection_accepted : publish even if the guarantee protects hardly anything (docs/privacy/weak.md). The first
         line of the statement says so.
 
     Returns a Release, SortedRelease or Quantile. Raises BudgetExceeded if the account has less left than the release
@@ -91,7 +91,7 @@ def publish_mechanism(
     if out is not None:
         check_creatable(out)
     if mechanism.chain is not None or (state is not None and mechanism.step is not None):
-        raise InputError("only a state begins a chain: the mechanism must be in none, and no step of a stream")
+        raise InputError("the mechanism is in a chain, or in a stream although a state is given: neither is allowed")
     if state is not None:
         check_new(state)
         mechanism = mechanism.with_chain(Chain(new_token(), (mechanism.budget.amount,)))
@@ -132,17 +132,17 @@ def publish(
         were made. For a plain array, pass `contributions` and `dropped`.
     near : the neighbourhood that defines the guarantee.
     strategy : the strategy to measure, its name ("flow", "hierarchical:8"), or "auto" for the best one for the
-        workload. The choice uses public data alone.
+        workload. The choice uses only public data.
     epsilon, rho : pure ε with Laplace noise, or ρ-zCDP with Gaussian noise.
-    workload : the queries that "auto" plans for; all ranges when None.
+    workload : the queries that "auto" plans for. None for all ranges.
     contributions : points of one user that may move at once. The unit of privacy is then the user. None takes the
-        number that the counts record, or 1. It may be larger than the recorded number, not smaller.
-    dropped : what was left out before counting, in addition to what the counts record: "bad rows", "points outside"
-        (the latter needs the boundary as a source). The release then hides the number of points.
+        number that the counts record, or 1. A given number must not be smaller than the recorded one.
+    dropped : kinds of rows left out before counting, in addition to those that the counts record: "bad rows", "points
+        outside" (which requires the boundary as a source). The release then hides the number of points.
     weak_protection_accepted, account, state, rng : as for `publish_mechanism`.
 
-    Raises as `publish_mechanism`; also InputError if the counts have another shape or type, the projection separates
-    points by more than a hundredth of δ, or the grid is too large for memory.
+    Raises the errors of `publish_mechanism`, and InputError if the counts have another shape or type, the projection
+    separates points by more than a hundredth of δ, or the grid is too large for memory.
 
     >>> import deltahist as dh, numpy as np
     >>> near = dh.Neighbourhood(dh.Domain((0, 0, 1, 1), (8, 8)), delta=1 / 8)
@@ -175,7 +175,8 @@ def publish_sorted(
     """Publish the sorted coordinates of points on a line under δ-neighbourhood.
 
     When one point moves by at most δ, the sums of consecutive sorted points move by at most δ in the L1 norm, so
-    integer Laplace noise of scale δ/ε on each is ε-private. Source: 2014, section 5.5.1. Proof: docs/privacy/sorted.md.
+    integer Laplace noise of scale δ/ε on each sum is ε-private. Source: 2014, section 5.5.1.
+    Proof: docs/privacy/sorted.md.
 
     Parameters
     ----------
@@ -187,8 +188,8 @@ def publish_sorted(
     contributions : points of one user that may move at once; None: as many as `points_file` kept, or 1.
     weak_protection_accepted, account, state, rng : as for `publish_mechanism`.
 
-    Raises InputError if there are no points or more than `most`, if points are not finite numbers, on two dimensions,
-    or if the sum of a group does not fit.
+    Raises InputError if there are no points or more than `most`, if points are not finite numbers, if the neighbourhood
+    has two dimensions, or if the sum of a group overflows.
 
     >>> import deltahist as dh, numpy as np
     >>> near = dh.Neighbourhood(dh.Domain((0, 100), (20,)), delta=5)
@@ -227,11 +228,11 @@ def publish_quantile(
     ----------
     points : (n,) finite coordinates in the domain's units; private. Points outside the domain are clamped to it.
     q : the quantile is the ⌈q n⌉-th smallest point; 0.5 is the median.
-    near : the neighbourhood, one dimension, fixed membership.
+    near : the neighbourhood, in one dimension and with fixed membership.
     epsilon, rho : pure ε, or ρ-zCDP.
     method : "inverse" draws a place with probability ∝ e^(−ε/2 · moves), where moves is the number of moves within δ
-        that make it the quantile. "smooth" (with ε) adds noise in proportion to the smooth sensitivity, and keeps its
-        scale private.
+        that make this place the quantile. "smooth" (with ε) adds noise in proportion to the smooth sensitivity, and
+        keeps its scale private.
     contributions : points of one user that may move at once; None: as many as `points_file` kept, or 1.
     weak_protection_accepted, account, rng : as for `publish_mechanism`.
 
@@ -264,24 +265,24 @@ def refine(
 ) -> Any:
     """Publish a finer release of the same data. All releases of the chain together cost as much as this one.
 
-    The data are not needed: the state from `publish(..., state=)` holds the noise. Each release is A c + R(V_ε), where
-    V_ε is one path of noise, and its error is that of a single release at its budget. The function draws the value at
-    the new ε given the value at the last ε. If a run ended before saving the release, call it again with the same
-    budget, or with `release` and budget None, to get the same release.
+    The data are not needed, because the state from `publish(..., state=)` has the noise. Each release is A c + R(V_ε),
+    where V_ε is one path of noise, and its error is that of a single release at its budget. The value at the new ε is
+    drawn given the value at the last ε. If a run ended before saving the release, call this again with the same budget,
+    or with `release` and budget None, to get the same release.
     Source, on the integers: 2015, Theorem 1, eq. (1), (3), Theorem 12, eq. (36); 2015 abstract, Theorem 1, eq. (1),
     Theorem 2, eq. (4). Proof: docs/privacy/gradual.md.
 
     Parameters
     ----------
     release : the last release of the chain; None takes it from the state.
-    state : file of the state. The call replaces it with the state of the new release.
+    state : file of the state, which is replaced by the state of the new release.
     epsilon, rho : budget of the new release, in the unit of the chain and larger than before.
-    account : the account that pays the difference: the one that paid for the chain's first release, if any.
+    account : the account that pays the difference. It must be the one that paid for the first release, if any did.
     weak_protection_accepted, rng : as for `publish_mechanism`.
 
     Raises BudgetExceeded if the account has less left than the difference; DamagedFile if the state is altered;
     InputError if the state is missing, in use, of another chain or not the last one, or the budget is not larger.
-    Nothing is drawn or charged then.
+    After these errors, nothing has been drawn or charged.
 
     >>> import tempfile, deltahist as dh, numpy as np
     >>> near = dh.Neighbourhood(dh.Domain((0, 8), (8,)), delta=1)
@@ -291,7 +292,7 @@ def refine(
     >>> fine.guarantee.epsilon, fine.total
     (Fraction(2, 1), 28)
     """
-    open_regular(Path(state), "state").close()  # a missing state gets no lock
+    open_regular(Path(state), "state").close()  # do not lock a missing state
     with exclusive(Path(state), "state"):
         known = State.load(state)
         _check_account(known.release, account)
@@ -305,7 +306,7 @@ def refine(
         finer = finer.with_chain(replace(chain, amounts=(*chain.amounts, budget.amount)))
         check_publication(finer, weak_protection_accepted, rng)
         for (_, law), (_, other) in zip(known.mechanism.noise_groups, finer.noise_groups, strict=True):
-            if law.parameter:  # a test before the charge: budgets may be too far apart or too close
+            if law.parameter:  # try before charging, because budgets may be too far apart or too close
                 _path_of(finer, other).refine(np.zeros(1, dtype=np.int64), 1 / law.parameter, 1 / other.parameter)
         return charge_and_draw(
             functools.partial(replace, known.release),  # type: ignore[type-var]
@@ -334,14 +335,14 @@ def tighten(
 
     Parameters
     ----------
-    release : of counts or of sorted points.
-    epsilon, rho : of the copy, in the unit of the release; less than its own.
-    state : of the release's chain. Needed for flows with sums along the lines, whose rounding the release does not
-        keep, and for Gaussian noise too small for whole numbers.
-    rng : a seeded generator, for experiments only: the copy is stamped not for publication.
+    release : release of counts or of sorted points.
+    epsilon, rho : budget of the copy, in the unit of the release and smaller.
+    state : state of the release's chain. Required for flows with sums along the lines, because the release does not
+        keep their rounding, and for Gaussian noise too small for whole numbers.
+    rng : a seeded generator, for experiments only. The copy is then marked as not for publication.
 
-    Raises InputError on a budget that is not smaller, a quantile, a release that needs a state, or the state of another
-    release.
+    Raises InputError if the budget is not smaller, the release is a quantile, a required state is missing, or the state
+    is that of another release.
 
     >>> import deltahist as dh, numpy as np
     >>> near = dh.Neighbourhood(dh.Domain((0, 8), (8,)), delta=1)
@@ -397,8 +398,8 @@ def charge_and_draw(
 
     Parameters
     ----------
-    make : makes the release from `mechanism`, `values` and `payment`.
-    measure : returns exact numbers (size,); private. Called late, when the draws are out of memory.
+    make : function that makes the release from `mechanism`, `values` and `payment`.
+    measure : function that returns exact numbers (size,); private. It is called late, when the draws have been freed.
     private_noise : noise of the mechanism (`BaseMechanism.private_noise`).
     state : the state of the release's chain. It is written before the release is returned.
     before : the state of the chain's previous release, which this one refines.
@@ -431,8 +432,8 @@ def charge_and_draw(
 def check_publication(mechanism: BaseMechanism, accepted: bool, rng: np.random.Generator | None = None) -> None:
     """Raise InputError if a mechanism cannot publish any data, cannot draw its noise, or protects hardly anything.
 
-    The caller may accept weak protection (docs/privacy/weak.md). With a seeded generator nothing is for publication, so
-    nobody is asked.
+    Callers may accept weak protection (docs/privacy/weak.md). It is not checked with a seeded generator, because such
+    releases are not for publication.
     """
     if isinstance(mechanism, Mechanism):
         strategy = mechanism.strategy
@@ -449,12 +450,12 @@ def check_publication(mechanism: BaseMechanism, accepted: bool, rng: np.random.G
     if mechanism.counting.dropped and not all(law.parameter for law in laws):
         raise InputError(
             "the domain is a single cell, and rows were dropped: only their number would be published, which is "
-            "private; use more cells, or mend the rows"
+            "private; use more cells, or correct the rows"
         )
 
 
 def _check_window_pays(mechanism: BaseMechanism, account: Account | None) -> None:
-    """Raise InputError unless the account is that of the window in the step's statement."""
+    """Raise InputError unless the account belongs to the window that the step states."""
     step, paying = mechanism.step, None
     if step is None:
         return
@@ -464,13 +465,13 @@ def _check_window_pays(mechanism: BaseMechanism, account: Account | None) -> Non
     unit, amount = step.budget.unit, step.budget.amount
     if paying != (step.number, step.window, unit, floor_nano(**{unit: amount}), step.limits):
         raise InputError(
-            f"the mechanism is for step {step.label} of a stream, and must be paid by Account(window, step) of its "
+            f"the mechanism is for step {step.label} of a stream, and must be paid for by Account(window, step) of its "
             f"window, not by {'no account' if account is None else f'account {account.name!r}'}"
         )
 
 
 def refuse_weak(budget: Budget, weakness: str | None) -> None:
-    """Raise InputError if there is a reason why a budget protects hardly anything."""
+    """Raise InputError with the reason why a budget protects hardly anything, if there is one."""
     if weakness is not None:
         raise InputError(
             f"{budget.unit} is {float(budget.amount):g}: {weakness}; use less (epsilon of about 1, or rho of about "
@@ -487,7 +488,7 @@ def find_preprocessing(
 ) -> Preprocessing:
     """Return how data for a domain were made, from their own record and the caller's arguments.
 
-    Raises InputError if the data record that they are of another kind (counts or points), or on another domain.
+    Raises InputError if the data's record states another kind (counts or points) or another domain.
     """
     known = POINTS
     if isinstance(data, Counts | Points):
@@ -504,7 +505,7 @@ def find_preprocessing(
 def match_counting(mechanism: BaseMechanism, data: ArrayLike) -> BaseMechanism:
     """Return the mechanism with the projection that counts (or points) record.
 
-    Raises InputError unless the mechanism allows for all that they record. Plain arrays record nothing.
+    Raises InputError unless the mechanism allows for everything that the data record. Plain arrays record nothing.
     """
     allowed, kind = mechanism.counting, Counts if isinstance(mechanism, Mechanism) else Points
     known = find_preprocessing(data, kind, mechanism.domain)
@@ -525,21 +526,21 @@ def match_counting(mechanism: BaseMechanism, data: ArrayLike) -> BaseMechanism:
 
 
 def amounts_for(account: Account | None, **amounts: Any) -> dict[str, Any]:
-    """Return amounts as an account charges them, floats as the decimals they print as; unchanged without an account."""
+    """Return amounts as an account charges them, with floats as printed. Without an account, they are unchanged."""
     if account is None:
         return amounts
     return {name: None if amount is None else read_amount(**{name: amount}) for name, amount in amounts.items()}
 
 
 def draw_noise(mechanism: BaseMechanism, rng: np.random.Generator | None) -> list[NDArray[Any]]:
-    """Draw the noise of each group in parts, which draw from their own streams of entropy in parallel.
+    """Draw the noise of each group in parallel parts, each from its own stream of entropy.
 
-    A seeded generator draws them one after another. Small noise is kept in 32 bits, unless a number does not fit.
+    A seeded generator draws the parts one after another. Small noise is kept in 32 bits, unless a number does not fit.
     """
 
     def draw_part(start: int, law: Law, number: int) -> NDArray[Any]:
         values = sample_law(law, min(BLOCK, number - start), rng)
-        if law.variance() < 2.0**40:  # one draw in e^2000 does not fit
+        if law.variance() < 2.0**40:  # almost surely fits: one draw in e^2000 does not
             short = values.astype(np.int32)
             return short if np.array_equal(short, values) else values
         return values
@@ -559,7 +560,7 @@ def draw_noise(mechanism: BaseMechanism, rng: np.random.Generator | None) -> lis
 
 
 def new_token() -> str:
-    """Return a unique name for one writing of a state: 32 hexadecimal digits."""
+    """Return a unique name for one version of a state, 32 hexadecimal digits."""
     return secrets.token_hex(16)
 
 
@@ -567,7 +568,7 @@ def write_state(
     path: Path, form: str, description: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], token: str,
     *, new: bool = False,
 ) -> None:  # fmt: skip
-    """Write a state of a form, durably; InputError if it cannot be written, or if a `new` state exists already."""
+    """Write a state durably. Raises InputError if it cannot be written, or if a `new` state exists already."""
     content = json.dumps({"format": form, "version": _VERSION, "token": token, **description}).encode()
     named = {"description": np.frombuffer(content, dtype=np.uint8), **arrays}
 
@@ -580,7 +581,7 @@ def write_state(
 
 
 def refuse_existing(path: str | Path) -> NoReturn:
-    """Raise InputError: a state is never overwritten."""
+    """Raise InputError, because a state is never overwritten."""
     raise InputError(f"state {str(path)!r} exists already, and is never overwritten: name a new file, or refine it")
 
 
@@ -594,8 +595,8 @@ def check_new(path: str | Path) -> None:
 def read_state(path: Path, form: str, parse: Callable[..., Any] = lambda *content: content) -> Any:
     """Return `parse(description, arrays, token)` of a state, which is untrusted input.
 
-    Raises InputError if the file is missing, other users can read it, or its version is newer; DamagedFile if it is
-    truncated, of another form or no state, or if `parse` fails.
+    Raises InputError if the file is missing or has several names, or if other users can read it. Raises DamagedFile if
+    it is truncated, not a state of this form and version, or if `parse` fails.
     """
     with open_regular(path, "state") as file:
         if zipfile.is_zipfile(file):  # other files are not states, so their permissions do not matter
@@ -623,7 +624,7 @@ def read_state(path: Path, form: str, parse: Callable[..., Any] = lambda *conten
 class State:
     """The noise in a release, needed to refine it. Anyone who has it can remove the noise and see the data.
 
-    The file also holds the release, so that none is lost if the process ends between writing the two.
+    The file also contains the release, so that it is not lost if the process ends before saving it.
 
     Parameters
     ----------
@@ -641,7 +642,7 @@ class State:
 
     @property
     def chain(self) -> Chain:
-        """The chain up to its release."""
+        """The chain up to this release."""
         assert self.mechanism.chain is not None
         return self.mechanism.chain
 
@@ -652,7 +653,7 @@ class State:
 
     @classmethod
     def load(cls, path: str | Path) -> State:
-        """Read a state; raises as `read_state`."""
+        """Read a state. Raises the errors of `read_state`."""
 
         def parse(description: dict[str, Any], arrays: dict[str, NDArray[Any]], token: str) -> State:
             release = parse_release(arrays["release"].tobytes(), path)
@@ -674,7 +675,7 @@ class State:
 
 
 def draw_chain(mechanism: BaseMechanism, before: State | None, rng: np.random.Generator | None) -> NDArray[np.int64]:
-    """Draw noise (draws,) of a release given the previous state of its chain. Gaussian noise is in lattice steps."""
+    """Draw a release's noise (draws,) given the previous state of its chain. Gaussian noise is in lattice steps."""
     out = np.zeros(mechanism.draws, dtype=np.int64)
     for place, (members, law) in enumerate(mechanism.noise_groups):
         if not law.parameter:
@@ -699,7 +700,7 @@ def released_noise(mechanism: BaseMechanism, draws: NDArray[np.int64]) -> NDArra
 
 
 def _path_of(mechanism: BaseMechanism, law: Law) -> Refinable:
-    """Return the process of a law; Gaussian noise lies on the lattice of the first release."""
+    """Return the noise process of a law. Gaussian noise lies on the lattice of the chain's first release."""
     chain = mechanism.chain
     assert chain is not None
     path = sampler_of(law, chain.amounts[0] / chain.amount / law.parameter)
@@ -708,9 +709,9 @@ def _path_of(mechanism: BaseMechanism, law: Law) -> Refinable:
 
 
 def _check_chain(release: BaseRelease, known: State, state: str | Path, budget: Budget | None = None) -> Chain:
-    """Return the chain of a release; InputError unless the state is that of the release.
+    """Return the chain of a release. Raises InputError unless the state is that of the release.
 
-    With a budget it may also be that of the next release, if it has this budget.
+    If a budget is given, the state may also be that of the next release with this budget.
     """
     chain, last, problem = release.mechanism.chain, known.chain, ""
     if chain is None or chain.name != last.name or chain.copied is not None:
@@ -723,32 +724,32 @@ def _check_chain(release: BaseRelease, known: State, state: str | Path, budget: 
     elif chain.number < last.number and (budget is None or last.amounts != (*chain.amounts, budget.amount)):
         problem = (
             f"is of release {last.number} of its chain, up to {float(last.amount):.10g}, and release {chain.number} is "
-            "given: go on with the last one"
+            "given: use the last one"
         )
     elif chain.number == last.number and not (
         release.describe() == known.release.describe() and np.array_equal(release.values, known.release.values)
     ):
-        problem = "and the release hold other numbers: one of them was altered"
+        problem = "and the release have different numbers: one of them was altered"
     if problem or chain is None:
         raise InputError(f"state {str(state)!r} {problem}; nothing was drawn or spent")
     return chain
 
 
 def _settle_known(known: State, account: Account | None) -> BaseRelease:
-    """Record the state in its account, as a stopped run may not have done, and return its release again."""
+    """Record the state in its account, in case a stopped run did not, and return its release again."""
     if account is not None and known.release.payment is not None:
         account.settle_chain(known.chain.name, known.token, known.source)
     return known.release
 
 
 def _check_account(release: BaseRelease, account: Account | None) -> None:
-    """Raise InputError unless the same account and ledger keep paying for a chain: else its total would be too low."""
+    """Raise InputError unless the account and ledger are those of the chain, or their total would be too low."""
     paid, chain = release.payment, release.mechanism.chain
     if paid is None or chain is None:
         return
     if account is None or account.name != paid.account or not account.read_paid(chain.name):
         given = "no account" if account is None else f"account {account.name!r}"
         raise InputError(
-            f"account {paid.account!r} paid for this chain, and must pay for what follows, from the same ledger: "
+            f"account {paid.account!r} paid for this chain, and must pay for its later releases from the same ledger: "
             f"{given} or another ledger is given"
         )

@@ -27,18 +27,18 @@ from deltahist.strategies.base import Strategy
 
 @dataclass(frozen=True, eq=False)
 class Stream:
-    """A stream of releases: its public choices, made before any data are read and kept in its ledger.
+    """The public choices of a stream of releases, made before any data are read and kept in its ledger.
 
-    Every `length` consecutive steps together spend at most the budget. This protects an entity whose data differ within
-    `length` steps, each within δ in space (`Window`). Source: 2014, section 6.3, section 6.5.
+    Any `length` consecutive steps together spend at most the budget. This protects anyone whose data differ within
+    `length` steps, by at most δ in each (`Window`). Source: 2014, section 6.3, section 6.5.
 
     Parameters
     ----------
-    near : the neighbourhood. budget : of a window of steps, ε or ρ. length : steps of a window. clock : defines steps.
+    near : neighbourhood. budget : ε or ρ of a window. length : steps in a window. clock : definition of steps.
     ledger : path or URL of the ledger. The first run creates it, and every later run needs it.
-    strategy : strategy of every step, or its name; "auto" chooses for equal shares.
-    counting : how rows become counts, except for their projection, which is compared once they are read.
-    user : the column of users, if any. time : the column of times; None for a folder with one file per step.
+    strategy : strategy of every step, or its name; "auto" chooses the best for equal shares.
+    counting : how rows become counts. The projection is excluded, and compared after reading.
+    user : column of users, if any. time : column of times; None for a folder with one file per step.
     limits : limits for data that differ in more steps than a window (`Window`).
     account : name of the stream's account in its ledger.
     """
@@ -57,13 +57,13 @@ class Stream:
 
     @cached_property
     def mechanism(self) -> Mechanism:
-        """The mechanism of a step with an equal share, if no limit of all steps rules out equal shares."""
+        """The mechanism of a step with an equal share. Limits are ignored if they rule out equal shares."""
         rule = self.shape if self.shape.total_limit is None else Rule.from_budget(*self.budget.exact, self.length)
         share: dict[str, Any] = {self.budget.unit: rule.equal_share}
         return mechanism_for(self.near, self.strategy, counting=self.counting, **share)
 
     def step(self, number: int) -> Step:
-        """Return a step's place in the stream."""
+        """Return a step of the stream with its window and limits."""
         return Step(self.clock, number, self.length, self.budget, self.shape.longer)
 
     @cached_property
@@ -72,9 +72,9 @@ class Stream:
         return Rule.from_budget(*self.budget.exact, self.length, self.limits)
 
     def window(self) -> Window:
-        """Open the accountant on the stream's ledger; InputError for a ledger of another stream.
+        """Open the window of the stream in its ledger. Raises InputError on the ledger of another stream.
 
-        Its description covers all that the guarantee depends on, except the projection.
+        The window's description covers everything that the guarantee depends on, except the projection.
         """
         counting = self.counting.describe()
         del counting["projection"]
@@ -101,12 +101,12 @@ class Stream:
         """Publish every step that is due. Charge the ledger once for each step, before drawing noise.
 
         To continue, call it again with more steps. A step that was charged but not finished, because the machine
-        stopped, is lost. Return how many steps were "published" now, were "lost", and "skipped" (no amount).
+        stopped, is lost. Returns the numbers of steps "published" now, "lost", and "skipped" (amount 0).
 
         Parameters
         ----------
         source : a table with a column of times (`time`), or a folder with one file per step; with `table` a database.
-        out : the folder of the releases, one file per step, named by the clock. A missing folder is created.
+        out : folder for the releases, one file per step, named by the clock. A missing folder is created.
         steps : number of steps up to now.
         amounts : the amount of each step, 0 for no release; equal shares when None.
         weak_protection_accepted : as for `publish`, and for all releases of a window together.
@@ -114,8 +114,8 @@ class Stream:
         reading : options of `count_file`, except `user`.
 
         Raises InputError if the ledger belongs to another stream, does not record a release in the folder, or records
-        another preprocessing; OutsideBounds if many points of the due steps lie outside. Nothing is charged then.
-        Raises BudgetExceeded if a step's amount is more than its window has left. Published steps stay.
+        another preprocessing; OutsideBounds if many points of the due steps lie outside. In both cases, nothing is
+        charged. Raises BudgetExceeded if a step's amount exceeds what its window has left. Published steps remain.
         """
         out = Path(out)
         check_folders(Path(source), self.time, self.clock, out, reading.get("table"))
@@ -142,7 +142,7 @@ class Stream:
             data = counted.counts_of(place)
             mechanism = self.mechanism.with_budget(self.budget.of(shares[step])).with_changes(step=self.step(step))
             account = Account(window, step, once=True)
-            # Weak protection was asked about before the first charge.
+            # `check` tested for weak protection before the first charge.
             publish_mechanism(mechanism, data, account=account, weak_protection_accepted=True, out=files[step])
             with window.ledger.transaction() as connection:
                 if get_note(connection, window.name, "counting") is None:
@@ -170,21 +170,21 @@ class Stream:
             before = self.counting.describe() | {"projection": (before or now)["projection"]}
             if differing := describe_differences(before, now):
                 raise InputError(
-                    f"rows were counted differently than the stream states: {differing} (of the projection: points "
-                    "in another CRS, or another version of PROJ?)"
+                    f"rows were counted differently than the stream states: {differing} (if the projection "
+                    "differs, are the points in another CRS, or is PROJ another version?)"
                 )
 
     def _count_steps(
         self, source: str | Path, due: Sequence[int], steps: int, tell: Callable[[str], None], reading: dict[str, Any]
     ) -> dict[int, tuple[Counted, int]]:
-        """Return the counts of the steps that are due, and which of their steps each is."""
+        """Return counts that contain each due step, and the number of the step within these counts."""
         domain, first = self.near.domain, min(due)
         if self.time is not None:
             clock = self.clock.since(first)
             read = count_file(source, domain, clock=clock, steps=steps - first, time=self.time, **reading)
             tell(f"{read.rows:,} rows read, {read.kept:,} points kept")
             for number, what in (
-                (read.unmatched, f"are not {read.preprocessing.where}"),
+                (read.unmatched, f"do not match {read.preprocessing.where}"),
                 (read.bad_rows, "cannot be used"),
                 (read.before, f"lie before {clock.label(0)}, the first step published now (late rows included)"),
                 (read.after, "lie after the last step"),
@@ -195,7 +195,7 @@ class Stream:
         labels = [self.clock.label(step) for step in range(steps)]
         found = step_files(Path(source), labels, [labels[step] for step in due])
         outside = reading.get("outside")
-        reading["outside"] = outside or "clamp"  # a step may lie outside, if few points of all steps do
+        reading["outside"] = outside or "clamp"  # one step may lie outside, if few points of all steps do
         counted = {step: count_file(found[labels[step]], domain, **reading) for step in due}
         if outside is None:
             usable = sum(each.rows - each.bad_rows - each.unmatched for each in counted.values())
@@ -205,7 +205,7 @@ class Stream:
 
 
 def check_folders(source: Path, time: Any, clock: Clock, out: Path, table: str | None = None) -> None:
-    """Raise InputError unless the input is of the kind that the clock reads, and steps can be written to `out`."""
+    """Raise InputError unless the input suits the clock, and steps can be written to `out`."""
     if time is None and (table is not None or not source.is_dir() or clock.format is not None or clock.tz is not None):
         raise InputError(
             f"time is missing with {str(source)!r}: name the column of times, or give a folder with one file per step, "
@@ -217,8 +217,8 @@ def check_folders(source: Path, time: Any, clock: Clock, out: Path, table: str |
 def step_files(folder: Path, labels: Sequence[str], due: Iterable[str] = ()) -> dict[str, Path]:
     """Return the file of each step in a folder, by its name without the suffix.
 
-    Raises InputError if a file is named after neither a step nor a later one, or after a step that has a file, or if a
-    step that is due has no file.
+    Raises InputError if a file is not named after a step or a later one, if two files are named after the same step, or
+    if a due step has no file.
     """
     known, end = set(labels), (len(labels[-1]), labels[-1])
     found: dict[str, Path] = {}
@@ -231,18 +231,18 @@ def step_files(folder: Path, labels: Sequence[str], due: Iterable[str] = ()) -> 
         # is a mistake.
         later = (len(label), label) > end and label[0].isdigit()
         if label in found or not (label in known or later):
-            problems.append(f"{file.name!r} is of no step, or of a step with another file")
+            problems.append(f"{file.name!r} is named after no step, or a step with another file")
         found[label] = file
     problems += [f"step {label} has no file" for label in due if label not in found]
     if problems:
         raise InputError(
-            f"folder {str(folder)!r} must hold one file for each step, named {labels[0]} to {labels[-1]}, with its "
-            f"header alone if the step is empty: {problems[0]}"
+            f"folder {str(folder)!r} must contain one file for each step, named {labels[0]} to {labels[-1]}, with "
+            f"only a header if the step is empty: {problems[0]}"
         )
     return {label: file for label, file in found.items() if label in known}
 
 
 def refuse_weak_window(budget: Budget, length: int) -> None:
-    """Raise InputError if a budget for every window of some steps protects hardly anything."""
+    """Raise InputError if a budget for each window of `length` steps protects hardly anything."""
     if weakness := weakness_of(budget.guarantee):
         refuse_weak(budget, f"from the releases of a window of {length:,} steps together {weakness}")

@@ -15,15 +15,15 @@ from deltahist.releases.base import Notice
 
 
 def withdraw(path: str | Path, reason: str, *, ledger: Ledger | str | Path | None = None) -> Notice:
-    """Withdraw a release. Record it durably in the ledger that paid, then write the notice next to the file.
+    """Withdraw a release. Record this durably in the ledger that paid, then write a notice next to the file.
 
-    The charge stays, since people have seen the release. A second call completes an interrupted first call, and returns
-    its notice with the first reason.
+    The charge remains, because people have seen the release. A second call completes an interrupted first call, and
+    returns its notice with the first reason.
 
     Parameters
     ----------
     path : the release file. Publish its notice wherever the file was published (docs/streams.md).
-    reason : the reason in one line; public.
+    reason : public reason in one line.
     ledger : the ledger whose account paid for it, if any.
 
     Raises DamagedFile if the release or its notice cannot be read; InputError if no account of the ledger paid for it.

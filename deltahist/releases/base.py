@@ -59,11 +59,11 @@ VERSION = 1
 
 @dataclass(frozen=True)
 class Notice:
-    """When and why a release was withdrawn: a small public file next to it, which every reader of a release checks.
+    """When and why a release was withdrawn. Its small public file next to the release is checked by every reader.
 
     Parameters
     ----------
-    digest : SHA-256 of the release. reason : one line. date : YYYY-MM-DD.
+    digest : SHA-256 of the release. reason : reason in one line. date : YYYY-MM-DD.
 
     >>> str(Notice("0" * 64, "wrong column", "2026-11-25"))
     'on 2026-11-25: wrong column'
@@ -89,7 +89,7 @@ class Notice:
 
 
 def notice_path(path: str | Path) -> str:
-    """Return the path or URL of the notice that would withdraw a release.
+    """Return the path or URL of the notice that withdraws a release, if there is one.
 
     >>> notice_path("maps/city.parquet"), notice_path("median.json")
     ('maps/city.withdrawn.json', 'median.json.withdrawn.json')
@@ -104,15 +104,15 @@ class BaseRelease(OfMechanism, abc.ABC):
     ----------
     mechanism : the public choices.
     values : the exact noisy whole numbers, int64.
-    payment : the account that paid, and what it had spent by then; None without an account.
+    payment : the account that paid, and its spending so far; None without an account.
     withdrawn : the notice next to the file, if the release is withdrawn.
     """
 
-    #: The mechanism of its kind, and the bytes that reading a file takes for each cell and each value.
+    #: Class of its mechanism, and bytes of memory for reading a file, per cell and per value.
     mechanism_class: ClassVar[type[Any]]
     bytes_each: ClassVar[int] = 0
     #: Whether a publisher drew the noise from the operating system's entropy. It is False with a seeded generator and
-    #: for numbers from elsewhere. Only `mark_publishable` sets it, so no constructor and no `replace` can.
+    #: for numbers from elsewhere. Only `mark_publishable` sets it. Constructors and `replace` cannot.
     publishable: bool = False
     mechanism: BaseMechanism
     values: NDArray[np.int64]
@@ -134,7 +134,7 @@ class BaseRelease(OfMechanism, abc.ABC):
 
     @property
     def domain(self) -> Domain:
-        """The public space."""
+        """The domain."""
         return self.mechanism.domain
 
     @property
@@ -144,7 +144,7 @@ class BaseRelease(OfMechanism, abc.ABC):
 
     @property
     def contributions(self) -> int:
-        """Points of one user, which may all move at once."""
+        """Number of points of one user, which may all move at once."""
         return self.counting.contributions
 
     @property
@@ -163,7 +163,7 @@ class BaseRelease(OfMechanism, abc.ABC):
         return None
 
     def describe(self) -> dict[str, Any]:
-        """Describe the release as JSON. The description and `values` restore it."""
+        """Return a JSON-ready description. Together with `values` it restores the release."""
         return {
             "format": self.mechanism.kind,
             "version": VERSION,
@@ -179,7 +179,7 @@ class BaseRelease(OfMechanism, abc.ABC):
 
     @property
     def noise_origin(self) -> str:
-        """The common name of releases that share noise: that of their chain, or the digest of the first one."""
+        """The common name of releases that share noise: the name of their chain, or the digest of the first one."""
         chain = self.mechanism.chain
         return self.digest if chain is None else chain.name or chain.origin
 
@@ -188,36 +188,36 @@ class BaseRelease(OfMechanism, abc.ABC):
         return {"value": self.values}
 
     def save(self, path: str | Path) -> None:
-        """Write one Parquet file of the columns, with description, digest and readme as metadata."""
+        """Write the columns to a Parquet file, with description, digest and readme as metadata."""
         write_whole(Path(path), self.write_file)
 
     def write_file(self, target: Path | BinaryIO) -> None:
-        """Write the file of `save` to a path, or into a buffer."""
+        """Write what `save` writes to a path or a buffer."""
         write_parquet(target, self.file_columns(), self.describe(), self.digest, self.write_readme())
 
     @classmethod
     def read_fields(cls, description: dict[str, Any], values: NDArray[np.int64] | None) -> dict[str, Any]:
-        """Return mechanism and values from an untrusted file, and other fields of the kind."""
+        """Return the mechanism, the values and other fields of this kind from an untrusted file."""
         return {"mechanism": cls.mechanism_class.from_description(description), "values": values}
 
     def cells(self, *, nonnegative: bool = False) -> NDArray[np.float64]:
-        """Return estimates of all cells (domain.shape); InputError if there are none."""
+        """Return estimates of all cells (domain.shape). Raises InputError if there are none."""
         return self.estimate_cells(nonnegative=nonnegative)[0]
 
     @abc.abstractmethod
     def estimate_cells(self, *, nonnegative: bool = False) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return estimates of all cells and their standard errors (domain.shape each); InputError if there are none."""
+        """Return estimates and standard errors of all cells (domain.shape). Raises InputError if there are none."""
 
     @abc.abstractmethod
     def answer_workload(self, work: Workload, *, level: float, nonnegative: bool) -> dict[str, NDArray[Any]]:
-        """Return the columns of `dh.answer` for a workload, arrays (m,); InputError if there are none."""
+        """Return the columns of `dh.answer` for a workload, arrays (m,). Raises InputError if there are none."""
 
     def name_estimator(self, nonnegative: bool) -> str:
         """Return the name of the estimates for files and pictures."""
         return NONNEGATIVE if nonnegative else UNBIASED
 
     def to_pandas(self, *, nonnegative: bool = False) -> pd.DataFrame:
-        """Return a row per cell: index, edges, centre, estimate and standard error; x varies slowest."""
+        """Return one row per cell: index, edges, centre, estimate and standard error. x varies slowest."""
         import pandas as pd
 
         domain = self.domain
@@ -231,7 +231,7 @@ class BaseRelease(OfMechanism, abc.ABC):
         return pd.DataFrame({**table, "estimate": cells.ravel(), "std_error": errors.ravel()})
 
     def to_geopandas(self, *, nonnegative: bool = False) -> gpd.GeoDataFrame:
-        """Return `to_pandas` with the boxes as geometry in place of their edges; InputError in one dimension."""
+        """Return `to_pandas` with boxes as geometry instead of their edges. Raises InputError in one dimension."""
         import geopandas as gpd
         import shapely
 
@@ -243,7 +243,7 @@ class BaseRelease(OfMechanism, abc.ABC):
     def to_xarray(self, *, nonnegative: bool = False) -> xr.Dataset:
         """Return `estimate` and `std_error` over the cells' centres, with dimensions y and x (x in 1-D).
 
-        It needs the extra "xarray".
+        This requires the extra "xarray".
         """
         crs, dims = self.domain.crs, ["y", "x"][-self.domain.ndim :]
         # Maps run along y first, so that pictures of them are right side up.
@@ -289,7 +289,7 @@ class BaseRelease(OfMechanism, abc.ABC):
         return judge_publication(self.publishable, self.mechanism.weakness)
 
     def write_readme(self) -> str:
-        """Return the lines that a file carries for people who open it with another program."""
+        """Return the text in a file for people who open it with another program."""
         return (
             "This file is a release of deltahist: figures about places, with random noise that hides people.\n"
             f"Promise: {self.mechanism.promise}.\n"
@@ -304,7 +304,7 @@ class BaseRelease(OfMechanism, abc.ABC):
 def judge_publication(publishable: bool, weakness: str | None) -> str:
     """Return whether a release may be published: "yes", "no: ..." or "only if ..." with the reason."""
     if not publishable:
-        return "no: noise from a seeded generator, or numbers that no publisher of this toolkit drew"
+        return "no: noise from a seeded generator, or numbers that deltahist did not publish"
     return "yes" if weakness is None else f"only if everybody in the data accepts weak protection: {weakness}"
 
 
@@ -320,8 +320,8 @@ def read_content(
 ) -> BaseRelease:
     """Return the release of an open file (`read_described`), which is untrusted input.
 
-    DamagedFile unless the release describes itself as the file does. So noise, groups, a total or a place that do not
-    follow from the public choices are refused, as well as numbers that were altered.
+    Raises DamagedFile unless the restored release has the description and digest of the file. This refuses altered
+    numbers, and any noise, groups, total or place that do not follow from the public choices.
     """
     made: Any = kinds[check_format(description, path, kinds, VERSION)]
     size = math.prod(int(n) for n in description["domain"]["shape"])
@@ -343,8 +343,8 @@ def read_content(
 def heed_notice(release: _Release, path: str | Path) -> _Release:
     """Return a file's release with the notice next to the file, or next to the target of a link, if there is one.
 
-    A notice is untrusted input. Raises DamagedFile if it cannot be read or is about another release, because nobody can
-    tell whether this one is still in force.
+    A notice is untrusted input. Raises DamagedFile if it cannot be read or is about another release, because this one
+    may then be withdrawn.
     """
     stored = is_stored_file(path)
     places = [str(path)] if stored else dict.fromkeys([str(path), str(Path(path).resolve())])
@@ -357,7 +357,7 @@ def heed_notice(release: _Release, path: str | Path) -> _Release:
                 continue
             else:
                 with open_regular(Path(place), "notice") as file:
-                    content = file.read(most)  # the rest of a longer file is missing, which makes it no JSON
+                    content = file.read(most)  # a longer file is cut, which makes it invalid JSON
             found = json.loads(content)
             check_format(found, place, ("deltahist-withdrawal",), 2)
             digest = check_choice((release.digest,), digest=found["digest"])

@@ -1,7 +1,7 @@
 """Releases of counts: estimates of all cells, their files, and answers as arrays from cached sums over the map.
 
-A few queries sum cell by cell. Many use prefix sums over the map (`_CellSums`). Where boxes cut cells, they also use
-sums of blocks along each axis and a few single cells (`Rims`).
+A few queries are summed cell by cell. Many queries use prefix sums over the map (`_CellSums`). Boxes that cut cells
+also use sums of blocks along each axis and a few single cells (`Rims`).
 """
 
 from __future__ import annotations
@@ -48,24 +48,24 @@ from deltahist.strategies.base import Strategy
 
 Field = NDArray[np.float64]
 Index = NDArray[np.int64]
-#: Numbers of boxes, and of cells, to process together, to save memory.
+#: Numbers of boxes and of cells processed at a time, to save memory.
 _BOXES_AT_A_TIME, _CELLS_AT_A_TIME = 1 << 12, 1 << 17
-#: Most numbers in sums of blocks (128 MiB); larger maps have longer blocks.
+#: Maximum count of numbers in sums of blocks (128 MiB). Larger maps have longer blocks.
 _MOST = 1 << 24
 
 
 class CountEstimates:
     """Estimates of counts from a release, or from a sum of releases.
 
-    A subclass has `total`, `decoder` and `placement` as `Release` does, `_unbiased_cells` (domain.shape) by least
-    squares, and `projection`, the nearest non-negative cells with their certificate. Threads may share it.
+    A subclass has `total`, `decoder` and `placement` like `Release`, `_unbiased_cells` (domain.shape) by least squares,
+    and `projection`, the nearest non-negative cells with their certificate. Threads may share an object.
     """
 
     def cells(self: Any, *, nonnegative: bool = False) -> Field:
         """Return estimates of all cells (domain.shape).
 
         The default is least squares, which is unbiased, so some estimates are negative. With `nonnegative` they are the
-        nearest non-negative cells in the noise's own metric (`projection`), and add up to the total if that is public.
+        nearest non-negative cells in the metric of the noise (`projection`), and add up to the total if it is public.
         They are biased, but usually much closer to the truth if many cells are empty.
         """
         found: Field = self.projection.cells if nonnegative else self._unbiased_cells
@@ -104,7 +104,7 @@ class CountEstimates:
         estimate, inner, outer = unbiased, whole, touched
         if nonnegative:
             found, inner, outer, _ = self._nonnegative_sums.sum_over(cover)
-            estimate = np.maximum(found, 0.0)  # without rounding errors below zero
+            estimate = np.maximum(found, 0.0)  # remove rounding errors below zero
         error = np.sqrt(noise.variance)
         reach = [interval(each, decoder.laws[0], level) for each in (noise, noise.and_normal(misplaced))]
         (least, most), (down, up) = reach
@@ -112,8 +112,8 @@ class CountEstimates:
         if cut:
             share, room = cover.cut_share, np.maximum(np.maximum(whole, touched) - unbiased, 0.0)
             if len(alone := np.flatnonzero(share == 1)):
-                # A query without a whole cell may lie there because there are points (docs/internals/placement.md). The
-                # interval then reaches up by one point, or by the size-weighted mean of points if that is more. The
+                # A query without a whole cell may be there because points are (docs/internals/placement.md). The
+                # interval then extends up by one point, or by the size-weighted mean of points if that is more. The
                 # noise grows in proportion.
                 found = np.maximum(unbiased[alone], 1e-9)
                 more = np.maximum(np.minimum(misplaced[alone], room[alone] * found) / found, 1.0)
@@ -121,8 +121,8 @@ class CountEstimates:
                 variance = more**2 + noise.variance[alone] * (times**2 - 1)
                 up[alone] = more + np.hypot(up[alone], NormalDist().inv_cdf((1 + level) / 2) * np.sqrt(variance))
                 room[alone], most[alone] = np.maximum(room[alone], 1.0), most[alone] * times
-            # For any positions in cut cells, the answer is at least that of the whole cells and at most that of all
-            # cells. The interval may exceed this range by 1.5 half-widths of the noise alone.
+            # Whatever the positions in cut cells, the answer is at least the sum of whole cells and at most the sum of
+            # all touched cells. The interval may exceed this range by 1.5 half-widths of the noise alone.
             least = np.maximum(unbiased - np.minimum(whole, touched), 0.0) + 1.5 * least
             most = room + 1.5 * most
             down, up = (np.where(cover.cut, np.minimum(h, m), h) for h, m in ((down, least), (up, most)))
@@ -180,7 +180,7 @@ class Release(CountEstimates, BaseRelease):
 
     @property
     def decoder(self) -> Decoder:
-        """Least squares for this release."""
+        """The least-squares decoder of this release."""
         return self.mechanism.decoder
 
     @functools.cached_property
@@ -203,7 +203,7 @@ class Release(CountEstimates, BaseRelease):
         return np.sqrt(self.block_moments(1).variance).reshape(self.domain.shape)
 
     def block_moments(self, width: int) -> Moments:
-        """Return variance and kurtosis of the noise in all blocks of `width` cells a side, x varying slowest."""
+        """Return the moments of the noise in all blocks of `width` cells a side, with x varying slowest."""
         domain, shape = self.domain, [-(-n // width) for n in self.domain.shape]
         # Evaluate a closed form in parts to save memory. Without one, all blocks share simulated noise.
         part = max(1, 8 * _CELLS_AT_A_TIME * shape[0] // math.prod(shape)) if self.decoder.has_closed_form else shape[0]
@@ -222,7 +222,7 @@ class Release(CountEstimates, BaseRelease):
 
     @functools.cached_property
     def placement(self) -> Placement:
-        """The positions of points inside cells, learnt from the estimates."""
+        """The model of points' positions inside cells, learnt from the estimates."""
         return learn_placement(self._unbiased_cells, block_variance(self.decoder))
 
     def describe(self) -> dict[str, Any]:
@@ -239,7 +239,7 @@ class Release(CountEstimates, BaseRelease):
     def read_fields(cls, description: dict[str, Any], values: NDArray[np.int64] | None) -> dict[str, Any]:
         fields, total = super().read_fields(description, values), None
         if fields["mechanism"].total_known:
-            # A number that is too large becomes another one, which the file does not state.
+            # Cap a number that is too large. The file is then refused, because it states another one.
             total = min(check_whole(least=0, total=description["total"]), (1 << 63) - 1)
         return fields | {"total": total}
 
@@ -249,10 +249,10 @@ class Release(CountEstimates, BaseRelease):
 
 @dataclass(eq=False)
 class _CellSums:
-    """Estimates of a release's cells (domain.shape), to be summed over queries.
+    """Sums of a release's cells (domain.shape) over queries.
 
-    `placed` asks for the variance from positions inside cells. `asked` is the cost of all queries so far, in cells of
-    the map's sums.
+    `placed` is whether to compute the variance from positions inside cells. `asked` is the cost of all queries so far,
+    in cells of the prefix sums.
     """
 
     release: Any
@@ -277,7 +277,7 @@ class _CellSums:
         return (*leaning, *(placement.spreads(chosen) if self.placed else ()))
 
     def sum_over(self, cover: Cover) -> tuple[Field, Field, Field, Field]:
-        """Return estimates of queries (m,), those without and with all points of cut cells, and placement variances."""
+        """Return estimates of queries (m,), also without and with all of the cut cells, and placement variances."""
         if isinstance(cover, BoxCover):
             if not len(cover.cut):
                 return (np.zeros(0),) * 4
@@ -296,8 +296,8 @@ class _CellSums:
         return self._by_cells(cover)
 
     def _sums_pay_off(self, number: int, area: float, rims: float = 0.0) -> bool:
-        """Return whether sums over the map pay off after one more call for `number` boxes."""
-        # A box costs as much as 64 cells of the map's sums, and so do 64² whole cells.
+        """Return whether prefix sums pay off after one more call for `number` boxes."""
+        # A box costs as much as 64 cells of the prefix sums, and so do 64² whole cells.
         self.asked += 64 * number + area / 64 + rims
         return self.asked > self.cells.size
 
@@ -345,7 +345,7 @@ class _CellSums:
 def answer_in_parts(
     work: Workload, domain: Domain, answer: Callable[[Workload], dict[str, NDArray[Any]]]
 ) -> dict[str, NDArray[Any]]:
-    """Return columns of answers (m,), computed in parts for regions, to save memory."""
+    """Return columns of answers (m,), computed in parts for regions to save memory."""
     parts = work.parts(domain) if isinstance(work, Regions) else [work]
     found = []
     while parts:
@@ -357,7 +357,7 @@ def answer_in_parts(
 
 
 class _Sides(NamedTuple):
-    """First and last cells of boxes along an axis (2, m), and the shares f of them that boxes hold.
+    """First and last cells of boxes along an axis (2, m), and the shares f of these cells inside the boxes.
 
     If both are the same cell, the last has share 0. `lean` is f ξ, where ξ is the centroid of the part inside, in half
     cells from the cell's centre.
@@ -376,7 +376,7 @@ class _Sides(NamedTuple):
 
 
 class Rims:
-    """Sums over the cells that boxes cut, on a map of some shape.
+    """Sums over the cells that boxes cut, on a map of a given shape.
 
     `fields` returns slopes times chosen cells along each axis, and spreads u (`Placement`).
     """
@@ -391,7 +391,7 @@ class Rims:
     def _sums_of_blocks(self, number: int) -> tuple[Field, Field]:
         """Return sums up to every block along each axis: (blocks + 1, ny, number) and (nx, blocks + 1, number).
 
-        The first of `number` is for slopes across the axis, the others are for spreads.
+        The first of `number` is for slopes across the axis, and the others are for spreads.
         """
         width, (nx, ny), (of_x, of_y) = self._width, self._shape, (n // self._width for n in self._shape)
         along_x, along_y = np.zeros((of_x + 1, ny, number)), np.zeros((nx, of_y + 1, number))
@@ -427,7 +427,7 @@ class Rims:
     def _sum_sides(self, axis: int, pieces: Pieces, sides: _Sides) -> Field:
         """Return sums over both sides of boxes along an axis, without corners (1 + spreads, m).
 
-        A side ends at the nearest edges of blocks. Single cells are added or subtracted up to its own ends.
+        Sums of blocks end at the nearest edges of blocks. Single cells are added or subtracted up to the sides' ends.
         """
         blocks, width, low = self._blocks[axis], self._width, pieces.first + 1
         ends = np.array([np.maximum(pieces.last, low), low])[:, None]

@@ -1,7 +1,7 @@
-"""Series: releases of consecutive steps of time. Sums of releases, and differences of two.
+"""Series of releases of consecutive time steps, sums of releases, and differences of two.
 
-Every release has fresh noise, so variances add up. For positions inside cells the errors themselves add up, because
-people return to the same places (docs/streams.md).
+Every release has fresh noise, so the variances of noise add up. For positions inside cells, the errors themselves add
+up, because people return to the same places (docs/streams.md).
 """
 
 from __future__ import annotations
@@ -89,8 +89,8 @@ class Series:
     def load(cls, folder: str | Path) -> Series:
         """Read all releases of a folder. `Stream.publish` names their files after their steps.
 
-        A withdrawn release counts as missing. Raises InputError if the folder has no release, two that differ in more
-        than their amounts, or a wrong name; DamagedFile as `dh.load`, and if a release is not of counts.
+        A withdrawn release counts as missing. Raises InputError if the folder has no release, if releases differ in
+        more than their amounts, or if a name is wrong; DamagedFile as `dh.load`, and if a release is not of counts.
         """
         folder = Path(folder)
         files = sorted(f for f in folder.glob("*.parquet") if not f.name.startswith("."))
@@ -106,7 +106,7 @@ class Series:
 
     @classmethod
     def from_names(cls, releases: Mapping[str, Release]) -> Series:
-        """Return the series of releases by the names of their steps; raises as `load`."""
+        """Return the series of releases given by the names of their steps. Raises the errors of `load`."""
         stated = (release.mechanism.step for release in releases.values())
         clock = next((step.clock for step in stated if step is not None), None)
         if clock is None:  # the longest period that all names fit
@@ -134,7 +134,7 @@ class Series:
 
     @property
     def domain(self) -> Domain:
-        """The public space."""
+        """The domain."""
         return self.first_release.domain
 
     @property
@@ -173,13 +173,13 @@ class Series:
 
     @functools.cached_property
     def spent(self) -> dict[int, Fraction]:
-        """Step -> ε, or ρ, of its release. A withdrawn release remains spent."""
+        """Step -> ε or ρ of its release, even if it was withdrawn."""
         stated = {**self.releases, **self.withdrawn}
         return {step: stated[step].mechanism.budget.amount for step in sorted(stated)}
 
     @property
     def costliest_release(self) -> Release:
-        """The release that spends most, the first of several."""
+        """The release that spends most, or the first of several."""
         return self.releases[max(sorted(self.releases), key=self.spent.__getitem__)]
 
     @functools.cached_property
@@ -189,7 +189,7 @@ class Series:
 
     @property
     def promise(self) -> str:
-        """The guarantee of all releases together in a line."""
+        """The guarantee of all releases together in one line."""
         return _promise_together(self.mechanism, self.spent)
 
     @property
@@ -205,7 +205,7 @@ class Series:
         """Return the steps from `first` to `last`, both included.
 
         A date without a time of day means the whole day. The name of a step means that step. Raises InputError if the
-        period has no release, or contains only part of a step (some days of a week, say).
+        period has no release, or contains only part of a step, such as some days of a week.
         """
         clock = self.clock
         one, other = clock.step(first, "the first step"), clock.step(last, "the last step")
@@ -236,12 +236,12 @@ class Series:
         return replace(self, skipping=True)
 
     def per_step(self) -> Series:
-        """Return the series with means per step as answers instead of sums."""
+        """Return the series with means per step instead of sums as answers."""
         return replace(self, mean=True)
 
     @functools.cached_property
     def summed_releases(self) -> Summed:
-        """The sum of all steps; InputError if some are missing and were not left out."""
+        """The sum of all steps. Raises InputError if some are missing and were not left out."""
         if self.missing_steps and not self.skipping:
             raise InputError(
                 f"{self.explain_missing()}; choose another period, or leave them out to answer from the other "
@@ -275,7 +275,7 @@ class Series:
 
 @dataclass(frozen=True, eq=False)
 class Summed(CountEstimates):
-    """The sum of releases of one strategy on one domain, which answers queries as a release does.
+    """The sum of releases with the same strategy and domain, which answers queries like a release.
 
     Raises InputError if two releases share noise: the same release twice, releases of one chain, or a release and its
     copy.
@@ -301,14 +301,14 @@ class Summed(CountEstimates):
 
     @functools.cached_property
     def decoder(self) -> JointNoise:
-        """The error of sums of answers."""
+        """The noise of sums of answers."""
         one = self.releases[0]
         parts = [(each.decoder, number, 1.0) for each, number in self.alike.items()]
         return JointNoise(one.domain, one.strategy, one.laws, parts)
 
     @functools.cached_property
     def placement(self) -> JointPlacement:
-        """The positions of points inside cells."""
+        """The model of points' positions inside cells."""
         blocks = {each.laws: block_variance(each.decoder) for each in self.alike}
         parts = [learn_placement(each.cells(), blocks[each.laws]) for each in self.releases]
         return JointPlacement(parts, learn_placement(self.cells(), block_variance(self.decoder)))
@@ -321,7 +321,7 @@ class Summed(CountEstimates):
 
     @functools.cached_property
     def projection(self) -> ProjectedCells:
-        # Only the sum is made non-negative. Non-negative parts would each add a bias.
+        # Make only the sum non-negative, because each non-negative part would add a bias.
         parts = [each.decoder.estimate_on_grid(each.values, each.total) for each in self.releases]
         return project_nonnegative(np.sum(parts, axis=0), self._noise_metric, self.total)
 
@@ -336,8 +336,8 @@ def check_apart(releases: Sequence[Release]) -> None:
     origin, number = Counter(each.noise_origin for each in releases).most_common(1)[0]
     if number > 1:
         raise InputError(
-            f"{number} of the releases are copies or refinements of one ({origin}), or that one itself: they share "
-            "data and noise, so use the finest one"
+            f"{number} of the releases are the same ({origin}), or copies or refinements of it: they share data and "
+            "noise, so use the finest one"
         )
 
 
@@ -355,7 +355,7 @@ class JointNoise:
     parts: Sequence[tuple[Any, int, float]]
 
     def moments(self, work: Asked) -> Moments:
-        """Return the moments of all releases' noise together."""
+        """Return the moments of the joint noise of all releases."""
         found = [decoder.moments(work) for decoder, _, _ in self.parts]
         numbers = [number for _, number, _ in self.parts]
         own = [m.variance * factor**2 for m, (_, _, factor) in zip(found, self.parts, strict=True)]
@@ -364,7 +364,7 @@ class JointNoise:
         kurtosis = np.divide(fourth, variance**2, out=np.zeros_like(variance), where=variance**2 > 0)
         shares = [m.unresolved for m in found if m.unresolved is not None]
         unresolved = np.max(shares, axis=0) if len(shares) == len(found) else None
-        # Draws of several decoders are no plain sum.
+        # Noise of several decoders is not a plain sum of draws.
         draws = found[0].draws
         draws = None if draws is None else draws * (numbers[0] if len(found) == 1 else 0)
         return Moments(variance, kurtosis, min(m.freedom for m in found), unresolved, draws, found[0].note)
@@ -372,16 +372,16 @@ class JointNoise:
 
 @dataclass(frozen=True, eq=False)
 class JointPlacement:
-    """The positions of points of several releases inside cells. Their errors add up, not their variances.
+    """The model of points' positions inside cells for several releases. Errors add up, not variances.
 
-    `parts` are learnt from each release, `learnt` from the sum of their cells.
+    `parts` are learnt from each release, and `learnt` from the sum of their cells.
     """
 
     parts: Sequence[Placement]
     learnt: Placement
 
     def slope_terms(self, own: Field, chosen: Chosen) -> tuple[Field, ...]:
-        """Return `Placement.slope_terms`: each release's slopes on its cells, and the sum's on the rest of `own`."""
+        """Return the sum of each release's slope terms on its cells, and of the sum's slopes on the rest of `own`."""
         parts = [each.slope_terms(each.cells[chosen], chosen) for each in self.parts]
         beyond = self.learnt.slope_terms(own - self.learnt.cells[chosen], chosen)
         return tuple(np.sum(along, axis=0) for along in zip(*parts, beyond, strict=True))
@@ -391,14 +391,14 @@ class JointPlacement:
         return tuple(field for each in (*self.parts, self.learnt) for field in each.spreads(chosen))
 
     def joined_variance(self, apart: Sequence[Field]) -> Field:
-        """Return the square of the sum of standard errors, or the variance of the sum if that is more (m,)."""
+        """Return the square of the sum of standard errors, or the variance of the sum if that is larger (m,)."""
         *parts, learnt = apart
         return np.maximum(np.sum(np.sqrt(parts), axis=0) ** 2, learnt)
 
 
 @dataclass(frozen=True, eq=False)
 class Difference:
-    """One release of counts minus another, or one period of a series minus another. Errors add up.
+    """The change between two releases of counts, or two periods of a series. Errors add up.
 
     Strategies and budgets of two releases may differ. Raises InputError if the two cannot be compared, or share noise.
 
@@ -431,13 +431,13 @@ class Difference:
 
     @property
     def domain(self) -> Domain:
-        """The public space."""
+        """The domain."""
         domain: Domain = self.after.domain
         return domain
 
     @property
     def decoder(self) -> JointNoise:
-        """The error of differences of answers."""
+        """The noise of differences of answers."""
         parts: list[tuple[Any, int, float]] = []
         for side in (self.before, self.after):
             if isinstance(side, Series):
@@ -449,17 +449,17 @@ class Difference:
 
     @property
     def promise(self) -> str:
-        """The guarantee of all releases of both periods together in a line."""
+        """The guarantee of all releases of both periods together in one line."""
         spent = self.before.spent | self.after.spent
         return _promise_together(_join_costs(self.after.first_release, spent), spent)
 
     def cells(self) -> Field:
-        """Return unbiased estimates of all cells (domain.shape); of two releases."""
+        """Return unbiased estimates of the change in all cells (domain.shape), for two releases."""
         cells: Field = self.after.cells() - self.before.cells()
         return cells
 
     def name_estimator(self, nonnegative: bool) -> str:
-        """Return the name of the estimates; InputError if `nonnegative` is set, as a difference can be negative."""
+        """Return the name of the estimates. Raises InputError if `nonnegative` is set."""
         if nonnegative:
             raise InputError("nonnegative is set: a difference can be negative")
         return UNBIASED
@@ -475,7 +475,7 @@ class Difference:
         )
         cover, decoder = work.cover(self.domain), self.decoder
         joint = decoder.moments(cover if isinstance(cover, RegionCover) else work)
-        # Placement errors add up, not their variances.
+        # Add placement errors, not their variances.
         none = np.zeros(len(joint.variance))
         placement = before.get("placement_error", none) + after.get("placement_error", none)
         error = joint.and_normal(placement**2)
@@ -528,5 +528,5 @@ def _list_differences(one: Release, other: Release) -> list[str]:
 
 
 def _read_time(name: str) -> str:
-    """Return a step's name as a time. File names have no colons."""
+    """Return a step's name as a time, with the colons that file names lack."""
     return re.sub(r"T(\d\d)(\d\d)(\d\d)$", r"T\1:\2:\3", name)

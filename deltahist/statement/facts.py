@@ -1,4 +1,4 @@
-"""The privacy statement: facts as data, text or Markdown, and one page of HTML that needs no other file."""
+"""The privacy statement as data, text, Markdown or a self-contained HTML page."""
 
 from __future__ import annotations
 
@@ -34,17 +34,17 @@ Row: TypeAlias = tuple[str, list[str]]
 Facts: TypeAlias = dict[str, Any]
 Published: TypeAlias = BaseMechanism | BaseRelease | Series
 
-#: Most limits that a statement names.
+#: Maximum number of limits that a statement names.
 MOST_LIMITS = 4
-#: Form of a statement by the suffix of its file.
+#: Format of a statement by the suffix of its file.
 FORMS = {".html": "html", ".htm": "html", ".md": "markdown", ".txt": "text"}
 
 
 def list_facts(published: Published | Any) -> Facts:
     """Return the privacy statement of a mechanism, a release or a series as JSON-ready data.
 
-    Facts of a release alone, such as its total and digest, are None for a mechanism. A series states the joint cost of
-    its releases, and its steps under `series`. A remote release (`dh.connect`) has the facts of its service.
+    Facts that only a release has, such as its digest, are None for a mechanism. A series states the joint cost of its
+    releases, and its steps under `series`. A remote release (`dh.connect`) has the facts that its service states.
 
     >>> import deltahist as dh, numpy as np
     >>> near = dh.Neighbourhood(dh.Domain((0, 1), (4,)), delta=0.25)
@@ -58,7 +58,7 @@ def list_facts(published: Published | Any) -> Facts:
     if isinstance(published, BaseRelease):
         names = ("total", "publishable", "may_be_published")
         facts |= {"estimator": published.name_estimator(False), **{name: getattr(published, name) for name in names}}
-        with contextlib.suppress(TypeError):  # a file cannot describe a user's own strategy
+        with contextlib.suppress(TypeError):  # files cannot describe a user's own strategy
             facts["digest"] = published.digest
         if published.payment is not None:
             facts |= {"account": published.payment.describe(), "kept_by": str(published.payment)}
@@ -86,7 +86,7 @@ def list_facts(published: Published | Any) -> Facts:
 def _list_promises(mechanism: BaseMechanism) -> Facts:
     near, domain, guarantee = mechanism.neighbourhood, mechanism.domain, mechanism.guarantee
     counting = mechanism.counting
-    # A geometry's vertices are rounded to the lattice as well as the points.
+    # The vertices of a geometry are rounded to the lattice, like the points.
     steps_lost = 1 if near.sources is None or isinstance(near.sources, str) else 2
     facts: Facts = {
         "mechanism": mechanism.words,
@@ -151,7 +151,7 @@ def list_together(series: Series) -> Facts:
 
 
 def list_distances(near: Neighbourhood) -> list[float]:
-    """Return 1, 2, 5 and 10 δ and the distances of limits, those below the diameter, in ground units."""
+    """Return those of 1, 2, 5 and 10 δ and the limits' distances that are below the diameter, in ground units."""
     limits = [distance for distance, _ in list_limits(near, MOST_LIMITS) if distance is not None]
     distances = sorted([*(k * near.delta_ground for k in (1, 2, 5, 10)), *limits])
     # Merge distances that differ only by rounding.
@@ -160,12 +160,12 @@ def list_distances(near: Neighbourhood) -> list[float]:
 
 
 def bound_guess(facts: Facts, cost: float | None) -> float | None:
-    """Return the largest share of right guesses between two equally likely places; None without a promise.
+    """Return the maximum probability of guessing which of two equally likely places is right; None without a promise.
 
-    Under ε it is `Guarantee.certainty`. Under ρ it is a bound for any zCDP noise: half of (1 + the total variation
-    distance), which the inequalities of Pinsker and of Bretagnolle and Huber bound.
+    Under ε it is `Guarantee.certainty`. Under ρ it is an upper bound for any zCDP noise, (1 + total variation) / 2,
+    from the inequalities of Pinsker and of Bretagnolle and Huber for the total variation.
 
-    `cost` is ε or ρ of a move between the places, None if nothing is promised.
+    `cost` is ε or ρ of a move between the places, or None if nothing is promised.
     """
     if cost is None:
         return None
@@ -187,16 +187,16 @@ def write_statement(published: Published | Any, form: str = "text", title: str |
 
     Parameters
     ----------
-    form : "text", "markdown", or "html": a page for the web and for print, with the curve of protection by distance and
-        the map, which refers to no other file.
-    title : of the page, such as the name of the data.
+    form : "text", "markdown" or "html". The HTML page, for the web and for print, includes the protection curve and the
+        map, and needs no other file.
+    title : title of the statement, such as the name of the data.
 
     >>> import deltahist as dh, numpy as np
     >>> near = dh.Neighbourhood(dh.Domain((0, 1), (4,)), delta=0.25)
     >>> write_statement(dh.publish(np.ones(4, dtype=int), near, epsilon=1), "markdown", "Four cells").splitlines()[0]
     '# Four cells'
     """
-    if hasattr(published, "stated_facts"):  # a remote release: its file has the rest
+    if hasattr(published, "stated_facts"):  # the file of a remote release has the rest
         remote: Any = published
         published = remote.load()
     facts, rows = list_facts(published), list_rows(published)
@@ -232,17 +232,17 @@ def write_statement(published: Published | Any, form: str = "text", title: str |
 
 
 def save_statement(published: Published | Any, path: str | Path, title: str | None = None) -> None:
-    """Write a privacy statement to a file, as `write_statement` does; it appears whole or not at all.
+    """Write the privacy statement of `write_statement` to a file, which appears whole or not at all.
 
-    The form follows the suffix: .html, .htm, .md or .txt. Raises InputError on any other suffix, or if the file cannot
-    be written.
+    The suffix determines the format: .html, .htm, .md or .txt. Raises InputError on any other suffix, or if the file
+    cannot be written.
     """
     text = write_statement(published, form_of(path, FORMS), title)
     write_whole(Path(path), lambda part: part.write_text(text.rstrip("\n") + "\n", encoding="utf-8"))
 
 
 def _tabulate_protection(facts: Facts) -> list[tuple[str, ...]]:
-    """Return the protection by distance as a table: a row of headings, then a row for each distance."""
+    """Return the protection by distance as a table, with a row of headings and a row for each distance."""
     letter = "ε" if facts["rho"] is None else "ρ"
     promised = f"{letter} {'promised' if facts['limits'] else 'bound'}"
     table: list[tuple[str, ...]] = [("distance", "in δ", "best guess is right", f"{letter} exact", promised)]
@@ -259,14 +259,14 @@ def _tabulate_protection(facts: Facts) -> list[tuple[str, ...]]:
 
 
 def _draw_pictures(published: Published) -> list[dict[str, str]]:
-    """Return the pictures of a page as SVG: the curve of protection, and the map if there is one."""
+    """Return the pictures of a page as SVG: the protection curve, and the map if there is one."""
     from matplotlib import rc_context
 
     from deltahist import plots
 
     def embed(name: str, draw: Callable[[Any, Axes], Any], alt: str, caption: str) -> dict[str, str]:
         small = dict.fromkeys(("axes.labelsize", "xtick.labelsize", "ytick.labelsize"), "small")
-        # With a fixed salt and no date, the same release makes the same page.
+        # Fix the salt and omit the date, so that the same release makes the same page.
         look: Any = {"font.size": 13.4, "svg.hashsalt": name, **small}
         file = io.BytesIO()
         with rc_context(look):
@@ -284,7 +284,7 @@ def _draw_pictures(published: Published) -> list[dict[str, str]]:
     return pictures
 
 
-# --- rows of words ------------------------------------------------------------------------------------------
+# --- rows of text -------------------------------------------------------------------------------------------
 
 
 def list_rows(published: Published) -> list[Row]:
@@ -303,7 +303,7 @@ def list_rows(published: Published) -> list[Row]:
     rows["Use"] = [f"Nothing computed from these figures weakens the guarantee. {cite}", *pointer]
     if facts["determines_cells"] is not None and "unit" not in facts["noise"][0]:  # counts, not coordinates
         quote = "Quote every figure with its standard error. Do not add standard errors: query the sum."
-        rows["Use"].append(f"{quote} Single cells can be mostly noise. Larger areas are known better.")
+        rows["Use"].append(f"{quote} Single cells can be mostly noise. Larger areas are more accurate.")
     if isinstance(published, BaseRelease):
         rows["Account"] = [facts["kept_by"] or _explain_no_account(mechanism)]
         if facts["digest"] is not None:
@@ -397,14 +397,14 @@ def _list_content_rows(mechanism: BaseMechanism, facts: Facts) -> dict[str, list
         total = "" if facts["total"] is None else f"{facts['total']:,}{' kept' if counting.user else ''}, "
         number = f"{total}published exactly, because membership is fixed and the number reveals nothing"
     elif facts["sources"] is None:
-        number = "not published, because rows were dropped, and how many may depend on a person"
+        number = "not published, because rows were dropped, and their number may depend on a person"
     else:
         near = "" if UNPAID in dropped else " near the sources"
         number = f"not published, because who takes part is protected{near}"
     rows["Number of points"] = [number]
     if facts["where"] is not None:
-        nor = ", nor is the number of rows that meet it" if facts["total_public"] else ""
-        condition = f"Places are protected. What the condition asks for is not{nor}."
+        nor = ", nor is the number of matching rows" if facts["total_public"] else ""
+        condition = f"Places are protected. What the condition tests is not{nor}."
         rows["Rows"] = [f"only rows where {facts['where']}", condition]
     if "bad rows" in dropped:
         bad = "Rows without usable coordinates, user or time were dropped. Neighbours have the same unusable rows."
@@ -422,7 +422,7 @@ def _list_content_rows(mechanism: BaseMechanism, facts: Facts) -> dict[str, list
 
 
 def explain_guess(distance: str, share: float | None, steps: int | None = None) -> str:
-    """Return a sentence about an attacker who weighs two places at most a distance apart, in each of some steps."""
+    """Return text about an attacker who weighs two places at most `distance` apart, in each step of a series."""
     words = format_guess(share)
     right = words if words == "nearly always" else f"in at most {words} cases"
     each, source = ("", "this release") if steps is None else (f" in each of {steps:,} steps", "all releases together")
@@ -441,7 +441,7 @@ def explain_cost(series: Series) -> str:
 
 
 def explain_window(step: Step) -> str:
-    """Return a sentence about the joint budget of a window of steps."""
+    """Return a clause about the joint budget of a window of steps."""
     period = f" of {step.clock.period}" if step.clock.every else ""
     most = f"{LETTERS[step.budget.unit]} = {float(step.budget.amount):.10g}"
     if step.window == 1:
@@ -450,7 +450,7 @@ def explain_window(step: Step) -> str:
 
 
 def explain_longer(step: Step) -> str:
-    """Return a sentence about the joint cost for data that differ in more steps than a window has."""
+    """Return a phrase about the joint cost for data that differ in more steps than a window has."""
     letter, amount, limits = LETTERS[step.budget.unit], float(step.budget.amount), step.limits
     parts = []
     for limit in limits:
@@ -463,7 +463,7 @@ def explain_longer(step: Step) -> str:
 
 
 def explain_chain(chain: Chain, letter: str) -> str:
-    """Return a sentence about the joint cost of all releases of a chain, or of all copies of a release."""
+    """Return sentences about the joint cost of all releases of a chain, or of all copies of a release."""
     amount = f"{letter} = {float(chain.amounts[-1]):.10g}"
     if chain.copied is not None:
         original = f"release {chain.number} of chain {chain.name}" if chain.name else "a release"
@@ -477,7 +477,7 @@ def explain_chain(chain: Chain, letter: str) -> str:
 
 
 def explain_limits(near: Neighbourhood, letter: str, norm: int) -> str:
-    """Return the largest cost of moves beyond δ and of arrivals, in words."""
+    """Return a phrase about the maximum cost of moves beyond δ and of arrivals."""
     parts: list[str] = []
     for distance, factor in list_limits(near, MOST_LIMITS):
         move, arrival = "any move", "or appearing anywhere"
@@ -492,7 +492,7 @@ def explain_limits(near: Neighbourhood, letter: str, norm: int) -> str:
 
 
 def name_sources(near: Neighbourhood) -> str:
-    """Return the name of the places at which people may appear or vanish."""
+    """Return a phrase for the places where people may appear or vanish."""
     names = {"boundary": "the domain's boundary", "left": "the left end", "right": "the right end"}
     return names[near.sources] if isinstance(near.sources, str) else "the source geometry"
 
@@ -536,7 +536,7 @@ def _explain_noise(noise: list[Facts]) -> list[str]:
 
 def _explain_no_account(mechanism: BaseMechanism) -> str:
     if UNPAID in mechanism.counting.dropped:
-        return "Each person's own, which tracks everything that was asked of their records."
+        return "Each person's own, which tracks all queries about their records."
     free = "More private copies of this release cost nothing."
     if mechanism.chain is not None and mechanism.chain.copied is None:
         free = "Other releases of its chain and more private copies cost nothing more."
