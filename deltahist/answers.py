@@ -141,8 +141,8 @@ def rank(release: Release, workload: Workload | Any, *, level: float = 0.95) -> 
     """Answer a workload, with the possible ranks of each answer.
 
     All pairs of answers are compared by the exact error of their difference, with a Bonferroni correction. With
-    probability `level`, every true rank lies within its range. The column `rank` is "1" for the largest answer, and
-    such as "2 to 5" for answers that cannot be distinguished. The strategy must determine every cell.
+    probability `level`, every true rank lies within its range. The column `rank` is "1" for the largest answer, or a
+    range such as "2 to 5" for answers that cannot be distinguished. The strategy must determine every cell.
 
     >>> import deltahist as dh, numpy as np
     >>> near = dh.Neighbourhood(dh.Domain((0, 3), (3,)), delta=1)

@@ -24,7 +24,7 @@ LETTERS = {"epsilon": "ε", "rho": "ρ"}
 
 
 def read_amount(**amount: Any) -> Fraction:
-    """Return the keyword's value as an exact fraction. A float counts as the decimal that it prints.
+    """Return the keyword's value as an exact fraction. A float counts as its printed decimal.
 
     People type and add up budgets, so ten times 0.1 must be 1, although the float 0.1 is slightly larger than 1/10.
 

@@ -79,7 +79,7 @@ def is_number(value: Any) -> bool:
 def _is_finite(value: Any) -> bool:
     try:
         return is_number(value) and math.isfinite(value)
-    except OverflowError:  # a whole number beyond all floats
+    except OverflowError:  # a whole number larger than any float
         return False
 
 
@@ -129,7 +129,7 @@ def as_exact_fraction(**parameter: Any) -> Fraction:
 
 
 def as_printed_fraction(value: Any) -> Fraction:
-    """Return a number as a fraction. A float counts as the decimal that it prints.
+    """Return a number as a fraction. A float counts as its printed decimal.
 
     >>> as_printed_fraction(0.1), as_printed_fraction(Fraction(1, 3))
     (Fraction(1, 10), Fraction(1, 3))

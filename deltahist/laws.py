@@ -78,7 +78,7 @@ class Law(abc.ABC):
 
     @abc.abstractmethod
     def reach(self, level: float) -> float:
-        """Return the bound, in standard deviations, on the size of noise of a large scale at a level."""
+        """Return how many standard deviations noise of a large scale stays within, with probability `level`."""
 
     @abc.abstractmethod
     def tail(self, draws: int, alpha: float) -> float:
@@ -89,7 +89,7 @@ class Law(abc.ABC):
         """Draw continuous noise of the same variance, for simulations and never for a release."""
 
     def least_variance(self, times: float) -> float | None:
-        """Return the variance, in steps, that the proof of (ε, δ_prob) may assume; None if no proof is known.
+        """Return the variance, in squared steps, that the proof of (ε, δ_prob) may assume; None if there is no proof.
 
         `times` : ratio of the budget to that of the first release of its chain.
         """
@@ -135,7 +135,7 @@ class Gaussian(Law):
 
     kind, noise, words = "gaussian", "gaussian", "Gaussian noise on whole numbers"
     unit, norm, refinable = "rho", 2, (False,)
-    #: Excess over the moments of the continuous law: of the second, and of the fourth as a slope in σ² and a constant.
+    #: Excess of the second moment over the continuous law's, and of the fourth moment: a slope in σ² and a constant.
     _OFF: ClassVar[tuple[float, float, float]] = (0.0, 0.0, 0.0)
 
     def weights(self, k: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -190,8 +190,8 @@ class RoundedGaussian(Gaussian):
         return np.asarray(ndtr(-nearer) - ndtr(-farther))
 
     def least_variance(self, times: float) -> float | None:
-        # Rounding costs no privacy. The first release of a chain has noise of at least 2^46 steps
-        # of its lattice (`noise/samplers.py`), which later releases keep.
+        # Rounding costs no privacy. The noise of a chain's first release has a variance of at least 2^46
+        # squared steps of its lattice (`noise/samplers.py`), which later releases keep.
         return 2.0**46 / times if self.parameter else None
 
 
@@ -296,7 +296,7 @@ class Guarantee:
         return Guarantee(self.epsilon * steps)
 
     def approximate(self, probability: float) -> float:
-        """Return ε of the (ε, δ_prob) guarantee at a failure probability δ_prob. Pure ε stays the same.
+        """Return ε of the (ε, δ_prob) guarantee at a failure probability δ_prob. For pure ε, it is ε itself.
 
         For zCDP it is the minimum over orders α of ρ α + (ln(1/δ_prob) + (α − 1) ln(1 − 1/α) − ln α) / (α − 1)
         (Canonne, Kamath, Steinke 2020, proposition 12 at the Rényi divergences ρ α).

@@ -50,7 +50,7 @@ def connect(url: str) -> RemoteRelease:
 
 
 class RemoteRelease:
-    """A release behind a service, which answers its queries. Everything else is read from the downloaded file."""
+    """A release behind a service that answers its queries. Everything else is read from the downloaded file."""
 
     def __init__(self, url: str, facts: dict[str, Any]) -> None:
         self.url, self.stated_facts = url, facts

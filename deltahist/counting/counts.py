@@ -396,7 +396,7 @@ def _number_users(user: Any, points: Any, number: int) -> tuple[NDArray[np.int64
     if ids.dtype.kind not in "iu":
         gone = [isinstance(name, str) and name.strip() in sql.MISSING for name in names]
         forms = ["" if missing else normalize_name(user=name) for name, missing in zip(names, gone, strict=True)]
-        known = pd.factorize(np.array(["", *forms], dtype=object))[0][1:]  # 0 if there is none
+        known = pd.factorize(np.array(["", *forms], dtype=object))[0][1:]  # 0 for no user
         codes = np.append(known, 0)[codes] - 1
     return codes.astype(np.int64), codes >= 0
 

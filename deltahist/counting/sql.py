@@ -25,7 +25,7 @@ from deltahist.space.domain import Domain
 BAD, UNMATCHED, BEFORE, AFTER = -1, -2, -3, -4
 #: Text that databases and data frames write for a missing value.
 MISSING = ("", r"\N", "None", "NULL", "null", "NaN", "nan", "NA", "N/A", "<NA>")
-#: Pattern of how the names of non-integer types begin.
+#: Pattern for the start of the names of non-integer types.
 _FRACTIONS = "double|float|real|decimal|numeric"
 
 
@@ -396,7 +396,7 @@ def write_counting(rows: str, domain: Domain, random: str, *, steps: int = 0, mo
     places = write_placing(rows, domain, steps=steps, users=most is not None)
     if most is None:
         return f"SELECT place, count(*) AS number FROM ({places}) AS q GROUP BY place"
-    # Rank rows without a point apart from their user, so that they do not use up the user's points.
+    # Rank rows without a point separately, so that they do not use up the user's points.
     by = f"CASE WHEN place >= 0 THEN u END, {'step, ' if steps else ''}place < 0"
     ranked = f"SELECT place, row_number() OVER (PARTITION BY {by} ORDER BY drawn) AS k FROM"
     drawn = f"SELECT *, {random} AS drawn FROM ({places}) AS q"

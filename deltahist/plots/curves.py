@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
     from deltahist.releases.series import Series
 
-#: Maximum panels of a picture, their columns, maximum points of a line over time, and maximum limits named on a curve.
+#: Maximum numbers of panels and panel columns in a picture, points of a line over time, and limits named on a curve.
 _PANELS, _COLUMNS, _POINTS, _LIMITS = 24, 2, 60, 4
 
 
 def protection_curve(release: Any, points: int = 60) -> dict[str, NDArray[np.float64]]:
-    """Return the cost of a move against its distance, from a fraction of δ to the diameter.
+    """Return the cost of a move as a function of its distance, from a fraction of δ to the diameter.
 
     Each value applies to distances above the previous one, up to its own. A step plot never understates costs.
 
@@ -130,7 +130,7 @@ def plot_protection(release: Any, ax: Axes | None = None) -> Axes:
 
 
 def _divide(series: Series) -> tuple[list[tuple[int, Series | None]], str]:
-    """Return the first step and series of at most 60 periods (None without a release), and the kind of period."""
+    """Return first step and series (None without a release) of at most 60 periods, and the kind of period."""
     import pandas as pd
 
     clock, steps = series.clock, np.arange(series.first, series.last + 1)

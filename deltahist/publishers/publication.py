@@ -67,7 +67,7 @@ def publish_mechanism(
     ----------
     mechanism : a `Mechanism` for counts, a `SortedMechanism` or a `QuantileMechanism` for points on a line.
     data : counts (domain.shape) or points (n,); private. Results of `count` and `count_file` record how they were made.
-        For a plain array, the mechanism states it (`counting`).
+        For a plain array, the mechanism's `counting` states this.
     account : the `dh.Account` that pays for the release, durably. It stays charged if a later step fails.
     state : a new file, which lets `dh.refine` refine the release. It starts a chain, which costs as much as its last
         release. The file contains the noise, so keep it as secret as the data.
@@ -336,7 +336,7 @@ def tighten(
     Parameters
     ----------
     release : release of counts or of sorted points.
-    epsilon, rho : budget of the copy, in the unit of the release and smaller.
+    epsilon, rho : budget of the copy, smaller than that of the release and in the same unit.
     state : state of the release's chain. Required for flows with sums along the lines, because the release does not
         keep their rounding, and for Gaussian noise too small for whole numbers.
     rng : a seeded generator, for experiments only. The copy is then marked as not for publication.
@@ -432,8 +432,8 @@ def charge_and_draw(
 def check_publication(mechanism: BaseMechanism, accepted: bool, rng: np.random.Generator | None = None) -> None:
     """Raise InputError if a mechanism cannot publish any data, cannot draw its noise, or protects hardly anything.
 
-    Callers may accept weak protection (docs/privacy/weak.md). It is not checked with a seeded generator, because such
-    releases are not for publication.
+    Callers may accept weak protection (docs/privacy/weak.md). With a seeded generator the release is not for
+    publication, and may be weak.
     """
     if isinstance(mechanism, Mechanism):
         strategy = mechanism.strategy
@@ -518,7 +518,7 @@ def match_counting(mechanism: BaseMechanism, data: ArrayLike) -> BaseMechanism:
         or known.where != allowed.where
     ):
         raise InputError(
-            f"the mechanism is for data with {allowed.how}, but these have {known.how}: it must allow for as much"
+            f"the mechanism is for data with {allowed.how}, but these have {known.how}: it must allow for all that"
         )
     if known.projection == allowed.projection:
         return mechanism
@@ -540,7 +540,7 @@ def draw_noise(mechanism: BaseMechanism, rng: np.random.Generator | None) -> lis
 
     def draw_part(start: int, law: Law, number: int) -> NDArray[Any]:
         values = sample_law(law, min(BLOCK, number - start), rng)
-        if law.variance() < 2.0**40:  # almost surely fits: one draw in e^2000 does not
+        if law.variance() < 2.0**40:  # all but one draw in e^2000 fit
             short = values.astype(np.int32)
             return short if np.array_equal(short, values) else values
         return values
@@ -743,7 +743,7 @@ def _settle_known(known: State, account: Account | None) -> BaseRelease:
 
 
 def _check_account(release: BaseRelease, account: Account | None) -> None:
-    """Raise InputError unless the account and ledger are those of the chain, or their total would be too low."""
+    """Raise InputError unless the chain's own account and ledger pay. Otherwise their total would be too low."""
     paid, chain = release.payment, release.mechanism.chain
     if paid is None or chain is None:
         return

@@ -37,7 +37,7 @@ class Stream:
     near : neighbourhood. budget : ε or ρ of a window. length : steps in a window. clock : definition of steps.
     ledger : path or URL of the ledger. The first run creates it, and every later run needs it.
     strategy : strategy of every step, or its name; "auto" chooses the best for equal shares.
-    counting : how rows become counts. The projection is excluded, and compared after reading.
+    counting : how rows become counts. The projection does not matter, but must be the same in all steps.
     user : column of users, if any. time : column of times; None for a folder with one file per step.
     limits : limits for data that differ in more steps than a window (`Window`).
     account : name of the stream's account in its ledger.
@@ -177,7 +177,7 @@ class Stream:
     def _count_steps(
         self, source: str | Path, due: Sequence[int], steps: int, tell: Callable[[str], None], reading: dict[str, Any]
     ) -> dict[int, tuple[Counted, int]]:
-        """Return counts that contain each due step, and the number of the step within these counts."""
+        """Return the counts of each due step, and the step's number within these counts."""
         domain, first = self.near.domain, min(due)
         if self.time is not None:
             clock = self.clock.since(first)

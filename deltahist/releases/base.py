@@ -59,7 +59,7 @@ VERSION = 1
 
 @dataclass(frozen=True)
 class Notice:
-    """When and why a release was withdrawn. Its small public file next to the release is checked by every reader.
+    """When and why a release was withdrawn. Every reader of a release looks for this small public file next to it.
 
     Parameters
     ----------
@@ -123,7 +123,7 @@ class BaseRelease(OfMechanism, abc.ABC):
         if self.values.shape != (self.mechanism.size,) or self.values.dtype != np.int64:
             raise InputError(
                 f"values have shape {self.values.shape} and type {self.values.dtype}: there must be "
-                f"{self.mechanism.size:,} of int64 ({self.mechanism.words})"
+                f"{self.mechanism.size:,} int64 values ({self.mechanism.words})"
             )
         self.values.flags.writeable = False
 
@@ -309,7 +309,7 @@ def judge_publication(publishable: bool, weakness: str | None) -> str:
 
 
 def mark_publishable(release: _Release, publishable: bool) -> _Release:
-    """Return the release with its mark, which only publishers and the reader of files set."""
+    """Return the release marked as publishable or not. Only publishers and the file reader may call this."""
     marked = replace(release)  # type: ignore[type-var]
     vars(marked)["publishable"] = publishable
     return marked

@@ -58,7 +58,7 @@ class CountEstimates:
     """Estimates of counts from a release, or from a sum of releases.
 
     A subclass has `total`, `decoder` and `placement` like `Release`, `_unbiased_cells` (domain.shape) by least squares,
-    and `projection`, the nearest non-negative cells with their certificate. Threads may share an object.
+    and `projection`, the nearest non-negative cells with their certificate. Threads may share an instance.
     """
 
     def cells(self: Any, *, nonnegative: bool = False) -> Field:
@@ -112,7 +112,7 @@ class CountEstimates:
         if cut:
             share, room = cover.cut_share, np.maximum(np.maximum(whole, touched) - unbiased, 0.0)
             if len(alone := np.flatnonzero(share == 1)):
-                # A query without a whole cell may be there because points are (docs/internals/placement.md). The
+                # A query without a whole cell may have been drawn around points (docs/internals/placement.md). The
                 # interval then extends up by one point, or by the size-weighted mean of points if that is more. The
                 # noise grows in proportion.
                 found = np.maximum(unbiased[alone], 1e-9)
@@ -277,7 +277,7 @@ class _CellSums:
         return (*leaning, *(placement.spreads(chosen) if self.placed else ()))
 
     def sum_over(self, cover: Cover) -> tuple[Field, Field, Field, Field]:
-        """Return estimates of queries (m,), also without and with all of the cut cells, and placement variances."""
+        """Return estimates of queries (m,), estimates without and with all cut cells, and placement variances."""
         if isinstance(cover, BoxCover):
             if not len(cover.cut):
                 return (np.zeros(0),) * 4

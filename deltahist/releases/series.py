@@ -1,4 +1,4 @@
-"""Series of releases of consecutive time steps, sums of releases, and differences of two.
+"""Series of releases for consecutive time steps, sums of releases, and differences of two.
 
 Every release has fresh noise, so the variances of noise add up. For positions inside cells, the errors themselves add
 up, because people return to the same places (docs/streams.md).
@@ -336,8 +336,8 @@ def check_apart(releases: Sequence[Release]) -> None:
     origin, number = Counter(each.noise_origin for each in releases).most_common(1)[0]
     if number > 1:
         raise InputError(
-            f"{number} of the releases are the same ({origin}), or copies or refinements of it: they share data and "
-            "noise, so use the finest one"
+            f"{number} of the releases are copies or refinements of one ({origin}), or that release: they share data "
+            "and noise, so use the finest one"
         )
 
 
@@ -381,7 +381,7 @@ class JointPlacement:
     learnt: Placement
 
     def slope_terms(self, own: Field, chosen: Chosen) -> tuple[Field, ...]:
-        """Return the sum of each release's slope terms on its cells, and of the sum's slopes on the rest of `own`."""
+        """Add up each release's slope terms on its own cells, and the sum's slope terms on the rest of `own`."""
         parts = [each.slope_terms(each.cells[chosen], chosen) for each in self.parts]
         beyond = self.learnt.slope_terms(own - self.learnt.cells[chosen], chosen)
         return tuple(np.sum(along, axis=0) for along in zip(*parts, beyond, strict=True))
@@ -461,7 +461,7 @@ class Difference:
     def name_estimator(self, nonnegative: bool) -> str:
         """Return the name of the estimates. Raises InputError if `nonnegative` is set."""
         if nonnegative:
-            raise InputError("nonnegative is set: a difference can be negative")
+            raise InputError("nonnegative is True: it must be False, because a difference can be negative")
         return UNBIASED
 
     def answer_workload(self, work: Workload, *, level: float, nonnegative: bool) -> dict[str, NDArray[Any]]:
