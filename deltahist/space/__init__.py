@@ -1,4 +1,4 @@
-"""The public space: a domain and its map, who may be confused with whom, and workloads of queries."""
+"""The public space: a domain and its map, the neighbourhood relation, and workloads of queries."""
 
 import lazy_loader
 

@@ -1,8 +1,8 @@
-"""Coordinate systems: operations to a map, its scale, seams and extent, and the map that suits bounds in degrees.
+"""Coordinate systems: projection to a map, its scale, seams and extent, and the choice of a map for bounds in degrees.
 
 PROJ may know several operations between two coordinate systems, each for its own area. A library that chooses one per
-point can move two neighbouring points hundreds of metres apart. deltahist uses one operation for all points, and none
-with a correction grid, because coordinates jump at the edges of such a grid.
+point can move two neighbouring points hundreds of metres apart. deltahist uses the same operation for all points. It
+uses no correction grids, because coordinates jump at their edges.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from deltahist.errors import DeltaHistWarning, InputError, check_finite
 if TYPE_CHECKING:
     from deltahist.space.domain import Domain
 
-#: Longitude and latitude; GeoJSON is always in it (RFC 7946).
+#: Longitude and latitude, the CRS of all GeoJSON (RFC 7946).
 LONGITUDE_LATITUDE = "EPSG:4326"
 
 
@@ -32,7 +32,7 @@ LONGITUDE_LATITUDE = "EPSG:4326"
 
 
 def read_crs(text: Any, name: str = "crs") -> Any:
-    """Return the pyproj CRS of a text; raise InputError if pyproj cannot read it."""
+    """Return the pyproj CRS that a text describes. Raises InputError if pyproj cannot read it."""
     import pyproj
 
     try:
@@ -43,17 +43,17 @@ def read_crs(text: Any, name: str = "crs") -> Any:
 
 @functools.lru_cache(maxsize=64)
 def area_of(crs: str, bounds: tuple[float, ...], target: Any = LONGITUDE_LATITUDE) -> tuple[float, ...] | None:
-    """Return west, south, east and north of a box on a map in another CRS; None if parts of it have no place there.
+    """Return west, south, east and north, in another CRS, of a box on a map; None if that CRS does not cover the box.
 
-    In degrees, west is greater than east if the box crosses the antimeridian (RFC 7946), and a box that holds a pole
-    has all longitudes.
+    In degrees, west is greater than east if the box crosses the antimeridian (RFC 7946). A box that contains a pole has
+    all longitudes.
 
     >>> [round(degrees) for degrees in area_of("EPSG:3832", (2.5e6, -1e6, 4.5e6, 1e6))]
     [172, -9, -170, 9]
     """
     import pyproj
 
-    # Any of several operations gives the extent to within a few hundred metres.
+    # All operations give the same extent to within a few hundred metres.
     onto = pyproj.Transformer.from_crs(read_crs(crs), read_crs(target), always_xy=True)
     west, south, east, north = bounds
     found = onto.transform_bounds(west, south, east, north, densify_pts=100)
@@ -62,9 +62,9 @@ def area_of(crs: str, bounds: tuple[float, ...], target: Any = LONGITUDE_LATITUD
 
 @dataclass(frozen=True, eq=False)
 class Operation:
-    """One operation between a domain's map and another CRS, for all coordinates alike.
+    """The operation between a domain's map and another CRS that is used for all coordinates.
 
-    `projection` is its name. `transformer` is pyproj's, which can be sent to other processes.
+    `projection` is its name. `transformer` is a pyproj Transformer that can be pickled.
     """
 
     projection: str
@@ -77,7 +77,7 @@ class Operation:
         from pyproj.transformer import AreaOfInterest, TransformerGroup
 
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # a more accurate one needs grids that are not installed
+            warnings.simplefilter("ignore", UserWarning)  # more accurate operations need grids that are not installed
             of_interest = None if area is None else AreaOfInterest(*area)
             group = TransformerGroup(source, target, always_xy=True, area_of_interest=of_interest)
         for found in group.transformers:
@@ -92,7 +92,7 @@ class Operation:
     @staticmethod
     @functools.lru_cache(maxsize=64)
     def onto(domain: Domain, source: Any) -> Operation | None:
-        """Return the operation from coordinates in a CRS to the map; None without a CRS, or if it is the map's own."""
+        """Return the operation from coordinates in a CRS to the map; None if the CRS is None or the map's own."""
         if source is None:
             return None
         given, own = read_crs(source), read_crs(domain.crs, "the CRS of the map")
@@ -106,18 +106,18 @@ class Operation:
                 DeltaHistWarning,
                 stacklevel=2,
             )
-        if found.projection == "unknown":  # of a CRS that is not registered
+        if found.projection == "unknown":  # the CRS is not registered
             found = replace(found, projection=own.coordinate_operation.method_name)
         return found
 
     @staticmethod
     @functools.lru_cache(maxsize=64)
     def off(domain: Domain, target: Any) -> Operation:
-        """Return the operation from the map to another CRS, for public coordinates."""
+        """Return the operation from the map to another CRS. Use it for public coordinates only."""
         return Operation.between(read_crs(domain.crs), read_crs(target), area_of(domain.crs, domain.bounds))
 
     def __call__(self, *columns: NDArray[np.float64]) -> list[NDArray[np.float64]]:
-        """Return coordinates x and y after the operation; infinite where there are none."""
+        """Return coordinates x and y after the operation; infinite where it is undefined."""
         return [np.asarray(c) for c in self.transformer.transform(*columns)]
 
     def back(self, *columns: NDArray[np.float64]) -> list[NDArray[np.float64]]:
@@ -125,7 +125,7 @@ class Operation:
         return [np.asarray(c) for c in self.transformer.transform(*columns, direction="INVERSE")]
 
     def shapes(self, shapes: NDArray[Any]) -> NDArray[Any]:
-        """Return geometries (m,) after the operation; None for missing ones, or if a vertex has no place there."""
+        """Return geometries (m,) after the operation; None if one is missing or a vertex cannot be projected."""
         moved = shapely.transform(shapes, lambda v: np.column_stack(self(v[:, 0], v[:, 1])))
         places, owner = shapely.get_coordinates(moved, return_index=True)
         moved[owner[~np.isfinite(places).all(axis=1)]] = None
@@ -139,11 +139,11 @@ class Operation:
 def scales(crs: str, bounds: tuple[float, ...]) -> tuple[float, float]:
     """Return the smallest and largest ratio of map units to ground metres, in any direction, over a box.
 
-    At each of a lattice of places, rim included, the derivatives of the position in space along the map's axes make a
-    3 × 2 matrix. The inverses of its singular values are the extremes of the local scale. (PROJ's own factors are those
-    of a sphere for some projections.) The result is rounded outwards in the seventh digit.
+    At each point of a lattice over the box, the derivatives of the position in space along the map's axes form a 3 × 2
+    matrix. The inverses of its singular values are the extremes of the local scale. (For some projections PROJ's own
+    factors are those of a sphere.) The result is rounded outwards at the seventh decimal.
 
-    Raises InputError unless the CRS is projected and keeps places that are near each other on the ground together.
+    Raises InputError unless the CRS is projected and places that are near on the ground are near on the map.
     """
     import pyproj
 
@@ -156,7 +156,7 @@ def scales(crs: str, bounds: tuple[float, ...]) -> tuple[float, float]:
     to_ground = Operation.between(system, read_crs(LONGITUDE_LATITUDE), area_of(crs, bounds))
     x, y = np.meshgrid(*np.linspace(bounds[:2], bounds[2:], 65).T, indexing="ij")
     lon, lat = to_ground(x, y)
-    # Wide enough that positions keep their digits, narrow enough that scales do not change.
+    # This difference is wide enough to keep the digits of positions, and too narrow for scales to vary.
     h = max(max(map(abs, bounds)) * 1e-6, 1e-3)
     cartesian = "+proj=pipeline +step +proj=unitconvert +xy_in=deg +xy_out=rad +step +proj=cart +ellps=WGS84"
     to_space = pyproj.Transformer.from_pipeline(cartesian)
@@ -167,25 +167,25 @@ def scales(crs: str, bounds: tuple[float, ...]) -> tuple[float, float]:
 
     with np.errstate(invalid="ignore"):  # places are infinite where the CRS is not defined
         ground = np.stack([in_space(h, 0) - in_space(-h, 0), in_space(0, h) - in_space(0, -h)], axis=-1) / (2 * h)
-    # Latitudes lose half of their digits at a pole, so places a little further off represent it.
+    # Latitudes lose half of their digits at a pole, so places a little further away represent the pole.
     sure = 1e3 * h < np.hypot(*in_space(0, 0).T[:2]).T
     singular = np.linalg.svd(ground[np.isfinite(ground).all(axis=(-1, -2)) & sure], compute_uv=False)
     most, least = float(singular[..., 0].max(initial=0.0)), float(singular[..., -1].min(initial=math.inf))
     largest = math.ceil(1e7 / least) / 1e7 if 0 < least < math.inf else math.inf
     sound = largest < 100 and np.isfinite([lon, lat]).all()
-    # Bounds in the order west, east, south, north are often valid, but far outside the area of use.
+    # Bounds given in the order west, east, south, north are often valid, but far outside the area of use.
     west, east, south, north = bounds
     mixed = west < east and south < north and _is_used(crs, (west, south, east, north)) and not _is_used(crs, bounds)
-    # The distance of two places on the map is at most the largest scale times that along a geodesic inside it. Three
-    # times as much, between places on the rim, means that the map reaches a seam from both sides.
+    # Two places are at most the largest scale times the length of a geodesic inside the map apart. A distance of more
+    # than three times that between places on the rim means that the map touches a seam from both sides.
     x, y, lon, lat = (np.concatenate([a[0], a[-1], a[:, 0], a[:, -1]])[::4] for a in (x, y, lon, lat))
     i, j = np.triu_indices(len(x), 1)
     metres = np.asarray(pyproj.Geod(ellps="WGS84").inv(lon[i], lat[i], lon[j], lat[j])[2])
     on_map = np.hypot(x[i] - x[j], y[i] - y[j])
-    # Positions beyond a seam come back on the other side of the map.
+    # Positions beyond a seam are projected back to the other side of the map.
     again = to_ground.back(lon, lat)
     beyond = (np.hypot(again[0] - x, again[1] - y) > 1e-3 * on_map.max()).any()
-    # The rim lists corners twice, so a millionth of the box counts as rounding.
+    # The rim contains corners twice, so a millionth of the box counts as rounding.
     if not sound or mixed or beyond or ((on_map - 1e-6 * on_map.max()) / largest > 3 * metres).any():
         raise InputError(
             f"bounds are {bounds}: {crs} must be defined on them, without a seam such as the antimeridian, and with "
@@ -205,7 +205,7 @@ def _is_used(crs: str, box: tuple[float, ...]) -> bool:
 
 
 def describe_map(domain: Domain) -> str:
-    """Describe a domain's map: the name of its CRS, and how its lengths compare with the ground's.
+    """Describe a domain's map: the name of its CRS, and how lengths on it compare with lengths on the ground.
 
     >>> from deltahist.space.domain import Domain
     >>> describe_map(Domain((560_000, 4_480_000, 610_000, 4_530_000), (50, 50), "EPSG:32618"))
@@ -213,19 +213,19 @@ def describe_map(domain: Domain) -> str:
     """
     crs = read_crs(domain.crs)
     name = crs.name
-    if name == "unknown" and crs.coordinate_operation is not None:  # made up, not registered
+    if name == "unknown" and crs.coordinate_operation is not None:  # the CRS is not registered
         name = crs.coordinate_operation.method_name
     least, largest = scales(str(domain.crs), domain.bounds)
     return f"{name}; a metre on the ground is {least:.5g} to {largest:.5g} {unit_of(domain.crs)} of the map"
 
 
 def metres_per_unit(crs: str | None) -> float:
-    """Return the map's metres in one unit of a CRS's axes, such as 0.3048 for feet."""
+    """Return how many metres on the map one unit of a CRS is, such as 0.3048 for feet."""
     return float(read_crs(crs).axis_info[0].unit_conversion_factor)
 
 
 def unit_of(crs: str | None) -> str:
-    """Return the unit of a CRS's axes: "m", or its name."""
+    """Return "m" for a CRS in metres, or else the name of its unit."""
     return "m" if metres_per_unit(crs) == 1 else str(read_crs(crs).axis_info[0].unit_name)
 
 
@@ -233,20 +233,20 @@ def unit_of(crs: str | None) -> str:
 
 
 def looks_like_degrees(box: Sequence[float]) -> bool:
-    """Return whether W,S,E,N could be longitudes, which may be up to 360, and latitudes."""
+    """Return whether W,S,E,N could be longitudes (up to 360) and latitudes."""
     return len(box) == 4 and max(map(abs, box[::2])) <= 360 and max(map(abs, box[1::2])) <= 90
 
 
 def width_in_degrees(west: Any, east: Any) -> Any:
-    """Return a box's width in degrees: longitudes count modulo 360, and equal ones mean all around."""
+    """Return a box's width in degrees. Longitudes are modulo 360; equal ones mean all longitudes."""
     return 360 - (west - east) % 360
 
 
 def are_degrees(box: Sequence[float], *columns: str | None) -> bool:
-    """Return whether W,S,E,N without a CRS are longitudes and latitudes rather than numbers of some plane.
+    """Return whether W,S,E,N without a CRS are longitudes and latitudes rather than coordinates of some plane.
 
-    They must look like degrees, and either all columns have such names, or the box does not contain the origin, which
-    is a place in the ocean, but a corner or the middle of most planes.
+    They must look like degrees. Also, either all columns have names of angles, or the box does not contain the origin.
+    In degrees the origin is in the ocean, but in most planes it is a corner or the centre.
     """
     angles = {"lon", "lng", "long", "longitude", "lat", "latitude"}
     named = all(str(name).lower() in angles for name in columns)
@@ -256,7 +256,7 @@ def are_degrees(box: Sequence[float], *columns: str | None) -> bool:
 def extent_on(bounds: Sequence[float], crs: str) -> tuple[float, ...]:
     """Return the box on a map that covers bounds (W, S, E, N) in degrees; west above east crosses the antimeridian.
 
-    It is extended outwards to round figures, by at most a five-hundredth of its longer side.
+    The box is extended outwards to round numbers, by at most a five-hundredth of its longer side.
 
     >>> extent_on((-74.3, 40.45, -73.6, 40.95), "EPSG:32618")
     (558910.0, 4477940.0, 618720.0, 4534160.0)
@@ -274,7 +274,7 @@ def extent_on(bounds: Sequence[float], crs: str) -> tuple[float, ...]:
     low, high = found.min(axis=1), found.max(axis=1)
     unit = 10.0 ** math.floor(math.log10((high - low).max() / 1000))
     corners = [*np.floor(low / unit), *np.ceil(high / unit)]
-    # Dividing by a whole number gives the decimals that were meant.
+    # Dividing by a whole number gives exact decimals.
     return tuple(float(c * unit if unit >= 1 else c / round(1 / unit)) for c in corners)
 
 
@@ -282,20 +282,20 @@ def _check_degrees(bounds: Sequence[float]) -> tuple[float, ...]:
     """Return bounds in degrees with longitudes from -180 to 180."""
     box = tuple(float(check_finite(bounds=b)) for b in bounds)
     valid = looks_like_degrees(box) and box[1] < box[3] and box[0] != box[2]
-    # Two narrow ranges, far apart, are in the order west, east, south, north.
+    # Two narrow ranges that are far apart indicate the order west, east, south, north.
     if not valid or (max(gaps := (box[1] - box[0], box[3] - box[2])) < 2 and min(gaps) > 0 and box[2] - box[0] > 20):
         raise InputError(
             f"bounds are {tuple(bounds)}: in degrees they must be in the order west, south, east, north, with south "
-            "less than north, west other than east, longitudes within 360 and latitudes within 90"
+            "less than north, west not equal to east, longitudes within ±360 and latitudes within ±90"
         )
     west, east = (lon if abs(lon) <= 180 else (lon + 180) % 360 - 180 for lon in box[::2])
     return west, box[1], east, box[3]
 
 
 def extent_of(bounds: Sequence[float]) -> tuple[tuple[float, ...], str]:
-    """Choose the map that suits bounds in degrees, and return the box of `extent_on` on it, and its CRS.
+    """Choose a map for bounds in degrees, and return the box of `extent_on` on this map, and its CRS.
 
-    It is the UTM zone that contains the bounds, or else Lambert's equal-area map centred on them.
+    The map is a UTM zone that contains the bounds, or else Lambert's equal-area projection centred on them.
 
     >>> extent_of((-74.3, 40.45, -73.6, 40.95))[1], extent_of((170, -50, -170, -30))[1]
     ('EPSG:32618', '+proj=laea +lat_0=-39.7 +lon_0=180 +datum=WGS84 +units=m')
@@ -307,11 +307,11 @@ def extent_of(bounds: Sequence[float]) -> tuple[tuple[float, ...], str]:
     width = width_in_degrees(west, east)
     for zone in query_utm_crs_info("WGS 84", AreaOfInterest(*box), contains=True) if width < 6 else ():
         return extent_on(box, f"EPSG:{zone.code}"), f"EPSG:{zone.code}"
-    middle = 180 - (180 - west - width / 2) % 360  # from -180, not included, to 180
-    # The latitude of the centre of mass of the bounds on a sphere.
+    middle = 180 - (180 - west - width / 2) % 360  # in (-180, 180]
+    # Find the latitude of the centre of mass of the bounds on a sphere.
     low, high, half = np.radians([south, north, width / 2])
     up = half * (math.sin(high) ** 2 - math.sin(low) ** 2) / 2
     out = math.sin(half) * (high - low + math.sin(high) * math.cos(high) - math.sin(low) * math.cos(low)) / 2
-    latitude = round(math.degrees(math.atan2(up, max(out, 0.0))), 1) + 0.0  # no minus before a zero
+    latitude = round(math.degrees(math.atan2(up, max(out, 0.0))), 1) + 0.0  # turns -0.0 into 0.0
     crs = f"+proj=laea +lat_0={latitude:g} +lon_0={middle:.10g} +datum=WGS84 +units=m"
     return extent_on(box, crs), crs

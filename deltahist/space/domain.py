@@ -1,4 +1,4 @@
-"""Domain: the public space, cut into cells, on one integer lattice."""
+"""Domain: the public space, divided into cells on an integer lattice."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from numpy.typing import ArrayLike, NDArray
 
 from deltahist.errors import InputError, check_finite, check_memory, check_positive, check_whole
 
-#: Least number of lattice steps along the side of a cell: a step is a fraction of a millimetre for cells of up to a
-#: kilometre, far below the accuracy of any position, and whole decimals of a cell stay whole.
+#: Least number of lattice steps along the side of a cell. In cells of up to a kilometre a step is at most a millimetre,
+#: far below the accuracy of any position. Six decimals of a cell are whole steps.
 STEPS_PER_CELL = 1_000_000
 
 
 def read_length(value: float | str, name: str = "length", *, units: bool = True) -> float:
-    """Return a length without its unit, in metres if it has one; InputError if it must not have `units`.
+    """Return a length as a number, in metres if it has a unit. Raises InputError for a unit if `units` is False.
 
     >>> read_length("0.5km"), read_length("7"), read_length(7)
     (500.0, 7.0, 7)
@@ -49,8 +49,8 @@ def multiply_length(length: float | str, factor: float) -> float | str:
 
 
 def check_memory_for(domain: Domain) -> None:
-    """Raise InputError if publishing a map needs more memory than there is."""
-    # Counting, planning and noise take 45 bytes per cell together.
+    """Raise InputError if publishing a map needs more memory than is available."""
+    # Counting, planning and noise together use 45 bytes per cell.
     check_memory(45 * domain.size, f"a grid of {domain.size:,} cells")
 
 
@@ -60,18 +60,18 @@ class CellTooLarge(InputError):  # noqa: N818
 
 @dataclass(frozen=True)
 class Domain:
-    """A box cut into equal cells, in one or two dimensions.
+    """A box divided into equal cells, in one or two dimensions.
 
-    Every coordinate first becomes an integer, the lattice step `floor((x - lo) / step + 1/2)`, clamped to the box. Each
-    step lies entirely in one cell, so no point lies on a cell's edge. Cells and moves are compared as integers.
+    Every coordinate is first converted to an integer, the lattice step `floor((x - lo) / step + 1/2)`, clamped to the
+    box. Each step lies entirely in one cell, so no point lies on an edge. Cells and moves are compared as integers.
 
     Parameters
     ----------
     bounds : (lo, hi) in 1-D, (west, south, east, north) in 2-D, in units of the CRS.
-    shape : cells per axis, (n,) or (nx, ny); axis 0 is x.
+    shape : number of cells per axis, (n,) or (nx, ny); axis 0 is x.
     crs : a *projected* coordinate reference system (anything that pyproj reads), or None for a plane without units.
     scale : largest ratio of map length to ground metres over the domain; computed by default (1 without a CRS).
-        `from_cell` sets it, so that cells and δ are converted with the same figure.
+        `from_cell` sets it, so that cells and δ are converted with the same scale.
 
     >>> domain = Domain(bounds=(0, 0, 1, 1), shape=(10, 10))
     >>> domain.cell
@@ -102,11 +102,11 @@ class Domain:
             not (min(sides) > 0 and max(sides) < min(sides) * 1e9 and max(sides) < 1e300)
             or min(self.step) < 1e-290
             or (farthest >= 2**53 and np.spacing(farthest) > min(self.step))
-            or max(self.lattice_shape) > 1 << 52  # int64 and the exact integers of float64 hold this
+            or max(self.lattice_shape) > 1 << 52  # int64 and float64 represent these integers exactly
         ):
             raise InputError(
-                f"bounds are {bounds} with {shape} cells: the integer lattice needs cells with sides of like size, and "
-                "fewer cells or smaller coordinates"
+                f"bounds are {bounds} with {shape} cells: the integer lattice needs cells with sides of similar size, "
+                "and fewer cells or smaller coordinates"
             )
         needed = 1.0
         if crs is not None:
@@ -114,17 +114,17 @@ class Domain:
 
             needed = scales(crs, bounds)[1]
         scale = check_positive(scale=needed if self.scale is None else self.scale)
-        if scale < needed * (1 - 1e-6) or (crs is None and scale != 1):  # versions of PROJ differ by as much
+        if scale < needed * (1 - 1e-6) or (crs is None and scale != 1):  # versions of PROJ differ by up to this much
             raise InputError(
-                f"scale is {scale!r}: it must be {needed:.7g}, the map's largest scale, or more with a CRS"
+                f"scale is {scale!r}: it must be {needed:.7g}, the map's largest scale (or more, with a CRS)"
             )
         vars(self)["scale"] = None if crs is None else scale
 
     @classmethod
     def from_cell(cls, bounds: ArrayLike, cell: float | str, crs: str | None = None, *, name: str = "cell") -> Domain:
-        """Make a domain of square cells of a given size; the bounds are extended outwards to whole cells.
+        """Make a domain of square cells of a given size, with the bounds extended outwards to whole cells.
 
-        With a CRS the side is in ground metres (a number, or text such as "250m"), multiplied by the projection's
+        With a CRS, the side is in ground metres (a number, or text such as "250m"), converted by the projection's
         largest scale factor. Raises CellTooLarge if the cell is larger than the map; messages call the side `name`.
 
         >>> Domain.from_cell((0, 0, 1, 0.45), 0.2)
@@ -133,13 +133,13 @@ class Domain:
         rough = cls(bounds, (1,) * (np.size(np.asarray(bounds, dtype=object)) // 2), crs)  # type: ignore[arg-type]
         side = rough.length(cell, name=name)
         if crs is not None:
-            # The whole cells may reach one cell further, where the scale may be larger.
+            # Whole cells may extend the map by one cell, where the scale may be larger.
             wider = cls((*rough.low, *(hi + side for hi in rough.high)), rough.shape, crs)
             rough = cls(rough.bounds, rough.shape, crs, wider.scale)
             side = rough.length(cell, name=name)
         if side > max(rough.cell) * (1 + 1e-9):
             raise CellTooLarge(f"{name} is {cell!r}: it must be smaller than the map of {rough.size_of_cells}")
-        # A billionth of a cell more or less is rounding in the bounds, not a cell that the user asked for.
+        # An excess of a billionth of a cell is rounding in the bounds, and does not require another cell.
         shape = tuple(max(1, math.ceil(extent / side - 1e-9)) for extent in rough.cell)
         high = (lo + n * side for lo, n in zip(rough.low, shape, strict=True))
         return cls((*rough.low, *high), shape, crs, rough.scale)
@@ -150,8 +150,8 @@ class Domain:
 
         Parameters
         ----------
-        bounds : west, south, east, north in degrees of WGS 84; west above east means across the antimeridian.
-        crs : a projected CRS, or "auto" for a UTM zone that contains the bounds, or else an equal-area map.
+        bounds : west, south, east, north in degrees of WGS 84. If west is above east, they cross the antimeridian.
+        crs : a projected CRS, or "auto" for a UTM zone that contains the bounds, or an equal-area map if none does.
 
         >>> domain = Domain.from_degrees((-74.3, 40.45, -73.6, 40.95), "500m")
         >>> domain.crs, domain.shape
@@ -164,7 +164,7 @@ class Domain:
 
     @property
     def ndim(self) -> int:
-        """1 or 2."""
+        """Number of dimensions, 1 or 2."""
         return len(self.shape)
 
     @property
@@ -189,10 +189,10 @@ class Domain:
 
     @functools.cached_property
     def steps(self) -> tuple[int, ...]:
-        """Lattice steps along the side of a cell, per axis.
+        """Number of lattice steps along the side of a cell, per axis.
 
-        One step has the same length on both axes if the cell's sides have a simple ratio. Otherwise the two lengths
-        agree to nine digits, and lengths are converted with the shorter one (to more steps).
+        Steps have the same length on both axes if the ratio of the cell's sides is simple. Otherwise the two lengths
+        agree to nine digits, and distances are converted with the shorter step, which gives more steps.
         """
         cell = self.cell
         if len(cell) == 1:
@@ -206,7 +206,7 @@ class Domain:
 
     @functools.cached_property
     def lattice_shape(self) -> tuple[int, ...]:
-        """Lattice steps along the whole domain, per axis."""
+        """Number of lattice steps along the whole domain, per axis."""
         return tuple(n * k for n, k in zip(self.shape, self.steps, strict=True))
 
     @property
@@ -216,25 +216,25 @@ class Domain:
 
     @property
     def unit(self) -> str:
-        """Unit of ground lengths: "m" with a CRS, "units" without."""
+        """Unit of ground lengths: "m" with a CRS, "units" without one."""
         return "units" if self.crs is None else "m"
 
     def length(self, value: float | str, *, name: str = "length") -> float:
-        """Return a ground length in units of the CRS: multiplied by the largest scale factor over the domain."""
+        """Convert a ground length to units of the CRS, by the largest scale factor over the domain."""
         plain = read_length(value, name, units=self.crs is not None)
         return float(check_positive(**{name: plain})) * (self.scale or 1.0)
 
     def ground(self, length: float) -> float:
-        """Convert a length on the map to a ground length, by the largest scale factor: the inverse of `length`."""
+        """Convert a length on the map to a ground length. This is the inverse of `length`."""
         return length / (self.scale or 1.0)
 
     @property
     def size_of_cells(self) -> str:
-        """Sides of a cell on the ground in words, such as "250 × 250 m"."""
+        """Text with the sides of a cell on the ground, such as "250 × 250 m"."""
         return " × ".join(f"{float(f'{self.ground(c):.4g}'):,.10g}" for c in self.cell) + f" {self.unit}"
 
     def lattice(self, points: ArrayLike) -> NDArray[np.int64]:
-        """Return the lattice steps (m, ndim) of points, clamped to the domain. This one formula serves every engine.
+        """Return the lattice steps (m, ndim) of points, clamped to the domain. Every engine uses this formula.
 
         Points are (m, ndim), or (m,) in 1-D, in units of the CRS.
         """
@@ -246,8 +246,8 @@ class Domain:
         return np.stack(steps, axis=1).astype(np.int64)
 
     def _steps_along(self, axis: int, values: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return lattice steps along one axis, as whole floats, which are exact."""
-        with np.errstate(over="ignore"):  # infinite distances are clamped as well
+        """Return lattice steps along one axis, as exact whole floats."""
+        with np.errstate(over="ignore"):  # infinite distances are also clamped
             place = values - self.low[axis]
             place *= 1.0 / self.step[axis]
         place += 0.5
@@ -255,11 +255,11 @@ class Domain:
         return np.clip(place, 0, self.lattice_shape[axis] - 1, out=place)
 
     def flat_cells(self, columns: Sequence[NDArray[np.float64]]) -> NDArray[np.int64]:
-        """Return the flat cells (m,) of points given as one finite column per axis, by the formula of `lattice`."""
+        """Return the flat cell indices (m,) of points, given as one finite column per axis. See `lattice`."""
         flat = np.zeros(len(columns[0]), dtype=np.int64)
         for axis, values in enumerate(columns):
             place = self._steps_along(axis, values)
-            # Steps are whole and below 2^52, so that the quotient's floor is exact.
+            # Steps are whole and below 2^52, so the floor of the quotient is exact.
             place /= self.steps[axis]
             flat *= self.shape[axis]
             flat += place.astype(np.int64)
@@ -279,5 +279,5 @@ class Domain:
         return (edges[1:] + edges[:-1]) / 2
 
     def describe(self) -> dict[str, Any]:
-        """Return a JSON-ready public description; `Domain(**description)` makes the domain again."""
+        """Return a JSON-ready public description, from which `Domain(**description)` recreates the domain."""
         return {"bounds": list(self.bounds), "shape": list(self.shape), "crs": self.crs, "scale": self.scale}

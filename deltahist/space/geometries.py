@@ -1,4 +1,4 @@
-"""Regions and boxes from files and programs: read, projected, repaired and clipped to a map."""
+"""Read regions and boxes, project them, repair them, and clip them to a map."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from deltahist.space.workloads import reach_beyond
 if TYPE_CHECKING:
     import geopandas as gpd
 
-#: Suffixes of geometry files, and the only GDAL driver that may read each.
+#: Suffixes of geometry files, each with the only GDAL driver that may read it.
 DRIVERS = {".gpkg": "GPKG", ".geojson": "GeoJSON", ".json": "GeoJSON", ".fgb": "FlatGeobuf", ".shp": "ESRI Shapefile"}
 
 
 def project_frame(frame: gpd.GeoDataFrame, domain: Domain, name: str) -> gpd.GeoDataFrame:
-    """Return geometries in a domain's coordinates, projected by one operation if they state a CRS."""
+    """Return geometries in a domain's coordinates, all projected by the same operation if they have a CRS."""
     operation = Operation.onto(domain, frame.crs)
     if operation is None:
         return frame
@@ -38,10 +38,10 @@ def project_frame(frame: gpd.GeoDataFrame, domain: Domain, name: str) -> gpd.Geo
 
 
 def read_geometries(file: str | Path, domain: Domain, name: str = "file", layer: str | None = None) -> gpd.GeoDataFrame:
-    """Read a file of geometries, unchanged; without a CRS, they are in the domain's coordinates.
+    """Read a file of geometries, unchanged. Without a CRS they are in the domain's coordinates.
 
-    The file is GeoPackage, GeoJSON, FlatGeobuf, a shapefile, each also in a .zip, or GeoParquet. GeoJSON always states
-    degrees; for a plane without a CRS it is in the plane's coordinates.
+    The file is GeoPackage, GeoJSON, FlatGeobuf or a shapefile, each also in a .zip, or GeoParquet. GeoJSON is in
+    degrees, or in the plane's coordinates if the domain has no CRS.
     """
     import geopandas as gpd
     from shapely.errors import ShapelyError
@@ -49,7 +49,7 @@ def read_geometries(file: str | Path, domain: Domain, name: str = "file", layer:
     file = Path(file)
     try:
         with warnings.catch_warnings():
-            # Warnings of the readers (empty geometries) do not matter here, and may quote the file.
+            # The readers' warnings (empty geometries) do not matter here, and may quote the file.
             warnings.simplefilter("ignore")
             if file.suffix.lower() in (".parquet", ".geoparquet"):
                 frame = gpd.read_parquet(file)
@@ -64,10 +64,10 @@ def read_geometries(file: str | Path, domain: Domain, name: str = "file", layer:
 
 
 def _layer_of(file: Path, layer: str | None) -> tuple[str, str]:
-    """Return the address for GDAL, and the layer. Raises ValueError if the content does not match the suffix."""
+    """Return GDAL's path for a file, and the layer. Raises ValueError if the content does not match the suffix."""
     import pyogrio
 
-    # GDAL would open addresses that a file names, such as that of its CRS. Nothing listens at this proxy.
+    # Nothing listens at this proxy, so GDAL cannot open URLs that a file contains, such as that of its CRS.
     pyogrio.set_gdal_config_options({f"GDAL_{kind}_PROXY": "http://127.0.0.1:0" for kind in ("HTTP", "HTTPS")})
     suffix = file.suffix.lower()
     if suffix not in (*DRIVERS, ".zip"):
@@ -77,33 +77,33 @@ def _layer_of(file: Path, layer: str | None) -> tuple[str, str]:
     layer = layers[0] if layer is None and len(layers) == 1 else check_choice(tuple(layers), layer=layer)
     driver = pyogrio.read_info(place, layer=layer)["driver"]
     if driver not in DRIVERS.values() or driver != DRIVERS.get(suffix, driver):
-        raise ValueError(f"it is {driver}, and its suffix says otherwise")
+        raise ValueError(f"its format is {driver}, which does not match its suffix")
     return place, layer
 
 
 @contextmanager
 def open_layer(file: Path, columns: list[str]) -> Iterator[tuple[Any, Any]]:
-    """Yield Arrow rows of a file of one layer, some columns (by name or number) and the geometry last, and its CRS."""
+    """Yield a single-layer file's CRS and Arrow rows: some columns (by name or number), with the geometry last."""
     import pyogrio
 
     if file.suffix.lower() == ".shp":
         with file.open("rb") as opened:
             header = opened.read(28)
-        # The missing points of a truncated file would look like rows without a point.
+        # The missing points of a truncated file would look like rows without points.
         if len(header) < 28 or 2 * int.from_bytes(header[24:28], "big") > file.stat().st_size:
-            raise InputError(f"input {file.name!r} is shorter than its header says: it is truncated")
+            raise InputError(f"input {file.name!r} is shorter than its header states: it is truncated")
     place, layer = _layer_of(file, None)
     info = pyogrio.read_info(place, layer=layer)
     fields = [str(field) for field in info["fields"]]
     wanted = {fields[int(c)] if c not in fields and c.isdigit() and int(c) < len(fields) else c for c in columns}
     read = [field for field in fields if field in wanted] if wanted <= set(fields) else fields
-    how: Any = {"encoding": info["encoding"]} if file.suffix.lower() == ".shp" else {}  # Latin-1 without a .cpg
+    how: Any = {"encoding": info["encoding"]} if file.suffix.lower() == ".shp" else {}  # Latin-1 if there is no .cpg
     with pyogrio.raw.open_arrow(place, layer=layer, columns=read, use_pyarrow=True, **how) as (about, rows):
         yield rows, about["crs"]
 
 
 def read_sources(text: str, domain: Domain, name: str = "sources") -> str | shapely.Geometry | None:
-    """Return the sources that a text names: none, boundary, left or right, or the union of a file's geometries."""
+    """Return the sources for a text: none, boundary, left, right, or a file, whose geometries are merged."""
     if text == "none":
         return None
     if text == "boundary" or (domain.ndim == 1 and text in ("left", "right")):
@@ -118,7 +118,7 @@ def read_box_file(file: Path, wanted: int, name: str = "boxes") -> tuple[NDArray
     columns = ["west", "south", "east", "north"] if wanted == 4 else ["low", "high"]
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("error")  # of rows that are longer than the header
+            warnings.simplefilter("error")  # pandas warns of rows that are longer than the header
             frame = pd.read_csv(file, dtype=str, encoding="utf-8-sig", index_col=False, skipinitialspace=True)
         frame.columns = [str(each).strip().lower() for each in frame.columns]
         corners = np.asarray_chkfinite(frame[columns], np.float64)
@@ -132,11 +132,11 @@ def read_box_file(file: Path, wanted: int, name: str = "boxes") -> tuple[NDArray
 
 
 def add_names(frame: gpd.GeoDataFrame, column: str | None = None, name: str = "name") -> gpd.GeoDataFrame:
-    """Return a frame with the names of its regions in front, as texts, in the column `name`.
+    """Return a frame whose first column, `name`, has the names of its regions as texts.
 
-    They come from the chosen column, else from one with a usual name (name, nom, id, code, ...), else from the first
-    text column whose values all differ, else they are numbers. Another column called `name`, in any case, gets the
-    suffix "_region".
+    The names come from the chosen column, or else from a column with a usual name (name, nom, id, code, ...), or else
+    from the first text column with distinct values. Otherwise they are numbers. Any other column called `name`, in
+    upper or lower case, gets the suffix "_region".
 
     >>> import geopandas as gpd, shapely
     >>> zones = gpd.GeoDataFrame({"code": [7, 8]}, geometry=[shapely.Point(0, 0), shapely.Point(1, 1)])
@@ -157,7 +157,7 @@ def add_names(frame: gpd.GeoDataFrame, column: str | None = None, name: str = "n
         column = known[0] if known else None
     names: list[str | None] = [str(number) for number in range(len(frame))]
     if column is not None:
-        # A whole number among decimals is written as one.
+        # Write whole numbers in a column of floats without decimals.
         values = [f"{v:.15g}" if isinstance(v, float) else str(v) for v in frame[column].astype(object)]
         names = [None if gone else text for gone, text in zip(pd.isna(frame[column]), values, strict=True)]
     out = frame.drop(columns=[column] if str(column).lower() == "name" else [])
@@ -168,7 +168,7 @@ def add_names(frame: gpd.GeoDataFrame, column: str | None = None, name: str = "n
 
 # --- regions on a map ---------------------------------------------------------------------------------------
 
-#: Options of make_valid: where rings overlap there is land, not a hole.
+#: Options of make_valid that turn overlaps of rings into land, not holes.
 _OVERLAPS_ARE_LAND: Any = {"method": "structure", "keep_collapsed": False}
 
 
@@ -178,9 +178,9 @@ class Fitted:
 
     Parameters
     ----------
-    shapes : (m,) valid polygons on the map; None where nothing can be answered.
-    outside : (m,) share of each region's area that lies outside the map; NaN without an area.
-    notes : (m,) how a region was changed, or why it cannot be answered; None if neither.
+    shapes : (m,) valid polygons on the map; None for a region that cannot be answered.
+    outside : (m,) share of each region's area outside the map; NaN for a region without area.
+    notes : (m,) how a region was changed, or why it cannot be answered; None otherwise.
     """
 
     shapes: NDArray[Any]
@@ -189,13 +189,13 @@ class Fitted:
 
     @property
     def held(self) -> NDArray[np.bool_]:
-        """(m,) which regions can be answered."""
+        """Whether each region can be answered (m,)."""
         return np.array([shape is not None for shape in self.shapes], dtype=bool)
 
     def spread_over_regions(self, columns: Mapping[str, ArrayLike]) -> dict[str, NDArray[Any]]:
-        """Spread columns of answers to the held shapes over all regions (m,), and add the columns outside and note.
+        """Expand columns of answers for the held shapes to all regions (m,), and add the columns outside and note.
 
-        With several steps, the answers of one step follow those of the step before.
+        Answers for several steps come step after step.
         """
         held, out = np.flatnonzero(self.held), {}
         for name, each in columns.items():
@@ -219,9 +219,9 @@ class Fitted:
 def fit(regions: ArrayLike, domain: Domain, crs: Any = None) -> Fitted:
     """Return regions (m,), shapely geometries in a CRS or the domain's coordinates, as polygons on a map.
 
-    Rings that cross themselves are repaired, and regions are clipped to the map. In longitude and latitude edges are
-    straight in degrees, and longitudes count modulo 360. An edge of more than 180 degrees takes the shorter side,
-    across the antimeridian (`read_rings`). Warns if regions are changed or cannot be answered.
+    Repairs rings that cross themselves, and clips regions to the map. In longitude and latitude, edges are straight
+    in degrees, and longitudes are modulo 360. An edge of more than 180 degrees goes the shorter way, across the
+    antimeridian (`read_rings`). Warns if regions are changed or cannot be answered.
 
     >>> import shapely, warnings, deltahist as dh
     >>> domain = dh.Domain((0, 0, 4, 4), (4, 4))
@@ -233,18 +233,18 @@ def fit(regions: ArrayLike, domain: Domain, crs: Any = None) -> Fitted:
     """
     given, crs = np.array(regions, dtype=object), None if crs is None else read_crs(crs)
     if domain.ndim != 2 or not len(given):
-        raise InputError(f"there are {len(given)} regions on a {domain.ndim}-D map: give polygons, and a 2-D map")
+        raise InputError(f"there are {len(given)} regions on a {domain.ndim}-D map: give at least one, on a 2-D map")
     operation = Operation.onto(domain, crs)
     parts = (given[start : start + 4096] for start in range(0, len(given), 4096))
     found = Fitted(*map(np.concatenate, zip(*(_fit(part, domain, crs, operation) for part in parts), strict=True)))
     if not found.held.any():
         raise InputError(
             f"0 of {len(given):,} regions can be answered (the first: {found.notes[0]}). The map's bounds are "
-            f"{domain.bounds}, theirs are {tuple(shapely.total_bounds(given).round(6).tolist())} in CRS {crs}"
+            f"{domain.bounds}, the regions' are {tuple(shapely.total_bounds(given).round(6).tolist())} in CRS {crs}"
         )
     if noted := int((found.notes != None).sum()):  # noqa: E711
         warnings.warn(
-            f"{noted:,} of {len(given):,} regions are clipped, repaired or not answered: the column note says why",
+            f"{noted:,} of {len(given):,} regions are clipped, repaired or not answered: see the column note",
             DeltaHistWarning,
             stacklevel=3,
         )
@@ -260,7 +260,7 @@ def _fit(
     if operation is not None:
         shapes, near = _cut_surroundings(shapes, crs, domain)
         there, shapes = ~shapely.is_missing(shapes), operation.shapes(shapes)
-        notes[there & shapely.is_missing(shapes)] = f"not answered: it reaches beyond where {domain.crs} is defined"
+        notes[there & shapely.is_missing(shapes)] = f"not answered: it leaves the area where {domain.crs} is defined"
         rounded = ~shapely.is_missing(shapes) & ~shapely.is_valid(shapes)
         shapes[rounded] = shapely.make_valid(shapes[rounded], **_OVERLAPS_ARE_LAND)
 
@@ -279,10 +279,10 @@ def _fit(
 
 
 def read_rings(given: NDArray[Any]) -> NDArray[Any]:
-    """Return geometries in longitude and latitude whose rings have no edge across more than 180 degrees.
+    """Return geometries in longitude and latitude with every edge of more than 180 degrees going the shorter way.
 
-    Longer edges take the shorter side: from -178 to 178 means from -178 to -182. Edges of a full 360 degrees go all
-    around, and so do the long edges of an anticlockwise rectangle, which RFC 7946 draws from west to east.
+    For example, an edge from -178 to 178 becomes one from -178 to -182. Two kinds of edges stay as they are: edges of
+    360 degrees, and those of an anticlockwise rectangle, which RFC 7946 draws from west to east.
 
     >>> import shapely
     >>> read_rings(np.array([shapely.box(178, 0, -178, 1), shapely.box(-170, 0, 170, 1)]))[0].bounds
@@ -299,13 +299,13 @@ def read_rings(given: NDArray[Any]) -> NDArray[Any]:
 
 
 def _shorten_edges(polygon: Any) -> Any:
-    """Return a polygon whose edges of more than 180 degrees take the shorter side. Its holes move along."""
+    """Return a polygon with edges of more than 180 degrees going the shorter way, and its holes moved accordingly."""
     rings: list[Any] = []
     for ring in shapely.get_rings(polygon):
         places, step = shapely.get_coordinates(ring), np.diff(shapely.get_coordinates(ring)[:, 0])
         turns = np.cumsum(np.where(np.abs(step) < 360, np.rint(step / 360), 0))
         rectangle = len(places) == 5 and shapely.box(*ring.bounds).equals(shapely.Polygon(ring))
-        if turns[-1] == 0 and not (rectangle and ring.is_ccw):  # else it goes around a pole
+        if turns[-1] == 0 and not (rectangle and ring.is_ccw):  # a ring with other turns goes around a pole
             places[1:, 0] -= 360 * turns
         away = 0.0 if not rings else (rings[0][:, 0].mean() - places[:, 0].mean()) / 360
         rings.append(places + np.array([360 * np.rint(away), 0]))
@@ -313,7 +313,7 @@ def _shorten_edges(polygon: Any) -> Any:
 
 
 def to_degrees(shapes: NDArray[Any], domain: Domain) -> NDArray[Any]:
-    """Return shapes (m,) on a map in longitude and latitude, cut at the antimeridian as RFC 7946 asks."""
+    """Convert shapes (m,) on a map to longitude and latitude, cut at the antimeridian as RFC 7946 requires."""
     found = read_rings(Operation.off(domain, LONGITUDE_LATITUDE).shapes(shapes))
     for at in np.flatnonzero((np.abs(shapely.bounds(found)[:, ::2]) > 180).any(axis=1)):
         moved = [shapely.affinity.translate(found[at], turn) for turn in (-360, 0, 360)]
@@ -322,7 +322,7 @@ def to_degrees(shapes: NDArray[Any], domain: Domain) -> NDArray[Any]:
 
 
 def _repair(given: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Return the polygons (m,) of geometries, with valid rings, and notes of the repair; None if there is no area."""
+    """Return the geometries (m,) as valid polygons, None for those without area, and notes on repairs."""
     places, owner = shapely.get_coordinates(given, return_index=True)
     finite = np.ones(len(given), dtype=bool)
     finite[owner[~np.isfinite(places).all(axis=1)]] = False
@@ -353,9 +353,9 @@ def polygons_of(shape: Any) -> Any:
 
 
 def _cut_surroundings(shapes: NDArray[Any], crs: Any, domain: Domain) -> tuple[NDArray[Any], NDArray[np.float64]]:
-    """Return the parts of shapes in a CRS that lie around a map, and their share (m,) of the area.
+    """Return the parts of shapes in a CRS that are on or near a map, and the parts' shares (m,) of the shapes' areas.
 
-    A projection may fold far from its area of use, so a region on the other side of the earth could land on the map.
+    A projection may fold far from its area of use, so a region on the other side of the earth could appear on the map.
     Edges in degrees also get more vertices, because they are curves on the map.
     """
     share, area = np.ones(len(shapes)), area_of(domain.crs, domain.bounds, crs)  # type: ignore[arg-type]
@@ -365,11 +365,11 @@ def _cut_surroundings(shapes: NDArray[Any], crs: Any, domain: Domain) -> tuple[N
     margin = max((east - west) / 20, least)
     if crs.is_geographic:
         east, turns, least = west + width_in_degrees(west, east), [-360, 0, 360], 0.01
-        # On a map of nearly all longitudes, the gap between turns contains the seam.
+        # On a map of nearly all longitudes, leave a gap that contains the seam.
         margin = min(max((east - west) / 20, least), (360 - east + west) / 4)
     above = max((north - south) / 20, least)
     parts = [shapely.box(west - margin + t, south - above, east + margin + t, north + above) for t in turns]
-    # The window's sides may be curves on the map, and must stay outside it.
+    # The window's sides may be curves on the map, but must not enter it.
     window = shapely.segmentize(shapely.union_all(parts), max(east - west, north - south) / 64)
     shapely.prepare(window)
     shapes = shapes.copy()
@@ -378,14 +378,14 @@ def _cut_surroundings(shapes: NDArray[Any], crs: Any, domain: Domain) -> tuple[N
         share[at] = _area(part, crs) / _area(shapes[at], crs)
         shapes[at] = part
     if crs.is_geographic:
-        # A piece of length l on a circle of the earth's radius r is l² / 8 r off its chord: at most 0.2% of a cell.
+        # An arc of length l on a circle of the earth's radius r is l² / 8 r off its chord. Allow 0.2% of a cell.
         cell = min(domain.cell) * metres_per_unit(domain.crs)
         shapes = shapely.segmentize(shapes, math.degrees(math.sqrt(8 * 2e-3 * cell / 6_371_000)))
     return shapes, share
 
 
 def _area(shape: Any, crs: Any) -> float:
-    """Return a shape's area in a CRS; degrees count as on a sphere, whose areas a cylinder keeps."""
+    """Return a shape's area in a CRS; for degrees on a sphere, by an equal-area cylindrical projection."""
     if crs.is_geographic:
         shape = shapely.transform(shape, lambda v: np.column_stack([v[:, 0], np.sin(np.radians(v[:, 1]))]))
     return float(shape.area)
@@ -395,10 +395,10 @@ def _area(shape: Any, crs: Any) -> float:
 
 
 def boxes_in_degrees(corners: NDArray[np.float64], domain: Domain) -> NDArray[Any] | None:
-    """Return boxes (m, 4) as polygons (m,) in longitude and latitude; None unless they surely are in degrees.
+    """Return boxes (m, 4) as polygons (m,) in longitude and latitude, with a warning; None unless surely in degrees.
 
-    That is, every corner can be a longitude and latitude, and no place of the map has such small coordinates or a box
-    crosses the antimeridian. Warns if they are.
+    They are in degrees if every corner can be a longitude and latitude, and either no place on the map has such small
+    coordinates or a box crosses the antimeridian.
     """
     if domain.crs is None or domain.ndim != 2 or not corners.size:
         return None
@@ -420,16 +420,16 @@ def boxes_in_degrees(corners: NDArray[np.float64], domain: Domain) -> NDArray[An
 def bend_boxes(corners: NDArray[np.float64], domain: Domain) -> NDArray[Any]:
     """Return boxes (m, 4) in longitude and latitude as polygons (m,) for `fit`.
 
-    West above east means across the antimeridian. If such a box goes more than half around the earth and the map does
-    not, the box is reversed.
+    A box with west above east crosses the antimeridian. Raises InputError if such a box spans more than 180 degrees but
+    the map does not, because the box is probably reversed.
     """
     west, south, east, north = corners.T
     width = width_in_degrees(west, east)
     wide, area = (west > east) & (width > 180), area_of(domain.crs, domain.bounds)  # type: ignore[arg-type]
     if wide.any() and area is not None and width_in_degrees(area[0], area[2]) < 180:
         raise InputError(
-            f"box {corners[np.argmax(wide)].tolist()} has west above east, which means across the antimeridian (180°), "
-            f"more than half around the world; the map goes from {area[0]:.6g} to {area[2]:.6g}: is the box reversed?"
+            f"box {corners[np.argmax(wide)].tolist()} has west above east, so it crosses the antimeridian (180°) and "
+            f"spans more than 180°; the map goes from {area[0]:.6g} to {area[2]:.6g}: is the box reversed?"
         )
-    # No edge may be so long that `fit` reads it as a shorter one.
+    # Cut edges that are so long that `fit` would make them go the shorter way.
     return np.asarray(shapely.segmentize(shapely.box(west, south, west + width, north), 90))

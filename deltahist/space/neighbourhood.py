@@ -1,4 +1,4 @@
-"""Neighbourhood: who may be confused with whom, as a graph on the cells and one null vertex, and limits beyond δ."""
+"""Neighbourhood: which data sets are neighbours, as a graph on the cells and a null vertex, and limits beyond δ."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ class Limit(NamedTuple):
 
     @property
     def any(self) -> bool:
-        """Whether it holds for moves of any length."""
+        """Whether the limit applies to moves of any length."""
         return self.distance == math.inf
 
 
-#: What limits may be given as: pairs of a distance and a factor.
+#: Limits as users give them: pairs of a distance and a factor.
 Limits: TypeAlias = "Iterable[tuple[float | str, Any]]"
 
 
@@ -45,22 +45,22 @@ class Neighbourhood:
     """δ-neighbourhood: one entity moves by at most δ, or appears or vanishes within δ of a source.
 
     Two cells are neighbours iff the gap between them is less than δ, in lattice steps. Only then can two points in them
-    be within δ of each other; moves of exactly δ are included, since no point lies on the edge of a cell. A cell
-    touches a source iff its gap to the source is less than δ. Cells at the rim also hold the points outside the domain,
-    so they extend outwards without end.
+    be within δ of each other. Moves of exactly δ are included, since no point lies on the edge of a cell. A cell
+    touches a source iff its gap to the source is less than δ. Cells at the rim also count the points outside the
+    domain, so for gaps they extend outwards without end.
     Source: 2014, section 3, and the set N of section 5.2.
 
     Parameters
     ----------
     delta : δ as a ground length: a number (metres if the domain has a CRS, else its units) or text such as "500m".
-    sources : None (membership is fixed, the number of entities is public), "boundary", "left" or "right"
-        (1-D), or a shapely geometry in the domain's coordinates, which may leave the domain.
-    limits : pairs (distance, factor) that cap longer moves. A move over at most the distance, or an arrival within it
-        of a source, costs at most factor · ε (factor² · ρ with Gaussian noise). The distance infinity, or "any", means
-        any move. () sets no cap. None lets the choice of a strategy set one.
+    sources : None (membership is fixed, the number of entities is public), "boundary", "left" or "right" (1-D), or a
+        shapely geometry in the domain's coordinates, which may extend beyond the domain.
+    limits : pairs (distance, factor) that cap longer moves. A move over at most the distance, or an arrival at most
+        this far from a source, costs at most factor · ε (factor² · ρ with Gaussian noise). Infinity or "any" means any
+        move. () sets no cap. With None, the choice of a strategy sets one.
 
-    Raises InputError if δ is smaller than a lattice step, a source does not fit the domain, or a limit is below 1, not
-    beyond δ, or falls with the distance.
+    Raises InputError if δ is smaller than a lattice step, a source does not fit the domain, a limit's distance is not
+    above δ, or a factor is below 1 or less than that of a shorter distance.
 
     >>> near = Neighbourhood(Domain((0, 0, 1, 1), (10, 10)), delta=0.2)
     >>> near.reach.tolist()        # most cells along y for 0, 1, 2 cells along x
@@ -76,7 +76,7 @@ class Neighbourhood:
     delta: float | str
     sources: str | shapely.Geometry | None = None
     limits: Limits | None = field(default=None, compare=False)
-    #: The limits, normalised and sorted by distance.
+    #: The normalized limits, sorted by distance.
     profile: tuple[Limit, ...] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -99,22 +99,22 @@ class Neighbourhood:
 
     def steps_of(self, distance: float | str) -> int:
         """Convert a distance (in the units of delta) to whole lattice steps, rounded up."""
-        # The shorter of two unequal steps gives the larger number, so neither axis is understated. Cell sizes are
-        # rounded where bounds lie far from zero. 0.05 steps allow for that, within the one lattice step by which the
-        # guarantee for raw coordinates falls short of δ.
+        # The shorter of two unequal steps gives the larger number, so neither axis is understated. The tolerance of
+        # 0.05 steps covers the rounding of cell sizes where bounds are far from zero. It is within the one lattice step
+        # by which the guarantee for raw coordinates falls short of δ.
         steps = self.domain.length(distance, name="distance") / min(self.domain.step)
         return max(1, math.ceil(steps - 0.05))
 
     @property
     def fixed_membership(self) -> bool:
-        """Whether nobody may appear or vanish, so that the number of entities is public."""
+        """Whether entities can neither appear nor vanish, so that their number is public."""
         return self.sources is None
 
     @functools.cached_property
     def relations(self) -> tuple[tuple[Fraction, Neighbourhood], ...]:
-        """Each factor with its relation, by increasing distance, starting with δ.
+        """Factors and the relations that they apply to, by increasing distance, starting with δ.
 
-        The cost of a strategy is the largest of its costs under these relations, each divided by its factor.
+        The cost of a strategy is the largest of its costs under these relations, each divided by the factor.
         """
         out = [(Fraction(1), self if self.limits == () else replace(self, limits=()))]
         for limit in self.profile:
@@ -126,8 +126,8 @@ class Neighbourhood:
     def reach(self) -> NDArray[np.int64]:
         """Closed form of the displacement set, clipped to the domain.
 
-        1-D: one number, the most cells that a move may cross. 2-D: for dx = 0, 1, ... the largest dy such that cells
-        (dx, dy) apart are neighbours; it does not increase.
+        1-D: one number, the largest displacement in cells. 2-D: for dx = 0, 1, ... the largest dy such that cells
+        (dx, dy) apart are neighbours, in descending order.
         """
         kx, radius = self.domain.steps[0], self.radius
         # gap = (|d| - 1) k < radius
@@ -145,7 +145,7 @@ class Neighbourhood:
 
     @functools.cached_property
     def frontier(self) -> NDArray[np.int64]:
-        """The non-negative displacements (m, ndim) that no other one exceeds on every axis."""
+        """The maximal non-negative displacements (m, ndim): no other displacement is as large on every axis."""
         if self.domain.ndim == 1:
             return _make_readonly(self.reach.reshape(1, 1))
         keep = np.append(self.reach[1:] < self.reach[:-1], True)
@@ -153,7 +153,7 @@ class Neighbourhood:
         return _make_readonly(np.column_stack([dx, self.reach[dx]]))
 
     def displacements(self) -> NDArray[np.int64]:
-        """Return all displacements (m, ndim) between different neighbouring cells, one of each pair ±d."""
+        """Return all displacements (m, ndim) between different neighbouring cells, one from each pair ±d."""
         if self.domain.ndim == 1:
             return np.arange(1, self.reach[0] + 1, dtype=np.int64).reshape(-1, 1)
         check_memory(32 * int((2 * self.reach + 1).sum()), f"the list of all moves within delta={self.delta!r}")
@@ -161,12 +161,12 @@ class Neighbourhood:
             np.column_stack([np.full(2 * r + 1, dx, dtype=np.int64), np.arange(-r, r + 1)])
             for dx, r in enumerate(self.reach.tolist())
         ]
-        columns[0] = columns[0][int(self.reach[0]) + 1 :]  # keep one of each pair, and not the null move
+        columns[0] = columns[0][int(self.reach[0]) + 1 :]  # keep one from each pair, and drop the null move
         return np.concatenate(columns)
 
     @functools.cached_property
     def source_cells(self) -> NDArray[np.bool_]:
-        """Which cells (domain.shape, bool) touch a source: those that count points within δ of it."""
+        """Whether each cell (domain.shape, bool) touches a source, that is, counts points within δ of one."""
         near = np.zeros(self.domain.shape, dtype=bool)
         if isinstance(self.sources, shapely.Geometry):
             near = find_touched_cells(self.sources, self.domain, self.radius)
@@ -182,8 +182,8 @@ class Neighbourhood:
     def edges(self) -> NDArray[np.int64]:
         """Return the edges (M, 2) of the graph as flat cell indices; -1 is the null vertex.
 
-        The set N = {(i, j): some x in bin i and y in bin j have d(x, y) ≤ δ}, and arrivals.
-        Source: 2014, section 5.2. Rows (u, v) are moves, u < v, followed by rows (-1, v), one per source cell.
+        First come the moves (u, v), u < v, of N = {(i, j): some x in bin i and y in bin j have d(x, y) ≤ δ}. Then come
+        the arrivals (-1, v), one per source cell. Source: 2014, section 5.2.
         """
         shape = np.array(self.domain.shape)
         moves = self.displacements()
@@ -208,7 +208,7 @@ class Neighbourhood:
         return scipy.sparse.csc_array((values[kept], places), shape=(self.domain.size, len(edges)))
 
     def capped(self) -> Neighbourhood:
-        """Return the neighbourhood with the usual limit of 4 for any move, unless it has limits (docs/choosing.md).
+        """Return the neighbourhood with the default limit of 4 for any move if `limits` is None (docs/choosing.md).
 
         >>> near = Neighbourhood(Domain((0, 1), (4,)), 0.25)
         >>> [float(limit.factor) for limit in near.capped().profile], replace(near, limits=()).capped().profile
@@ -217,12 +217,12 @@ class Neighbourhood:
         return self if self.limits is not None else replace(self, limits=[("any", 4)])
 
     def moves_within(self, distance: float) -> Neighbourhood:
-        """Return the relation of moves over `distance` (in the units of delta), with fixed membership."""
+        """Return the relation of moves up to `distance` (in the units of delta), with fixed membership."""
         return Neighbourhood(self.domain, distance, None, ())
 
     def anywhere(self) -> Neighbourhood:
-        """Return the standard relation: entities move, and with sources also appear and vanish, anywhere."""
-        # The boundary is within the diameter of every cell.
+        """Return the standard relation: entities move anywhere, and with sources appear and vanish anywhere."""
+        # The boundary is within one diameter of every cell.
         return Neighbourhood(self.domain, self.diameter, None if self.fixed_membership else "boundary", ())
 
     @property
@@ -236,7 +236,7 @@ class Neighbourhood:
         return self.domain.ground(math.dist(self.domain.low, self.domain.high))
 
     def describe(self) -> dict[str, Any]:
-        """Describe the neighbourhood as JSON, without its domain; public."""
+        """Return a public JSON-ready description, without the domain."""
         sources = self.sources
         if sources is not None and not isinstance(sources, str):
             sources = {"wkt": shapely.to_wkt(sources, rounding_precision=-1)}
@@ -245,10 +245,10 @@ class Neighbourhood:
 
     @classmethod
     def from_description(cls, domain: Domain, description: dict[str, Any]) -> Neighbourhood:
-        """Make the neighbourhood that `describe` described."""
+        """Recreate a neighbourhood from its `describe`."""
         sources = description["sources"]
         if isinstance(sources, dict):
-            # None would mean no sources, so anything else must stand for a damaged geometry.
+            # None would mean no sources, so use another value for a damaged geometry.
             sources = shapely.from_wkt(sources["wkt"], on_invalid="ignore") or "damaged"
         limits = limits_of(description["limits"]) if "limits" in description else None
         return Neighbourhood(domain, description["delta"], sources, limits)
@@ -257,7 +257,7 @@ class Neighbourhood:
         """Raise InputError if δ is longer than any move on the map, or looks like degrees."""
         degrees = isinstance(self.delta, numbers.Real) and self.delta < 1 and self.domain.crs is not None
         if degrees or self.delta_ground > self.diameter * (1 + 1e-9):
-            rule = "have a unit below 1 m, such as '0.5m' (or is it in degrees?)" if degrees else "be on the map"
+            rule = "have a unit if below 1 m, such as '0.5m' (or is it in degrees?)" if degrees else "fit on the map"
             raise InputError(
                 f"delta is {self.delta!r}: it must {rule}; the map's diagonal is {self.diameter:,.6g} "
                 f"{self.domain.unit}"
@@ -265,25 +265,25 @@ class Neighbourhood:
 
 
 def _make_readonly(array: NDArray[Any]) -> NDArray[Any]:
-    """Make an array read-only, since sensitivities are computed from it."""
+    """Make an array read-only, because sensitivities depend on it."""
     array.flags.writeable = False
     return array
 
 
 def _make_plain(value: Any) -> Any:
-    """Return a number as a plain one for JSON, and anything else as it is."""
+    """Convert a number to a plain int or float for JSON, and return anything else unchanged."""
     if not isinstance(value, numbers.Real):
         return value
     return int(value) if isinstance(value, numbers.Integral) else float(value)
 
 
-# --- profiles: limits on the cost of a change by its length in space, or in time -------------------------------
+# --- profiles: limits on the cost of a change, by its length in space or time ----------------------------------
 
 
 def read_limits(given: Limits, within: float, measure: Callable[[Any], float]) -> tuple[Limit, ...]:
-    """Read limits and sort them by distance, without limits that a longer one implies.
+    """Read limits, sort them by distance, and drop those that a longer one implies.
 
-    `within` is the length up to which the budget itself holds; `measure` gives the length of a distance.
+    `within` is the length up to which the budget itself applies; `measure` converts a distance to a length.
     """
     found = []
     for distance, factor in given:
@@ -294,31 +294,31 @@ def read_limits(given: Limits, within: float, measure: Callable[[Any], float]) -
     for (near, low), (far, high) in itertools.pairwise([(within, Limit(within, Fraction(1))), *found]):
         if far < near or high.factor < low.factor or (far == near and high.factor > low.factor):
             raise InputError(
-                f"limits holds ({high.distance}, {float(high.factor):g}): distances must be longer than {within:g}, "
-                "factors must be 1 or more, and must not fall with the distance"
+                f"limits contains ({high.distance}, {float(high.factor):g}): distances must be longer than {within:g}, "
+                "and factors must be at least 1 and not decrease with the distance"
             )
     kept = [limit for _, limit in found]
     return tuple(a for a, b in itertools.zip_longest(kept, kept[1:]) if b is None or a.factor < b.factor)
 
 
 def read_lasting(given: Limits, window: int | None) -> tuple[Limit, ...]:
-    """Read limits for changes by their steps of time, longer than a window; None is an endless window."""
+    """Read limits on changes that last more steps than a window; None is an endless window."""
     within = math.inf if window is None else float(window)
     return read_limits(given, within, lambda steps: check_whole(**{"the steps of a limit": steps}))
 
 
 def describe_limits(limits: Sequence[Limit]) -> list[list[Any]]:
-    """Describe limits as JSON: pairs of the distance, or "any", and the exact factor."""
+    """Return limits as JSON: pairs of the distance, or "any", and the exact factor."""
     return [["any" if limit.any else limit.distance, str(limit.factor)] for limit in limits]
 
 
 def limits_of(description: Any) -> list[tuple[float | str, Fraction]]:
-    """Read at most 4096 of the limits that `describe_limits` described; a file that states more contradicts itself."""
+    """Read the output of `describe_limits`, up to 4096 limits. No valid file has more."""
     return [(distance, Fraction(factor)) for distance, factor in description[:4096]]
 
 
 def list_limits(near: Neighbourhood, most: int | None = None) -> list[tuple[float | None, Fraction]]:
-    """Return ground distances (None for any move) and factors of limits: at most `most`, the last one included."""
+    """Return ground distances (None for any move) and factors of at most `most` limits, always with the last."""
     domain, chosen = near.domain, near.profile
     if most is not None and len(chosen) > most:
         chosen = tuple(chosen[round(k * (len(chosen) - 1) / (most - 1))] for k in range(most))
@@ -329,9 +329,9 @@ def list_limits(near: Neighbourhood, most: int | None = None) -> list[tuple[floa
 
 
 def check_geometry(geometry: shapely.Geometry, domain: Domain) -> None:
-    """Raise InputError unless a source is a valid, non-empty, finite geometry, not too far away."""
+    """Raise InputError unless a source is a valid, non-empty, finite geometry that is not too far away."""
     away = np.abs(shapely.get_coordinates(geometry)[:, : domain.ndim] - domain.low) / domain.step
-    # Distances between nearer coordinates are right to a sixteenth of a step. NaN is not near.
+    # Up to 2^48 steps, distances are exact to a sixteenth of a step. NaN is not near.
     near = away.max(initial=0.0) < 1 << 48
     if shapely.is_empty(geometry) or not shapely.is_valid(geometry) or not near:
         raise InputError(
@@ -341,14 +341,14 @@ def check_geometry(geometry: shapely.Geometry, domain: Domain) -> None:
 
 
 def place_on_lattice(geometry: shapely.Geometry, domain: Domain) -> shapely.Geometry:
-    """Convert a geometry to lattice steps, with vertices rounded to whole steps; in 1-D it is flat, on the x axis."""
+    """Convert a geometry to lattice steps, with vertices rounded to whole steps; in 1-D it lies on the x axis."""
 
     def to_lattice(vertices: NDArray[np.float64]) -> NDArray[np.float64]:
         out = np.zeros_like(vertices)
         out[:, : domain.ndim] = np.rint((vertices[:, : domain.ndim] - domain.low) / domain.step)
         return out
 
-    if geometry.geom_type == "LinearRing":  # as a line it may cross itself once it is rounded
+    if geometry.geom_type == "LinearRing":  # a line, unlike a ring, may cross itself after rounding
         geometry = shapely.LineString(geometry)
     placed = shapely.transform(geometry, to_lattice)
     return placed if shapely.is_valid(placed) else shapely.make_valid(placed)
@@ -363,23 +363,23 @@ def is_far(geometry: shapely.Geometry, domain: Domain, radius: int) -> bool:
 def find_touched_cells(geometry: shapely.Geometry, domain: Domain, radius: int) -> NDArray[np.bool_]:
     """Return the cells (domain.shape, bool) that count raw points less than `radius` lattice steps from a geometry.
 
-    Points outside the domain are counted in the nearest cell: cells at the rim reach outwards without end (in 1-D
-    along x only). The geometry is defined on the lattice: its vertices are rounded to whole steps, so that distances
-    in simple positions are exact. Proof: docs/privacy/histogram.md, lemma 2.
+    Points outside the domain count in the nearest cell, so cells at the rim extend outwards without end (in 1-D along
+    x only). The geometry's vertices are rounded to whole lattice steps, so that distances in simple positions are
+    exact. Proof: docs/privacy/histogram.md, lemma 2.
     """
     placed = place_on_lattice(geometry, domain)
     shapely.prepare(placed)
     shape = np.array((*domain.shape, 1)[:2])
     steps = np.array((*domain.steps, 0)[:2], dtype=np.float64)
-    limit = radius - 0.25  # steps, so that rounding cannot add a cell exactly δ away
-    # Places still further out are no nearer to the geometry.
+    limit = radius - 0.25  # so that rounding cannot add a cell that is exactly δ away
+    # Points further out than this are no nearer to the geometry.
     bounds = np.array(shapely.bounds(placed))
     outer_low = np.where(steps > 0, np.minimum(0, bounds[:2] - radius), 0)
     outer_high = np.where(steps > 0, np.maximum(shape * steps, bounds[2:] + radius), 0)
 
     near = np.zeros(tuple(shape), dtype=bool)
-    # Refine from one block that holds the grid down to single cells.
-    split = 8  # blocks per axis and level
+    # Divide one block that contains the grid repeatedly, down to single cells.
+    split = 8  # number of parts per axis
     block, low = split ** math.ceil(math.log(shape.max(), split)), np.zeros((1, 2), dtype=np.int64)
     while True:
         high = np.minimum(low + block, shape)
@@ -390,7 +390,7 @@ def find_touched_cells(geometry: shapely.Geometry, domain: Domain, radius: int) 
         if block == 1:
             near[tuple(low.T)] = True
             return near.reshape(domain.shape)
-        # A block whose farthest point in the domain is surely within the limit needs no finer look.
+        # Do not divide a block whose farthest point in the domain is certainly within the limit.
         middle = shapely.points((low + high) * steps / 2)
         inside = shapely.distance(placed, middle) + np.hypot(*((high - low) * steps / 2).T) < limit
         for (x0, y0), (x1, y1) in zip(low[inside].tolist(), high[inside].tolist(), strict=True):

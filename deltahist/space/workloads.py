@@ -1,4 +1,4 @@
-"""Workloads: the queries that people ask, as boxes and regions, and how they cover the cells.
+"""Workloads: queries as boxes or regions, and how they cover the cells.
 
 >>> import deltahist as dh
 >>> domain = dh.Domain((0, 0, 4, 4), (4, 4))
@@ -27,9 +27,9 @@ from deltahist.space.domain import Domain
 
 Field: TypeAlias = NDArray[np.float64]
 Index: TypeAlias = NDArray[np.int64]
-#: Intervals along one axis, in cells: starts (m,) and ends (m,), fractions where a cell is cut.
+#: Starts (m,) and ends (m,) of intervals along one axis, in cells, with fractions for cut cells.
 Span: TypeAlias = tuple[Field, Field]
-#: Edges (m,) with weights (m,): the sum over an interval is Σ weight · (the sum of all cells before the edge).
+#: Edges (m,) with weights (m,). The sum over an interval is Σ weight · (the sum of all cells before the edge).
 Edges: TypeAlias = Sequence[tuple[Index, Field]]
 
 
@@ -37,21 +37,21 @@ Edges: TypeAlias = Sequence[tuple[Index, Field]]
 
 
 class _OfSpans(abc.ABC):
-    """Queries that are one interval along each axis."""
+    """Queries that consist of one interval along each axis."""
 
     @abc.abstractmethod
     def spans(self, domain: Domain) -> tuple[Span, ...]:
-        """Return intervals in cells along each axis."""
+        """Return the intervals along each axis, in cells."""
 
     def cover(self, domain: Domain) -> BoxCover:
-        """Return which share of each cell the queries hold, and where in the cell."""
+        """Return which share of each cell the queries contain, and where in the cell."""
         return BoxCover(self.spans(domain))
 
     def matrix(self, domain: Domain) -> scipy.sparse.csr_array:
-        """Return the queries as explicit rows (m, N) of area shares."""
+        """Return the queries as rows (m, N) of area shares."""
         cover, shape = self.cover(domain), domain.shape
         check_memory(100 * int(cover.area.sum()), f"{len(cover.area):,} explicit queries")
-        if domain.ndim == 1:  # a line is a plane of one row
+        if domain.ndim == 1:  # treat a line as a plane of height 1
             zeros = np.zeros(len(cover.area))
             cover, shape = BoxCover((*cover.spans, (zeros, zeros + 1))), (*shape, 1)
         return cover.list_cells(shape).rows
@@ -59,9 +59,9 @@ class _OfSpans(abc.ABC):
 
 @dataclass(frozen=True, eq=False)
 class Boxes(_OfSpans):
-    """Axis-parallel boxes. A cell that a box cuts counts by the share of its area: Σ_x |b_x ∩ q| / |b_x| c̃_x.
+    """Axis-parallel boxes. A cut cell counts in proportion to its area inside the box: Σ_x |b_x ∩ q| / |b_x| c̃_x.
 
-    Source: 2014, section 5.4.2, eq. (8), where c is printed for the published c̃.
+    Source: 2014, section 5.4.2, eq. (8), which misprints the published c̃ as c.
 
     Parameters
     ----------
@@ -83,9 +83,9 @@ class Boxes(_OfSpans):
         return self if len(self) <= most else Boxes(self.corners[:: -(-len(self) // most)])
 
     def spans(self, domain: Domain) -> tuple[Span, ...]:
-        """Return intervals in cells along each axis, through whole lattice steps.
+        """Return the intervals along each axis, in cells, with ends rounded to whole lattice steps.
 
-        Raises InputError if a box is reversed, empty or reaches outside the domain.
+        Raises InputError if a box is reversed, empty, or partly outside the domain.
         """
         d = domain.ndim
         if self.corners.shape[1:] != (2 * d,):
@@ -109,7 +109,7 @@ class Boxes(_OfSpans):
 
 @dataclass(frozen=True)
 class AllRanges(_OfSpans):
-    """Every box of whole cells, each once: n (n + 1) / 2 in 1-D, the product over both axes in 2-D.
+    """All boxes of whole cells: n (n + 1) / 2 in 1-D, the product of this over both axes in 2-D.
 
     >>> len(all_ranges(Domain((0, 1), (4,))))
     10
@@ -121,7 +121,7 @@ class AllRanges(_OfSpans):
         return math.prod(n * (n + 1) // 2 for n in self.domain.shape)
 
     def spans(self, domain: Domain) -> tuple[Span, ...]:
-        """List every range, x varying slowest."""
+        """Return all ranges, with x varying slowest."""
         self.check(domain)
         check_memory(64 * len(self), f"a list of {len(self):,} ranges (`sample` draws a few)")
         pairs = [np.triu_indices(n) for n in self.domain.shape]
@@ -134,7 +134,7 @@ class AllRanges(_OfSpans):
         rng = np.random.default_rng(seed)
         low, high = [], []
         for axis, n in enumerate(self.domain.shape):
-            # The ranges that end at cell e are the e + 1 ranks from e (e + 1) / 2 on.
+            # Number the ranges by their ends: those that end at cell e have the e + 1 ranks from e (e + 1) / 2 on.
             begins = np.cumsum(np.arange(n + 1))
             rank = rng.integers(0, begins[-1], number)
             end = np.searchsorted(begins, rank, side="right")
@@ -144,19 +144,19 @@ class AllRanges(_OfSpans):
         return Boxes(np.column_stack([*low, *high]))
 
     def check(self, domain: Domain) -> None:
-        """Raise InputError unless the ranges belong to a domain."""
+        """Raise InputError unless the ranges were made for this domain."""
         if domain != self.domain:
-            raise InputError("all_ranges was made for another domain: make it from this one")
+            raise InputError("all_ranges was made for another domain: make it for this one")
 
 
 @dataclass(frozen=True, eq=False)
 class Regions:
-    """Polygons as queries; a cell at the rim counts by the exact share of its area inside.
+    """Polygons as queries. A cell at the rim counts in proportion to its exact area inside.
 
     Parameters
     ----------
     geometries : (m,) shapely polygons or multipolygons, in the domain's coordinates.
-    names : one name each.
+    names : (m,) names of the regions.
     """
 
     geometries: NDArray[Any]
@@ -171,7 +171,7 @@ class Regions:
         return self.cover(domain).rows
 
     def boxes(self) -> Boxes:
-        """Return a box for each region, with its area and the centre and proportions of its bounds."""
+        """Return a box for each region, with the region's area, and the centre and proportions of its bounds."""
         corners = shapely.bounds(self.geometries)
         sides = corners[:, 2:] - corners[:, :2]
         part = np.sqrt(shapely.area(self.geometries) / sides.prod(axis=1))
@@ -184,14 +184,14 @@ class Regions:
         return [self] if len(parts) == 1 else [Regions(self.geometries[some], self.names[some]) for some in parts]
 
     def cover(self, domain: Domain) -> RegionCover:
-        """Return which share of each cell the polygons hold, and where in the cell; computed once per domain."""
+        """Return which share of each cell the polygons contain, and where in the cell. Cached per domain."""
         if domain not in self._covers:
             self.check(domain)
             self._covers[domain] = cover_polygons(self.geometries, domain)
         return self._covers[domain]
 
     def check(self, domain: Domain) -> None:
-        """Raise InputError if a polygon reaches outside a domain, or the domain is 1-D."""
+        """Raise InputError if a polygon extends beyond a domain, or the domain is 1-D."""
         outside = reach_beyond(shapely.bounds(self.geometries), domain)
         if domain.ndim != 2 or outside.any():
             raise InputError(
@@ -206,7 +206,7 @@ Workload = Boxes | AllRanges | Regions
 
 
 def reach_beyond(corners: NDArray[np.float64], domain: Domain) -> NDArray[np.bool_]:
-    """Return whether boxes in a map's coordinates reach beyond it (m,), by more than rounding."""
+    """Return whether boxes in a map's coordinates extend beyond it (m,) by more than rounding."""
     low, high = np.array(domain.low), np.array(domain.high)
     first, last = np.split(corners, 2, axis=1)
     slack = 1e-9 * (high - low).max()
@@ -214,7 +214,7 @@ def reach_beyond(corners: NDArray[np.float64], domain: Domain) -> NDArray[np.boo
 
 
 def boxes(corners: ArrayLike) -> Boxes:
-    """Make boxes of an array (m, 4) of west, south, east, north, or (m, 2) of low, high in 1-D.
+    """Make boxes from an array (m, 4) of west, south, east, north, or in 1-D (m, 2) of low, high.
 
     >>> len(boxes([[0, 0, 0.5, 0.5]]))
     1
@@ -223,7 +223,7 @@ def boxes(corners: ArrayLike) -> Boxes:
 
 
 def regions(geometries: Iterable[Any], names: Sequence[str] | None = None) -> Regions:
-    """Make regions of valid, non-empty polygons or multipolygons; names default to their numbers."""
+    """Make regions from valid, non-empty polygons or multipolygons. By default, names are their numbers."""
     array = np.asarray(list(getattr(geometries, "geometry", geometries)), dtype=object)
     labels = [str(i) for i in range(len(array))] if names is None else [str(n) for n in names]
     # Type -1 means no geometry.
@@ -231,14 +231,14 @@ def regions(geometries: Iterable[Any], names: Sequence[str] | None = None) -> Re
     if not len(array) or len(labels) != len(array) or not plain.all():
         wrong = ", ".join(repr(label) for label, good in zip(labels, plain, strict=False) if not good)[:80]
         raise InputError(
-            f"there are {len(array)} regions with {len(labels)} names: give at least one, and a name each; all must be "
-            f"valid, non-empty polygons or multipolygons (these are not: {wrong or 'none'})"
+            f"there are {len(array)} regions with {len(labels)} names: give at least one region, and a name for each; "
+            f"all must be valid, non-empty polygons or multipolygons (these are not: {wrong or 'none'})"
         )
     return Regions(array, tuple(labels))
 
 
 def random_squares(side: float | str, number: int, domain: Domain, *, seed: int = 0) -> Boxes:
-    """Return squares (1-D: intervals) of a given side at uniform places inside the domain (2014, section 5.4.2).
+    """Return squares (1-D: intervals) of a given side, placed uniformly inside the domain (2014, section 5.4.2).
 
     The side is in the domain's coordinates, or text in ground metres such as "2km".
     """
@@ -250,7 +250,7 @@ def random_squares(side: float | str, number: int, domain: Domain, *, seed: int 
 
 
 def random_boxes(number: int, domain: Domain, *, seed: int = 0) -> Boxes:
-    """Return boxes (1-D: intervals) whose corners are uniform in the domain: ranges of any size, at any place.
+    """Return boxes (1-D: intervals) of any size, with corners that are uniform in the domain.
 
     >>> random_boxes(2_000, Domain((0, 0, 1, 1), (4, 4))).corners.mean(axis=0).round(1).tolist()
     [0.3, 0.3, 0.7, 0.7]
@@ -262,7 +262,7 @@ def random_boxes(number: int, domain: Domain, *, seed: int = 0) -> Boxes:
 
 
 def range_gram(domain: Domain) -> NDArray[np.float64]:
-    """Return V = QᵀQ (N, N) for all ranges: how many ranges hold each pair of cells."""
+    """Return V = QᵀQ (N, N) for all ranges: how many ranges contain each pair of cells."""
     check_memory(16 * domain.size**2, "the Gram matrix of all ranges")
     out = np.ones((1, 1))
     for n in domain.shape:
@@ -275,7 +275,7 @@ def range_gram(domain: Domain) -> NDArray[np.float64]:
 
 
 def prefix_sums(cells: Field) -> Field:
-    """Return sums from the low corner up to every cell edge: the shape grows by one along each axis."""
+    """Return sums from the low corner up to every cell edge. They have one more entry than cells along each axis."""
     out = np.zeros(tuple(n + 1 for n in cells.shape))
     inside = out[(slice(1, None),) * cells.ndim]
     np.cumsum(cells, axis=-1, out=inside)
@@ -290,12 +290,12 @@ def aligned_spans(spans: Sequence[Span]) -> NDArray[np.bool_]:
 
 
 def box_sums(cells: Field, spans: Sequence[Span]) -> Field:
-    """Return the sums of cells over boxes; a cut cell counts by its share."""
+    """Return the sums of cells over boxes, with cut cells in proportion to their area inside."""
     return sums_between(prefix_sums(cells), spans)
 
 
 def sums_between(total: Field, spans: Sequence[Span]) -> Field:
-    """Return sums over boxes from prefix sums, which are interpolated linearly where a box cuts cells."""
+    """Return sums over boxes from prefix sums, interpolated linearly where a box cuts cells."""
     flat = total.ravel()
     if len(spans) == 1:
         ends = np.array(spans[0])
@@ -310,7 +310,7 @@ def sums_between(total: Field, spans: Sequence[Span]) -> Field:
         w *= row
         e *= row
         return flat[e + n] - flat[w + n] - flat[e + s] + flat[w + s]
-    # All corners at once, because calls take much of the time of a few boxes.
+    # Handle all corners at once, because for a few boxes the calls dominate the time.
     x, y = np.array([east, west, east, west]), np.array([north, north, south, south])
     i, j = np.minimum(x.astype(np.int64), rows - 2), np.minimum(y.astype(np.int64), row - 2)
     f, g, at = x - i, y - j, i * row + j
@@ -321,12 +321,12 @@ def sums_between(total: Field, spans: Sequence[Span]) -> Field:
 
 
 def count_up_to(numbers: Index) -> Index:
-    """Return 0, 1, ... up to each number, one number after the other."""
+    """Concatenate the ranges 0, 1, ..., n − 1 of all numbers n."""
     return np.arange(numbers.sum()) - np.repeat(np.cumsum(numbers) - numbers, numbers)
 
 
 def in_parts(sizes: NDArray[Any], most: int) -> Iterator[slice]:
-    """Yield slices of items whose sizes (m,) add up to at most `most`; a larger item is a slice of its own."""
+    """Yield slices of items whose sizes (m,) sum to at most `most`, or of one larger item."""
     ends, first = np.cumsum(sizes), 0
     while first < len(ends):
         before = ends[first - 1] if first else 0
@@ -340,14 +340,14 @@ def in_parts(sizes: NDArray[Any], most: int) -> Iterator[slice]:
 
 @dataclass(frozen=True, eq=False)
 class Pieces:
-    """Intervals [low, high) as shares of a first and a last cell, and all cells between.
+    """Intervals [low, high) as parts of a first and a last cell, and all cells between.
 
     Parameters
     ----------
-    first, last : (m,) cells that they begin and end in.
-    before : (m,) share of the first cell that lies before them.
-    head, tail : (m,) shares of the first and of the last cell inside. Within a single cell, the head is the length of
-        the interval, and the tail is 1.
+    first, last : (m,) cells in which the intervals begin and end.
+    before : (m,) share of the first cell before the interval.
+    head, tail : (m,) shares of the first and the last cell inside the interval. If they are the same cell, head is the
+        interval's length, and tail is 1.
     whole : whether no interval cuts a cell.
 
     >>> pieces = Pieces.of(np.array([0.25]), np.array([2.5]))
@@ -391,14 +391,14 @@ class Pieces:
 
 @dataclass(frozen=True, eq=False)
 class RegionCover:
-    """Queries as the cells that they cut, and as rectangles of cells that they contain.
+    """Queries, each as the cells that it cuts and rectangles of the cells that it contains.
 
     Parameters
     ----------
     number : number of queries. shape : cells per axis.
-    owner, x, y : (k,) query and indices of each cut cell, sorted by query. share : (k,) part f of the cell inside.
-    places : f ξ along each axis, with ξ the centroid of the part inside, from the cell's centre, in half cells; () if
-        they are not needed.
+    owner, x, y : (k,) query and indices of each cut cell, sorted by query. share : (k,) share f of the cell inside.
+    places : f ξ along each axis, where ξ is the centroid of the part inside, relative to the cell's centre, in half
+        cells; () if it is not needed.
     whole, low, high : query (r,) and corners (r, 2) of each rectangle, sorted by query.
     """
 
@@ -415,19 +415,19 @@ class RegionCover:
 
     @classmethod
     def of_rows(cls, rows: scipy.sparse.csr_array, shape: tuple[int, ...]) -> RegionCover:
-        """Make the cover of queries (m, N) on a grid, cell by cell."""
+        """Make the cover of queries (m, N) on a grid, with all cells listed singly."""
         owner = np.repeat(np.arange(rows.shape[0]), np.diff(rows.indptr))
         return cls.of_cells(rows.shape[0], shape, owner, rows.indices, rows.data)
 
     @classmethod
     def of_cells(cls, number: int, shape: tuple[int, ...], owner: Index, cells: Index, share: Field) -> RegionCover:
-        """Make the cover of queries by the numbers of cells (k,) on a grid, sorted by query, and their shares."""
+        """Make the cover of queries from flat cell indices (k,) on a grid, sorted by query, and their shares."""
         (x, y), none = np.divmod(cells, shape[1]), np.zeros((0, 2), dtype=np.int64)
         return cls(number, shape, owner, x, y, share, (), none[:, 0], none, none)
 
     @functools.cached_property
     def rows(self) -> scipy.sparse.csr_array:
-        """The shares (m, N), cell by cell."""
+        """Share of each cell in each query (m, N)."""
         wide, tall = (self.high - self.low).T
         rectangle = np.repeat(np.arange(len(wide)), wide)
         tall = tall[rectangle]
@@ -441,7 +441,7 @@ class RegionCover:
 
     @functools.cached_property
     def cut(self) -> NDArray[np.bool_]:
-        """Which queries cut cells (m,)."""
+        """Whether each query cuts cells (m,)."""
         return np.bincount(self.owner, minlength=self.number) > 0
 
     @functools.cached_property
@@ -466,13 +466,13 @@ class RegionCover:
 
 @dataclass(frozen=True, eq=False)
 class BoxCover:
-    """Boxes as their spans along each axis: a first and a last cell may be cut, those between are whole."""
+    """Boxes as their spans along each axis. Only the first and the last cell of a span may be cut."""
 
     spans: tuple[Span, ...]
 
     @functools.cached_property
     def cut(self) -> NDArray[np.bool_]:
-        """Which boxes cut cells (m,)."""
+        """Whether each box cuts cells (m,)."""
         return ~aligned_spans(self.spans)
 
     @property
@@ -500,18 +500,18 @@ class BoxCover:
         return np.maximum(shares - squares, 0.0)
 
     def __getitem__(self, some: slice) -> BoxCover:
-        """Return the cover of some of the boxes."""
+        """Return the cover of a slice of the boxes."""
         return BoxCover(tuple((low[some], high[some]) for low, high in self.spans))
 
     def list_cells(self, shape: tuple[int, ...]) -> RegionCover:
-        """Return the same cover with cut cells listed one by one, on a grid."""
+        """Return the same cover on a grid, with cut cells listed singly."""
         starts, ends = zip(*self.spans, strict=True)
         touched, inner = (
             [(rounded(low).astype(np.int64), other(high).astype(np.int64)) for low, high in self.spans]
             for rounded, other in ((np.floor, np.ceil), (np.ceil, np.floor))
         )
         owners, cells = [], []
-        # Cut columns over all rows, then cut rows where columns are not cut.
+        # List cut columns over all rows, and then cut rows in the columns that are not cut.
         for axis, (first, last) in enumerate((touched[1], inner[0])):
             (begin, end), (after, before) = touched[axis], inner[axis]
             for cell, cut in ((begin, begin < after), (end - 1, (before < end) & (after < end))):
@@ -543,7 +543,7 @@ Cover = BoxCover | RegionCover
 def cover_polygons(geometries: NDArray[Any], domain: Domain) -> RegionCover:
     """Return the cover of valid shapely polygons or multipolygons (m,): exact areas and centroids in every cell.
 
-    Vertices outside the domain are moved to its edge. The time is linear in vertices and cells
+    Vertices outside the domain are moved to its edge. The time is linear in the number of vertices and cells
     (docs/internals/placement.md).
 
     >>> found = cover_polygons(np.array([shapely.box(0, 0, 1.5, 1)]), Domain((0, 0, 4, 4), (4, 4)))
@@ -555,25 +555,25 @@ def cover_polygons(geometries: NDArray[Any], domain: Domain) -> RegionCover:
         owner, *cut, whole, first, last = _cover_parts(*_list_edges(geometries[some], domain), domain.shape)
         parts.append((owner + some.start, *cut, whole + some.start, first, last))
     owner, x, y, area, along_x, along_y, *rectangles = map(np.concatenate, zip(*parts, strict=True))
-    # Moments are in cells, places in half cells.
+    # Moments are in cells, but places in half cells.
     return RegionCover(len(geometries), domain.shape, owner, x, y, area, (2 * along_x, 2 * along_y), *rectangles)
 
 
 def split_by_rims(geometries: NDArray[Any], domain: Domain) -> Iterator[slice]:
-    """Yield slices of polygons whose rims cross so few cells that arrays of them stay in the processor's cache."""
+    """Yield slices of polygons whose rims cross few enough cells for their arrays to fit in the processor's cache."""
     across = sum(1 / side for side in domain.cell)
     return in_parts(shapely.length(geometries) * across + shapely.get_num_coordinates(geometries), 1 << 17)
 
 
 def _cover_parts(start: Field, end: Field, owner: Index, shape: tuple[int, ...]) -> tuple[NDArray[Any], ...]:
-    """Return polygon, x, y, and ∫ 1, ∫ (x − x₀), ∫ (y − y₀) over the part inside, of each cut cell.
+    """Return each cut cell's polygon, x, y, and ∫ 1, ∫ (x − x₀), ∫ (y − y₀) over its part inside, with centre (x₀, y₀).
 
-    Then the polygon and the corners of each rectangle of whole cells. Lengths are in cells, (x₀, y₀) is the centre.
+    The last three arrays are the polygon and corners of each rectangle of whole cells. Lengths are in cells.
     """
     begins = np.flatnonzero(np.append(True, owner[1:] != owner[:-1]))
     corner = np.floor(np.minimum.reduceat(start, begins)).astype(np.int64)
     wide = np.minimum(np.ceil(np.maximum.reduceat(start, begins)).astype(np.int64), shape) - corner
-    # Each column gets two more cells on top, for what lies above the box.
+    # Give each column two more cells at the top, for what is above the polygon's bounding box.
     wide[:, 1] += 2
     behind = np.cumsum(wide.prod(axis=1))
     before = behind - wide.prod(axis=1)
@@ -582,7 +582,7 @@ def _cover_parts(start: Field, end: Field, owner: Index, shape: tuple[int, ...])
     at = np.floor((start + end) / 2).astype(np.int64)
     (v0, u0), (v1, u1) = (start - at - 0.5).T, (end - at - 0.5).T
     i, j = (at - corner.take(owner, axis=0)).T
-    # A piece along the box's eastern side has no width.
+    # Pieces along the eastern side of the bounding box have no width.
     inside = i < wide[owner, 0]
     flat = (before[owner] + i * wide[owner, 1] + j)[inside]
     v0, v1, u0, u1 = v0[inside], v1[inside], u0[inside], u1[inside]
@@ -595,23 +595,23 @@ def _cover_parts(start: Field, end: Field, owner: Index, shape: tuple[int, ...])
     firsts = np.searchsorted(held, before)
 
     def running_sums(own: Field) -> Field:
-        """Return the sums of each polygon's cells up to and including each cell.
+        """Return the running sums of each polygon's cells.
 
-        Sums are exact, in multiples of 2^−52, so they do not depend on earlier polygons.
+        They are exact, in multiples of 2^−52, and so do not depend on earlier polygons.
         """
         sums = np.concatenate([[0], np.cumsum(np.rint(own * (1 << 52)).astype(np.int64))])
         return (sums[1:] - np.repeat(sums[firsts], np.diff(firsts, append=len(held)))) / (1 << 52)
 
-    # A piece also counts in all cells above it. Between cells with pieces, cells are entirely inside or outside.
+    # A piece also contributes to all cells above it. Cells without pieces are entirely inside or outside.
     own = per_cell(east)
     above = running_sums(own)
-    # Above y = u a cell holds ½ − u, and ∫ y = (¼ − u²) / 2: their means over a piece, u and v being linear.
+    # Above y = u, ∫ 1 = ½ − u and ∫ y = (¼ − u²) / 2 in a cell. Take means over a piece, on which u and v are linear.
     area = per_cell(east * (r0 + r1) / 2) + above - own
     along_y = per_cell(east * (0.25 - (u0 * u0 + u0 * u1 + u1 * u1) / 3) / 2)
     along_x = per_cell(east * (2 * v0 * r0 + v0 * r1 + v1 * r0 + 2 * v1 * r1) / 6)
     own = per_cell(east * (v0 + v1) / 2)
     along_x += running_sums(own) - own
-    rounding = 1e-9  # shares closer than this to none or all of a cell are none or all
+    rounding = 1e-9  # shares within this of 0 or 1 are 0 or 1
     cut = np.flatnonzero((area > rounding) & (area < 1 - rounding))
 
     def cells(flat: Index) -> tuple[Index, Index, Index]:
@@ -619,7 +619,7 @@ def _cover_parts(start: Field, end: Field, owner: Index, shape: tuple[int, ...])
         x, y = np.divmod(flat - before[which], wide[which, 1])
         return which, x + corner[which, 0], y + corner[which, 1]
 
-    # Cells with pieces alternate with the gaps between them.
+    # Cells with pieces alternate with the gaps above them.
     edges = np.column_stack([held, held + 1]).ravel()
     whole = np.column_stack([area >= 1 - rounding, above > 0.5]).ravel()
     begins, ends = edges[np.flatnonzero(np.diff(whole, prepend=False, append=False))].reshape(-1, 2).T
@@ -629,24 +629,24 @@ def _cover_parts(start: Field, end: Field, owner: Index, shape: tuple[int, ...])
 
 
 def _merge_runs(owner: Index, x: Index, y: Index, tall: Index) -> tuple[Index, Index, Index]:
-    """Return owners, lower and upper corners of runs up columns, with adjacent runs of equal height merged."""
+    """Merge adjacent vertical runs of equal place and height; return the rectangles' owners, low and high corners."""
     columns = np.stack([owner, y, tall, x - np.arange(len(x))])
     new = (columns[:, 1:] != columns[:, :-1]).any(axis=0)
-    # Without runs, none is new.
+    # If there are no runs, there is no first or last one.
     first, last = (np.flatnonzero(each) for each in (np.append(len(x) > 0, new), np.append(new, len(x) > 0)))
     low = np.column_stack([x[first], y[first]])
     return owner[first], low, np.column_stack([x[last] + 1, y[first] + tall[first]])
 
 
 def _list_edges(geometries: NDArray[Any], domain: Domain) -> tuple[Field, Field, Index]:
-    """Return all edges in cells, (k, 2) each end, with the inside on their left, and their polygons (k,)."""
+    """Return the starts and ends (k, 2) of all edges, in cells, the inside on the left, and their polygons (k,)."""
     polygons, owner = shapely.get_parts(geometries, return_index=True)
     rings, polygon = shapely.get_rings(polygons, return_index=True)
     outer = np.append(True, polygon[1:] != polygon[:-1])
     turned = shapely.is_ccw(rings) != outer
     place, ring = shapely.get_coordinates(rings, return_index=True)
     place = (place - domain.low) / domain.cell
-    edge = np.rint(place)  # snap vertices that are nearly on a grid line
+    edge = np.rint(place)  # vertices nearly on a grid line snap to it
     place = np.clip(np.where(np.abs(place - edge) < 1e-8, edge, place), 0, domain.shape)
     here = np.flatnonzero(ring[1:] == ring[:-1])
     back = turned[ring[here]].astype(np.int64)
@@ -654,7 +654,7 @@ def _list_edges(geometries: NDArray[Any], domain: Domain) -> tuple[Field, Field,
 
 
 def _cut_edges(start: Field, end: Field) -> tuple[Field, Field, Index]:
-    """Cut edges wherever they cross a line of the grid; return the pieces' ends, and the edge of each piece."""
+    """Cut edges where they cross grid lines, and return the starts and ends of the pieces, and the edge of each."""
     along = end - start
     first = np.floor(np.minimum(start, end)) + 1
     crossed = np.maximum(np.ceil(np.maximum(start, end)) - first, 0).astype(np.int64)
@@ -662,7 +662,7 @@ def _cut_edges(start: Field, end: Field) -> tuple[Field, Field, Index]:
     for axis in (0, 1):
         number = crossed[:, axis]
         edge = np.repeat(np.arange(len(start)), number)
-        # Follow the direction of each edge: three lists in order are faster to sort.
+        # Follow the direction of each edge, because three sorted lists are faster to sort.
         back = along[:, axis] < 0
         step = np.where(back, -1, 1)
         begin = first[:, axis] + np.where(back, number - 1, 0) - step * (np.cumsum(number) - number)
@@ -670,7 +670,7 @@ def _cut_edges(start: Field, end: Field) -> tuple[Field, Field, Index]:
         edges.append(edge)
         times.append((line - start[:, axis].take(edge)) / along[:, axis].take(edge))
     edge, time = np.concatenate(edges), np.clip(np.concatenate(times), 0, 1)
-    # Sort pairs, because rounding their sum would depend on the number of earlier edges.
+    # Sort pairs (edge, time). The rounding of a sum of both would depend on the number of earlier edges.
     both = np.empty(len(edge), dtype=np.complex128)
     both.real, both.imag = edge, time
     order = np.argsort(both, kind="stable")

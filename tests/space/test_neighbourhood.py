@@ -99,7 +99,7 @@ def test_huge_displacement_lists_are_refused_before_they_are_made(monkeypatch):
         near.displacements()
 
 
-@pytest.mark.parametrize(("delta", "rule"), [("500km", "be on the map"), (0.05, "in degrees")])
+@pytest.mark.parametrize(("delta", "rule"), [("500km", "fit on the map"), (0.05, "in degrees")])
 def test_a_distance_that_no_map_protects_is_not_published(delta, rule):
     domain = dh.Domain((560_000, 4_480_000, 610_000, 4_530_000), (4, 4), "EPSG:32618")
     near = dh.Neighbourhood(domain, delta)
