@@ -185,7 +185,7 @@ class Population:
             parts.append(part)
         who = "the only account" if self.accounts == 1 else f"the {self.accounts:,} accounts"
         has = "has" if self.accounts == 1 else "have"
-        own = "; people's own budgets come on top" if self.own_budgets else ""
+        own = "; people's own budgets are additional" if self.own_budgets else ""
         return f"{who} of population {self.name!r} {has} spent {' and '.join(parts) or 'nothing'}{own}"
 
     def describe(self) -> dict[str, Any]:

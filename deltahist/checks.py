@@ -119,7 +119,7 @@ def _check_matrix(strategy: Strategy) -> Iterator[tuple[Any, str]]:
     same = (strategy.matrix().toarray() == plain).all()
     yield same, "matrix() differs from the answers to single cells; they must be the same rows"
     same = (strategy._rmatmat(plain) == plain.T @ plain).all()
-    yield same, "AᵀA by its methods differs from that of its matrix; decoding would be wrong"
+    yield same, "AᵀA from its methods differs from that of its matrix; decoding would be wrong"
 
 
 def _check_changes(strategy: Strategy, near: Neighbourhood) -> Iterator[tuple[Any, str]]:

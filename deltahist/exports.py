@@ -47,7 +47,7 @@ _COLUMNS = {
     "before": ("", "estimate of the earlier period"),
     "after": ("", "estimate of the later period"),
     "estimate": ("", "estimate"),
-    "std_error": ("", "standard error of the unbiased estimate"),
+    "std_error": ("", "standard error of the estimate, before making it non-negative"),
     "low": ("", "lower end of the interval"),
     "high": ("", "upper end of the interval"),
     "noise_error": ("", "part of std_error from noise"),
@@ -241,7 +241,7 @@ def explain_below(about: dict[str, Any]) -> str:
 def _describe(facts: dict[str, Any], estimator: str) -> dict[str, Any]:
     most = facts["points_per_user"]
     each = " in a step" if isinstance(facts["digest"], dict) else ""
-    unit = "points" if most is None else f"points, of each user at most {most:,}{each}"
+    unit = "points" if most is None else f"points, at most {most:,} of each user{each}"
     own = {key: facts[key] for key in ("promise", "may_be_published", "digest")}
     return {"unit": unit, "estimator": estimator, **own}
 

@@ -68,13 +68,13 @@ def open_input(path: str | Path | Any, reading: Reading) -> Iterator[Any]:
     except Exception as problem:  # readers fail in many ways
         if server:
             failed = InputError(
-                f"the database failed ({type(problem).__name__}): does it answer, does it have the table "
+                f"the database failed ({type(problem).__name__}): is it running, does it have the table "
                 f"{reading.table!r}, and is its package installed ('deltahist[postgresql]', 'deltahist[spark]')? Its "
                 "message may quote records, so it is hidden"
             )
         else:
             said = next(iter(str(problem).splitlines()), "")[:300] or type(problem).__name__  # other lines quote rows
-            hint = " (a quote that does not close, mixed line ends, or a line cut short?)" if "CSV" in said else ""
+            hint = " (an unclosed quote, mixed line endings, or a truncated line?)" if "CSV" in said else ""
             failed = InputError(f"input {Path(str(path)).name!r} cannot be read: {said}{hint}")
     if failed is not None:  # outside `except` and from None, so that tracebacks hide the database's own message
         raise failed from None

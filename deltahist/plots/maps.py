@@ -85,10 +85,10 @@ def draw_map(
     is_even = np.ptp(merged) <= 1e-9 * np.abs(merged).max()
     if domain.size > 1 and (is_even or not standing.any()):
         even = ground.figure_of(max(0.0, float(merged.sum() / areas.sum())))
-        notes = [f"Nothing stands out from the noise. {even} points per {unit} everywhere would fit."]
+        notes = [f"Nothing stands out from the noise. The data fit {even} points per {unit} everywhere."]
     else:
         shown, point = (release.cells(nonnegative=True) if nonnegative else merged) / areas, 1 / float(np.median(areas))
-        merging = "" if nonnegative else ", means of blocks that may be even"
+        merging = "" if nonnegative else ", means over blocks without clear differences"
         notes = [f"Estimates: {release.name_estimator(nonnegative)}{merging}."]
         # Keep the scale proportional up to about three standard errors, so that specks of noise are pale.
         linear = 3 * error * point if nonnegative and error else None

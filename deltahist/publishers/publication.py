@@ -354,7 +354,7 @@ def tighten(
     coarser = mechanism.with_budget(budget)
     alone, most = mechanism.scatters_linearly, mechanism.budget.amount
     if budget.amount >= most or (state is None and not alone):
-        rule = "" if alone else ", and the state of its chain, since the release does not keep all its noise"
+        rule = "" if alone else ", and needs the state of its chain, as the release does not keep all its noise"
         raise InputError(
             f"{budget.unit} is {float(budget.amount):.10g}: a more private copy must have less than the "
             f"{float(most):.10g} of its release{rule}"
@@ -715,7 +715,7 @@ def _check_chain(release: BaseRelease, known: State, state: str | Path, budget: 
     """
     chain, last, problem = release.mechanism.chain, known.chain, ""
     if chain is None or chain.name != last.name or chain.copied is not None:
-        problem = f"belongs to chain {last.name}, and the release is a more private copy, or not in that chain"
+        problem = f"belongs to chain {last.name}, but the release is a more private copy or not in that chain"
     elif chain.number > last.number:
         problem = (
             f"is of release {last.number} of its chain, and release {chain.number} is given: it is an old copy, whose "

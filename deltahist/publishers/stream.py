@@ -128,7 +128,7 @@ class Stream:
             raise InputError(f"release {str(unknown[0])!r} exists, but its ledger has not paid for it: move it away")
         lost = [files[step].stem for step in range(min(done + 1, steps)) if shares[step] and not files[step].exists()]
         if lost:
-            tell(f"warning: no release of steps that were charged: {', '.join(lost[:5])}{', ...' * (len(lost) > 5)}")
+            tell(f"warning: steps were charged but have no release: {', '.join(lost[:5])}{', ...' * (len(lost) > 5)}")
         due = [step for step in range(done + 1, steps) if shares[step]]
         # Count all steps before the first charge, so that a bad file cannot stop the stream halfway.
         counts = self._count_steps(source, due, steps, tell, dict(user=self.user, **reading)) if due else {}
@@ -231,7 +231,7 @@ def step_files(folder: Path, labels: Sequence[str], due: Iterable[str] = ()) -> 
         # is a mistake.
         later = (len(label), label) > end and label[0].isdigit()
         if label in found or not (label in known or later):
-            problems.append(f"{file.name!r} is named after no step, or a step with another file")
+            problems.append(f"{file.name!r} names no step, or a step with another file")
         found[label] = file
     problems += [f"step {label} has no file" for label in due if label not in found]
     if problems:

@@ -541,5 +541,5 @@ def _explain_no_account(mechanism: BaseMechanism) -> str:
     if mechanism.chain is not None and mechanism.chain.copied is None:
         free = "Other releases of its chain and more private copies cost nothing more."
     elif mechanism.chain is not None:
-        free = "The release that it is a copy of, and other copies of that release, cost nothing more."
+        free = "The original release and other copies of it cost nothing more."
     return f"None. Nothing tracks the total: each further release about the same people adds its own cost. {free}"
