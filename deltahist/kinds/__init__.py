@@ -1,7 +1,7 @@
 """Kinds of releases: the table of all kinds, and the reader of their files.
 
-Releases of counts live in `mechanisms` and `releases`. Every other kind is one file here: its mechanism, which states
-the promise and measures data, and its release, which estimates. Publishers draw noise and charge accounts.
+Releases of counts are in `mechanisms` and `releases`. Every other kind has one file here, with a mechanism, which
+states the guarantee and measures data, and a release, which estimates. Publishers draw noise and charge accounts.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = [
     "read_release",
 ]  # fmt: skip
 
-#: Name of a kind in files -> its release. To add a kind, add a file to this package and a class here.
+#: Release classes by the names of their kinds in files. To add a kind, add a file to this package and its class here.
 RELEASES: dict[str, type[BaseRelease]] = {
     made.mechanism_class.kind: made for made in (Release, SortedRelease, Quantile)
 }
@@ -33,8 +33,8 @@ _read = functools.partial(read_content, RELEASES)
 def load(path: str | Path) -> BaseRelease:
     """Open a release file of any kind as untrusted input: a Release, SortedRelease or Quantile.
 
-    Warns if the release is withdrawn (docs/streams.md). Raises DamagedFile if the file is truncated, foreign, altered,
-    or of a newer version, or if its notice of withdrawal is; InputError if it is missing or larger than memory allows.
+    Warns if the release is withdrawn (docs/streams.md). Raises DamagedFile if the file or its notice of withdrawal is
+    truncated, foreign, altered, or of a newer version. Raises InputError if it is missing or too large for memory.
 
     >>> import tempfile, deltahist as dh, numpy as np
     >>> near = dh.Neighbourhood(dh.Domain((0, 1), (4,)), delta=0.25)
@@ -55,5 +55,5 @@ def read_release(path: str | Path) -> BaseRelease:
 
 
 def parse_release(content: bytes | BinaryIO, path: str | Path) -> BaseRelease:
-    """Return the release in an open Parquet file, or in its bytes; raises as `load`, with `path` as the file's name."""
+    """Return the release in an open Parquet file or its bytes. Raises as `load` does; messages call the file `path`."""
     return read_parquet(content, path, _read)

@@ -1,6 +1,6 @@
-"""Quantiles of points on a line: the points around a quantile, the mechanism, and the release in a JSON file.
+"""Quantiles of points on a line: the points around a quantile, the mechanism, and the release, stored as JSON.
 
-Source: 2014, section 5.5.2. Notation and proofs: docs/internals/quantiles.md and docs/privacy/quantiles.md.
+Source: 2014, section 5.5.2. For notation and proofs see docs/internals/quantiles.md and docs/privacy/quantiles.md.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from deltahist.space.domain import Domain
 from deltahist.space.neighbourhood import Neighbourhood
 from deltahist.space.workloads import Workload
 
-#: Largest relative error of a smooth sensitivity in floats. β covers it.
+#: Bound on the relative rounding error of a smooth sensitivity, for which the noise makes allowance.
 SLACK = 1e-12
 
 
@@ -39,14 +39,14 @@ def rank_of(q: float, number: int) -> int:
     >>> rank_of(0.5, 101), rank_of(0.1, 10), rank_of(0, 10)
     (51, 1, 1)
     """
-    # Slightly less, so that 0.1 of 10 points is one point and not two.
+    # Subtract a little, so that 0.1 of 10 points is one point and not two.
     return min(max(math.ceil(q * number - 1e-9), 1), number)
 
 
 class PointsAround:
-    """Points x_1 ≤ … ≤ x_n around the quantile x_r, in lattice steps; private.
+    """Private points x_1 ≤ … ≤ x_n around the quantile x_r, in lattice steps.
 
-    For i < 1, x_i is the lower end of the domain. For i > n it is the upper end, the last lattice step.
+    For i < 1, x_i is the lower end of the domain. For i > n, it is the upper end, the last lattice step.
     """
 
     def __init__(self, steps: NDArray[np.int64], rank: int, last: int) -> None:
@@ -54,22 +54,22 @@ class PointsAround:
 
     @property
     def quantile_step(self) -> int:
-        """x_r, without noise."""
+        """The exact quantile x_r."""
         return int(self._sorted[self._centre])
 
     @property
     def steps_beside(self) -> tuple[int, int]:
-        """Lattice steps above the quantile and below it."""
+        """Numbers of lattice steps above and below the quantile."""
         return self._last - self.quantile_step, self.quantile_step
 
     def nearest_distances(self, number: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the distances |x_i − x_r| of points above and of points below, at most `number` each."""
+        """Return the distances |x_i − x_r| of up to `number` points above, and of up to `number` points below."""
         x, centre = self._sorted, self._centre
         above, below = x[centre : centre + number], x[max(centre + 1 - number, 0) : centre + 1]
         return above - x[centre], x[centre] - below[::-1]
 
     def longest_stretch(self, t: int, contributions: int) -> int:
-        """Return A(t), the longest stretch of (t + 1) K gaps that includes the quantile, at one end if t = 0."""
+        """Return A(t), the longest stretch of (t + 1) K gaps that contains the quantile (at an end if t = 0)."""
         number = len(self._sorted)
         gaps = min((t + 1) * contributions, number + 1)
         low, high = self._centre - gaps, self._centre + gaps + 1
@@ -79,10 +79,10 @@ class PointsAround:
         return int(stretch.max() if t else max(stretch[0], stretch[-1]))
 
     def smooth_sensitivity(self, reach: int, beta: float, contributions: int) -> float:
-        """Return S_β, the smooth sensitivity in lattice steps, for moves of K points by at most D; private.
+        """Return the private smooth sensitivity S_β, in lattice steps, for moves of K points by at most D each.
 
-        It is the maximum of e^(−βt) f(t), f(t) = min(D, A(t)), by branch and bound. f never falls, so no value between
-        a and b exceeds e^(−β(a+1)) f(b). The search stops where this bound is below the best value so far.
+        Branch and bound finds the maximum of e^(−βt) f(t), f(t) = min(D, A(t)). Since f never decreases, no value
+        between a and b exceeds e^(−β(a+1)) f(b). The search skips ranges where this bound is below the best value.
         Source: Nissim, Raskhodnikova and Smith 2007; 2014, section 5.5.2. Proof: docs/internals/quantiles.md.
         """
         best = 0.0
@@ -93,10 +93,10 @@ class PointsAround:
             best = max(best, math.exp(-beta * t) * value)
             return t, value
 
-        # After so many moves the stretch is the whole line.
+        # After this many moves the stretch is the whole line.
         most = -(-(len(self._sorted) + 1) // contributions)
         known = [evaluate_at(0)]
-        # Double t (0, 1, 3, 7, …) until f has its maximum, or even the maximum could not beat the best value.
+        # Double t (0, 1, 3, 7, …) until f is at its maximum, or even its maximum could not exceed the best value.
         while known[-1][1] < reach and (t := known[-1][0]) < most and math.exp(-beta * (t + 1)) * reach > best:
             known.append(evaluate_at(min(2 * t + 1, most)))
         between = list(itertools.pairwise(known))
@@ -110,9 +110,9 @@ class PointsAround:
 
 @dataclass(frozen=True)
 class InverseNoise:
-    """Draws a place z with probability ∝ e^(−rate · moves), counting the moves within δ that make z the quantile.
+    """Draws a place z with probability ∝ e^(−rate · m), where m moves within δ make z the quantile.
 
-    The rate is ε/(2K). Log-ratios of neighbours lie in an interval of length ε, so the draw is (ε²/8)-zCDP.
+    The rate is ε/(2K). Log-ratios between neighbours lie in an interval of length ε, so the draw is also (ε²/8)-zCDP.
     """
 
     rate: Fraction
@@ -120,15 +120,15 @@ class InverseNoise:
 
     @classmethod
     def for_budget(cls, budget: Budget, contributions: int) -> InverseNoise:
-        """Return the noise that spends a budget."""
+        """Return the noise for a budget."""
         epsilon = budget.amount
         if budget.unit == "rho":
-            # Rounded down to twelve digits, so that it is less than √(8 ρ).
+            # Round down to twelve digits, so that ε is less than √(8 ρ).
             epsilon = Fraction(math.isqrt(int(8 * epsilon * 10**24)), 10**12)
         return cls(epsilon / (2 * contributions))
 
     def sampler_parameters(self, points: PointsAround, reach: int, contributions: int) -> dict[str, Any]:
-        """Return the parameters of its sampler for these points, for moves of K points by at most D; private."""
+        """Return the sampler's private parameters for these points, and for moves of K points by at most D each."""
         return {"nearest": points.nearest_distances, "room": points.steps_beside, "reach": reach, "rate": self.rate}
 
 
@@ -136,10 +136,10 @@ class InverseNoise:
 class SmoothNoise:
     """Adds S_β · factor · Z, in proportion to the smooth sensitivity S_β, which is not published.
 
-    Between neighbours, S_β differs by a factor of at most e^β, and the values differ by at most S_β. A neighbour's
-    output is therefore Z stretched by e^±β and shifted by at most 1/factor. For Student's t with 2 degrees of freedom,
-    stretching costs 2β and a shift by s costs 3 s / (2 √2). Each gets half of ε, less the rounding, because dense
-    points have S_β in proportion to 1/β.
+    Between neighbours, S_β differs by a factor of at most e^β, and the values differ by at most S_β. So a neighbour's
+    output is Z scaled by at most e^±β and shifted by at most 1/factor. For Student's t with 2 degrees of freedom,
+    scaling costs 2β, and a shift by s costs 3 s / (2 √2). Each gets half of ε, minus an allowance for rounding, which
+    is best for dense points, since their S_β is in proportion to 1/β.
     """
 
     beta: float
@@ -148,21 +148,21 @@ class SmoothNoise:
 
     @classmethod
     def for_budget(cls, budget: Budget, contributions: int) -> SmoothNoise:
-        """Return the noise that spends a budget in ε."""
+        """Return the noise for a budget in ε."""
         epsilon, slope = float(budget.amount), 3 / (2 * math.sqrt(2))  # the steepest slope of Student's log-density
         return cls(epsilon / 4 - SLACK, 1 / Fraction(epsilon / 2 / slope * (1 - SLACK)))
 
     def sampler_parameters(self, points: PointsAround, reach: int, contributions: int) -> dict[str, Any]:
-        """Return the parameters of its sampler, as `InverseNoise` does; private.
+        """Return the sampler's private parameters, as `InverseNoise` does.
 
-        A floor of one lattice step prevents a release without noise where e^(−βt) underflows. The larger of a smooth
+        A minimum of one lattice step ensures that there is noise even if e^(−βt) underflows. The maximum of a smooth
         bound and a constant is also a smooth bound (docs/privacy/quantiles.md).
         """
         smooth = points.smooth_sensitivity(reach, self.beta, contributions)
         return {"room": points.steps_beside, "scale": max(Fraction(smooth), Fraction(1)) * self.factor}
 
 
-#: Methods by name. Each needs a sampler under the same name in `QUANTILE_SAMPLERS`, `noise/samplers.py`.
+#: Methods by name. Each has a sampler with the same name in `QUANTILE_SAMPLERS` of `noise/samplers.py`.
 METHODS: dict[str, type[InverseNoise | SmoothNoise]] = {"inverse": InverseNoise, "smooth": SmoothNoise}
 
 
@@ -172,12 +172,12 @@ class QuantileMechanism(BaseMechanism):
 
     Parameters
     ----------
-    neighbourhood : one dimension, fixed membership.
+    neighbourhood : in one dimension, with fixed membership.
     q : the quantile is the ⌈q n⌉-th smallest of n points.
     number : n, public.
     budget : ε, or ρ for the method "inverse".
-    method : "inverse" draws a place, and prefers places that few moves within δ make the quantile. "smooth" adds noise
-        in proportion to the smooth sensitivity.
+    method : "inverse" draws a place, and is likelier to draw one that fewer moves within δ would make the quantile.
+        "smooth" adds noise in proportion to the smooth sensitivity.
     counting : how rows became points. No points may be left out.
 
     Raises InputError if q is outside 0 to 1, the neighbourhood has two dimensions or sources, points were left out, or
@@ -203,7 +203,7 @@ class QuantileMechanism(BaseMechanism):
         check_line(self.neighbourhood, (None,), self.counting)
         check_whole(number=self.number)
         check_choice(tuple(METHODS) if self.budget.unit == "epsilon" else ("inverse",), method=self.method)
-        # Far below it the floats of noise and sampler would fail.
+        # With far smaller budgets, float arithmetic in the noise and its sampler would fail.
         if self.budget.amount < Fraction(1, 10**11) * self.counting.contributions:
             amount = float(self.budget.amount)
             raise InputError(f"{self.budget.unit} is {amount:g}: it must be at least 10^-11 for each point of a user")
@@ -218,12 +218,12 @@ class QuantileMechanism(BaseMechanism):
 
     @property
     def lattice_steps(self) -> int:
-        """Lattice steps along the domain."""
+        """Number of lattice steps along the domain."""
         return self.domain.lattice_shape[0]
 
     @property
     def laws(self) -> tuple[Law, ...]:
-        """Empty, because the law of the noise depends on the points and is private."""
+        """Empty, because the noise depends on the points, and so its law is private."""
         return ()
 
     @property
@@ -238,12 +238,12 @@ class QuantileMechanism(BaseMechanism):
         return [{"rows": "the quantile", "law": self.place_noise.law, "std": None}]
 
     def cost_under(self, moves: Neighbourhood) -> Fraction:
-        """Return the cost of another relation, as the cost of the moves within δ that its longest move takes."""
+        """Return the cost under another relation: that of covering its longest move by moves within δ."""
         return self.guarantee.times(-(-min(moves.radius, self.lattice_steps) // self.neighbourhood.radius)).amount
 
     @functools.cached_property
     def place_noise(self) -> InverseNoise | SmoothNoise:
-        """The noise of the method at the budget."""
+        """The method's noise for the budget."""
         return METHODS[self.method].for_budget(self.budget, self.counting.contributions)
 
     def check_data(self, data: ArrayLike) -> PointsAround:
@@ -271,7 +271,7 @@ class QuantileMechanism(BaseMechanism):
 
     @classmethod
     def from_description(cls, description: dict[str, Any]) -> QuantileMechanism:
-        """Make the mechanism that `describe` described, from an untrusted file."""
+        """Recreate a mechanism from its `describe`, read from an untrusted file."""
         return cls(
             Neighbourhood.from_description(Domain(**description["domain"]), description["neighbourhood"]),
             description["q"],
@@ -329,17 +329,17 @@ class Quantile(BaseRelease):
         return {}  # the description has the value
 
     def save(self, path: str | Path) -> None:
-        """Write the description as one JSON file, whole or not at all."""
+        """Write the description to a JSON file, atomically."""
         write_whole(Path(path), lambda part: part.write_text(self.to_json() + "\n", encoding="utf-8"))
 
     def to_json(self) -> str:
-        """Return the text of the file that `save` writes: the description with its digest."""
+        """Return the text that `save` writes: the description with its digest."""
         return json.dumps(self.describe() | {DIGEST: self.digest}, indent=2, ensure_ascii=False)
 
     @classmethod
     def read_fields(cls, description: dict[str, Any], values: NDArray[np.int64] | None) -> dict[str, Any]:
         mechanism = QuantileMechanism.from_description(description)
-        # A step beyond the domain becomes its last one, which the file does not state.
+        # Clamp to the domain. A description does not state the clamped step, so the file is then refused.
         step = min(check_whole(least=0, step=description["step"]), mechanism.lattice_steps - 1)
         return {"mechanism": mechanism, "values": np.array([step], dtype=np.int64)}
 

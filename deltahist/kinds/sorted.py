@@ -1,4 +1,4 @@
-"""Sorted points of a line: noisy sums of consecutive points, their decoder and release (docs/internals/sorted.md).
+"""Sorted points on a line: noisy sums of consecutive points, their decoder and release (docs/internals/sorted.md).
 
 Source: 2014, section 5.5.1.
 """
@@ -38,7 +38,7 @@ Knots = tuple[NDArray[np.float64], NDArray[np.float64]]
 
 
 def check_line(near: Neighbourhood, sources: tuple[Any, ...], counting: Preprocessing = POINTS) -> None:
-    """Raise InputError unless there are one dimension, one of some sources, and no rows left out."""
+    """Raise InputError unless there is one dimension, an allowed source, and no row was left out."""
     check_choice((1,), dimensions=near.domain.ndim)
     check_choice(sources, sources=near.sources)
     if counting.dropped:
@@ -46,12 +46,12 @@ def check_line(near: Neighbourhood, sources: tuple[Any, ...], counting: Preproce
 
 
 def read_line(points: ArrayLike) -> NDArray[Any]:
-    """Return points as (n,) numbers, from (n,) or a column (n, 1); InputError on anything else."""
+    """Return points (n,) from an array (n,) or (n, 1) of numbers. Raises InputError for anything else."""
     array = np.asarray(points)
     if array.ndim == 2 and array.shape[1] == 1:
         array = array[:, 0]
     if np.ma.is_masked(points) or array.ndim != 1 or (array.size and array.dtype.kind not in "iuf"):
-        # The message omits their shape, because their number is private if there is a source.
+        # The message omits the shape, because the number of points is private if there is a source.
         raise InputError(
             f"points have {array.ndim} dimensions and type {array.dtype.name}: they must be (n,) numbers, none masked"
         )
@@ -59,7 +59,7 @@ def read_line(points: ArrayLike) -> NDArray[Any]:
 
 
 def read_shares(q: ArrayLike) -> NDArray[np.float64]:
-    """Return one or several quantiles as an array (m,); InputError unless all are from 0 to 1."""
+    """Return one or several quantile levels as an array (m,). Raises InputError unless all are from 0 to 1."""
     shares = np.atleast_1d(np.asarray(q, dtype=np.float64))
     if shares.ndim != 1 or not ((shares >= 0) & (shares <= 1)).all():
         raise InputError(f"q is {q!r}: it must be from 0 to 1")
@@ -67,7 +67,7 @@ def read_shares(q: ArrayLike) -> NDArray[np.float64]:
 
 
 def choose_number(present: int, near: Neighbourhood, most: int | None) -> int:
-    """Return the number of coordinates to publish: that of points, or its public bound if there is a source."""
+    """Return the number of coordinates to publish: the number of points, or its public bound if there is a source."""
     if near.fixed_membership:
         check_choice((None,), most=most)
         return check_whole(points=present)
@@ -75,7 +75,7 @@ def choose_number(present: int, near: Neighbourhood, most: int | None) -> int:
 
 
 def hidden_move(near: Neighbourhood) -> Fraction:
-    """Return the largest ratio of a move's lattice steps to the factor of its limit."""
+    """Return the largest ratio of a move's length, in lattice steps, to the factor of its limit."""
     last = near.domain.lattice_shape[0] - 1
     return max(min(relation.radius, last) / factor for factor, relation in near.relations)
 
@@ -83,20 +83,20 @@ def hidden_move(near: Neighbourhood) -> Fraction:
 def noise_law(near: Neighbourhood, budget: Budget, contributions: int, *, refinable: bool = False) -> Law:
     """Return the noise law of each sum. Neighbours' sums differ by at most K D lattice steps in the L1 and L2 norms.
 
-    D is δ or `hidden_move`.
+    D is the larger of δ and `hidden_move`.
     """
     change = check_whole(contributions=contributions) * max(Fraction(near.radius), hidden_move(near))
     return scale_noise(budget, change, refinable=refinable)
 
 
 def variance_within(group: ArrayLike) -> NDArray[np.float64]:
-    """Return the variance of a rank within a group of k: (k − 1)/6 for random points, more for clumps."""
+    """Return the variance of a rank within a group of k points: (k − 1)/6 for random points, more for clumps."""
     k = np.asarray(group, dtype=np.float64)
     return np.asarray((k - 1) / 6 + ((k - 1) * 0.2) ** 2)  # clumps add an error of a fifth of the group
 
 
 def group_size(near: Neighbourhood, number: int, budget: Budget, contributions: int = 1) -> int:
-    """Return how many consecutive points to sum for the least expected error of a rank, from public figures alone.
+    """Return how many consecutive points to sum for the least expected error of a rank. Uses only public figures.
 
     The mean distance of random points is s = length / n. The mean of k points has noise σ/k, or σ/(k s) ranks if groups
     do not overlap. Otherwise isotonic regression leaves an error of about 0.82 (σ/(k² s))^(2/3) groups. The best k
@@ -121,19 +121,19 @@ class SortedMechanism(BaseMechanism):
     """Sums of consecutive sorted coordinates with exact integer noise.
 
     Source: 2014, section 5.5.1; docs/internals/sorted.md. Coordinates are in lattice steps. With a source at one end,
-    unused places lie at that end, and a point there counts as absent.
+    missing points are placed at that end, and any point there counts as absent.
 
     Parameters
     ----------
-    neighbourhood : one dimension.
+    neighbourhood : in one dimension.
     number : number of points, or its public bound if there is a source.
     budget : ε (Laplace noise) or ρ (Gaussian noise).
-    group : points per sum (`group_size`).
-    counting : how rows became points. None may be left out.
+    group : number of points per sum (`group_size`).
+    counting : how rows became points. No rows may be left out.
     chain : place in a chain, if the release can be refined (`dh.refine`).
 
-    Raises InputError if the neighbourhood has two dimensions or sources other than one end, points were left out, or a
-    group exceeds the number of points or its sum does not fit.
+    Raises InputError if the neighbourhood has two dimensions or a source other than one end, if points were left out,
+    or if a group exceeds the number of points or its sum is too large.
 
     >>> import deltahist as dh
     >>> near = dh.Neighbourhood(dh.Domain((0, 100), (20,)), delta=5)
@@ -157,13 +157,13 @@ class SortedMechanism(BaseMechanism):
         most = group * self.lattice_steps + 64 * self.laws[0].scale
         if not group <= number <= _MOST_SUM or most >= _MOST_SUM:
             raise InputError(
-                f"group is {group:,} of {number:,} points: it must be no more than that, and sums of "
+                f"group is {group:,} of {number:,} points: it must be at most their number, and sums of "
                 f"{self.lattice_steps:,} steps with their noise must stay below 2^52 (use fewer cells)"
             )
 
     @property
     def lattice_steps(self) -> int:
-        """Lattice steps along the domain."""
+        """Number of lattice steps along the domain."""
         return self.domain.lattice_shape[0]
 
     @functools.cached_property
@@ -226,7 +226,7 @@ class SortedMechanism(BaseMechanism):
 
     @classmethod
     def from_description(cls, description: dict[str, Any]) -> SortedMechanism:
-        """Make the mechanism that `describe` described, from an untrusted file. Its noise is not compared yet."""
+        """Recreate a mechanism from its `describe`, read from an untrusted file. This does not compare the noise."""
         domain = Domain(**description["domain"])
         return cls(
             Neighbourhood.from_description(domain, description["neighbourhood"]),
@@ -245,7 +245,7 @@ class SortedRelease(BaseRelease):
     Parameters
     ----------
     mechanism : the public choices.
-    values : (⌈number/group⌉,) int64, sums of `group` consecutive sorted coordinates. The last may have fewer.
+    values : (⌈number/group⌉,) int64, sums of `group` consecutive sorted coordinates, the last perhaps of fewer.
     payment, withdrawn : as for `BaseRelease`.
 
     >>> import deltahist as dh
@@ -269,14 +269,14 @@ class SortedRelease(BaseRelease):
 
     @functools.cached_property
     def decoder(self) -> Isotonic:
-        """Their isotonic regression."""
+        """Isotonic regression of the sums."""
         ends = np.arange(len(self.values) + 1, dtype=np.int64) * self.mechanism.group
         ends[-1] = self.mechanism.number
         return Isotonic(self.values, ends, self.laws[0], self.mechanism.lattice_steps)
 
     @property
     def _present_range(self) -> tuple[float, float]:
-        """The range of lattice steps of present points."""
+        """Range of lattice steps where points count as present."""
         sources, last = self.neighbourhood.sources, self.mechanism.lattice_steps - 0.5
         return (0.5 if sources == "left" else -0.5, last - 1 if sources == "right" else last)
 
@@ -284,8 +284,8 @@ class SortedRelease(BaseRelease):
         """Estimate how many points lie between places (m,), in cells from the start of the domain.
 
         Returns the columns of `dh.answer` (m,). The standard error is typical, not exact: it comes from simulated noise
-        on the `simplest_knots`, and from `variance_within` a group. The interval covers any points at least as often as
-        `level` says, so it is several standard errors wide.
+        on the `simplest_knots`, and from `variance_within` a group. The interval covers the exact number with a
+        probability of at least `level` for any points, so it is several standard errors wide.
         """
         # A cell's edge is half a step below its first lattice step.
         edges = (np.asarray(v, dtype=np.float64) * self.domain.steps[0] - 0.5 for v in (low, high))
@@ -300,7 +300,7 @@ class SortedRelease(BaseRelease):
         for v in ends:
             variance += np.where((v > -0.5) & (v < self.mechanism.lattice_steps - 0.5), within, 0.0)
         estimate = np.maximum(b - a, 0.0)
-        # Each side of each end gets a quarter of the error that the level leaves.
+        # Allot a quarter of the error probability 1 − level to each side of each end.
         (a_least, a_most), (b_least, b_most) = (self.decoder.bound_count_below(v, (1 - level) / 4) for v in ends)
         least, most = np.minimum(np.maximum(b_least - a_most, 0.0), estimate), np.maximum(b_most - a_least, estimate)
         return {"estimate": estimate, "std_error": np.sqrt(variance), "low": least, "high": most}
@@ -316,7 +316,7 @@ class SortedRelease(BaseRelease):
         return found["estimate"], found["std_error"]
 
     def cells(self, *, nonnegative: bool = False) -> NDArray[np.float64]:
-        # They are never negative, and add up to the number of points.
+        # Differences of counts are never negative, and sum to the number of points.
         edges = np.arange(self.domain.size + 1) * self.domain.steps[0] - 0.5
         return np.diff(count_below(self.decoder.knots, np.clip(edges, *self._present_range)))
 
@@ -328,8 +328,8 @@ class SortedRelease(BaseRelease):
 
         Parameters
         ----------
-        q : one or several from 0 to 1; the q-quantile of n points is the ⌈q n⌉-th smallest.
-        level : least probability that an interval holds its quantile.
+        q : one or several numbers from 0 to 1. The q-quantile of n points is the ⌈q n⌉-th smallest.
+        level : least probability that an interval contains its quantile.
 
         Returns a DataFrame of q, estimate, low and high, in the domain's units.
 
@@ -346,9 +346,9 @@ class SortedRelease(BaseRelease):
         wanted = read_shares(q)
 
         def rank_between(absent: float, present: float) -> NDArray[np.float64]:
-            """Return the rank of the quantiles of the points from one rank to another."""
+            """Return the ranks of the quantiles of the points between two ranks."""
             there = present - absent
-            # Rounding must not turn 0.1 of 10 points into two points.
+            # Subtract a little, so that 0.1 of 10 points is one point and not two.
             return np.asarray(absent + np.clip(np.ceil(wanted * there - 1e-9), 1, max(there, 1)))
 
         number, group = self.mechanism.number, self.mechanism.group
@@ -357,7 +357,7 @@ class SortedRelease(BaseRelease):
         share = (1 - level) / (2 if self.neighbourhood.fixed_membership else 4)
         (absent_least, present_least), (absent_most, present_most) = decoder.bound_count_below(span, share)
         upper, lower = decoder.confidence_bounds(share)
-        # Ranks j k + 1 at or above the largest rank in question, and j k at or below the least.
+        # Find the first j k + 1 at or above the largest possible rank, and the last j k at or below the smallest.
         above = -(-(rank_between(absent_most, present_most) - 1) // group)
         least = rank_between(absent_least, present_least)
         at_most = np.where(least >= number, len(self.values), least // group)
@@ -371,9 +371,9 @@ class SortedRelease(BaseRelease):
 
 @dataclass(frozen=True, eq=False)
 class Isotonic:
-    """Ranks and places from noisy sums (rows,) of groups of sorted whole numbers from 0 to size − 1.
+    """Estimates of ranks and places from noisy sums (rows,) of groups of sorted whole numbers from 0 to size − 1.
 
-    `ends` are the ranks (rows + 1,) between groups: 0, k, 2k, ..., n.
+    `ends` are the ranks (rows + 1,) at the boundaries of groups: 0, k, 2k, ..., n.
     """
 
     values: NDArray[np.int64]
@@ -384,7 +384,7 @@ class Isotonic:
 
     @functools.cached_property
     def knots(self) -> Knots:
-        """Ranks and steps, both rising across the domain. Each rank is the number of values below its step."""
+        """Ranks and steps, both in ascending order. Each rank is the number of values below its step."""
         return self._fit_knots(self.values)
 
     def _fit_knots(self, values: NDArray[np.int64] | NDArray[np.float64]) -> Knots:
@@ -392,7 +392,7 @@ class Isotonic:
 
         number = self.ends[-1]
         sizes = np.diff(self.ends).astype(np.float64)
-        # The noise of a mean of m points has a standard deviation proportional to 1/m.
+        # The noise in the mean of m points has a standard deviation proportional to 1/m.
         found = isotonic_regression(values / sizes, weights=sizes * sizes)
         edges = self.ends[found.blocks]
         ranks, steps = (edges[1:] + edges[:-1]) / 2, found.x[found.blocks[:-1]]
@@ -403,7 +403,7 @@ class Isotonic:
             return np.array([0.0, below, below, number]), np.array([low, low, high, high])
         first, last = inside[0], inside[-1]
         ranks, steps = ranks[first : last + 1], steps[first : last + 1]
-        # Half of each outer block lies beyond its centre, as densely as towards the next block.
+        # Extend each outer block beyond its centre, as densely as towards the next block.
         start, stop = steps[0], steps[-1]
         if len(steps) > 1:
             start -= (ranks[0] - edges[first]) * (steps[1] - steps[0]) / (ranks[1] - ranks[0])
@@ -414,25 +414,25 @@ class Isotonic:
 
     @functools.cached_property
     def simplest_knots(self) -> Knots:
-        """The fewest places that fit the sums, at even odds. Values that noise cannot tell apart share a place.
+        """The fewest places that fit within the bounds at α = ½. Values that noise makes indistinguishable share one.
 
-        Each place has as many ranks as its bounds allow, from the left, and the mean of their sums.
+        From the left, each place has as many ranks as the bounds allow, and is at the mean of their sums.
         """
         upper, lower = self.confidence_bounds(0.5)
         rows, cuts = len(self.values), [0]
-        # From boundary i on, one place fits up to the last j whose lower bound is no larger than the upper bound of i.
+        # A place that begins at boundary i fits up to the last j with lower[j] ≤ upper[i].
         following = np.maximum(np.searchsorted(lower, upper, side="right") - 1, np.arange(1, rows + 2)).tolist()
         while cuts[-1] < rows:
             cuts.append(following[cuts[-1]])
         ends = self.ends[cuts]
         means = np.add.reduceat(self.values, cuts[:-1]) / np.diff(ends)
-        # Bounds of one place lie below those of the next.
+        # Clipping to these bounds keeps the places in order.
         places = np.maximum(np.minimum(means, upper[cuts[:-1]]), lower[cuts[1:]])
         return np.repeat(ends, 2)[1:-1].astype(np.float64), np.repeat(places, 2)
 
     @functools.cached_property
     def simulated_knots(self) -> list[Knots]:
-        """Decodings of the sums of the `simplest_knots` points with simulated noise (public, so it is seeded)."""
+        """Decoded sums of the `simplest_knots` points with simulated noise. Noise is public here, and so seeded."""
         rng, rows = np.random.default_rng(0), len(self.values)
         ranks, places = self.simplest_knots
         each = np.searchsorted(ranks[1::2], self.ends[1:])
@@ -441,12 +441,12 @@ class Isotonic:
         return [self._fit_knots(sums + self.law.simulate(rows, rng)) for _ in range(number)]
 
     def confidence_bounds(self, alpha: float) -> Knots:
-        """Return upper and lower confidence bounds, each wrong with probability at most `alpha` at any one place.
+        """Return upper and lower confidence bounds, each wrong with probability at most `alpha` at any one rank.
 
-        upper[j] bounds the coordinate of rank j k + 1. Windows of 1, 2, 4, ... groups that begin there have means at
-        least as large, so the least mean plus its noise is a bound. lower[j] bounds rank j k in the same way by the
-        windows that end there. Each window gets an equal share of `alpha`. Monotone bounds stay valid
-        (docs/internals/sorted.md).
+        upper[j] bounds the coordinate of rank j k + 1. It is the least mean plus noise bound over windows of 1, 2, 4,
+        ... groups that begin there, whose exact means are at least as large. lower[j] bounds the coordinate of rank j k
+        in the same way, from windows that end there. Each window gets an equal share of `alpha`. Making the bounds
+        monotone keeps them valid (docs/internals/sorted.md).
         """
         if alpha not in self._bounds:
             rows = len(self.values)
@@ -463,10 +463,10 @@ class Isotonic:
         return self._bounds[alpha]
 
     def bound_count_below(self, steps: NDArray[np.float64], alpha: float) -> Knots:
-        """Return the least and largest number of points below steps, each wrong with probability at most `alpha`."""
+        """Return bounds on the number of points below steps, each wrong with probability at most `alpha`."""
         upper, lower = self.confidence_bounds(alpha)
         rows, number = len(self.values), int(self.ends[-1])
-        # A rank is surely below the step if its upper bound is, and surely not if its lower bound is above the step.
+        # A rank is certainly below a step if its upper bound is, and certainly not if its lower bound is above it.
         known = np.searchsorted(upper, steps, side="left")
         least = np.where(known > 0, self.ends[np.maximum(known, 1) - 1] + 1, 0)
         beyond = np.searchsorted(lower, steps, side="left")
@@ -478,7 +478,7 @@ class Isotonic:
 
 
 def count_below(knots: Knots, steps: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the number of points below steps; at a jump, the number beyond it."""
+    """Return the number of points below steps; at a jump, the number after it."""
     ranks, at = knots
     found = np.interp(steps, at, ranks)
     return np.where(steps <= at[0], 0.0, np.where(steps >= at[-1], ranks[-1], found))

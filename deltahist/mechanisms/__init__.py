@@ -1,4 +1,4 @@
-"""Mechanisms: what will be published, fixed before any data are read. Public: none of them sees data."""
+"""Mechanisms: public choices of what to publish, made before any data are read. They store no data."""
 
 from deltahist.mechanisms.base import BaseMechanism
 from deltahist.mechanisms.histogram import Mechanism

@@ -1,4 +1,4 @@
-"""Base of all mechanisms: public choices made before any data are read, and the place of a release in a sequence."""
+"""Base of all mechanisms: public choices made before reading data, and the place of a release in a chain or stream."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ from deltahist.space.domain import Domain
 from deltahist.space.neighbourhood import Limit, Neighbourhood, describe_limits, limits_of, list_limits, read_lasting
 from deltahist.strategies.base import Members, join_groups
 
-_WHO = "an observer who holds two places within δ equally likely"
-#: Longest chain to read from a file.
+_WHO = "an observer who considers two places within δ equally likely"
+#: Largest number of releases in a chain.
 _LONGEST = 10_000
 
 
 @dataclass(frozen=True)
 class Chain:
-    """The place of a release in its chain; public.
+    """The public place of a release in its chain.
 
-    The releases y_i = u + V_i up to the i-th are ε_i-private together, since their noise is a Markov chain.
+    Together, the releases y_1, …, y_i, with y_j = u + V_j, are ε_i-private, since their noise is a Markov chain.
     Source: 2015, eq. (2), Theorem 12, eq. (35); 2015 abstract, Theorem 2, eq. (3).
 
     Parameters
     ----------
-    name : 32 hexadecimal digits, drawn at random; empty for a more private copy of a release that is in no chain.
-    amounts : ε or ρ of the releases up to this one, rising. All of them together cost the last amount.
+    name : 32 random hexadecimal digits; empty for a more private copy of a release outside any chain.
+    amounts : ε or ρ of the releases up to this one, ascending. Together they cost the last amount.
     copied : ε or ρ of a more private copy of the last release (`dh.tighten`); None for the release itself.
     origin : for a copy, the SHA-256 of the original release. The original and all its copies together cost as much as
         the original.
@@ -61,8 +61,8 @@ class Chain:
             and (self.copied is None or 0 < self.copied < amounts[-1])
         ):
             raise InputError(
-                f"chain {self.name!r} is invalid: its name must be 32 hexadecimal digits, and a finer release must "
-                f"spend more, up to {_LONGEST:,} times; a copy must spend less than its release, and name its SHA-256"
+                f"chain {self.name!r} is invalid: its name must be 32 hexadecimal digits, and its amounts must ascend, "
+                f"at most {_LONGEST:,} of them; a copy must spend less than its release, and name its SHA-256"
             )
 
     @property
@@ -76,13 +76,13 @@ class Chain:
         return self.amounts[-1] if self.copied is None else self.copied
 
     def describe(self) -> dict[str, Any]:
-        """Return a JSON-ready description; amounts are kept exact."""
+        """Return a JSON-ready description with exact amounts."""
         copied = {} if self.copied is None else {"copied": str(self.copied), "origin": self.origin}
         return {"name": self.name, "amounts": [str(a) for a in self.amounts], **copied}
 
     @classmethod
     def from_description(cls, description: dict[str, Any] | None) -> Chain | None:
-        """Make the chain that `describe` described, from an untrusted file; None for no chain."""
+        """Recreate a chain from its `describe`, read from an untrusted file; None for no chain."""
         if description is None:
             return None
         amounts = tuple(Fraction(a) for a in description["amounts"][: _LONGEST + 1])
@@ -98,9 +98,9 @@ class Step:
 
     Parameters
     ----------
-    clock : defines steps. number : of the step, from 0.
-    window : steps that share the budget. budget : of every window, ε or ρ.
-    limits : the most that longer spans of steps spend together (`read_lasting`).
+    clock : defines the steps. number : of this step, from 0.
+    window : number of consecutive steps that share the budget. budget : of every window, ε or ρ.
+    limits : limits on what longer spans of steps spend together (`read_lasting`).
 
     >>> import deltahist as dh
     >>> step = Step(Clock.of("2010-05-01", "1d"), 2, 7, dh.Budget(1))
@@ -117,15 +117,15 @@ class Step:
     def __post_init__(self) -> None:
         check_whole(least=0, number=self.number)
         check_whole(window=self.window)
-        self.clock.label(self.number)  # raises an error for a step outside all dates
+        self.clock.label(self.number)  # raises an error if the step has no valid date
 
     @property
     def label(self) -> str:
-        """The step's name: its date, or its number."""
+        """The step's date, or its number."""
         return self.clock.label(self.number)
 
     def describe(self) -> dict[str, Any]:
-        """Return a JSON-ready public description; the budget is kept exact."""
+        """Return a JSON-ready public description with the exact budget."""
         clock, budget = self.clock, {self.budget.unit: str(self.budget.amount)}
         about = {"start": clock.start, "every": clock.every, "number": self.number, "window": self.window} | budget
         about |= {} if clock.tz is None else {"tz": clock.tz}
@@ -133,7 +133,7 @@ class Step:
 
     @classmethod
     def from_description(cls, description: dict[str, Any]) -> Step:
-        """Make the step that `describe` described, from an untrusted file."""
+        """Recreate a step from its `describe`, read from an untrusted file."""
         start = check_whole(least=-(10**15), start=description["start"])
         clock = Clock(start, check_whole(least=0, every=description["every"]), tz=description.get("tz"))
         epsilon, rho = (Fraction(description[k]) if k in description else None for k in ("epsilon", "rho"))
@@ -148,12 +148,12 @@ class OfMechanism:
 
     @property
     def epsilon(self) -> Fraction | None:
-        """ε, exact; None with ρ."""
+        """Exact ε; None if the budget is in ρ."""
         return self.mechanism.budget.exact[0]
 
     @property
     def rho(self) -> Fraction | None:
-        """ρ, exact; None with ε."""
+        """Exact ρ; None if the budget is in ε."""
         return self.mechanism.budget.exact[1]
 
     @property
@@ -163,15 +163,15 @@ class OfMechanism:
 
     @property
     def any_move(self) -> float:
-        """Cost of a move from anywhere to anywhere, in units of the budget."""
+        """Cost of a move from anywhere to anywhere, in ε or ρ as the budget."""
         return self.mechanism.any_move
 
 
 class BaseMechanism(abc.ABC):
-    """A neighbourhood, a budget and a measurement, with everything that follows from them. It stores no data.
+    """A neighbourhood, a budget and a measurement, with all that follows from them. It stores no data.
 
-    Each kind of release derives a frozen dataclass of its public choices from this class. The subclass checks and
-    measures private data, and defines the noise that hides them. Only a publisher calls these methods
+    Each kind of release derives a frozen dataclass of its public choices from this class. The subclass also checks and
+    measures private data, and defines the noise that protects them. Only a publisher calls those methods
     (`publish_mechanism`).
     """
 
@@ -180,11 +180,11 @@ class BaseMechanism(abc.ABC):
     neighbourhood: Neighbourhood
     budget: Budget
     counting: Preprocessing
-    #: The step of a stream that it is for; None outside a stream.
+    #: Step of the stream; None outside a stream.
     step: Step | None = None
-    #: Its place in a chain of ever finer releases, for kinds with this field; None if its release cannot be refined.
+    #: Place in a chain of ever finer releases, for kinds with this field; None if the release cannot be refined.
     chain: Chain | None = None
-    #: Cached properties that depend neither on the counting nor on the budget: `with_changes` hands them to the copy.
+    #: Cached properties that depend neither on the counting nor on the budget, so that `with_changes` can copy them.
     _COPIED: ClassVar[tuple[str, ...]] = ()
 
     @property
@@ -194,7 +194,7 @@ class BaseMechanism(abc.ABC):
 
     @property
     def guarantee(self) -> Guarantee:
-        """The guarantee under the neighbourhood: pure ε or ρ-zCDP."""
+        """The guarantee for the neighbourhood: pure ε or ρ-zCDP."""
         return self.budget.guarantee
 
     @property
@@ -215,7 +215,7 @@ class BaseMechanism(abc.ABC):
     @property
     @abc.abstractmethod
     def words(self) -> str:
-        """Measured numbers and their noise in words."""
+        """Text about the measured numbers and their noise."""
 
     @property
     @abc.abstractmethod
@@ -224,18 +224,18 @@ class BaseMechanism(abc.ABC):
 
     @abc.abstractmethod
     def check_data(self, data: ArrayLike) -> Any:
-        """Return private data in the form that `measure` takes; InputError if they cannot be published."""
+        """Convert private data to the form that `measure` needs. Raises InputError if they cannot be published."""
 
     @abc.abstractmethod
     def measure(self, private: Any) -> NDArray[np.int64]:
-        """Return the exact numbers (size,) before noise; private. It accepts all checked data."""
+        """Return the private exact numbers (size,) before noise. This never fails on checked data."""
 
     def exact_facts(self, private: Any) -> dict[str, Any]:
-        """Return the public fields of the release that come from the data."""
+        """Return the public fields of the release that depend on the data."""
         return {}
 
     def private_noise(self, private: Any) -> tuple[str, dict[str, Any]] | None:
-        """Return a sampler's name and parameters if the noise depends on the data; private. None if `laws` suffice."""
+        """Return a sampler's name and private parameters if the noise depends on the data; None if `laws` suffice."""
         return None
 
     @property
@@ -250,15 +250,15 @@ class BaseMechanism(abc.ABC):
 
     @property
     def scatters_linearly(self) -> bool:
-        """Whether `scatter` is linear, so that two noises can be added before or after it."""
+        """Whether `scatter` is linear, so that noise can be added before or after it."""
         return True
 
     def scatter(self, noise: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the amounts (size,) that whole-number noise (draws,) adds to the released numbers."""
+        """Return what whole-number noise (draws,) adds to the released numbers (size,)."""
         return noise
 
     def scatter_groups(self, noise: Sequence[NDArray[Any]]) -> NDArray[np.int64]:
-        """Return `scatter` of the noise of each group (whole numbers of 32 or 64 bits) as a new array."""
+        """Apply `scatter` to the noise of all groups (32-bit or 64-bit integers), and return a new array."""
         return self.scatter(join_groups([members for members, _ in self.noise_groups], noise))
 
     @property
@@ -268,18 +268,18 @@ class BaseMechanism(abc.ABC):
 
     @abc.abstractmethod
     def noise_rows(self) -> list[dict[str, Any]]:
-        """Law and standard deviation of the noise of each group of numbers, JSON-ready."""
+        """Return the law and standard deviation of the noise of each group of numbers, JSON-ready."""
 
     @abc.abstractmethod
     def cost_under(self, moves: Neighbourhood) -> Fraction | float:
-        """Return the cost of another relation, in units of the budget: ε, or ρ."""
+        """Return the cost under another relation, in ε or ρ as the budget."""
 
     @abc.abstractmethod
     def describe(self) -> dict[str, Any]:
         """Return the complete public description, JSON-ready."""
 
     def with_budget(self, budget: Budget) -> Self:
-        """Return the same mechanism at another budget in the same unit."""
+        """Return the same mechanism with another budget in the same unit."""
         if budget.unit != self.budget.unit:
             raise InputError(
                 f"the mechanism spends {self.budget.unit}, not {budget.unit}: its noise is designed for that unit"
@@ -287,31 +287,31 @@ class BaseMechanism(abc.ABC):
         return self.with_changes(budget=budget, **({} if self.chain is None else {"chain": None}))
 
     def with_chain(self, chain: Chain) -> Self:
-        """Return the same mechanism as one release of a chain, at its amount."""
+        """Return the same mechanism as a release of a chain, with the chain's amount as its budget."""
         if "chain" not in {each.name for each in fields(self)}:  # type: ignore[arg-type]
             raise InputError(f"{self.words} cannot be refined or tightened: only counts and sorted points can")
         return self.with_changes(chain=chain, budget=self.budget.of(chain.amount))
 
     @property
     def refinable(self) -> bool:
-        """Whether its release is in a chain, or a copy of a release in a chain."""
+        """Whether the release is in a chain, or is a copy of one in a chain."""
         return self.chain is not None and bool(self.chain.name)
 
     def _check_common(self) -> None:
-        """Refuse a chain of another amount, and a subclass of Neighbourhood, because no file can state its edges."""
+        """Raise InputError for a chain with another amount, or a subclass of Neighbourhood."""
         if type(self.neighbourhood) is not Neighbourhood:
             raise InputError(
-                f"neighbourhood is a {type(self.neighbourhood).__name__}: it must be a Neighbourhood itself, because a "
-                "release states δ, sources and limits, and not the edges of a subclass"
+                f"neighbourhood is a {type(self.neighbourhood).__name__}: it must be a Neighbourhood, not a subclass, "
+                "because a release states only δ, sources and limits, not edges"
             )
         if self.chain is not None and self.chain.amount != self.budget.amount:
             raise InputError(
-                f"{self.budget.unit} is {float(self.budget.amount):.10g}, but the chain says "
+                f"{self.budget.unit} is {float(self.budget.amount):.10g}, but the chain states "
                 f"{float(self.chain.amount):.10g}: they must be the same"
             )
 
     def with_changes(self, **changes: Any) -> Self:
-        """Return a copy with other fields, and with the computed values that do not depend on them."""
+        """Return a copy with some fields changed. It keeps computed values that do not depend on them."""
         out = replace(self, **changes)  # type: ignore[type-var]
         if changes.keys() <= {"counting", "budget", "step", "chain"}:
             vars(out).update({name: vars(self)[name] for name in self._COPIED if name in vars(self)})
@@ -319,15 +319,15 @@ class BaseMechanism(abc.ABC):
 
     @functools.cached_property
     def _known(self) -> dict[Any, Any]:
-        """Costs by distance, and errors by workload."""
+        """Cache of costs by distance, and errors by workload."""
         return {}
 
     def cost_within(self, distance: float | str) -> tuple[Fraction | float, Fraction | float]:
-        """Return the largest cost of a move over a distance: the exact cost, and its bound from ⌈distance/δ⌉.
+        """Return the largest cost of a move over a distance: the exact cost, and a bound from ⌈distance/δ⌉.
 
-        The distance is in ground units, or text such as "2km"; infinity means any move. A path of ⌈distance/δ⌉ moves
-        within δ gives the bound: ε times the number of moves, or ρ times its square. Limits bound the cost as well.
-        Source: 2014, section 3.2, Lemma 1: d ε under any move, where d is the diameter.
+        The distance is in ground units, or text such as "2km"; infinity means any move. The bound comes from a path of
+        ⌈distance/δ⌉ moves within δ: ε times the number of moves, or ρ times its square. Limits also bound the cost.
+        Source: 2014, section 3.2, Lemma 1: d ε for any move, where d is the diameter.
         """
         near = self.neighbourhood
         if isinstance(distance, str):
@@ -335,7 +335,7 @@ class BaseMechanism(abc.ABC):
         distance = near.diameter if distance == math.inf else float(check_positive(distance=distance))
         if distance not in self._known:
             limit = self.promised_within(distance)
-            # The guarantee for a move within δ is the budget, even where its exact cost is less.
+            # The guarantee for a move within δ is the budget, even if its exact cost is less.
             self._known[distance] = min(self.cost_under(near.moves_within(distance)), limit), limit
         found: tuple[Fraction | float, Fraction | float] = self._known[distance]
         return found
@@ -346,7 +346,7 @@ class BaseMechanism(abc.ABC):
 
     @property
     def any_move(self) -> float:
-        """Cost of a move from anywhere to anywhere, in units of the budget."""
+        """Cost of a move from anywhere to anywhere, in ε or ρ as the budget."""
         return float(self.cost_within(self.neighbourhood.diameter)[0])
 
     @property
@@ -355,21 +355,21 @@ class BaseMechanism(abc.ABC):
         return LETTERS[self.budget.unit]
 
     def approximate(self, probability: float) -> float:
-        """Return ε of the (ε, δ_prob) guarantee at a failure probability δ_prob; for pure ε, that ε."""
+        """Return ε of the (ε, δ_prob) guarantee with failure probability δ_prob; a pure ε stays the same."""
         return self.guarantee.approximate(probability)
 
     @property
     def noise_of_a_cell(self) -> float | None:
-        """Standard deviation of the noise in the count of one cell, in points; None if it counts no cells."""
+        """Standard deviation of the noise in one cell's count, in points; None if the mechanism counts no cells."""
         return None
 
     @property
     def weakness(self) -> str | None:
-        """The reason why it protects hardly anything, from public figures; None otherwise (docs/privacy/weak.md)."""
+        """The reason why the mechanism hardly protects anyone; None otherwise (docs/privacy/weak.md)."""
         if (weakness := weakness_of(self.guarantee)) is not None:
             return weakness
         sure = self.guarantee.certainty
-        # Where counts are almost exact, less certainty is enough.
+        # If counts are almost exact, less certainty is enough.
         noise = self.noise_of_a_cell if sure > 0.9 else None
         if noise is not None and noise < 1:
             return (
@@ -380,7 +380,7 @@ class BaseMechanism(abc.ABC):
 
     @property
     def promise(self) -> str:
-        """The guarantee and the neighbourhood in a line."""
+        """One line about the guarantee and the neighbourhood."""
         near, amount = self.neighbourhood, float(self.budget.amount)
         cost = f"ε = {amount:g}"
         if self.budget.unit == "rho":
@@ -394,13 +394,13 @@ class BaseMechanism(abc.ABC):
 
 
 def weakness_of(guarantee: Guarantee) -> str | None:
-    """Return the reason why a guarantee protects hardly anything, for any measurement; None otherwise."""
+    """Return the reason why a guarantee hardly protects anyone, for any measurement; None otherwise."""
     sure = guarantee.certainty
     return f"{_WHO} can be {100 * sure:.6g}% sure of one of them afterwards" if sure > 0.999 else None
 
 
 def factor_promised(near: Neighbourhood, distance: float) -> Fraction:
-    """Return the cost, in units of the budget, of covering a ground distance in one move or several.
+    """Return the cost, as a multiple of ε, of covering a ground distance in one or more moves.
 
     >>> import deltahist as dh
     >>> near = dh.Neighbourhood(dh.Domain((0, 90), (90,)), 1, limits=[(10, 2), ("any", 8)])
@@ -409,16 +409,16 @@ def factor_promised(near: Neighbourhood, distance: float) -> Fraction:
     """
     steps = near.steps_of(distance)
     limits = [(steps if limit.any else near.steps_of(limit.distance), limit.factor) for limit in near.profile]
-    few = limits[::-1] if len(limits) < 4 else []  # the time grows with each limit
+    few = limits[::-1] if len(limits) < 4 else []  # more limits would take too long
     moves = max(Fraction(1), _cover(steps, [*few, (near.radius, Fraction(1))]))
     return min([moves, *(factor for far, factor in limits if steps <= far)])
 
 
 def _cover(distance: int, lengths: Sequence[tuple[int, Fraction]]) -> Fraction:
-    """Return the least sum of factors of moves that together cover a distance, all in whole lattice steps.
+    """Return the least sum of factors of moves that together cover a distance, in whole lattice steps.
 
-    Such moves exist: cut a straight line between two cells anywhere, and the cells of two cuts are no further apart
-    than the length of the line between them.
+    Such moves exist: if a straight line between two cells is cut into pieces, the cells at both ends of a piece are no
+    further apart than its length.
     """
     (far, factor), *rest = lengths
     most = max(0, -(-distance // far))
@@ -428,18 +428,18 @@ def _cover(distance: int, lengths: Sequence[tuple[int, Fraction]]) -> Fraction:
 
 
 def budget_description(budget: Budget) -> dict[str, str | None]:
-    """Describe ε and ρ, one of which is None, JSON-ready and exact."""
+    """Return exact JSON-ready texts of ε and ρ, one of which is None."""
     epsilon, rho = (None if amount is None else str(amount) for amount in budget.exact)
     return {"epsilon": epsilon, "rho": rho}
 
 
 def budget_of(description: dict[str, Any]) -> Budget:
-    """Read the budget that `budget_description` described; InputError unless it is exactly one amount."""
+    """Recreate a budget from its `budget_description`. Raises InputError unless there is exactly one amount."""
     return Budget(*(None if description[k] is None else Fraction(description[k]) for k in ("epsilon", "rho")))
 
 
 class Root(float):
-    """The square root of an exact number: a float that keeps the exact square.
+    """The square root of an exact number, as a float that also has the exact square.
 
     >>> Root.of(Fraction(2)).squared
     Fraction(2, 1)
@@ -456,9 +456,9 @@ class Root(float):
 
 
 def scale_noise(budget: Budget, change: Fraction | Root, times: Fraction | int = 1, *, refinable: bool = False) -> Law:
-    """Return the noise that hides `times` a change, measured in the L1 norm for ε and in the L2 norm for ρ.
+    """Return the noise that hides `times` a change, in the L1 norm for ε and the L2 norm for ρ.
 
-    Gaussian noise that is `refinable` is continuous noise, rounded (docs/internals/gradual.md).
+    If `refinable`, Gaussian noise is rounded continuous noise (docs/internals/gradual.md).
     """
     law = budget.law(refinable=refinable)
     power = change.squared if isinstance(change, Root) else Fraction(change) ** law.norm

@@ -28,7 +28,7 @@ def test_descriptions_are_exact(chain):
 def test_a_mechanism_spends_what_its_chain_says():
     near = dh.Neighbourhood(dh.Domain((0, 8), (8,)), delta=1)
     cells = dh.strategies.Identity(near.domain)
-    with pytest.raises(dh.InputError, match=r"epsilon is 1, but the chain says 2"):
+    with pytest.raises(dh.InputError, match=r"epsilon is 1, but the chain states 2"):
         dh.Mechanism(near, cells, dh.Budget(1), chain=Chain(NAME, (Fraction(2),)))
     mechanism = dh.Mechanism(near, cells, dh.Budget(1)).with_chain(Chain(NAME, (Fraction(1), Fraction(2))))
     assert mechanism.budget.epsilon == 2
