@@ -295,3 +295,8 @@ def test_padded_spectral_variances_equal_the_definition():
             expected = (work.matrix(domain) @ noise) ** 2 @ found.draw_variance
             assert np.allclose(found.moments(work).variance, expected, rtol=1e-5, atol=1e-6 * expected.max())
         assert found.mean_variance(ranges) == pytest.approx(found.moments(ranges).variance.mean(), rel=1e-6)
+
+
+def test_a_flow_is_tuned_for_thin_boxes_at_the_rim():
+    near = dh.Neighbourhood(dh.Domain((0, 0, 30, 16), (30, 16)), 8)
+    assert dh.strategies.Flow.tuned(near, dh.workloads.boxes([[0, 15.999, 30, 16]])).block == (8, 8)

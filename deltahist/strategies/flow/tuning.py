@@ -147,8 +147,7 @@ def _find_best_sums(flow: Flow, workload: Workload | None, norm: int) -> _BestSu
     """Return the best widths of a flow's sums and shares of its groups for a workload."""
     boxes = choose_boxes(workload, flow.domain)
     spans = _convert_to_blocks(flow, boxes)
-    rounded = [(np.round(low * 64) / 64, np.round(high * 64) / 64) for low, high in spans]
-    error, sums, widths = _find_best_chain(MeanError(flow.blocks, rounded, norm, flow.centred))
+    error, sums, widths = _find_best_chain(MeanError(flow.blocks, spans, norm, flow.centred))
     cells = 0.0
     if not flow.blocks_are_cells:
         # The mean variance that cells of variance one add to their blocks' sums.
