@@ -124,7 +124,7 @@ class Database:
                 raise DamagedFile(f"ledger {self.place!r} cannot be used: {fault}")
 
     def _list_faults(self, connection: Connection, thorough: bool) -> Iterator[str]:
-        """Yield faults of the tables, and triggers, since those might change charges."""
+        """Yield faults of the tables. Triggers are faults too, since they might change charges."""
         yield from ()
 
     @contextlib.contextmanager

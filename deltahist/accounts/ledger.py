@@ -48,7 +48,7 @@ _prepare_sql = functools.cache(text)
 
 
 def check_text(**given: Any) -> str:
-    """Return the single keyword's value normalized. Raises InputError unless it has 1 to 200 printable characters."""
+    """Normalize the single keyword's value. Raises InputError unless it has 1 to 200 printable characters."""
     (name,), normal = given, normalize_name(**given)
     if len(normal) > 200 or not normal.isprintable():
         raise InputError(f"{name} is {normal[:80]!r}: it must have at most 200 printable characters")
@@ -373,7 +373,7 @@ def open_account(
 
 
 def check_same_rule(account: str, before: dict[str, Any], now: dict[str, Any]) -> None:
-    """Raise InputError, which states the differences, if an account was opened with another rule."""
+    """Raise InputError with the differences if an account was opened with another rule."""
     if differing := describe_differences(before, json.loads(json.dumps(now))):
         raise InputError(f"account {account!r} was opened with other parameters: {differing}; use those")
 
@@ -491,7 +491,7 @@ class ChainCharge:
         return self if self.token is None and token == self.source else ChainCharge(self.nano, source, token)
 
     def _check_last(self, token: str | None, source: str | None, chain: str) -> None:
-        """Raise InputError unless a state is the last, or the first one made under a charge that awaits its state."""
+        """Raise InputError unless a state is the chain's last, or the first new one since the last charge."""
         last = token == self.token if self.token is not None else token == self.source or source == self.source
         if self.nano and not last:
             said = "no noise was drawn and nothing was charged; use the last state of the chain"

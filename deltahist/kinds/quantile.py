@@ -29,7 +29,7 @@ from deltahist.space.domain import Domain
 from deltahist.space.neighbourhood import Neighbourhood
 from deltahist.space.workloads import Workload
 
-#: Bound on the relative rounding error of a smooth sensitivity, for which the noise makes allowance.
+#: Bound on the relative rounding error of a smooth sensitivity. The noise allows for it.
 SLACK = 1e-12
 
 
@@ -138,8 +138,8 @@ class SmoothNoise:
 
     Between neighbours, S_β differs by a factor of at most e^β, and the values differ by at most S_β. So a neighbour's
     output is Z scaled by at most e^±β and shifted by at most 1/factor. For Student's t with 2 degrees of freedom,
-    scaling costs 2β, and a shift by s costs 3 s / (2 √2). Each gets half of ε, minus an allowance for rounding, which
-    is best for dense points, since their S_β is in proportion to 1/β.
+    scaling costs 2β, and a shift by s costs 3 s / (2 √2). Each gets half of ε, minus an allowance for rounding. Equal
+    halves are best for dense points, whose S_β is in proportion to 1/β.
     """
 
     beta: float
@@ -176,7 +176,7 @@ class QuantileMechanism(BaseMechanism):
     q : the quantile is the ⌈q n⌉-th smallest of n points.
     number : n, public.
     budget : ε, or ρ for the method "inverse".
-    method : "inverse" draws a place, and is likelier to draw one that fewer moves within δ would make the quantile.
+    method : "inverse" draws a place, with a higher probability the fewer moves within δ would make it the quantile.
         "smooth" adds noise in proportion to the smooth sensitivity.
     counting : how rows became points. No points may be left out.
 
@@ -213,7 +213,7 @@ class QuantileMechanism(BaseMechanism):
             if cost > allowed:
                 place = "any move" if limit.any else f"a move over {limit.distance}"
                 raise InputError(
-                    f"limit of {place} is {letter} = {float(allowed):.4g}: a quantile costs {float(cost):.4g} there"
+                    f"limit of {place} is {letter} = {float(allowed):.4g}: it must be at least {float(cost):.4g}"
                 )
 
     @property

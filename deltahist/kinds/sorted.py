@@ -414,7 +414,7 @@ class Isotonic:
 
     @functools.cached_property
     def simplest_knots(self) -> Knots:
-        """The fewest places that fit within the bounds at α = ½. Values that noise makes indistinguishable share one.
+        """The fewest places that satisfy the bounds at α = ½. Values that noise makes indistinguishable share a place.
 
         From the left, each place has as many ranks as the bounds allow, and is at the mean of their sums.
         """
@@ -432,7 +432,7 @@ class Isotonic:
 
     @functools.cached_property
     def simulated_knots(self) -> list[Knots]:
-        """Decoded sums of the `simplest_knots` points with simulated noise. Noise is public here, and so seeded."""
+        """Decoded sums of the `simplest_knots` points with simulated noise, which is public and therefore seeded."""
         rng, rows = np.random.default_rng(0), len(self.values)
         ranks, places = self.simplest_knots
         each = np.searchsorted(ranks[1::2], self.ends[1:])
@@ -443,10 +443,10 @@ class Isotonic:
     def confidence_bounds(self, alpha: float) -> Knots:
         """Return upper and lower confidence bounds, each wrong with probability at most `alpha` at any one rank.
 
-        upper[j] bounds the coordinate of rank j k + 1. It is the least mean plus noise bound over windows of 1, 2, 4,
-        ... groups that begin there, whose exact means are at least as large. lower[j] bounds the coordinate of rank j k
-        in the same way, from windows that end there. Each window gets an equal share of `alpha`. Making the bounds
-        monotone keeps them valid (docs/internals/sorted.md).
+        upper[j] bounds the coordinate of rank j k + 1. The exact means of windows of 1, 2, 4, ... groups that begin
+        there are at least as large. So the least of their noisy means, each plus a bound on its noise, is a bound.
+        lower[j] bounds the coordinate of rank j k in the same way, by windows that end there. Each window gets an equal
+        share of `alpha`. Making the bounds monotone keeps them valid (docs/internals/sorted.md).
         """
         if alpha not in self._bounds:
             rows = len(self.values)

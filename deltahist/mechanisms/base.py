@@ -163,7 +163,7 @@ class OfMechanism:
 
     @property
     def any_move(self) -> float:
-        """Cost of a move from anywhere to anywhere, in ε or ρ as the budget."""
+        """Cost of a move from anywhere to anywhere, in the budget's unit (ε or ρ)."""
         return self.mechanism.any_move
 
 
@@ -215,7 +215,7 @@ class BaseMechanism(abc.ABC):
     @property
     @abc.abstractmethod
     def words(self) -> str:
-        """Text about the measured numbers and their noise."""
+        """Phrase that describes the measured numbers and their noise."""
 
     @property
     @abc.abstractmethod
@@ -272,7 +272,7 @@ class BaseMechanism(abc.ABC):
 
     @abc.abstractmethod
     def cost_under(self, moves: Neighbourhood) -> Fraction | float:
-        """Return the cost under another relation, in ε or ρ as the budget."""
+        """Return the cost under another relation, in the budget's unit (ε or ρ)."""
 
     @abc.abstractmethod
     def describe(self) -> dict[str, Any]:
@@ -311,7 +311,7 @@ class BaseMechanism(abc.ABC):
             )
 
     def with_changes(self, **changes: Any) -> Self:
-        """Return a copy with some fields changed. It keeps computed values that do not depend on them."""
+        """Return a copy with some fields changed, and cached values that do not depend on them."""
         out = replace(self, **changes)  # type: ignore[type-var]
         if changes.keys() <= {"counting", "budget", "step", "chain"}:
             vars(out).update({name: vars(self)[name] for name in self._COPIED if name in vars(self)})
@@ -346,7 +346,7 @@ class BaseMechanism(abc.ABC):
 
     @property
     def any_move(self) -> float:
-        """Cost of a move from anywhere to anywhere, in ε or ρ as the budget."""
+        """Cost of a move from anywhere to anywhere, in the budget's unit (ε or ρ)."""
         return float(self.cost_within(self.neighbourhood.diameter)[0])
 
     @property
@@ -380,13 +380,13 @@ class BaseMechanism(abc.ABC):
 
     @property
     def promise(self) -> str:
-        """One line about the guarantee and the neighbourhood."""
+        """One-line summary of the guarantee and the neighbourhood."""
         near, amount = self.neighbourhood, float(self.budget.amount)
         cost = f"ε = {amount:g}"
         if self.budget.unit == "rho":
             cost = f"ρ = {amount:.4g} (ε = {self.approximate(1e-6):.4g} but for 10⁻⁶)"
         limits, far = list_limits(near), ""
-        for distance, factor in limits if len(limits) < 4 else limits[-1:]:  # a line names few limits
+        for distance, factor in limits if len(limits) < 4 else limits[-1:]:  # few limits fit in a line
             reach = "however far" if distance is None else f"up to {format_length(distance, near.domain.unit, 6)}"
             far += f", at most {format_number(float(factor**self.norm), 6)} {self.letter} {reach}"
         unit = near.domain.unit.removesuffix("s") if near.delta_ground == 1 else near.domain.unit
@@ -400,7 +400,7 @@ def weakness_of(guarantee: Guarantee) -> str | None:
 
 
 def factor_promised(near: Neighbourhood, distance: float) -> Fraction:
-    """Return the cost, as a multiple of ε, of covering a ground distance in one or more moves.
+    """Return the cost of covering a ground distance in one or more moves, as a multiple of ε.
 
     >>> import deltahist as dh
     >>> near = dh.Neighbourhood(dh.Domain((0, 90), (90,)), 1, limits=[(10, 2), ("any", 8)])

@@ -69,8 +69,8 @@ def sensitivity(strategy: Strategy, near: Neighbourhood, *, norm: int = 1) -> Fr
             costs[place] = explicit_edge_cost(strategy, relation, norm) if known is None else Fraction(known)
         return costs[place]
 
-    # Costs and factors increase with the distance. So the ratio of a relation between two others is at most the cost
-    # of the further one, divided by the first factor in between.
+    # Costs and factors increase with the distance. So a relation between two others has a ratio of cost to factor of at
+    # most the further relation's cost divided by the first factor in between.
     largest, spans = Fraction(0), [(0, len(relations) - 1)]
     while spans:
         low, high = spans.pop()
@@ -256,7 +256,7 @@ class Mechanism(BaseMechanism):
         return self.budget.amount * Fraction(wide) / Fraction(own)
 
     def approximate(self, probability: float) -> float:
-        # Return the smaller of the bounds for zCDP and for Gaussian noise.
+        # The guarantee is the smaller of the bounds from zCDP and from Gaussian noise.
         known, rho = super().approximate(probability), self.guarantee.rho
         times = 1.0 if self.chain is None else float(self.budget.amount / self.chain.amounts[0])
         variances = [least for law in self.laws if (least := law.least_variance(times)) is not None]

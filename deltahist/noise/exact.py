@@ -56,7 +56,7 @@ def open_stream() -> Words:
 
 
 def seeded_words(rng: np.random.Generator) -> Words:
-    """Return words from a seeded generator. They are predictable, so for experiments only."""
+    """Return words from a seeded generator, which are predictable. Use them in experiments only."""
     return lambda number: rng.integers(0, 1 << 64, number, dtype=np.uint64)
 
 

@@ -262,7 +262,7 @@ def next_level_above(size: Reals, uniforms: Uniforms) -> tuple[Reals, Reals]:
 def jump_up(value: Reals, by_size: NDArray[np.bool_], uniforms: Uniforms) -> JumpUp:
     """Draw a jump up. `value` (rows, n) is times the level of the jump; `by_size` marks jumps of the second clock.
 
-    T is an inverse Gaussian variable plus a Gamma(3/2) variable, or a Gamma(1) variable where `by_size`. The inverse
+    T is an inverse Gaussian variable plus a Gamma(3/2) variable, or plus a Gamma(1) one where `by_size`. The inverse
     Gaussian is drawn by the method of Michael, Schucany and Haas (1976), with both roots free of cancellation.
     """
     dimension, size, coin = value.shape[1], vector_lengths(value), uniforms.value[:, 4]
@@ -295,7 +295,7 @@ class _Path(NamedTuple):
 
 
 class PathSteps:
-    """Collector of the values and jumps of many users, in any order, from which it builds their paths."""
+    """Builder of paths from the values and jumps of many users, added in any order."""
 
     def __init__(self, users: int) -> None:
         self.undecided = np.zeros(users, dtype=bool)

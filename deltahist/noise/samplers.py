@@ -353,7 +353,7 @@ class LaplaceSampler:
         return _change_blocks(values, tighten_block)
 
     def draw_addition(self, level: Level, coarser: Level, shape: Shape = (), *, rng: Rng = None) -> Integers:
-        """Draw the noise to add to released numbers to lower their level."""
+        """Draw noise that lowers the level of released numbers when it is added to them."""
         return self.tighten(np.zeros(shape, dtype=np.int64), level, coarser, rng=rng)
 
     def round_values(self, values: Integers) -> Integers:
@@ -390,9 +390,9 @@ class GaussianSampler:
 class RoundedGaussianSampler(GaussianSampler):
     """Gaussian noise as a process in 1/σ², on a lattice with steps of 2^−bits; `round_values` gives whole numbers.
 
-    Discrete Gaussian noise on a lattice does not refine other such noise exactly, unless the variances differ by an odd
-    number (docs/internals/gradual.md). So the process runs on a lattice fine enough to keep the guarantee to the last
-    digit (docs/privacy/gradual.md), and releases are rounded.
+    Discrete Gaussian noise on a lattice does not refine other such noise exactly unless one variance is an odd multiple
+    of the other (docs/privacy/gradual.md). So the process runs on a lattice fine enough to keep the guarantee to the
+    last digit, and releases are rounded.
 
     >>> sampler = RoundedGaussianSampler.for_level(Fraction(1, 100))
     >>> coarse = sampler.start(Fraction(1, 100), 4, rng=np.random.default_rng(1))
@@ -487,7 +487,7 @@ def _read_values(values: ArrayLike) -> Integers:
 
 
 def _change_blocks(values: ArrayLike, change: Callable[[Integers], Integers]) -> Integers:
-    """Change all values, one block at a time to limit the working memory."""
+    """Change all values in blocks, to limit the working memory."""
     array = _read_values(values)
     out, ends = np.empty(array.shape, dtype=np.int64), range(1 << 18, array.size, 1 << 18)
     for part, given in zip(*(np.array_split(each.reshape(-1), ends) for each in (out, array)), strict=True):
@@ -546,7 +546,7 @@ def _inward_table(a: Fraction, b: Fraction) -> InversionTable:
 
 @functools.lru_cache(maxsize=64)
 def _outward_table(a: Fraction, b: Fraction) -> InversionTable:
-    """1 − (1 − e^(−2a)) / (1 − e^(−a − b)), the probability of a jump outwards if the value moves no other way."""
+    """1 − (1 − e^(−2a)) / (1 − e^(−a − b)), the probability of a jump outwards, given no other move."""
     return chance_table(lambda bits: complement(_share_bounds(2 * a, a + b, bits), bits))
 
 

@@ -156,7 +156,7 @@ def scales(crs: str, bounds: tuple[float, ...]) -> tuple[float, float]:
     to_ground = Operation.between(system, read_crs(LONGITUDE_LATITUDE), area_of(crs, bounds))
     x, y = np.meshgrid(*np.linspace(bounds[:2], bounds[2:], 65).T, indexing="ij")
     lon, lat = to_ground(x, y)
-    # This difference is wide enough to keep the digits of positions, and too narrow for scales to vary.
+    # A step that is wide enough to keep the digits of positions, and too narrow for scales to vary.
     h = max(max(map(abs, bounds)) * 1e-6, 1e-3)
     cartesian = "+proj=pipeline +step +proj=unitconvert +xy_in=deg +xy_out=rad +step +proj=cart +ellps=WGS84"
     to_space = pyproj.Transformer.from_pipeline(cartesian)
@@ -176,8 +176,8 @@ def scales(crs: str, bounds: tuple[float, ...]) -> tuple[float, float]:
     # Bounds given in the order west, east, south, north are often valid, but far outside the area of use.
     west, east, south, north = bounds
     mixed = west < east and south < north and _is_used(crs, (west, south, east, north)) and not _is_used(crs, bounds)
-    # Two places are at most the largest scale times the length of a geodesic inside the map apart. A distance of more
-    # than three times that between places on the rim means that the map touches a seam from both sides.
+    # The distance of two places on the map is at most the largest scale times the length of a geodesic inside the map.
+    # If it is more than three times that for places on the rim, the map touches a seam from both sides.
     x, y, lon, lat = (np.concatenate([a[0], a[-1], a[:, 0], a[:, -1]])[::4] for a in (x, y, lon, lat))
     i, j = np.triu_indices(len(x), 1)
     metres = np.asarray(pyproj.Geod(ellps="WGS84").inv(lon[i], lat[i], lon[j], lat[j])[2])

@@ -195,7 +195,7 @@ class Fitted:
     def spread_over_regions(self, columns: Mapping[str, ArrayLike]) -> dict[str, NDArray[Any]]:
         """Expand columns of answers for the held shapes to all regions (m,), and add the columns outside and note.
 
-        Answers for several steps come step after step.
+        Answers for several steps are in order of steps.
         """
         held, out = np.flatnonzero(self.held), {}
         for name, each in columns.items():
@@ -305,7 +305,7 @@ def _shorten_edges(polygon: Any) -> Any:
         places, step = shapely.get_coordinates(ring), np.diff(shapely.get_coordinates(ring)[:, 0])
         turns = np.cumsum(np.where(np.abs(step) < 360, np.rint(step / 360), 0))
         rectangle = len(places) == 5 and shapely.box(*ring.bounds).equals(shapely.Polygon(ring))
-        if turns[-1] == 0 and not (rectangle and ring.is_ccw):  # a ring with other turns goes around a pole
+        if turns[-1] == 0 and not (rectangle and ring.is_ccw):  # a ring with a net turn goes around a pole
             places[1:, 0] -= 360 * turns
         away = 0.0 if not rings else (rings[0][:, 0].mean() - places[:, 0].mean()) / 360
         rings.append(places + np.array([360 * np.rint(away), 0]))
@@ -395,10 +395,10 @@ def _area(shape: Any, crs: Any) -> float:
 
 
 def boxes_in_degrees(corners: NDArray[np.float64], domain: Domain) -> NDArray[Any] | None:
-    """Return boxes (m, 4) as polygons (m,) in longitude and latitude, with a warning; None unless surely in degrees.
+    """Return boxes (m, 4) as polygons (m,) in longitude and latitude, with a warning; None if they may be in map units.
 
-    They are in degrees if every corner can be a longitude and latitude, and either no place on the map has such small
-    coordinates or a box crosses the antimeridian.
+    They must be in degrees if every corner can be a longitude and latitude, and either no place on the map has such
+    small coordinates or a box crosses the antimeridian.
     """
     if domain.crs is None or domain.ndim != 2 or not corners.size:
         return None

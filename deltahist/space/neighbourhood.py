@@ -145,7 +145,7 @@ class Neighbourhood:
 
     @functools.cached_property
     def frontier(self) -> NDArray[np.int64]:
-        """The maximal non-negative displacements (m, ndim): no other displacement is as large on every axis."""
+        """Maximal non-negative displacements (m, ndim): no other displacement is as large on every axis."""
         if self.domain.ndim == 1:
             return _make_readonly(self.reach.reshape(1, 1))
         keep = np.append(self.reach[1:] < self.reach[:-1], True)

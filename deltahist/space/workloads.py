@@ -275,7 +275,7 @@ def range_gram(domain: Domain) -> NDArray[np.float64]:
 
 
 def prefix_sums(cells: Field) -> Field:
-    """Return sums from the low corner up to every cell edge. They have one more entry than cells along each axis."""
+    """Return sums from the low corner up to every cell edge. Each axis has one more entry than cells."""
     out = np.zeros(tuple(n + 1 for n in cells.shape))
     inside = out[(slice(1, None),) * cells.ndim]
     np.cumsum(cells, axis=-1, out=inside)
@@ -326,7 +326,7 @@ def count_up_to(numbers: Index) -> Index:
 
 
 def in_parts(sizes: NDArray[Any], most: int) -> Iterator[slice]:
-    """Yield slices of items whose sizes (m,) sum to at most `most`, or of one larger item."""
+    """Yield slices of items whose sizes (m,) sum to at most `most`. A larger item gets its own slice."""
     ends, first = np.cumsum(sizes), 0
     while first < len(ends):
         before = ends[first - 1] if first else 0
