@@ -26,11 +26,6 @@ SLOW |= {"scipy", "shapely", "sqlalchemy"}
 FRESH = {**os.environ, "PYTHONPATH": str(ROOT)}
 
 
-@pytest.fixture
-def folder(visits):
-    return visits
-
-
 @pytest.mark.parametrize("line", [[], ["publish"], ["plan"], ["query"]])
 def test_help_imports_nothing_slow(line):
     code = (
@@ -49,8 +44,8 @@ def test_every_command_has_help(run, name):
 # the project file
 
 
-def test_typed_values_win_over_the_project_file(run, folder):
-    (folder / "deltahist.toml").write_text(
+def test_typed_values_win_over_the_project_file(run, visits):
+    (visits / "deltahist.toml").write_text(
         'x = "x"\ny = "y"\nbounds = "0,0,8,8"\ncell = 1\ndelta = 1\nepsilon = 0.10\nstart = 0\n'
         '[publish]\nlimit = ["3:2", "any:3"]\nstrategy = "identity"\n[query]\nlevel = 0.9\n'
     )
@@ -78,11 +73,11 @@ def test_typed_values_win_over_the_project_file(run, folder):
         '[publish]\nledger = "postgresql://ann:secret@host/city"',
     ],
 )
-def test_a_project_file_that_cannot_be_meant(refused, folder, text):
-    (folder / "c.toml").write_text(text)
+def test_a_project_file_that_cannot_be_meant(refused, visits, text):
+    (visits / "c.toml").write_text(text)
     refused(["--config", "c.toml", "publish", "v.csv", *PLANE, "--epsilon", "1", "-o", "r.parquet"])
     refused(["--config", "none.toml", "publish", "v.csv"])
-    assert not (folder / "r.parquet").exists()
+    assert not (visits / "r.parquet").exists()
 
 
 # errors and signals
@@ -117,8 +112,8 @@ def test_programming_errors_keep_their_traceback(monkeypatch, problem):
 
 
 @pytest.mark.parametrize("told", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
-def test_a_signal_leaves_nothing_half_written(folder, told):
-    old = folder / ".o.parquet.abcd1234.parquet"  # of a process that was killed long ago
+def test_a_signal_leaves_nothing_half_written(visits, told):
+    old = visits / ".o.parquet.abcd1234.parquet"  # of a process that was killed long ago
     old.write_bytes(b"part")
     os.utime(old, (0, 0))
     line = ["deltahist", "publish", "v.csv", *PLANE, "--epsilon", "1", "--out", "o.parquet"]
@@ -134,13 +129,13 @@ def test_a_signal_leaves_nothing_half_written(folder, told):
     ) as process:
         while b"writing" not in process.stdout.readline():
             assert process.poll() is None
-        assert len(list(folder.iterdir())) == 2  # the table and one part: the old one is gone
+        assert len(list(visits.iterdir())) == 2  # the table and one part: the old one is gone
         process.send_signal(told)
         assert process.wait(20) == 128 + told
-    assert [each.name for each in folder.iterdir()] == ["v.csv"]
+    assert [each.name for each in visits.iterdir()] == ["v.csv"]
 
 
-def test_a_server_from_a_project_file_gets_no_password(refused, folder, monkeypatch):
+def test_a_server_from_a_project_file_gets_no_password(refused, visits, monkeypatch):
     """The author of the file chose the host; a server that asks for a password in clear text must not hear it."""
     heard, asks = [], struct.pack(">cII", b"R", 8, 3)  # AuthenticationCleartextPassword
     server = socket.create_server(("127.0.0.1", 0))
@@ -165,7 +160,7 @@ def test_a_server_from_a_project_file_gets_no_password(refused, folder, monkeypa
     line += ["--account", "visits", "--account-limit", "1"]
     refused([*line, "--ledger", where])
     assert b"s3cret" in heard.pop()  # typed: it is meant
-    (folder / "deltahist.toml").write_text(f'ledger = "{where}"')
+    (visits / "deltahist.toml").write_text(f'ledger = "{where}"')
     refused(line, "PGPASSWORD is not sent")
     for _ in range(50):
         if not heard:

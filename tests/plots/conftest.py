@@ -16,11 +16,6 @@ def made(counts, *, crs="EPSG:32618", strategy=dh.strategies.Identity, budget=No
 
 
 @pytest.fixture(scope="session")
-def make():
-    return made
-
-
-@pytest.fixture(scope="session")
 def town():
     """A dense square of 8 × 8 cells in an empty map, and one hot cell."""
     counts = np.zeros((40, 32), dtype=np.int64)

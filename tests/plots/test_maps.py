@@ -13,6 +13,7 @@ import deltahist as dh
 from deltahist.plots import plot_map
 from deltahist.plots.ground import new_figure
 from deltahist.plots.maps import draw_intervals, draw_map, draw_regions, merge_cells, values_of
+from tests.plots.conftest import made
 
 
 def notes_of(release, **look):
@@ -33,8 +34,8 @@ def test_a_map_shows_the_cells_where_they_are(town):
     assert ax.figure.axes[1].get_xlabel() == "points per km²"
 
 
-def test_a_map_in_which_nothing_stands_out_says_so(make):
-    release = make(np.ones((30, 24), dtype=np.int64), budget={"epsilon": 0.01}, rng=np.random.default_rng(2))
+def test_a_map_in_which_nothing_stands_out_says_so():
+    release = made(np.ones((30, 24), dtype=np.int64), budget={"epsilon": 0.01}, rng=np.random.default_rng(2))
     for asked in (None, False, True):
         assert not plot_map(release, nonnegative=asked).images
         assert "Nothing stands out" in notes_of(release, nonnegative=asked)
@@ -42,14 +43,14 @@ def test_a_map_in_which_nothing_stands_out_says_so(make):
 
 
 @pytest.mark.parametrize("town_of", ["cells", "hierarchy"])
-def test_merging_keeps_sums_and_what_stands_out(town_of, town, make):
+def test_merging_keeps_sums_and_what_stands_out(town_of, town):
     """Blocks are those of a hierarchy, where the strategy is one."""
     release, dense, height = town, np.s_[8:16, 16:24], 200
     if town_of == "hierarchy":
         counts, dense, height = np.zeros((36, 36), dtype=np.int64), np.s_[6:12, 18:24], 30
         counts[dense] = height
         sixths = functools.partial(dh.strategies.Hierarchical, branching=6)
-        release = make(counts, strategy=sixths, rng=np.random.default_rng(3))
+        release = made(counts, strategy=sixths, rng=np.random.default_rng(3))
     shown, standing = merge_cells(release)
     assert standing[dense].all()
     assert shown.sum() == pytest.approx(release.cells().sum())
@@ -73,7 +74,7 @@ def test_no_more_than_one_map_in_twenty_shows_points_where_there_are_none():
     busy = empty.copy()
     busy[10:14, 10:14], busy[30, 35], busy[40:, :3] = 100, 300, 8
     thin = rng.poisson(0.05, domain.shape) * (rng.random(domain.shape) < 0.5)
-    false, made = 0, 0
+    false, number = 0, 0
     strategies = ("identity", "flow", "tents", "hierarchical")
     for strategy, delta, epsilon, rep in itertools.product(strategies, (1, 2), (0.3, 1, 4), range(5)):
         counts = (empty, busy, thin)[rep % 3]
@@ -81,10 +82,10 @@ def test_no_more_than_one_map_in_twenty_shows_points_where_there_are_none():
         release = dh.publish(counts, near, strategy, epsilon, rng=rng, weak_protection_accepted=True)
         shown, standing = merge_cells(release)
         false += any(counts[standing & (shown == value)].sum() == 0 for value in np.unique(shown[standing]))
-        made += 1
+        number += 1
         if counts is busy:
             assert standing[30, 35] or epsilon < 1
-    assert made == RELEASES
+    assert number == RELEASES
     assert false <= MOST
 
 
@@ -101,12 +102,12 @@ def test_context_is_projected_and_clipped(town):
 
 
 @pytest.fixture(scope="module")
-def city(make):
+def city():
     """Much in the west, little in the middle, nothing in the east, where there is a hole, too."""
     counts = np.zeros((40, 32), dtype=np.int64)
     counts[:8] = 300
     counts[8:24] = 20
-    return make(counts, sources="boundary", rng=np.random.default_rng(5))
+    return made(counts, sources="boundary", rng=np.random.default_rng(5))
 
 
 def zones_of(release, names=("west", "middle", "east")):

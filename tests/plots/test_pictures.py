@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 
 import deltahist as dh
 from deltahist.plots import save_picture
+from tests.plots.conftest import made
 
 
 @pytest.mark.parametrize("kind", ["map", "regions", "curve"])
@@ -53,10 +54,10 @@ def zones_of(release, number, within=None):
         ((40, 30), {"regions": 25, "within": (12, 10, 18, 16), "title": "A very long title " * 40}),
     ],
 )
-def test_no_text_is_cut_off_or_drawn_over_another(make, shape, look, tmp_path, monkeypatch):
+def test_no_text_is_cut_off_or_drawn_over_another(shape, look, tmp_path, monkeypatch):
     """Every label lies inside the figure, and no two overlap."""
     rng = np.random.default_rng(0)
-    release = make(rng.geometric(0.02, shape), rng=rng)
+    release = made(rng.geometric(0.02, shape), rng=rng)
     look = dict(look)
     if number := look.pop("regions", None):
         look["answers"] = dh.answer(release, zones_of(release, number, look.pop("within", None)))
