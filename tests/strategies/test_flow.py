@@ -298,5 +298,6 @@ def test_padded_spectral_variances_equal_the_definition():
 
 
 def test_a_flow_is_tuned_for_thin_boxes_at_the_rim():
-    near = dh.Neighbourhood(dh.Domain((0, 0, 30, 16), (30, 16)), 8)
-    assert dh.strategies.Flow.tuned(near, dh.workloads.boxes([[0.5, 0.5, 20, 9], [0, 15.999, 30, 16]])).block == (8, 8)
+    near = dh.Neighbourhood(dh.Domain((0, 0, 30, 16), (30, 16)), 8, limits=[("any", 4)])
+    work = dh.workloads.boxes([[0.5, 0.5, 20, 9], [0, 15.999, 30, 16]])
+    assert Flow.tuned(near, work).block == (8, 8)
