@@ -476,8 +476,7 @@ def check_file(path: str | Path | Any, axes: int, *, clock: Clock | None = None,
 def read_owners(path: str | Path | Any, *, user: str, area: Domain | None = None, **how: Any) -> pd.DataFrame:
     """Return a frame of x and y with users as index, from a table with one row per user. Private.
 
-    Takes the parameters of `count_file`. Without y, x is a column of numbers. Places are projected to the map of
-    `area`.
+    Takes the parameters of `count_file`. Without y, x is a column of numbers. Places are projected to `area`.
     """
     import pandas as pd
     import pyarrow as pa

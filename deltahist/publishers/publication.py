@@ -174,9 +174,8 @@ def publish_sorted(
 ) -> SortedRelease:
     """Publish the sorted coordinates of points on a line under δ-neighbourhood.
 
-    When one point moves by at most δ, the sums of consecutive sorted points move by at most δ in the L1 norm, so
-    integer Laplace noise of scale δ/ε on each sum is ε-private. Source: 2014, section 5.5.1.
-    Proof: docs/privacy/sorted.md.
+    When one point moves by at most δ, sums of consecutive sorted points move by at most δ in the L1 norm, so integer
+    Laplace noise of scale δ/ε on each sum is ε-private. Source: 2014, section 5.5.1. Proof: docs/privacy/sorted.md.
 
     Parameters
     ----------
