@@ -242,7 +242,7 @@ class IntervalForms(IntervalFunction):
 
     Parameters
     ----------
-    forms : (k,) over the m + 1 edges of a row of blocks.
+    forms : k forms over the m + 1 edges of a row of blocks.
     edges : positions of the cell edges in blocks (n + 1,); None if blocks are cells.
     """
 
@@ -333,7 +333,7 @@ class PublicTotal:
         return prefix_sums(self.along)
 
     def mean_reduction(self) -> float:
-        """Return the mean over all ranges."""
+        """Return the mean variance removed over all ranges."""
         both = self.along
         for axis in range(both.ndim):
             both = np.moveaxis(apply_range_gram(np.moveaxis(both, axis, 0)), 0, axis)
@@ -420,7 +420,7 @@ class Windows:
     def slice_windows(
         self, low: IntArray, size: int, first: IntArray | int = 0, number: int | None = None
     ) -> FloatArray:
-        """Return the table at the places from the one before `low` on (queries, number, size), from row `first` on."""
+        """Return the table's rows from `first` on, at places from the one before `low` on (queries, number, size)."""
         (across, along), wide = self._padded.strides, number or len(self._padded)
         shape = (len(self._padded) - wide + 1, self._padded.shape[1] - size + 1, wide, size)
         windows = np.ndarray(shape, np.float64, self._padded, strides=(across, along, across, along))

@@ -222,9 +222,9 @@ def _bound_distance(cells: FloatArray, field: FloatArray, multipliers: FloatArra
 class Anderson:
     """Next points of a fixed-point iteration, extrapolated from the residuals of the last 15 steps.
 
-    Iterating x ↦ x + r(x) moves by the residual. This first subtracts the combination of recent changes that leaves the
-    smallest residual, and the matching moves of the points (Walker and Ni 2011). For affine r this is GMRES. It needs
-    120 bytes per number in a point, and at most 2 GiB by remembering fewer steps.
+    Iterating x ↦ x + r(x) moves by the residual. `step` first subtracts the combination of recent changes that leaves
+    the smallest residual, and the matching moves of the points (Walker and Ni 2011). For affine r this is GMRES. It
+    needs 120 bytes per number in a point, and at most 2 GiB by remembering fewer steps.
 
     >>> import numpy as np
     >>> matrix, accelerated, point = np.diag([0.5, 0.9, 0.99]), Anderson(3), np.ones(3)
@@ -236,7 +236,7 @@ class Anderson:
 
     def __init__(self, size: int) -> None:
         memory = int(np.clip((1 << 28) // max(size, 1), 2, 15))
-        self._changes = np.empty((memory, size), dtype=np.float32)  # of residuals, of length 1
+        self._changes = np.empty((memory, size), dtype=np.float32)  # of residuals, scaled to length 1
         self._moves = np.empty((memory, size), dtype=np.float32)
         self._gram = np.empty((memory, memory))
         self.forget()

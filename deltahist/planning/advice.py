@@ -55,7 +55,7 @@ def cut_shares(workload: Workload, domain: Domain) -> NDArray[np.float64]:
 
 @dataclass(frozen=True)
 class CellChoice(OfMechanism):
-    """A mechanism on cells of one size, and the root mean square of its expected errors from noise and placement."""
+    """A mechanism on cells of one size, and its expected root mean square errors from noise and placement."""
 
     mechanism: Mechanism
     noise_error: float

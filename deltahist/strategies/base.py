@@ -39,7 +39,7 @@ class Group:
 
     Parameters
     ----------
-    name : shown to readers.
+    name : name shown to readers.
     members : a slice or index array of the draws or values.
     share : share of ε. The noise scale is Δ / (share · ε), where Δ is the maximum over edges of Σ share · |change|.
     unit : number of points that one unit of a draw represents.
@@ -135,7 +135,7 @@ class Strategy(abc.ABC):
         return weights
 
     def changes(self, near: Neighbourhood) -> scipy.sparse.csr_array:
-        """Return U (draws, M): by how much each draw must change to hide each edge. This defines the cost."""
+        """Return U (draws, M), the change in each draw that hides each edge. This defines the cost."""
         rows, edges = self.matrix(), near.incidence()
         check_memory(48 * rows.nnz * max(1, edges.nnz // max(1, self.domain.size)), "the matrix A E")
         return (rows @ edges).tocsr()
@@ -282,7 +282,7 @@ def read_shares(shares: Sequence[float | Fraction] | None, number: int, what: st
 
 
 def whole_shares(shares: Sequence[Fraction]) -> tuple[list[int], int]:
-    """Return shares as integers over one denominator."""
+    """Return shares as integers over a common denominator."""
     denominator = math.lcm(*(s.denominator for s in shares))
     return [int(s * denominator) for s in shares], denominator
 
@@ -345,7 +345,7 @@ def register(strategy: _Kind) -> _Kind:
         owner = taken.get(word, strategy)
         if (owner.__module__, owner.__qualname__) != (strategy.__module__, strategy.__qualname__):
             raise InputError(
-                f"strategy {name} of {strategy.__module__} needs another name: {word!r} already is "
+                f"strategy {name} of {strategy.__module__} needs another name: {word!r} is already "
                 f"{owner.__qualname__} of {owner.__module__}"
             )
     _KNOWN[name] = strategy

@@ -257,7 +257,7 @@ class CellsDecoder(Decoder):
         return [*own, (-law.variance() / n, squared)] if self.total_known else own
 
     def moments(self, work: Asked) -> Moments:
-        """Return errors. For regions with shares f of the cells, sum (f − Σ f / n)² and its square."""
+        """Return errors. For regions with shares f of the cells, they are sums of (f − Σ f / n)² and of its square."""
         if not isinstance(work, RegionCover):
             return super().moments(work)
         area, law = np.bincount(work.whole, (work.high - work.low).prod(axis=1), work.number), self.laws[0]
@@ -334,7 +334,7 @@ class CutAugmented(Strategy):
 
         Parameters
         ----------
-        base : a strategy with rows of 0 and 1, which come first, and equal shares.
+        base : a strategy with equal shares whose rows contain only 0 and 1; they come first.
         near : the neighbourhood whose edges are cut.
         gram : V = QᵀQ (N, N) of the workload Q; all ranges when None.
 

@@ -4,7 +4,7 @@ Problem: minimise Σ V̂/X̂ subject to 2 (x(0) − x(d)) ≤ w(d)² for every d
 arrivals. For multipliers λ that add up to one, the optimum is X̂ = √(V̂ / L̂), L̂ = Σ_d λ_d |1 − e^{iω·d}|² / w(d)²
 (+ λ₀ / w²). Let f be the mean of √(V̂ L̂) over the frequencies. f² is a lower bound on the minimum. X̂ divided by its
 largest cost / w² is feasible, and its objective is f times that ratio. f is also the λ-weighted mean of cost / w², so
-the gap closes when all d with λ_d > 0 have the largest ratio. Each round raises the multipliers of displacements above
+the gap closes when all d with λ_d > 0 have the largest ratio. Each round raises multipliers where the ratio is above
 the mean. Derivation: docs/internals/theory.md, section 6.
 """
 
@@ -195,7 +195,7 @@ class Spectral(BestGaussian):
 class SpectralDecoder(Decoder):
     """ĉ is the domain's part of A⁻¹y on the torus.
 
-    The noise is stationary on the torus, so a box's variance depends only on its side lengths: one table.
+    The noise is stationary on the torus, so a box's variance depends only on its side lengths, and one table suffices.
     """
 
     strategy: Spectral
@@ -292,7 +292,7 @@ def _variance_by_length(spectrum: FloatArray, n: int) -> FloatArray:
 class SpectralSolution(NamedTuple):
     """The best feasible √X̂ at a quarter of the torus' frequencies (the others mirror them), with its certificate.
 
-    `gap` is the largest share by which its variance can exceed that of the best strategy of the torus.
+    `gap` is the largest share by which its variance can exceed that of the best strategy on the torus.
     """
 
     spectrum: FloatArray

@@ -37,7 +37,7 @@ from deltahist.strategies.flow.tuning import find_minimum
 _TOGETHER = 1 << 18
 #: Largest number of tents along an axis. Dense linear algebra finds their eigenvectors.
 MOST_TENTS = 4128
-#: Largest number of pairs of moves along the two axes to compare one by one. A bound replaces larger comparisons.
+#: Largest number of pairs of moves along the two axes to compare one by one. Above it, a bound is used.
 MOST_PAIRS = 1 << 24
 
 

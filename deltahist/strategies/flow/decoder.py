@@ -2,7 +2,7 @@
 
 Block sums are their own estimates, and cells share what their block gains. Noise on a border enters an answer in
 proportion to how much the query differs across it, which is zero except at the perimeter. Sums along a line spread the
-flow across it over all of its borders, through a matrix of low rank. Hubs are few, and handled as products of waves.
+flow across it over all of its borders, through a matrix of low rank. Hubs are few, and enter as products of waves.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class Steps(QuadraticForm):
         return -0.5 * np.add(one, other, dtype=np.float64)
 
     def value_at(self, weight: FloatArray) -> float:
-        later = np.cumsum(weight[::-1])[::-1]  # from each edge on
+        later = np.cumsum(weight[::-1])[::-1]  # sums from each edge on
         inner = np.arange(1, self.size - 1)
         return -float(weight[inner] @ later[inner + self.shift])
 
@@ -240,7 +240,7 @@ def estimated_flow(
 
     Variances of draws, and of each level of sums, are in points. Between the prefixes before edges i and j the
     covariance is min(v_i, v_j) − m_i·g_j − g_i·m_j, with v_i the sum of V before i, g = P C, m = P V Θᵀ − g S / 2,
-    S = Θ V Θᵀ + W, and P the prefixes. A move at border k enters the estimate before e by [k < e] − g_e·Θ_k. The tables
+    S = Θ V Θᵀ + W, and P the prefixes. A move at border k changes the estimate before e by [k < e] − g_e·Θ_k. The tables
     hold this for the borders just before and just after inner edges (docs/internals/theory.md, section 5).
     """
     leaf, theta, gain = straight + diagonal * line.diagonal_counts, line.windows.theta, line.prefix_gain
@@ -766,7 +766,7 @@ class RimErrors:
         total = straight * sum(map(_sum_squares, flows)) + diagonal * (_sum_squares(rising) + _sum_squares(falling))
         fourth, factors = np.zeros(len(around)), []
         for axis, (sums, own) in enumerate(zip(self._along, flows, strict=True)):
-            # A falling move counts at its left or lower end: for the row above, or the column to the right.
+            # A falling move is counted at its left or lower end: for the row above, or the column to the right.
             crossing, up, down = (each if axis == 0 else each.mT for each in (own, rising, falling))
             picked, leaf, theta = sums.find_near(around, 1 - axis)
             known, outer = np.split(crossing @ np.concatenate([leaf, theta], axis=1).mT, 2, axis=2)
@@ -836,7 +836,7 @@ class _HubSums:
     ) -> FloatArray:
         """Return Σ of fourth powers of the weights of strips along this axis, for each query (queries,).
 
-        `sums` are the query's sums along this axis (queries, s, h), `some` their numbers, and `across` the weights
+        `sums` are the query's sums along this axis (queries, s, h), `some` their indices, and `across` the weights
         along the other axis (queries, t, h). `found` has waves on this axis, sums across it; `alike` is subtracted.
         """
         factors = np.concatenate([self.seen[some].mT, self.onto @ found], axis=2)

@@ -156,7 +156,7 @@ def _find_best_sums(flow: Flow, workload: Workload | None, norm: int) -> _BestSu
         of_blocks = math.prod(one(*span) * (n / m) for span, n, m in scale)
         own = math.prod(one(*span) for span in boxes.spans(flow.domain))
         of_cells = max(0.0, float(np.mean(own - of_blocks)))
-        # The cells' share s of the budget minimises the sum of both errors, since a move changes two cells:
+        # The cells' share s of the budget minimises this sum of both errors, in which a move changes two cells:
         # f/(1 − s)² + 8 c/s² for Laplace noise, whose scale a share divides; f/(1 − s) + 2 c/s for Gaussian noise.
         power, times = (1 / 3, 8) if norm == 1 else (1 / 2, 2)
         a, b = error**power, (times * of_cells) ** power
@@ -202,10 +202,10 @@ class MeanError:
         self.blocks, self.norm, self.centred = blocks, norm, centred
         ends = [_weigh_ends(low, high, n) for (low, high), n in zip(spans, blocks, strict=True)]
         self._on_a_line = float(ends[0].mean())
-        #: For lines along y, and along x: their borders, squared weights of the lines on which each box's sides lie,
+        #: For lines along y and along x: number of borders, squared weights of the lines on which each box's sides lie,
         #: and the stretch of borders between the box's other two sides.
         self._sides = list(zip(blocks[::-1], ends, spans[::-1], strict=True)) if len(spans) == 2 else []
-        #: Mean over the boxes of |q|², both directions together.
+        #: Mean over the boxes of |q|², summed over both directions.
         self._borders = sum(float((own * BlockPower(1, 2)(*span)).mean()) for _, own, span in self._sides)
         # Corners add almost nothing along long lines, and uncentred sums are chosen without them.
         self._with_corners = centred and max(blocks) < 400
