@@ -66,9 +66,9 @@ class Moments:
 
 
 def interval(moments: Moments, law: Law, level: float) -> tuple[FloatArray, FloatArray]:
-    """Return how far an interval of a given level reaches below and above each estimate.
+    """Return how far an interval of a given level extends below and above each estimate.
 
-    The reach is the normal (or Student) quantile with the Cornish-Fisher correction for the excess kurtosis of
+    The distance is the normal (or Student) quantile with the Cornish-Fisher correction for the excess kurtosis of
     symmetric noise, z + κ (z³ − 3 z) / 24: single Laplace draws need wider intervals than sums of many. Where the noise
     is a plain sum of draws of `law`, the interval contains the number of integers whose probability is nearest the
     level. An even number extends one further up than down, because a symmetric interval could miss the level by twice

@@ -240,7 +240,7 @@ def estimated_flow(
 
     Variances of draws, and of each level of sums, are in points. Between the prefixes before edges i and j the
     covariance is min(v_i, v_j) − m_i·g_j − g_i·m_j, with v_i the sum of V before i, g = P C, m = P V Θᵀ − g S / 2,
-    S = Θ V Θᵀ + W, and P the prefixes. A move at border k changes the estimate before e by [k < e] − g_e·Θ_k. The tables
+    S = Θ V Θᵀ + W, and P the prefixes. A move at border k shifts the estimate before e by [k < e] − g_e·Θ_k. The tables
     hold this for the borders just before and just after inner edges (docs/internals/theory.md, section 5).
     """
     leaf, theta, gain = straight + diagonal * line.diagonal_counts, line.windows.theta, line.prefix_gain
