@@ -129,19 +129,19 @@ def test_the_box_covers_every_place_of_the_bounds(west, south, width, height, se
 
 
 @pytest.mark.parametrize(
-    ("bounds", "cell", "delta", "crs"),
-    [(CITY, "500m", "500m", "auto"), (CITY, "500m", "500m", MERCATOR), (CONTINENT, "10km", "20km", "auto"),
-     (ISLANDS, "20km", "400km", "auto"), (CAP, "50km", "100km", "auto")],
+    ("bounds", "cell", "km", "crs"),
+    [(CITY, "500m", 0.5, "auto"), (CITY, "500m", 0.5, MERCATOR), (CONTINENT, "10km", 20, "auto"),
+     (ISLANDS, "20km", 400, "auto"), (CAP, "50km", 100, "auto")],
 )  # fmt: skip
-def test_moves_of_delta_on_the_ground_join_neighbours_everywhere(bounds, cell, delta, crs):
+def test_moves_of_delta_on_the_ground_join_neighbours_everywhere(bounds, cell, km, crs):
     domain = dh.Domain.from_degrees(bounds, cell, crs)
     rng = np.random.default_rng(1)
     share = rng.random((4_000, 2))
     share = np.where(rng.random(share.shape) < 0.4, np.round(share), share)  # on the rim and in the corners too
     start = np.array(domain.low) + share * np.subtract(domain.high, domain.low)
     lon, lat = pyproj.Transformer.from_crs(domain.crs, "EPSG:4326", always_xy=True).transform(*start.T)
-    near = dh.Neighbourhood(domain, delta)
-    length = np.full(len(lon), near.delta_ground * (1 - 1e-6))
+    near = dh.Neighbourhood(domain, f"{km}km")
+    length = np.full(len(lon), 1000 * km * (1 - 1e-6))
     end = onto(domain.crs, *GEOD.fwd(lon, lat, rng.uniform(0, 360, len(lon)), length)[:2]).T
     inside = ((end >= domain.low) & (end <= domain.high)).all(axis=1)
     moved = np.abs(domain.locate(start[inside]) - domain.locate(end[inside]))
@@ -181,9 +181,8 @@ def test_near_points_are_counted_in_near_cells_whatever_the_datum(kind, tmp_path
 
 @pytest.mark.parametrize(
     ("crs", "bounds", "source"),
-    [("EPSG:32618", (560_000, 4_480_000, 610_000, 4_530_000), "EPSG:4267"), (GERMANY, BOUNDS, ED50),
-     ("EPSG:3035", (2.5e6, 1.4e6, 6.5e6, 5.4e6), "EPSG:4326"),
-     ("EPSG:2263", (900_000, 120_000, 1_070_000, 280_000), "EPSG:4326")],
+    [(UTM, PLACES[UTM], "EPSG:4267"), (GERMANY, BOUNDS, ED50),
+     (EUROPE, (2.5e6, 1.4e6, 6.5e6, 5.4e6), "EPSG:4326"), (FEET, PLACES[FEET], "EPSG:4326")],
 )  # fmt: skip
 def test_operations_do_not_tear(crs, bounds, source):
     """Steps of a ten-thousandth of the map along both directions are about as long everywhere."""
