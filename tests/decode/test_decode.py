@@ -28,12 +28,6 @@ def cases(name, number, seed=3, most=(16, 6)):
             yield rng, A, laws, near.fixed_membership
 
 
-def random_boxes(rng, domain, number):
-    ends = np.sort(rng.random((number, 2, domain.ndim)) * 0.98 + [[0.0], [0.02]], axis=1)
-    ends = ends * (np.array(domain.high) - domain.low) + domain.low
-    return dh.workloads.boxes(ends.reshape(number, -1))
-
-
 def subject_to_the_total(A, variance):
     """Least squares by the definition: coefficients (N, k) of the cells on data whose total is zero; of least norm."""
     free = np.linalg.svd(np.ones((1, A.domain.size)))[2][1:].T  # directions that leave the total as it is
@@ -93,14 +87,14 @@ def test_estimates_and_coefficients_equal_the_dense_ones(name):
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_error_and_kurtosis_of_boxes_equal_the_dense_ones(name):
     closed = 0
-    for rng, A, laws, known in cases(name, 12):
+    for _, A, laws, known in cases(name, 12):
         found = make_decoder(A, laws, total_known=known)
         # The closed form of two is no sum of products.
         if found.box_cumulant(2) is None and name not in ("Spectral", "Tents"):
             continue
         closed += 1
         dense = DenseDecoder(A, laws, known)
-        for work in (dh.workloads.all_ranges(A.domain), random_boxes(rng, A.domain, 15)):
+        for work in (dh.workloads.all_ranges(A.domain), dh.workloads.random_boxes(15, A.domain, seed=closed)):
             truth = dense.moments(work.matrix(A.domain))
             moments = found.moments(work)
             if found.note == "exact":

@@ -158,12 +158,8 @@ def test_a_signal_is_what_requests_would_get(bits):
 def test_known_values():
     """The noise of a key may never change: what was given out once must be given out again."""
     users, levels = np.array([0, 1, 2**40]), np.array([UNIT // 2, 3 * UNIT, UNIT])
-    assert VectorPaths(KEY, 2, 1000).at(users, levels).tolist() == VECTORS
-    assert BitPaths(KEY).at(np.arange(8), levels_of(1, 8), np.zeros(8, int)).tolist() == BITS
-
-
-VECTORS = [[793, 772], [-164, -307], [814, 913]]
-BITS = [0, 0, 0, 0, 0, 0, 0, 1]
+    assert VectorPaths(KEY, 2, 1000).at(users, levels).tolist() == [[793, 772], [-164, -307], [814, 913]]
+    assert BitPaths(KEY).at(np.arange(8), levels_of(1, 8), np.zeros(8, int)).tolist() == [0, 0, 0, 0, 0, 0, 0, 1]
 
 
 # Bits.
@@ -175,17 +171,12 @@ def channel(least, most):
     return stay * np.eye(2) + (1 - stay) / 2
 
 
-def response(epsilon):
-    """P(response | bit), (2, 2)."""
-    return channel(epsilon, math.inf)
-
-
 def test_bits_at_three_levels_form_a_chain():
     """Their joint law is that of composed channels, by chi-square on 10,000 users."""
     levels, paths = (0.5, 1.2, 2.5), BitPaths(KEY)
     drawn = [paths.at(USERS, levels_of(e), np.ones(len(USERS), int)).astype(int) for e in levels]
     seen = np.bincount(4 * drawn[0] + 2 * drawn[1] + drawn[2], minlength=8)
-    steps = channel(0.5, 1.2), channel(1.2, 2.5), response(2.5)[1]
+    steps = channel(0.5, 1.2), channel(1.2, 2.5), channel(2.5, math.inf)[1]
     chance = np.einsum("ba,cb,c->abc", *steps).ravel()
     assert scipy.stats.chisquare(seen, len(USERS) * chance).pvalue > ALARM
 
@@ -218,15 +209,15 @@ def said(paths, users, span, planes):
     return {k: v for k, v in steps.said.items() if not steps.undecided[k[1]]}
 
 
-CASES = [
-    (VectorPaths(KEY, 1, 1), (0.05, 20), 40),
-    (VectorPaths(KEY, 2, 1000), (0.5, 15), 40),
-    (VectorPaths(KEY, 20, 1), (0.7, 2), 5),
-    (BitPaths(KEY), (1e-6, math.inf), 100),
-]
-
-
-@pytest.mark.parametrize(("paths", "span", "number"), CASES)
+@pytest.mark.parametrize(
+    ("paths", "span", "number"),
+    [
+        (VectorPaths(KEY, 1, 1), (0.05, 20), 40),
+        (VectorPaths(KEY, 2, 1000), (0.5, 15), 40),
+        (VectorPaths(KEY, 20, 1), (0.7, 2), 5),
+        (BitPaths(KEY), (1e-6, math.inf), 100),
+    ],
+)
 def test_float_and_decimal_evaluate_the_same_formula(monkeypatch, paths, span, number):
     """Floats stay ten times within their bounds, which are narrow enough to leave next to nothing open."""
     monkeypatch.setattr(module, "PathSteps", Recorded)
@@ -315,17 +306,17 @@ def test_the_circle_has_all_digits():
 # Input.
 
 
-BAD = [
-    (lambda: BitPaths(b"secret"), "key"),
-    (lambda: VectorPaths(KEY, 0, 5), "dimension"),
-    (lambda: VectorPaths(KEY, 2, 5).at(np.array([1]), np.array([0])), "levels"),
-    (lambda: VectorPaths(KEY, 2, 10**8).at(np.array([1]), np.array([1])), "levels"),
-    (lambda: VectorPaths(KEY, 2, 5).signal(1, 9, 8), "levels"),
-    (lambda: BitPaths(KEY).signal(1, 0, 0, 8), "levels"),
-]
-
-
-@pytest.mark.parametrize(("call", "name"), BAD)
+@pytest.mark.parametrize(
+    ("call", "name"),
+    [
+        (lambda: BitPaths(b"secret"), "key"),
+        (lambda: VectorPaths(KEY, 0, 5), "dimension"),
+        (lambda: VectorPaths(KEY, 2, 5).at(np.array([1]), np.array([0])), "levels"),
+        (lambda: VectorPaths(KEY, 2, 10**8).at(np.array([1]), np.array([1])), "levels"),
+        (lambda: VectorPaths(KEY, 2, 5).signal(1, 9, 8), "levels"),
+        (lambda: BitPaths(KEY).signal(1, 0, 0, 8), "levels"),
+    ],
+)
 def test_bad_input(call, name):
     with pytest.raises(InputError, match=name):
         call()

@@ -74,8 +74,7 @@ def described(path):
 
 @pytest.mark.parametrize("form", ["parquet", "geojson", "gpkg"])
 @pytest.mark.parametrize("asked", [True, False])
-def test_a_file_says_what_it_holds(tmp_path, form, asked):
-    release = make()
+def test_a_file_says_what_it_holds(release, tmp_path, form, asked):
     export(release, path := tmp_path / f"cells.{form}", nonnegative=asked)
     about = described(path)
     assert about["estimator"] == release.name_estimator(asked)

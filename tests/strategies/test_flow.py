@@ -227,12 +227,6 @@ def cases(number, seed):
             yield rng, near, flow, found
 
 
-def random_boxes(rng, domain, number=25):
-    low = rng.random((number, domain.ndim)) * 0.9
-    high = low + (1 - low) * (0.01 + 0.98 * rng.random(low.shape))
-    return dh.workloads.boxes(np.hstack([low, high]) * np.tile(domain.high, 2))
-
-
 def noise_of_cells(found):
     """How the draws enter the estimate of each cell (N, draws): those of a sum of cells are sums of these."""
     return np.array([found.strategy.gather(found.answer_coefficients(cell)) for cell in np.eye(found.domain.size)])
@@ -242,7 +236,7 @@ def test_variances_equal_the_definition():
     exact = 0
     for rng, near, flow, found in cases(15, 1):
         ranges, noise = dh.workloads.all_ranges(near.domain), noise_of_cells(found)
-        for work in (ranges, random_boxes(rng, near.domain)):
+        for work in (ranges, dh.workloads.random_boxes(25, near.domain, seed=int(rng.integers(99)))):
             expected = (work.matrix(near.domain) @ noise) ** 2 @ found.draw_variance
             variance = found.moments(work).variance
             for asked in (work, work.matrix(near.domain)):  # without kurtosis
@@ -291,7 +285,7 @@ def test_padded_spectral_variances_equal_the_definition():
         if not found.laws[0].parameter:
             continue
         ranges, noise = dh.workloads.all_ranges(domain), noise_of_cells(found)
-        for work in (ranges, random_boxes(rng, domain)):
+        for work in (ranges, dh.workloads.random_boxes(25, domain, seed=int(rng.integers(99)))):
             expected = (work.matrix(domain) @ noise) ** 2 @ found.draw_variance
             assert np.allclose(found.moments(work).variance, expected, rtol=1e-5, atol=1e-6 * expected.max())
         assert found.mean_variance(ranges) == pytest.approx(found.moments(ranges).variance.mean(), rel=1e-6)
