@@ -12,8 +12,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from deltahist.budget import Budget
-from deltahist.mechanisms import Mechanism, histogram as mechanism
+from deltahist.mechanisms import histogram as mechanism
 from deltahist.space.neighbourhood import Neighbourhood
 from deltahist.strategies import Cumulative, Flow, Spectral
 from deltahist.strategies.base import Strategy
@@ -25,6 +24,7 @@ from tests.audits.harness import (
     gaussian,
     gaussian_losses,
     make_pair,
+    mechanism_of,
     pure,
     refuted,
     report,
@@ -128,8 +128,7 @@ def hub_audit(edge, seed, epsilon=Fraction(1, 2)):
     """
     near = Neighbourhood(line(4), 1)
     flow = Flow(near.domain, hubs=1, shares=(1, 1))
-    mechanism = Mechanism(near, flow, Budget(epsilon=epsilon))
-    cost, _ = mechanism.cost_within(abs(edge[1] - edge[0]))
+    cost, _ = mechanism_of(near, flow, epsilon=epsilon).cost_within(abs(edge[1] - edge[0]))
     assert cost == epsilon * (1 if edge[1] - edge[0] == 1 else 2)
     pair = make_pair(Read(near.domain, np.eye(4)), near.anywhere(), np.array(edge), 1, 2)
     draw = at_once(near, flow, epsilon=epsilon)

@@ -79,11 +79,8 @@ def test_a_move_over_r_costs_at_most_the_moves_of_its_path(name, norm):
         own = sensitivity(strategy, quiet(near.domain, near.delta), norm=norm)
         for times in (1, 1.5, 2, 2.75, 4):
             far = sensitivity(strategy, near.moves_within(times * near.delta_ground), norm=norm)
-            steps = math.ceil(times)
-            if norm == 1:
-                assert far <= steps * own
-            else:
-                assert far.squared <= steps**2 * own.squared
+            most, found = (own, far) if norm == 1 else (own.squared, far.squared)
+            assert found <= math.ceil(times) ** norm * most
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -8,10 +8,9 @@ most 0.1% per audit.
 import numpy as np
 import pytest
 
-from deltahist.space.domain import Domain
 from deltahist.space.neighbourhood import Neighbourhood
 from deltahist.strategies import Cumulative, Identity
-from tests.audits.cases import BUGS, COPIES, MECHANISMS, SOURCES, build, end_to_end, plan_audit
+from tests.audits.cases import BUGS, COPIES, MECHANISMS, SOURCES, build, end_to_end, line, plan_audit
 from tests.audits.harness import audit, gaussian, pure, refuted, report, through_publish, worst_pairs
 
 #: Releases of coarse audits in the test sample, and those to learn from; docs/privacy/audits.md has their power.
@@ -20,14 +19,12 @@ COARSE = {"releases": 1000, "learning": 250}
 
 def suffix_sums(sources=None):
     """C_4 with moves by one cell: every move changes a single row."""
-    domain = Domain((0, 4), (4,))
-    return Cumulative(domain), Neighbourhood(domain, 1, sources)
+    return Cumulative(line(4)), Neighbourhood(line(4), 1, sources)
 
 
 def cells(sources=None):
     """Two cells, the plainest histogram."""
-    domain = Domain((0, 2), (2,))
-    return Identity(domain), Neighbourhood(domain, 1, sources)
+    return Identity(line(2)), Neighbourhood(line(2), 1, sources)
 
 
 def fine_audit(strategy, near, points=1, seed=1):

@@ -10,7 +10,7 @@ import pytest
 from deltahist.space.neighbourhood import Neighbourhood
 from deltahist.strategies import Tents
 from tests.audits.cases import ignored_limits, line, scaled_noise, square
-from tests.audits.harness import Finding, at_once, audit, edge_costs, pure, refuted, report, worst_pairs
+from tests.audits.harness import at_once, audit, edge_costs, pure, refuted, report, worst_pairs
 
 EPSILON = Fraction(3)
 RELEASES = 60_000
@@ -21,11 +21,10 @@ def near_and_far(limit, domain, seed, **shares):
     near = Neighbourhood(domain, 1, limits=[(math.inf, limit)])
     tents = Tents(domain, 3, 1, **shares)
     draw = at_once(near, tents, epsilon=EPSILON)
-    found: list[list[Finding]] = []
-    for factor, relation in near.relations:
-        pairs = worst_pairs(tents, relation)
-        found.append(audit(draw, pairs, pure(factor * EPSILON), releases=RELEASES, seed=seed, error=0.0005))
-    return found
+    return [
+        audit(draw, worst_pairs(tents, relation), pure(factor * EPSILON), releases=RELEASES, seed=seed, error=0.0005)
+        for factor, relation in near.relations
+    ]
 
 
 @pytest.mark.parametrize("domain", [line(6), square(4)], ids=["line", "plane"])
