@@ -28,7 +28,7 @@ from typer.core import TyperCommand
 
 from deltahist.errors import DeltaHistWarning, InputError
 
-#: Commands in the order of the help, each with its function and a one-line description.
+#: Commands in the order in which help lists them, each with its function and a one-line description.
 COMMANDS = {
     "demo": ("demo.publish_demo", "Publish a made-up city from start to finish."),
     "plan": ("stream.plan", "Rank δ, cells and strategies by expected error. Reads no data."),

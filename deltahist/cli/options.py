@@ -47,7 +47,7 @@ def require(kept: object, rule: str) -> None:
 
 
 def parse_number(text: str) -> Fraction | None:
-    """Parse a decimal number or a fraction exactly. Return None for other text and numbers beyond all floats.
+    """Parse a decimal number or a fraction exactly. Return None for other text and for huge numbers.
 
     >>> parse_number("0.1"), parse_number("1/3"), parse_number("1e999999999"), parse_number("9" * 5000)
     (Fraction(1, 10), Fraction(1, 3), None, None)
@@ -198,7 +198,7 @@ class RowOptions:
 
 
 def choose_crs(project: str | None, crs: str | None) -> str | None:
-    """Return the CRS of a map, which is --project or else --crs. None means plain numbers."""
+    """Return the CRS of a map: --project, or else --crs. None means plain numbers."""
     from deltahist.space import crs as systems
 
     found = read_crs(project or crs)
@@ -315,7 +315,7 @@ class Chosen:
 
 
 def choose_mechanism(options: MapOptions, points: Fraction | None, regions: Path | None, **how: Any) -> Chosen:
-    """Choose the mechanism, and the cells unless given. In one dimension the cell width is δ unless --cell is auto.
+    """Choose the mechanism, and cells if none are given. In one dimension the cell width is δ unless --cell is auto.
 
     No rows are read. `how` is passed to `mechanism_for`.
     """

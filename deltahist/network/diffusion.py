@@ -43,8 +43,8 @@ class Diffusion:
     data : private, one row per user: a mapping of users to numbers (or n numbers, or bits), a series, or a frame with
         the mechanism's columns and the users as index. Users without data may still request.
     mechanism : the promise to each requester.
-    state : key file, created with mode 0600 if it is missing. All responses about the same data must use one key.
-        None draws a key for this object alone. Responses of another object are then independent, and their ε adds up.
+    state : key file, created with mode 0600 if it is missing. All responses about the same data must use one key. None
+        draws a key for this object only. Responses of another object are then independent, and their ε adds up.
     weak_protection_accepted : answer even if an ε hardly protects anything (docs/privacy/weak.md).
     rng : a seeded generator, for experiments only. Its responses are not for publication.
 

@@ -391,7 +391,7 @@ class DiffusionMechanism:
 
     @property
     def dimension(self) -> int:
-        """The number n of columns of the data."""
+        """Number n of data columns."""
         return len(self.columns)
 
     @functools.cached_property
@@ -435,7 +435,7 @@ class DiffusionMechanism:
             return 1
         steps = self._radius / self.lattice
         more = Fraction(math.isqrt(self.dimension * 10**12 - 1) + 1, 10**6) if self.dimension > 1 else 0
-        # Responses at the least level must fit into 64 bits.
+        # Responses at the lowest level must fit into 64 bits.
         reach, most = math.ceil(steps + more), (1 << 26) // (self.dimension + 1)
         if steps < 1 or reach > most:
             raise InputError(f"alpha has {float(steps):g} steps of {float(self.lattice):g}: it must have 1 to {most:,}")

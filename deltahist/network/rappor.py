@@ -92,7 +92,7 @@ class Channel:
 
 @dataclass(frozen=True)
 class Rappor:
-    """Settings of a collection: how users report their texts, and the guarantee.
+    """Settings of a RAPPOR collection: how users report their texts, and the guarantee.
 
     A text sets `hashes` of the `bits` of a filter, chosen by the user's cohort. The user permanently replaces each bit
     by 1 or 0, with probability f/2 each, and keeps these permanent bits secret. A report has a 1 with probability q for

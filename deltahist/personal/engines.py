@@ -71,7 +71,7 @@ class Session:
 
     @contextmanager
     def stop_at(self, end: float) -> Iterator[None]:
-        """Stop the block's statements at a time (`time.monotonic`)."""
+        """Stop the block's statements at the time `end` (`time.monotonic`)."""
         over = threading.Event()
 
         def watch() -> None:
@@ -267,7 +267,7 @@ class DuckDBEngine(Engine):
             said = str(problem).splitlines()[0][:200]
             raise InputError(f"database {where!r} cannot be opened: {said}") from None
         if Path(path).is_file():
-            # DuckDB spills records to this folder. It would create one that other users can read.
+            # DuckDB spills records to this folder. If it were missing, DuckDB would let other users read it.
             self._spill = Path(f"{path}.tmp")
             with suppress(OSError):
                 self._spill.mkdir(mode=0o700)

@@ -507,7 +507,7 @@ class Query:
 def check_names(names: Sequence[str]) -> None:
     """Raise InputError unless every database accepts these column names next to OWNER.
 
-    PostgreSQL cuts off names of more than 63 bytes, and DuckDB ignores case.
+    PostgreSQL truncates names of more than 63 bytes, and DuckDB ignores case.
     """
     seen = set()
     for name in names:

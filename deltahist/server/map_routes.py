@@ -55,7 +55,7 @@ async def list_cells(service: ServiceOf, name: str, asked: Annotated[CellsAsked,
 
 
 def encode_blocks(source: Source, box: NDArray[np.float64] | None, degrees: bool, asked: CellsAsked) -> bytes:
-    """Return the blocks that intersect a box as JSON."""
+    """Return, as JSON, the blocks that intersect a box."""
     domain = source.domain
     low, high = corner, _ = np.array(domain.low), np.array(domain.high)
     if box is not None:
@@ -93,7 +93,7 @@ def _test_blocks(source: Source, ends: list[Index]) -> tuple[NDArray[np.float64]
     first, last = (np.meshgrid(*(each[part] for each in places), indexing="ij") for part in (slice(-1), slice(1, None)))
     work = boxes(np.column_stack([each.ravel() for each in (*first, *last)]))
     found, either = source.answer_workload(work, level=LEVEL, nonnegative=False), isinstance(source, Difference)
-    counted = either or isinstance(source, CountEstimates)  # not sorted points
+    counted = either or isinstance(source, CountEstimates)  # excludes sorted points
     kurtosis = source.decoder.moments(work).kurtosis if counted else np.nan  # type: ignore[union-attr]
     level = (1 - LEVEL) / (1 + _DOUBLINGS)
     signal = stands_out(found["estimate"], found["std_error"], kurtosis, level=level, either_side=either)

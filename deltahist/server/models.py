@@ -57,7 +57,7 @@ class BoxOfSeries(OfSeries, Box):
 
 
 class CellsAsked(Asked):
-    """Which blocks of cells to return."""
+    """Parameters that select blocks of cells."""
 
     bbox: str | None = Field(None, description="west,south,east,north, or low,high in 1D; the whole map by default")
     crs: str | None = Field(None, description="CRS of bbox: CRS84 (longitude, latitude), or the release's")
@@ -68,7 +68,7 @@ class CellsAsked(Asked):
 
 
 class ItemsAsked(Asked):
-    """Which features of a collection to return."""
+    """Parameters that select features of a collection."""
 
     bbox: str | None = Field(None, description="west,south,east,north in longitude and latitude")
     limit: int = Field(1_000, ge=1, description="features per page, at most 10,000")
