@@ -37,8 +37,6 @@ from deltahist.strategies.flow.tuning import find_minimum
 _TOGETHER = 1 << 18
 #: Largest number of tents along an axis. Dense linear algebra finds their eigenvectors.
 MOST_TENTS = 4128
-#: Largest number of pairs of moves along the two axes to compare one by one. Above it, a bound is used.
-MOST_PAIRS = 1 << 24
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,7 +86,6 @@ class Tents(Strategy):
         near: Neighbourhood,
         workload: Workload | None = None,
         *,
-        norm: int = 1,
         spacing: int | tuple[int, ...] | None = None,
         degree: int | None = None,
     ) -> Tents:
@@ -98,7 +95,7 @@ class Tents(Strategy):
         ----------
         near : the neighbourhood with its limits.
         workload : the queries; all ranges when None. Boxes of equal area replace regions.
-        norm : 1 for Laplace, 2 for Gaussian noise. spacing, degree : chosen if not given.
+        spacing, degree : chosen if not given. Shares are the best for Laplace noise (`Spectral` suits Gaussian noise).
 
         >>> import deltahist as dh
         >>> near = dh.Neighbourhood(dh.Domain((0, 1), (50,)), delta=0.02)
@@ -106,7 +103,7 @@ class Tents(Strategy):
         (10,)
         """
         apart = None if spacing is None else cls(near.domain, spacing, 1 if degree is None else degree).apart
-        search = TentSearch(near, workload, norm)
+        search = TentSearch(near, workload)
         found = [
             search.descend_from_guess(each) if apart is None else search.best_shares(apart, each)
             for each in ((3, 2, 1) if degree is None else (degree,))
@@ -118,7 +115,7 @@ class Tents(Strategy):
     @classmethod
     def from_text(cls, near: Neighbourhood, text: str, norm: int) -> Tents:
         spacing, degree, *_ = (*read_numbers(text, 2), None, None)
-        return cls.tuned(near, norm=norm, spacing=spacing, degree=degree)
+        return cls.tuned(near, spacing=spacing, degree=degree)
 
     @classmethod
     def candidates(cls, near: Neighbourhood, workload: Workload, norm: int) -> Iterator[tuple[str, Strategy]]:
@@ -184,10 +181,12 @@ class Tents(Strategy):
     def decoder_class(self) -> type[Decoder]:
         return TentsDecoder
 
-    def edge_cost(self, near: Neighbourhood, norm: int) -> Fraction:
+    def edge_cost(self, near: Neighbourhood, norm: int) -> Fraction | None:
+        if norm == 2:
+            return None
         (cells, tents), denominator = whole_shares([group.share for group in self.groups])
-        each = (n * cells**norm + change * tents**norm for n, change in largest_changes(self.lattices, near, norm))
-        return Fraction(max(each, default=0), denominator**norm)
+        each = (n * cells + change * tents for n, change in largest_changes(self.lattices, near))
+        return Fraction(max(each, default=0), denominator)
 
 
 class TentsDecoder(Decoder):
@@ -353,8 +352,8 @@ class Choice(NamedTuple):
 class TentSearch:
     """Find the tents with the least error, trying no choice twice."""
 
-    def __init__(self, near: Neighbourhood, workload: Workload | None, norm: int) -> None:
-        self.near, self.norm, self.shape = near, norm, near.domain.shape
+    def __init__(self, near: Neighbourhood, workload: Workload | None) -> None:
+        self.near, self.shape = near, near.domain.shape
         if isinstance(workload, Regions):
             workload = workload.boxes()
         self.boxes = workload.take_evenly(1000).spans(near.domain) if isinstance(workload, Boxes) else None
@@ -396,22 +395,22 @@ class TentSearch:
         many = any(n // s + degree > MOST_TENTS for n, s in zip(self.shape, spacing, strict=True))
         if many or scale > 1 << 34:  # 2^34 leaves room for 268 million points
             return Choice(math.inf, spacing, degree, (1.0, 1.0))
-        # The largest changes of cells and of tents in each relation, divided by its factor (norm 2: both squared)
+        # The largest changes of cells and of tents in each relation, divided by its factor
         costs = [
-            (n / over, change / scale**self.norm / over)
-            for over, relation in ((float(factor) ** self.norm, relation) for factor, relation in self.relations)
-            for n, change in largest_changes(lattices, relation, self.norm)
+            (n / factor, change / scale / factor)
+            for factor, relation in ((float(factor), relation) for factor, relation in self.relations)
+            for n, change in largest_changes(lattices, relation)
         ]
         if not costs:  # a single cell without arrivals has nothing to protect
             return Choice(0.0, spacing, degree, (1.0, 1.0))
         error = TentError(lattices, self.boxes, self.near.fixed_membership, 40)
 
         def largest_cost(ratio: float) -> float:  # when the cells' share is one
-            return float(max((cells + ratio**self.norm * tents) for cells, tents in costs) ** (1 / self.norm))
+            return max(cells + ratio * tents for cells, tents in costs)
 
         def variance(power: float) -> float:
             ratio = math.exp(power)
-            return (2 if self.norm == 1 else 1) * largest_cost(ratio) ** 2 * error.mean_variance(ratio**2)
+            return 2 * largest_cost(ratio) ** 2 * error.mean_variance(ratio**2)
 
         least, power = find_minimum(variance, -4.0, 3.0, 0.1)  # logarithms of the tents' share divided by the cells'
         ratio = math.exp(power)
@@ -577,16 +576,6 @@ class Lattice:
             v[some, tent] = self.weights[start + far][some, tent - behind[some]]
         return u, v
 
-    def own_squares(self) -> list[int]:
-        """Return |T(u)|² for every position, as integers of any length."""
-        return list((self.weights[: self.spacing].astype(object) ** 2).sum(axis=1))
-
-    def move_squares(self, far: int) -> list[tuple[int, int, int]]:
-        """Return the distinct |T(u)|², |T(v)|² and T(u)·T(v) of moves by `far` cells, as integers of any length."""
-        u, v = (end.astype(object) for end in self.weights_at_ends(far))
-        w = self.weights[far : far + len(u)].astype(object)
-        return list(dict.fromkeys(zip((u * u).sum(axis=1), (w * w).sum(axis=1), (u * v).sum(axis=1), strict=True)))
-
 
 #: Axes and strategies share equal lattices. A large map's lattice takes hundreds of megabytes.
 make_lattice = functools.lru_cache(maxsize=2)(Lattice)
@@ -618,14 +607,13 @@ def _evaluate_spline(away: IntArray, apart: int, degree: int) -> IntArray:
     return np.where(away <= apart, inner, np.maximum(2 * apart - away, 0) ** 3)
 
 
-def largest_changes(lattices: Sequence[Lattice], near: Neighbourhood, norm: int) -> list[tuple[int, int]]:
-    """Return the cells and the sum over tents (norm 2: of squares) that the costliest move and arrival change."""
+def largest_changes(lattices: Sequence[Lattice], near: Neighbourhood) -> list[tuple[int, int]]:
+    """Return the cells and the sum over tents that the costliest move and arrival change."""
     out = []
     if near.frontier.any():
-        out.append((2, largest_change(lattices, near) if norm == 1 else largest_square(lattices, near)))
+        out.append((2, largest_change(lattices, near)))
     if near.source_cells.any():
-        scale = math.prod(axis.scale for axis in lattices)
-        out.append((1, scale if norm == 1 else largest_own_square(lattices, near.source_cells)))
+        out.append((1, math.prod(axis.scale for axis in lattices)))
     return out
 
 
@@ -649,35 +637,3 @@ def largest_change(lattices: Sequence[Lattice], near: Neighbourhood) -> int:
             shared += np.minimum(here, there)
         least = min(least, int(shared.min()))
     return 2 * (whole - least)
-
-
-def largest_square(lattices: Sequence[Lattice], near: Neighbourhood) -> int:
-    """Return the largest Σ (T(u) − T(v))² over the moves; a bound, 2 max |T(u)|², beyond MOST_PAIRS moves.
-
-    The sum is |T(u)|² + |T(v)|² − 2 T(u)·T(v), and each term is a product over the axes. It may decrease as the ends
-    move apart, so all displacements matter. Floats find the candidates, and integers choose between them.
-    """
-    *first, last = lattices
-    reach = near.reach.tolist()  # along the last axis, for each number of cells along the first one
-    upto = np.cumsum([last.count_positions(d) for d in range(max(reach) + 1)])
-    starts = [first[0].count_positions(d) if first else 1 for d in range(len(reach))]
-    if sum(n * int(upto[far]) for n, far in zip(starts, reach, strict=True)) > MOST_PAIRS:
-        return 2 * math.prod(max(lattice.own_squares()) for lattice in lattices)
-    each = [last.move_squares(d) for d in range(max(reach) + 1)]
-    most = 0
-    for d, far in enumerate(reach):
-        one = first[0].move_squares(d) if first else [(1, 1, 1)]
-        other = list(dict.fromkeys(square for squares in each[: far + 1] for square in squares))
-        sign = np.array([1.0, 1.0, -2.0])
-        found = (np.array(one, dtype=np.float64) * sign) @ np.array(other, dtype=np.float64).T
-        for i, j in np.argwhere(found >= found.max() - 1e-9 * float(max(one)[0] * max(other)[0])):
-            (a, b, c), (x, y, z) = one[i], other[j]
-            most = max(most, a * x + b * y - 2 * c * z)
-    return most
-
-
-def largest_own_square(lattices: Sequence[Lattice], cells: NDArray[np.bool_]) -> int:
-    """Return the largest |T(u)|² over some cells (domain.shape)."""
-    own = [lattice.own_squares() for lattice in lattices]
-    places = np.argwhere(cells) % [lattice.spacing for lattice in lattices]
-    return max(math.prod(o[i] for o, i in zip(own, place, strict=True)) for place in np.unique(places, axis=0).tolist())
