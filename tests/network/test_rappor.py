@@ -11,15 +11,8 @@ import scipy.stats
 from hypothesis import given, strategies as st
 
 from deltahist.errors import InputError
-from deltahist.network.rappor import (
-    Channel,
-    Rappor,
-    Reports,
-    _build_design,
-    _estimate_candidates,
-    _Seen,
-    _select_candidates,
-)
+from deltahist.network import rappor
+from deltahist.network.rappor import Channel, Rappor, Reports
 
 F = Fraction
 
@@ -173,8 +166,8 @@ def test_least_squares_is_unbiased_and_knows_its_error(mechanism):
     off = []
     for _ in range(120):
         ones, users = counts_of(mechanism, true, rng)
-        seen = _Seen(ones, users, mechanism.report)
-        estimate, error = _estimate_candidates(_build_design(positions, seen).toarray(), seen)
+        seen = rappor._Seen(ones, users, mechanism.report)
+        estimate, error = rappor._estimate_candidates(rappor._build_design(positions, seen).toarray(), seen)
         off.append((estimate - true[:10]) / error)
     off, alarm = np.array(off), 0.001 / 60
     limit = scipy.stats.norm.isf(alarm / 2)
@@ -202,9 +195,9 @@ def test_the_selection_is_the_non_negative_lasso():
     """Its optimality conditions, on the design itself."""
     mechanism, rng = SETTINGS["one hash"], np.random.default_rng(6)
     ones, users = counts_of(mechanism, np.arange(30) * 20, rng)
-    seen = _Seen(ones, users, mechanism.report)
-    design = _build_design(mechanism.find_positions(NAMES), seen)
-    chosen = _select_candidates(design, seen)
+    seen = rappor._Seen(ones, users, mechanism.report)
+    design = rappor._build_design(mechanism.find_positions(NAMES), seen)
+    chosen = rappor._select_candidates(design, seen)
     dense = np.column_stack([design.toarray(), seen.others])
     penalty = np.append(np.sqrt(2 * np.log(30)) * np.linalg.norm(dense[:, :30], axis=0), 0)
     active = [*chosen, 30]
