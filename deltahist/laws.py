@@ -301,7 +301,8 @@ class Guarantee:
         For zCDP it is the minimum over orders α of ρ α + (ln(1/δ_prob) + (α − 1) ln(1 − 1/α) − ln α) / (α − 1)
         (Canonne, Kamath, Steinke 2020, proposition 12 at the Rényi divergences ρ α).
         """
-        check_positive(probability=probability)
+        if check_positive(probability=probability) >= 1:
+            raise InputError(f"probability is {probability!r}: it must be less than 1")
         if self.epsilon is not None:
             return float(self.epsilon)
         assert self.rho is not None

@@ -103,6 +103,8 @@ def test_the_gaussian_conversion_is_that_of_the_continuous_mechanism_for_much_no
     delta = np.trapezoid(np.maximum(density - math.exp(found) * other, 0), x)
     assert delta == pytest.approx(1e-6, rel=1e-3)
     assert Guarantee(rho=Fraction(1 / (2 * sigma**2))).approximate(1e-6) > 1.05
+    with pytest.raises(dh.InputError):
+        Guarantee(rho=Fraction(1)).approximate(1.0)
 
 
 @pytest.mark.parametrize("aside", [0.75, 1.0, 2.0, 3.0])

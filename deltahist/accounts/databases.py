@@ -191,6 +191,8 @@ class SQLite(Database):
         return self.path.exists()
 
     def create_ledger(self) -> None:
+        if not self.path.parent.is_dir():
+            raise InputError(f"folder {str(self.path.parent)!r} of the ledger does not exist: create it first")
         handle, name = tempfile.mkstemp(prefix=".", suffix=".ledger", dir=self.path.parent)
         os.close(handle)
         try:

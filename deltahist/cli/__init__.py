@@ -297,6 +297,15 @@ def write_json(data: Any, out: Path | None = None) -> None:
     write_text(json.dumps(data, indent=2, ensure_ascii=False), out)
 
 
+def _is_release(path: Path) -> bool:
+    from deltahist.kinds import read_release
+
+    try:
+        return path.suffix == ".parquet" and read_release(path) is not None
+    except InputError:
+        return False
+
+
 def check_target(out: Path | None, *used: str | Path | None, replace: bool = True, option: str = "--out") -> None:
     """Raise InputError if a file cannot be written, must not be replaced, or is among `used`.
 
@@ -313,7 +322,7 @@ def check_target(out: Path | None, *used: str | Path | None, replace: bool = Tru
         rule = f"it must differ from {str(clash[0])!r} and lie outside it"
     elif notice.exists():
         rule = f"a release of that name was withdrawn ({notice.name}); choose another name"
-    elif out.exists() and not replace:
+    elif out.exists() and (not replace or _is_release(out)):
         rule = "it already exists; choose another name"
     else:
         return

@@ -84,6 +84,7 @@ def query(
     check_target(out, release, boxes, regions)
     require(not ranked or not (nonnegative or quantiles), "--rank excludes --nonnegative and --quantiles")
     require(not each or not (mean or compare), "--each excludes --mean and --compare")
+    require(not compare or between, "--compare requires --between")
     published: Any
     how: dict[str, Any] = {"level": level, "nonnegative": nonnegative}
     if options.is_folder(release) and quantiles is None:

@@ -543,6 +543,7 @@ def _read_batch(rows: Any, axes: int) -> Batch:
         given = rows["g"].to_numpy(zero_copy_only=False)
         text = "string" in str(rows.schema.field("g").type)
         points = shapely.from_wkt(given, on_invalid="ignore") if text else shapely.from_wkb(given)
+        points[shapely.is_empty(points)] = None
         columns = [shapely.get_x(points), shapely.get_y(points)][:axes]  # NaN for other shapes
     else:
         columns = [rows[n].fill_null(np.nan).to_numpy(zero_copy_only=False) for n in "xy"[:axes]]

@@ -166,7 +166,9 @@ def _open_csv(path: Path, name: str, reading: Reading, connection: Any, stack: E
     """
     with (gzip.open if path.name.endswith(".gz") else open)(path, "rb") as file:
         text = file.read(1 << 18).decode("utf-8-sig", errors="replace")
-    lines = [line for line in text.splitlines()[:20] if line.strip()] or [""]
+    lines = [line for line in text.splitlines()[:20] if line.strip()]
+    if not lines:
+        raise InputError(f"input {name!r} is empty")
     counts = {d: [line.count(d) for line in lines] for d in "\t,;|"}
     # A delimiter is equally frequent in every line. If several are, take the most frequent.
     usual = {d: sorted(c)[len(c) // 2] for d, c in counts.items()}
@@ -179,7 +181,7 @@ def _open_csv(path: Path, name: str, reading: Reading, connection: Any, stack: E
         for before, row in zip(iter(lambda: parsed.line_num, -1), itertools.islice(parsed, 100), strict=False)
         if any(row)
     )
-    skipped, first = next(rows, (0, [""]))
+    skipped, first = next(rows)
     # With columns by number, a first line with any number is data. Its coordinates must not decide if it is a header.
     numbers = [field for field in first if re.fullmatch(r"[-+]?[\d.,]+([eE][-+]?\d+)?|nan|inf", field)]
     header = not (numbers and all(map(str.isdigit, reading.coordinates)))

@@ -287,6 +287,7 @@ class SortedRelease(BaseRelease):
         on the `simplest_knots`, and from `variance_within` a group. The interval covers the exact number with a
         probability of at least `level` for any points, so it is several standard errors wide.
         """
+        check_level(level)
         # A cell's edge is half a step below its first lattice step.
         edges = (np.asarray(v, dtype=np.float64) * self.domain.steps[0] - 0.5 for v in (low, high))
         ends = [np.clip(edge, *self._present_range) for edge in edges]

@@ -211,6 +211,8 @@ def check_folders(source: Path, time: Any, clock: Clock, out: Path, table: str |
             f"time is missing with {str(source)!r}: name the column of times, or give a folder with one file per step, "
             "without table, time_format and tz"
         )
+    if source.is_dir() and out.resolve().is_relative_to(source.resolve()):
+        raise InputError(f"out is {str(out)!r}: it must be a folder outside the input")
     check_creatable((out if out.is_dir() else out.parent) / "step.parquet")
 
 

@@ -17,8 +17,8 @@ from deltahist.releases.base import Notice
 def withdraw(path: str | Path, reason: str, *, ledger: Ledger | str | Path | None = None) -> Notice:
     """Withdraw a release. Record this durably in the ledger that paid, then write a notice next to the file.
 
-    The charge remains, because people have seen the release. A second call completes an interrupted first call, and
-    returns its notice with the first reason.
+    The charge remains, because people have seen the release. A second call with the same reason completes an
+    interrupted first call.
 
     Parameters
     ----------
@@ -26,7 +26,8 @@ def withdraw(path: str | Path, reason: str, *, ledger: Ledger | str | Path | Non
     reason : public reason in one line.
     ledger : the ledger whose account paid for it, if any.
 
-    Raises DamagedFile if the release or its notice cannot be read; InputError if no account of the ledger paid for it.
+    Raises DamagedFile if the release or its notice cannot be read; InputError if no account of the ledger paid for it,
+    or if it was withdrawn for another reason.
 
     >>> import tempfile, deltahist as dh, numpy as np
     >>> near = dh.Neighbourhood(dh.Domain((0, 1), (4,)), delta=0.25)
@@ -38,6 +39,8 @@ def withdraw(path: str | Path, reason: str, *, ledger: Ledger | str | Path | Non
     path, release = Path(path), read_release(path)
     known = release.withdrawn
     notice = known or Notice(release.digest, check_line(reason=reason), date.today().isoformat())
+    if notice.reason != check_line(reason=reason):
+        raise InputError(f"reason is {reason!r}, but {path} was withdrawn {notice}: give that reason")
     if ledger is not None:
         _record_notice(ledger, release.payment, notice, path.name)
     if known is None:

@@ -281,7 +281,8 @@ def extent_on(bounds: Sequence[float], crs: str) -> tuple[float, ...]:
 def _check_degrees(bounds: Sequence[float]) -> tuple[float, ...]:
     """Return bounds in degrees with longitudes from -180 to 180."""
     box = tuple(float(check_finite(bounds=b)) for b in bounds)
-    valid = looks_like_degrees(box) and box[1] < box[3] and box[0] != box[2]
+    # West may exceed east on a map across the antimeridian, but not by so little that it goes around the world.
+    valid = looks_like_degrees(box) and box[1] < box[3] and (box[0] < box[2] or 0 < (box[2] - box[0]) % 360 <= 180)
     # Two narrow ranges that are far apart indicate the order west, east, south, north.
     if not valid or (max(gaps := (box[1] - box[0], box[3] - box[2])) < 2 and min(gaps) > 0 and box[2] - box[0] > 20):
         raise InputError(

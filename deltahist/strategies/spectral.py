@@ -167,8 +167,7 @@ class Spectral(BestGaussian):
         arrival = squared_distance(self.kernel, None) if near.source_cells.any() else 0
         if len(moves) > 16:  # one convolution is faster than many distances
             with contextlib.suppress(InputError):  # if sums exceed 64 bits
-                products = convolve_circularly(self.kernel, self.kernel)
-                return max(arrival, 2 * (int(products.flat[0]) - min(int(products[move]) for move in moves)))
+                moves = [min(moves, key=convolve_circularly(self.kernel, self.kernel).__getitem__)]
         return max(arrival, *(squared_distance(self.kernel, move) for move in moves))
 
     @functools.cached_property

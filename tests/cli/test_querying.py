@@ -1,6 +1,7 @@
 """`deltahist query` with regions as people have them, and the files it writes."""
 
 import json
+import shutil
 
 import geopandas as gpd
 import numpy as np
@@ -205,6 +206,7 @@ def test_two_periods_are_compared(ask):
         [*BOXES, "--out", "a.shp"],
         [*BOXES, "--each", "--mean"],
         [*BOXES, "--nonnegative", "--compare", "2010-05-01", "2010-05-02"],
+        [*BOXES, "--compare", "2010-05-01", "2010-05-02"],
         [*BOXES, "--between", "2010-05-03", "2010-05-01"],
     ],
     ids=" ".join,
@@ -214,6 +216,8 @@ def test_mistakes(days, refused, monkeypatch, tmp_path, more):
     refused(["query", days, *more])
     refused(["query", days / "2010-05-01.parquet", *BOXES, "--mean"])  # a single release has no steps
     assert not list(tmp_path.iterdir())
+    release = shutil.copy(days / "2010-05-01.parquet", tmp_path)
+    refused(["query", days, *BOXES, "--out", release], "already exists")
 
 
 def test_ranks_are_those_of_python_largest_first(folder, tmp_path, run, refused):

@@ -228,6 +228,7 @@ MISTAKES = [
     (None, "", [], {"time": "who"}),
     (None, "", [], {"time": None}),
     (None, "", [], {"epsilon": "200"}),
+    (None, "", [], DAILY | {"out": "daily"}),
 ]
 
 
@@ -236,6 +237,8 @@ def test_bad_input_spends_nothing(folder, refused, name, text, more, changed):
     if name is not None:
         (folder / name).write_text(text)
     budgets = ["--budgets", folder / "b.csv"] if name == "b.csv" else []
+    if "out" in changed:
+        changed = changed | {"out": folder / changed["out"]}
     refused(stream(folder, *more, *budgets, **changed))
     assert not (folder / "out").exists()
     if (folder / "city.ledger").exists():

@@ -38,6 +38,8 @@ TEXTS = {
     "forms of one name": ("p.csv", "x,y,u\n1,1,José\n1,1,Jose\u0301\n1,1,7\n1,1,7 \n1,1,\u00a07\t\n", USERS, (5, 2)),
     "users that are missing": ("p.csv", "x,y,u\n1,1,a\n1,1,\\N\n1,1,None\n1,1,NULL\n1,1, \n", DROPPED, (1, 1)),
     "points as text": ("p.csv", 'i,geom\n1,POINT (1.5 2)\n2,point z(1 2 3)\n', {}, (2, None)),
+    "an empty point": ("p.csv", "geom\nPOINT (1 2)\nPOINT EMPTY\n", {"drop_bad_rows": True}, (1, None)),
+    "nothing": ("p.csv", "\n", XY, None),
     "lines as text": ("p.csv", 'i,geom\n1,POINT (1.5 2)\n2,"LINESTRING (1 2, 3 4)"\n', {}, None),
     "numbers in JSON": ("p.jsonl", '{"x":1,"y":1,"n":3}\n{"x":2,"y":1,"n":4.0}\n', XY | {"where": "n = 4"}, (1, None)),
     "users in JSON": ("p.jsonl", '{"x":1,"y":1,"u":3}\n{"x":1.5,"y":1,"u":"3"}\n', USERS, (2, 1)),

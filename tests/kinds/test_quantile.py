@@ -40,6 +40,13 @@ def test_limits_are_kept_or_refused():
     assert float(dh.QuantileMechanism(wide, 0.5, 101, dh.Budget(epsilon=1)).cost_within(1)[0]) <= 20
 
 
+def test_another_number_of_points_is_refused():
+    near = dh.Neighbourhood(dh.Domain((0, 1), (10,)), 0.1)
+    for points in ([0.1, 0.2], [0.1, 0.2, 0.3, 0.4]):
+        with pytest.raises(dh.InputError):
+            dh.publish_mechanism(dh.QuantileMechanism(near, 0.5, 3, dh.Budget(1)), points)
+
+
 CASES = [(3, 8, 2, 1), (3, 7, 20, 1), (1, 9, 2, 1), (4, 5, 2, 2)]
 
 

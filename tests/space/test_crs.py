@@ -128,6 +128,11 @@ def test_the_box_covers_every_place_of_the_bounds(west, south, width, height, se
     assert max(np.ptp(x), np.ptp(y)) >= 0.95 * longer  # and is no larger than it must be
 
 
+def test_west_and_east_in_the_wrong_order_do_not_go_around_the_world():
+    with pytest.raises(dh.InputError):
+        extent_of((-73.91, 40.66, -74.07, 40.80))
+
+
 @pytest.mark.parametrize(
     ("bounds", "cell", "km", "crs"),
     [(CITY, "500m", 0.5, "auto"), (CITY, "500m", 0.5, MERCATOR), (CONTINENT, "10km", 20, "auto"),

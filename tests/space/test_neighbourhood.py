@@ -85,11 +85,19 @@ def test_reach_is_the_closed_form_of_the_displacements(nx, ny, delta, aspect):
 @pytest.mark.parametrize(
     ("delta", "sources"),
     [(0, None), (math.nan, None), (1e-9, None), ("5m", None), (0.1, "left"), (0.1, shapely.Point()),
-     (0.1, shapely.Point(math.inf, 0)), (0.1, shapely.Polygon([(0, 0), (1, 1), (1, 0), (0, 1)]))],
+     (0.1, shapely.Point(math.inf, 0)), (0.1, shapely.Point(1e15, 0)), (0.1, shapely.Polygon([(0, 0), (1, 1), (1, 0), (0, 1)]))],
 )  # fmt: skip
 def test_bad_neighbourhoods_are_refused(delta, sources):
     with pytest.raises(dh.InputError):
         dh.Neighbourhood(dh.Domain((0, 0, 1, 1), (10, 10)), delta, sources)
+
+
+def test_a_damaged_source_is_not_taken_for_none():
+    domain = dh.Domain((0, 0, 1, 1), (10, 10))
+    described = dh.Neighbourhood(domain, 0.1, shapely.Point(0, 0)).describe()
+    assert dh.Neighbourhood.from_description(domain, described).source_cells.any()
+    with pytest.raises(dh.InputError):
+        dh.Neighbourhood.from_description(domain, described | {"sources": {"wkt": "POINT (0"}})
 
 
 def test_huge_displacement_lists_are_refused_before_they_are_made(monkeypatch):
