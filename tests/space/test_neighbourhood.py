@@ -85,7 +85,8 @@ def test_reach_is_the_closed_form_of_the_displacements(nx, ny, delta, aspect):
 @pytest.mark.parametrize(
     ("delta", "sources"),
     [(0, None), (math.nan, None), (1e-9, None), ("5m", None), (0.1, "left"), (0.1, shapely.Point()),
-     (0.1, shapely.Point(math.inf, 0)), (0.1, shapely.Point(1e15, 0)), (0.1, shapely.Polygon([(0, 0), (1, 1), (1, 0), (0, 1)]))],
+     (0.1, shapely.Point(math.inf, 0)), (0.1, shapely.Point(1e15, 0)),
+     (0.1, shapely.Polygon([(0, 0), (1, 1), (1, 0), (0, 1)]))],
 )  # fmt: skip
 def test_bad_neighbourhoods_are_refused(delta, sources):
     with pytest.raises(dh.InputError):
