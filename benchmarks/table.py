@@ -98,7 +98,7 @@ def _ratios(table: Mapping[str, Row]) -> dict[str, float]:
 
 
 def look(folder: Path, committed: Mapping[str, float]) -> bool:
-    """Measure the quick sessions. Return whether none is three times as slow as committed, measured twice."""
+    """Measure the quick sessions. Return whether all take less than three times the committed time, measured twice."""
     sessions = [session for session in SESSIONS if session.quick]
     compare(dict.fromkeys((name for session in sessions for name in session.units), 0.0), committed)
     prepare(folder, quick=True)

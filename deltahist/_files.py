@@ -327,7 +327,7 @@ def read_object(place: str | Path, kind: str, most: int | None = None) -> bytes:
     except InputError:
         raise
     except ImportError:
-        reason = "pip install 'deltahist[cloud]'"
+        reason = "pip install '.[cloud]'"
     except Exception as problem:
         reason = type(problem).__name__
     unseen = reason in ("FileNotFoundError", "NotFoundError", "PermissionDeniedError")

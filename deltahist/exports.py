@@ -75,7 +75,7 @@ def check_form(path: str | Path) -> str:
     """
     form = form_of(path, FORMS)
     if form == "geotiff" and importlib.util.find_spec("rasterio") is None:
-        raise InputError("GeoTIFF needs rasterio: pip install 'deltahist[geotiff]'")
+        raise InputError("GeoTIFF needs rasterio: pip install '.[geotiff]'")
     return form
 
 
@@ -205,15 +205,16 @@ def describe_answers(facts: dict[str, Any], table: Mapping[str, Any], level: flo
     unbiased = PLACED if "cut" in names else UNBIASED
     about = _describe(facts, "; ".join(kinds) or str(facts["estimator"]).replace(UNBIASED, unbiased))
     share = f"{100 * level:.10g}%"
-    what, read = "Estimates", f"low to high: {share} interval. Do not add std_error or its square: query the sum."
+    read = f"The {share} interval is from low to high."
+    what, how = "Estimates", f"{read} Do not add std_error or its square: query the sum."
     if "before" in names:
-        what, read = "Changes", f"{read} The estimate is after minus before."
+        what, how = "Changes", f"{how} The estimate is after minus before."
     if "q" in names:
-        about["unit"] = facts["unit"]
-        what, read = "Quantiles", f"Below estimate lies the share q of all points; low to high: {share} interval."
+        about["unit"] = "units of the map" if facts["unit"] == "units" else facts["unit"]
+        what, how = "Quantiles", f"A share q of all points lies below the estimate. {read}"
     title = f"{what}, {about['estimator']}, with {share} intervals"
     columns = _describe_columns(names, about["unit"])
-    return {"title": title, "how_to_read": read, "level": level, **about, "columns": columns}
+    return {"title": title, "how_to_read": how, "level": level, **about, "columns": columns}
 
 
 def facts_of(source: Any) -> dict[str, Any]:
@@ -235,7 +236,7 @@ def explain_below(about: dict[str, Any]) -> str:
     digest = about["digest"]
     # The promise of a folder starts with its number of releases, withdrawn ones included.
     whose = "" if isinstance(digest, dict) else f"Release {str(digest)[:16]}: "
-    return f"{about['unit'].capitalize()}, {about['estimator']}; {about['how_to_read']}\n{whose}{about['promise']}."
+    return f"Unit: {about['unit']}. Estimates: {about['estimator']}. {about['how_to_read']}\n{whose}{about['promise']}."
 
 
 def _describe(facts: dict[str, Any], estimator: str) -> dict[str, Any]:

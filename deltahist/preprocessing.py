@@ -162,7 +162,8 @@ class Clock:
             if fits and (self.tz is None or zoneinfo.ZoneInfo(self.tz)):
                 return
         raise InputError(
-            f"tz is {self.tz!r}: it must be a time zone (Europe/Berlin), with steps of whole days, weeks or months"
+            f"tz is {self.tz!r}: it must be a time zone, such as Europe/Berlin, and steps must be whole days, weeks or "
+            "months"
         )
 
     @classmethod
@@ -290,5 +291,5 @@ def normalize_name(**parameter: Any) -> str:
     else:
         text = ""
     if not text:
-        raise InputError(f"{name} is {value!r:.200}: it must be text, or a whole number (a float of at most 2^53)")
+        raise InputError(f"{name} is {value!r:.200}: it must be text or a whole number (a float only up to 2^53)")
     return text

@@ -111,7 +111,9 @@ class RemoteRelease:
             columns = {name: each if name == "estimator" else each.astype(float) for name, each in columns.items()}
             named = {"estimate", "std_error", "low", "high"} <= columns.keys() <= set(COLUMNS)
             if not named or table.num_rows != number:
-                raise ValueError(f"it has {table.num_rows:,} rows for {number:,} queries, or other columns")
+                raise ValueError(
+                    f"it has {table.num_rows:,} rows for {number:,} queries, or its columns are not the expected ones"
+                )
         except (pa.ArrowException, LookupError, TypeError, ValueError) as problem:
             raise InputError(f"url is {self.url!r}: the answer cannot be read ({problem})") from None
         self._check_digest(digest)

@@ -91,7 +91,7 @@ def find_database(where: str | Path | None) -> Database:
     try:
         return PostgreSQL(url)
     except ImportError:
-        raise InputError("a ledger in PostgreSQL needs a driver: pip install 'deltahist[postgresql]'") from None
+        raise InputError("a ledger in PostgreSQL needs a driver: pip install '.[postgresql]'") from None
 
 
 class Database:

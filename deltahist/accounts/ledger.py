@@ -130,7 +130,9 @@ class Rule:
         """The whole billionths that every step can spend forever. Raises InputError if the total is limited."""
         if self.total_limit is not None:
             most = f"{self.total_limit / NANO:g} {self.unit}"
-            raise InputError(f"limits allow {most} for all steps: no equal share lasts forever; set a share per step")
+            raise InputError(
+                f"the limits allow {most} for all steps, so endless equal shares are impossible: set a share per step"
+            )
         return Fraction(min(limit // (length or 1) for length, limit in self.spans), NANO)
 
     def make_charge(self, account: str, amount: Any) -> Charge:
@@ -522,7 +524,7 @@ def describe_differences(before: dict[str, Any], now: dict[str, Any], prefix: st
     out = []
     for key in sorted(before.keys() | now.keys()):
         old, new = before.get(key), now.get(key)
-        # Compare JSON texts, because 1, 1.0 and True are equal in Python.
+        # Compare JSON strings, because 1, 1.0 and True are equal in Python.
         if json.dumps(old, sort_keys=True) == json.dumps(new, sort_keys=True):
             continue
         if isinstance(old, dict) and isinstance(new, dict):

@@ -24,7 +24,8 @@ class Window:
     Parameters
     ----------
     length : δ in steps; None for one endless window, in which all charges add up (`Account.total`).
-    epsilon, rho : budget of a window, one of them; rounded down to billionths. A float means the decimal it prints as.
+    epsilon, rho : budget of a window, one of them; rounded down to billionths. A float is taken as the decimal that it
+        prints as.
     ledger : a Ledger, or its path or URL, created if it does not exist; None keeps it in memory.
     name : name of the account in the ledger. The first charge opens the account.
     about : JSON-ready description of the releases. It must equal that of an existing account.

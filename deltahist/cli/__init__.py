@@ -171,7 +171,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ModuleNotFoundError as problem:
         if str(problem.name).startswith("deltahist"):
             raise
-        text = f"{problem.name} is not installed: `serve` and `ask` need pip install 'deltahist[serve-private]'"
+        text = f"{problem.name} is not installed: `serve` and `ask` need pip install '.[serve-private]'"
     except (KeyboardInterrupt, typer.Abort):
         text = "interrupted"
     except Exception as problem:

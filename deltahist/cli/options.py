@@ -132,8 +132,8 @@ OutFile = partial(Option, "--out", "-o", metavar="FILE")
 Input = Annotated[str, Argument(metavar="INPUT", help="A table, a folder, s3://, gs://, az://, or - (stdin).")]
 Release = Annotated[Path, Argument(metavar="RELEASE", parser=parse_place, help="A release file or its URL.")]
 Published = Annotated[Path, Argument(metavar="RELEASE", parser=parse_place, help="A release file, a folder or a URL.")]
-ColumnOfX = Annotated[str | None, Option(metavar="COL", help="Column of x or longitude: a name or number.")]
-ColumnOfY = Annotated[str | None, Option(metavar="COL", help="Column of y or latitude; omit it in one dimension.")]
+ColumnOfX = Annotated[str | None, Option(metavar="COL", help="Column with x or longitude: a name or number.")]
+ColumnOfY = Annotated[str | None, Option(metavar="COL", help="Column with y or latitude; omit it in one dimension.")]
 PointsCrs = Annotated[str | None, Option("--crs", help="CRS of the points, such as EPSG:4326; none for plain numbers.")]
 Bounds = Annotated[Any, Option(metavar="W,S,E,N", parser=parse_corners, help="Corners of the map, or LOW,HIGH.")]
 Cell = Annotated[Any, Length(help="Side of a cell, such as 250m. [default: auto]")]
@@ -146,9 +146,15 @@ Rho = Annotated[Fraction | None, Amount(metavar="R", help="Budget ρ, with Gauss
 Strategy = Annotated[str, Option(metavar="NAME", help="Strategy by name, such as flow or wavelet, or auto.")]
 Regions = Annotated[Path | None, Option(metavar="FILE", help="Choose cells and strategy for these polygons.")]
 Points = Annotated[Fraction | None, Amount(metavar="N", help="Rough number of points. [default: 100000]")]
-User = Annotated[str | None, Option(metavar="COL", help="Column of users, to protect each as a whole.")]
+User = Annotated[str | None, Option(metavar="COL", help="Column with users, to protect each as a whole.")]
 MaxPerUser = Annotated[int | None, Option(metavar="K", min=1, help="Number of points to keep per user.")]
-Where = Annotated[str | None, Option(metavar="EXPR", help="Count only rows that match: kind = 'bus'. Published.")]
+Where = Annotated[
+    str | None,
+    Option(
+        metavar="EXPR",
+        help="Count only rows that match this condition, such as \"kind = 'bus'\". The condition is published.",
+    ),
+]
 Table = Annotated[str | None, Option(metavar="NAME", help="Table, if INPUT is a database.")]
 LedgerFile = Annotated[str | None, Option("--ledger", metavar="FILE", help="Ledger: a file or postgresql://...")]
 AccountName = Annotated[str | None, Option("--account", metavar="NAME", help="Account of the ledger to charge.")]
@@ -217,7 +223,7 @@ class MapOptions:
     y: ColumnOfY = None
     crs: PointsCrs = None
     project: Annotated[
-        str | None, Option(metavar="CRS", help="Projected CRS of the map; auto for --bounds in degrees.")
+        str | None, Option(metavar="CRS", help="Projected CRS of the map; use auto if --bounds is in degrees.")
     ] = None
     bounds: Bounds
     cell: Cell = None

@@ -46,7 +46,7 @@ def ask(
 
     asked, account = Question.read(question), check_text(account=account)
     if asked.table is None or asked.owner is None:
-        raise InputError(f"{question} must name the table of the records and the column of their owners")
+        raise InputError(f"{question} must name the table of the records and the column with their owners")
     form = "text" if out is None else form_of(out, {".txt": "text", ".json": "json"})
     check_target(out, question)
     # Opening a missing file would create it.
@@ -69,13 +69,15 @@ def ask(
 def share(
     source: Annotated[Path, Argument(metavar="INPUT", help="A table with one row for each user.")],
     *,
-    user: Annotated[str, Option("--id", metavar="COL", help="Column of user names.")],
+    user: Annotated[str, Option("--id", metavar="COL", help="Column with user names.")],
     x: options.ColumnOfX = None,
     y: options.ColumnOfY = None,
     crs: options.PointsCrs = None,
     project: Annotated[str | None, Option(metavar="CRS", help="Projected CRS of the answers.")] = None,
-    value: Annotated[str | None, Option(metavar="COL", help="Column of numbers, instead of --x and --y.")] = None,
-    bit: Annotated[str | None, Option(metavar="COL", help="Column of zeros and ones, instead of --x and --y.")] = None,
+    value: Annotated[str | None, Option(metavar="COL", help="Column with numbers, instead of --x and --y.")] = None,
+    bit: Annotated[
+        str | None, Option(metavar="COL", help="Column with zeros and ones, instead of --x and --y.")
+    ] = None,
     edges: Annotated[Path, Option(metavar="FILE", exists=True, help="Edges of the network: two users on each line.")],
     directed: Annotated[bool, Option("--directed", help="Treat edges as directed, from owner to requester.")] = False,
     distance: Annotated[str, Option(metavar="KIND", help="Distance between users: hops, resistance or file.")] = "hops",
@@ -86,8 +88,10 @@ def share(
     pairs: Annotated[Path | None, Option(metavar="FILE", exists=True, help="Pairs to answer: owner,requester.")] = None,
     requester: Annotated[str | None, Option(metavar="ID", help="User who gets answers about everybody.")] = None,
     everything: Annotated[bool, Option("--all", help="Answer every user's requests about everyone.")] = False,
-    state: Annotated[Path, Option(metavar="FILE", help="Secret key file of all answers. Created if it is missing.")],
-    out: Annotated[Path, OutFile(help="Answers to write: .csv or .parquet.")],
+    state: Annotated[
+        Path, Option(metavar="FILE", help="File that holds the secret key for all answers. Created if missing.")
+    ],
+    out: Annotated[Path, OutFile(help="File to write the answers to: .csv or .parquet.")],
     where: options.Where = None,
 ) -> Any:
     """Share noisy values over a network: the closer the user, the less noise.

@@ -31,7 +31,7 @@ class NewRelease:
         from deltahist._files import form_of
         from deltahist.publishers.publication import check_new
 
-        require((self.replaces is None) == (self.reason is None), "--replaces requires --reason, and vice versa")
+        require((self.replaces is None) == (self.reason is None), "--replaces and --reason require each other")
         form_of(self.out, {".parquet": "parquet"})
         check_target(self.out, self.replaces, *used, replace=dry_run)
         if self.state is not None and not dry_run:
@@ -52,7 +52,7 @@ class NewRelease:
 class ValueOptions:
     """The values of one column and the rows that count."""
 
-    x: Annotated[str, Option(metavar="COL", help="Column of the values: a name, or a number from 0.")]
+    x: Annotated[str, Option(metavar="COL", help="Column with the values: a name, or a number from 0.")]
     bounds: Annotated[
         Any, Option(metavar="LOW,HIGH", parser=options.parse_corners, help="Range of the values; others are clamped.")
     ]
@@ -278,7 +278,9 @@ def tighten(
     *,
     out: options.ReleaseFile,
     budget: options.BudgetOptions,
-    state: Annotated[Path | None, Option(metavar="FILE", help="State of its chain, if the strategy needs it.")] = None,
+    state: Annotated[
+        Path | None, Option(metavar="FILE", help="State file of the chain, if the strategy needs one.")
+    ] = None,
 ) -> Any:
     """Make a more private copy of a release, for readers who may see less. The data are not needed.
 
@@ -304,7 +306,9 @@ def withdraw(
     release: Annotated[Path, Argument(metavar="RELEASE", help="A release file.")],
     *,
     reason: Annotated[str, Option(metavar="TEXT", help="Reason, in one line. Published.")],
-    ledger: options.LedgerFile = None,
+    ledger: Annotated[
+        str | None, Option(metavar="FILE", help="Ledger that paid for the release: a file or postgresql://...")
+    ] = None,
 ) -> None:
     """Withdraw a release: record it in the ledger that paid for it, and write a public notice next to the file.
 
@@ -313,7 +317,7 @@ def withdraw(
 
     \b
     Example:
-      deltahist withdraw city.parquet --reason "the column of longitudes was wrong" --ledger city.ledger
+      deltahist withdraw city.parquet --reason "the longitude column was wrong" --ledger city.ledger
     """
     from deltahist.kinds import read_release
     from deltahist.publishers.withdrawal import withdraw as withdraw_release

@@ -43,16 +43,21 @@ def query(
     compare: Annotated[
         tuple[str, str] | None, Option(metavar="FIRST LAST", help="Report the change from these steps.")
     ] = None,
-    each: Annotated[bool, Option("--each", help="Answer for every step of a folder instead of their sum.")] = False,
+    each: Annotated[
+        bool, Option("--each", help="Give one answer for each step in a folder, instead of one for their sum.")
+    ] = False,
     mean: Annotated[bool, Option("--mean", help="Answer with the mean per step instead of the sum.")] = False,
-    skip_missing: Annotated[bool, Option("--skip-missing", help="Skip steps of a folder without a release.")] = False,
+    skip_missing: Annotated[
+        bool, Option("--skip-missing", help="Skip the steps in a folder that have no release.")
+    ] = False,
     level: Annotated[float, Option(metavar="L", help="Level of the intervals.")] = 0.95,
     ranked: Annotated[
         bool, Option("--rank", help="Rank rows by estimate, with the range of ranks that --level allows.")
     ] = False,
     nonnegative: options.Nonnegative = False,
     form: Annotated[
-        Literal["table", "csv", "json", "geojson"] | None, Option("--format", help="[default: by --out, or table]")
+        Literal["table", "csv", "json", "geojson"] | None,
+        Option("--format", help="[default: inferred from --out, else table]"),
     ] = None,
     out: Annotated[Path | None, OutFile(help=".csv, .json, .geojson, .parquet, .gpkg or .txt file.")] = None,
 ) -> None:

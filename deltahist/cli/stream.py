@@ -188,7 +188,7 @@ def publish_stream(
     out: Annotated[Path, Option("--out", "-o", metavar="DIR", help="Folder for the releases, one file per step.")],
     account: Annotated[str, Option(metavar="NAME", help="Account of the stream in its ledger.")] = "stream",
     every: Annotated[str | None, Option(metavar="PERIOD", help="Length of a step: 1d, 6h, 15min, 1w or month.")] = None,
-    time: Annotated[str | None, Option(metavar="COL", help="Column of times or step numbers.")] = None,
+    time: Annotated[str | None, Option(metavar="COL", help="Column with times or step numbers.")] = None,
     time_format: Annotated[
         str | None, Option(metavar="FORMAT", help="Format of --time: a strptime pattern, unix or unix-ms.")
     ] = None,
@@ -210,8 +210,8 @@ def publish_stream(
     """Publish one map per time step, with a budget for every window of steps.
 
     Every --window consecutive steps together spend at most --epsilon (or --rho). This hides changes in a user's data
-    within one window, if each moves points by at most δ. INPUT is a table with a column of times, or a folder with one
-    file per step. To continue, run the command again with a later --until. A step that was charged but not finished,
+    within one window, if each moves points by at most δ. INPUT is a table with a time column, or a folder with one file
+    per step. To continue, run the command again with a later --until. A step that was charged but not finished,
     because the machine stopped, is lost. --points is the number of points in a step.
 
     \b

@@ -292,8 +292,8 @@ def refuse_outside(outside: int, points: int, zeros: int, domain: Domain) -> Non
         missing = f" ({zeros:,} at 0,0, which often means missing)" if zeros else ""
         raise OutsideBounds(
             f"{outside:,} of {points:,} points ({outside / points:.0%}) lie outside the bounds {bounds}{missing}: "
-            "check the order W,S,E,N, that x and y are not swapped, and the CRS; or set outside to clamp (they count "
-            "at the edge) or drop (if the boundary is a source)"
+            "check that the order is W,S,E,N, that x and y are not swapped, and that the CRS is right; or set outside "
+            "to clamp (they count at the edge) or drop (if the boundary is a source)"
         )
 
 
@@ -431,13 +431,13 @@ def count_file(
         column `wkt` or `geom` of text such as "POINT (8 52)".
     crs : CRS of the coordinates, required if the domain has one. Files with geometry state their own, and for databases
         the default is the domain's.
-    user, max_per_user, outside : as in `count`, with a column of users. Points are chosen before any are dropped.
+    user, max_per_user, outside : as in `count`, with a column for the users. Points are chosen before any are dropped.
     drop_bad_rows : leave out rows with missing, unreadable, NaN or infinite coordinates, no user, no time, or a value
         that `where` cannot compare.
     where : count only rows that match this condition on columns other than the place, such as "kind = 'bus' and
         speed > 3". Users are bounded afterwards. Releases state the condition.
     table : table of a database, such as "visits" or "part.visits".
-    time, clock, steps : a column of times, the clock, and the number of its first steps to count. Each step is counted,
+    time, clock, steps : the time column, the clock, and the number of its first steps to count. Each step is counted,
         and its users are bounded, separately (`Counted.counts_of`). Other rows are left out.
 
     Raises InputError if the table cannot be read, is truncated, lacks a column, or has no rows or bad rows; if its CRS
@@ -476,7 +476,7 @@ def check_file(path: str | Path | Any, axes: int, *, clock: Clock | None = None,
 def read_owners(path: str | Path | Any, *, user: str, area: Domain | None = None, **how: Any) -> pd.DataFrame:
     """Return a frame of x and y with users as index, from a table with one row per user. Private.
 
-    Takes the parameters of `count_file`. Without y, x is a column of numbers. Places are projected to `area`.
+    Takes the parameters of `count_file`. Without y, x is a numeric column. Places are projected to `area`.
     """
     import pandas as pd
     import pyarrow as pa

@@ -69,7 +69,7 @@ def open_input(path: str | Path | Any, reading: Reading) -> Iterator[Any]:
         if server:
             failed = InputError(
                 f"the database failed ({type(problem).__name__}): is it running, does it have the table "
-                f"{reading.table!r}, and is its package installed ('deltahist[postgresql]', 'deltahist[spark]')? Its "
+                f"{reading.table!r}, and is its package installed (pip install '.[postgresql]' or '.[spark]')? Its "
                 "message may quote records, so it is hidden"
             )
         else:

@@ -411,8 +411,8 @@ def _write_cell(domain: Domain, axes: str) -> str:
     flat = ""
     for axis, at in enumerate(axes):
         low, high, step = domain.low[axis], domain.high[axis], domain.step[axis]
-        # Clamp first, without changing any step, because far floats could overflow and floats near zero could be too
-        # small for PostgreSQL. NaN and NULL become the upper bound, which is not used.
+        # Clamp first (this changes no step): very large floats could overflow, and floats near zero could be too small
+        # for PostgreSQL. NaN and NULL become the upper bound, which is not used.
         near = f"least(greatest({at}, {write_number(low + step * 2.0**-20)}), {write_number(high + (high - low))})"
         place = f"floor(({near} - {write_number(low)}) * {write_number(1.0 / step)} + {write_number(0.5)})"
         place = f"least(greatest({place}, {write_number(0)}), {write_number(domain.lattice_shape[axis] - 1)})"

@@ -322,7 +322,7 @@ class SortedRelease(BaseRelease):
         return np.diff(count_below(self.decoder.knots, np.clip(edges, *self._present_range)))
 
     def name_estimator(self, nonnegative: bool) -> str:
-        return "non-negative (isotonic regression)"
+        return "non-negative, by isotonic regression"
 
     def quantiles(self, q: float | Sequence[float], *, level: float = 0.95) -> pd.DataFrame:
         """Estimate any number of quantiles of the points, at no further privacy cost.

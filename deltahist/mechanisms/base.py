@@ -428,7 +428,7 @@ def _cover(distance: int, lengths: Sequence[tuple[int, Fraction]]) -> Fraction:
 
 
 def budget_description(budget: Budget) -> dict[str, str | None]:
-    """Return exact JSON-ready texts of ε and ρ, one of which is None."""
+    """Return exact JSON-ready strings of ε and ρ, one of which is None."""
     epsilon, rho = (None if amount is None else str(amount) for amount in budget.exact)
     return {"epsilon": epsilon, "rho": rho}
 

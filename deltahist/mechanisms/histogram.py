@@ -149,7 +149,7 @@ class Mechanism(BaseMechanism):
             own, window = self.budget, self.step.budget
             if own.unit != window.unit or own.amount > window.amount:
                 raise InputError(
-                    f"step spends {own.unit} = {float(own.amount):g}: it must be at most the budget of its window, "
+                    f"step spends {own.unit} = {float(own.amount):g}: it must be at most the budget of the window, "
                     f"{window.unit} = {float(window.amount):g}"
                 )
 

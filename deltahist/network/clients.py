@@ -29,15 +29,15 @@ Bits = NDArray[np.uint8]
 
 
 class Clients:
-    """Users of a collection, each with a text. Private.
+    """Users of a collection, each with a string. Private.
 
     `report` adds new noise to the permanent bits each time. `relax` makes the permanent bits less noisy. `refine` then
     repeats the last report with less noise. Together, all reports cost the `guarantee` of the last settings.
 
     Parameters
     ----------
-    texts : one per user, private. mechanism : the settings.
-    cohorts : (users,) from 0, public and chosen without looking at texts. None draws them at random.
+    texts : one string per user, private. mechanism : the settings.
+    cohorts : (users,) from 0, public and chosen without looking at strings. None draws them at random.
     weak_protection_accepted : accept settings that hardly protect anything (docs/privacy/weak.md).
     rng : a seeded generator, for experiments only. All reports are then marked as not for publication.
 
@@ -64,7 +64,7 @@ class Clients:
         if cohorts is None:
             cohorts = open_words(rng)(len(texts)) % np.uint64(mechanism.cohorts)
         cohorts = np.asarray(cohorts).astype(np.int64)
-        # Bloom filters (users, m), computed once for each distinct text.
+        # Bloom filters (users, m), computed once for each distinct string.
         places = {text: place for place, text in enumerate(dict.fromkeys(texts))}
         which = np.array([places[text] for text in texts], dtype=np.int64)
         true = np.zeros((len(texts), mechanism.bits), dtype=np.uint8)

@@ -236,7 +236,7 @@ class PrivacyLevels:
 
     Parameters
     ----------
-    epsilon : a text such as "exp(4-3.3d)" or "15*exp(-0.5d)", a table, or a function of an array of sorted distances.
+    epsilon : a string such as "exp(4-3.3d)" or "15*exp(-0.5d)", a table, or a function of an array of sorted distances.
         The table {1: 15, 2: 8, 4: 0.5}, or "1:15,2:8,4:0.5", gives 15 up to distance 1, 8 up to 2, and 0.5 beyond.
     least : minimum ε, also for unconnected requesters. None refuses unconnected requesters.
 
@@ -280,7 +280,7 @@ class PrivacyLevels:
         """Return ε at each distance in whole billionths, rounded down, but at least one."""
         epsilon = self.at(distances)
         out = np.floor(epsilon * NANO)
-        # Correct the rounding of the product. A float means the decimal that it prints as.
+        # Correct the rounding of the product. A float is taken as the decimal that it prints as.
         out -= out / NANO > epsilon
         out += (out + 1) / NANO <= epsilon
         return np.maximum(out, 1).astype(np.int64)
@@ -320,7 +320,7 @@ def _read_levels(text: str) -> Function | dict[float, float]:
 
 
 def snap_to_lattice(values: ArrayLike, step: Fraction) -> NDArray[np.int64]:
-    """Return the nearest whole steps, ⌊value/step + ½⌋ exactly. A float means its exact binary value.
+    """Return the nearest whole steps, ⌊value/step + ½⌋ exactly. A float is taken at its exact binary value.
 
     Values within α are at most ⌈α / step⌉ steps apart along each axis.
     """
@@ -435,7 +435,7 @@ class DiffusionMechanism:
             return 1
         steps = self._radius / self.lattice
         more = Fraction(math.isqrt(self.dimension * 10**12 - 1) + 1, 10**6) if self.dimension > 1 else 0
-        # Responses at the lowest level must fit into 64 bits.
+        # Responses at the lowest level must fit in 64 bits.
         reach, most = math.ceil(steps + more), (1 << 26) // (self.dimension + 1)
         if steps < 1 or reach > most:
             raise InputError(f"alpha has {float(steps):g} steps of {float(self.lattice):g}: it must have 1 to {most:,}")

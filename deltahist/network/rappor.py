@@ -1,4 +1,4 @@
-"""Users' texts reported as noisy bits (RAPPOR): settings, reports and decoding. `clients` draws the noise.
+"""Users' strings reported as noisy bits (RAPPOR): settings, reports and decoding. `clients` draws the noise.
 
 Source: Erlingsson, Pihur and Korolova 2014. Reports are relaxed as in Koufogiannis, Han and Pappas, 2015, section 4.1,
 but with binary channels in place of thresholded Laplace noise. Proofs: docs/privacy/rappor.md.
@@ -92,16 +92,16 @@ class Channel:
 
 @dataclass(frozen=True)
 class Rappor:
-    """Settings of a RAPPOR collection: how users report their texts, and the guarantee.
+    """Settings of a RAPPOR collection: how users report their strings, and the guarantee.
 
-    A text sets `hashes` of the `bits` of a filter, chosen by the user's cohort. The user permanently replaces each bit
-    by 1 or 0, with probability f/2 each, and keeps these permanent bits secret. A report has a 1 with probability q for
-    a permanent 1, and with probability p for a permanent 0.
+    A string sets `hashes` of the `bits` of a filter, chosen by the user's cohort. The user permanently replaces each
+    bit by 1 or 0, with probability f/2 each, and keeps these permanent bits secret. A report has a 1 with probability q
+    for a permanent 1, and with probability p for a permanent 0.
 
     Parameters
     ----------
-    bits : m, size of the filter. hashes : k, most bits set by a text. cohorts : user groups, each with its own hashes.
-    f, p, q : 0 < f ≤ 1 and 0 ≤ p < q ≤ 1. A float means its exact binary value.
+    bits : m, size of the filter. hashes : k, most bits set by a string. cohorts : user groups, each with own hashes.
+    f, p, q : 0 < f ≤ 1 and 0 ≤ p < q ≤ 1. A float is taken at its exact binary value.
 
     >>> mechanism = Rappor(bits=128, hashes=2, cohorts=8, f=0.5, p=0.5, q=0.75)
     >>> round(float(mechanism.guarantee.epsilon), 3), round(float(mechanism.report_guarantee.epsilon), 3)
@@ -156,7 +156,7 @@ class Rappor:
     def guarantee(self) -> Guarantee:
         """ε_∞: the cost of everything that one user ever reports, at these and coarser settings.
 
-        Two texts differ in at most 2k bits, and a permanent bit costs ln((1 − f/2)/(f/2)).
+        Two strings differ in at most 2k bits, and a permanent bit costs ln((1 − f/2)/(f/2)).
         """
         return _make_guarantee(self.permanent, self.hashes)
 
@@ -164,7 +164,7 @@ class Rappor:
     def report_guarantee(self) -> Guarantee:
         """ε_1: the cost of one report and all its coarser versions, k ln(q* (1 − p*) / (p* (1 − q*))).
 
-        Each text sets at most k of the bits in which two texts differ.
+        Each string sets at most k of the bits in which two strings differ.
         """
         return _make_guarantee(self.report, self.hashes)
 
@@ -195,7 +195,7 @@ class Rappor:
         return cls(**(description | {name: Fraction(description[name]) for name in ("f", "p", "q")}))
 
     def find_positions(self, texts: Sequence[str]) -> NDArray[np.int64]:
-        """Return the bits that texts set in each cohort, (texts, cohorts, k): a Bloom filter (2015, eq. (42))."""
+        """Return the bits that strings set in each cohort, (strings, cohorts, k): a Bloom filter (2015, eq. (42))."""
         out = np.empty((len(texts), self.cohorts, self.hashes), dtype=np.int64)
         for number, text in enumerate(texts):
             data = text.encode("utf-8", "surrogatepass")
@@ -216,7 +216,7 @@ class Rappor:
         Parameters
         ----------
         ones : (cohorts, bits) numbers of reports with a 1. users : (cohorts,) numbers of reports, at most one per user.
-        candidates : texts to look for, all different.
+        candidates : strings to look for, all different.
         level : probability that any candidate without users is significant (Bonferroni).
 
         Returns
@@ -300,7 +300,7 @@ def _make_guarantee(channel: Channel, hashes: int) -> Guarantee:
 class _Seen:
     """Estimated numbers of users with each bit in each cohort, and their variance, (cohorts · bits,).
 
-    `others` is the effect of texts that are unlisted or too rare to be selected. They set all bits equally often.
+    `others` is the effect of strings that are unlisted or too rare to be selected. They set all bits equally often.
     """
 
     def __init__(self, ones: NDArray[Any], users: NDArray[Any], channel: Channel) -> None:
@@ -352,7 +352,7 @@ def _select_candidates(design: scipy.sparse.csc_array, seen: _Seen) -> NDArray[n
 def _estimate_candidates(design: NDArray[np.float64], seen: _Seen) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return estimates and standard errors of the chosen candidates.
 
-    Three things are random: the channel, the cohorts of a candidate's users, and the bits of unlisted texts. The last
+    Three things are random: the channel, the cohorts of a candidate's users, and the bits of unlisted strings. The last
     one shows in the residuals, which scale the channel's variance.
     """
     full = np.column_stack([design, seen.others])

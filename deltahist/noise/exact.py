@@ -25,7 +25,7 @@ BLOCK = 1 << 20
 
 #: Whole numbers low ≤ 2^bits · value ≤ high that enclose a real number, for a given number of bits.
 Interval = tuple[int, int]
-#: Functions from a number of bits to certified bounds of a real number, or of a distribution function at k.
+#: Functions from a number of bits to certified bounds on a real number, or on a distribution function at k.
 Bounds = Callable[[int], Interval]
 BoundsAt = Callable[[int, int], Interval]
 
@@ -144,8 +144,8 @@ class InversionTable:
 
     Parameters
     ----------
-    fast : bounds of F(0), …, F(L − 1) in units of 2^−192; F(L − 1) may be less than one.
-    bounds : certified bounds of F(k) at any number of bits, for cases that 64 bits leave undecided.
+    fast : bounds on F(0), …, F(L − 1) in units of 2^−192; F(L − 1) may be less than one.
+    bounds : certified bounds on F(k) at any number of bits, for cases that 64 bits leave undecided.
     """
 
     def __init__(self, fast: Iterable[Interval], bounds: BoundsAt) -> None:

@@ -198,7 +198,7 @@ class JumpUp(NamedTuple):
 
 #: Number of uniform reals that a step down or up uses for its level and jump, besides those of its normal vector.
 DOWN_SLOTS, UP_SLOTS = 2, 7
-#: Purposes of uniform reals, which keep their words distinct.
+#: Purposes for which uniform reals are drawn; each purpose has random words of its own.
 _BASE, _DOWN, _UP, _RESET = range(4)
 
 

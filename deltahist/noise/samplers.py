@@ -58,8 +58,8 @@ def discrete_laplace(scale: float | Fraction, shape: Shape = (), *, rng: Rng = N
 
     Parameters
     ----------
-    scale : b from 2^−1074 to 2^50. A float means its exact binary value.
-    shape : shape of the array; () gives an array without dimensions.
+    scale : b from 2^−1074 to 2^50. A float is taken at its exact binary value.
+    shape : shape of the array; () gives a 0-d array.
     rng : a seeded generator, for experiments only; None uses the operating system's entropy.
 
     Raises InputError if the scale is out of range.
@@ -192,7 +192,7 @@ def discrete_gaussian(sigma: float | Fraction, shape: Shape = (), *, rng: Rng = 
 
     Parameters
     ----------
-    sigma : σ from 2^−537 to 2^50. A float means its exact binary value. shape, rng : as for `discrete_laplace`.
+    sigma : σ from 2^−537 to 2^50. A float is taken at its exact binary value. shape, rng : as for `discrete_laplace`.
 
     Raises InputError if sigma is out of range.
 
@@ -376,8 +376,8 @@ class GaussianSampler:
         # The sum of two discrete Gaussians is nearly discrete Gaussian if this is at least 3: e^(−2π² · 3) is 10⁻²⁶.
         if (1 - a / b) / b < 3:
             raise InputError(
-                "its Gaussian noise is too small for a copy at nearly the same budget: use a smaller budget, give its "
-                "state, or publish a release at that budget"
+                "the Gaussian noise of the release is too small for a copy at nearly the same budget: use a smaller "
+                "budget, give the state of the chain, or publish a release at that budget"
             )
         # A little more noise than the copy states makes up for the difference (docs/privacy/gradual.md).
         return _draw_gaussian((1 + Fraction(1, 1 << 30)) / a - 1 / b, shape, rng)
@@ -678,7 +678,7 @@ def find_stretches(distances: Integers, reach: int, room: int, most: int) -> Int
 
 
 def bound_partial_sums(widths: Iterable[int], rest: int, rate: Fraction, bits: int) -> tuple[list[int], list[int]]:
-    """Return lists of L + 2 lower and upper bounds of W_0, …, W_L and W, as whole multiples of 2^(−bits).
+    """Return lists of L + 2 lower and upper bounds on W_0, …, W_L and W, as whole multiples of 2^(−bits).
 
     W_l = Σ_(k ≤ l) w_k e^(−λk), and W_L ≤ W ≤ W_L + rest · e^(−λ(L+1)); `rest` places need more than L moves.
     """

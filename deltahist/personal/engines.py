@@ -108,7 +108,7 @@ class Engine(ABC):
         try:
             return PostgreSQLEngine(where) if is_server else DuckDBEngine(where)
         except ImportError:
-            raise InputError("PostgreSQL needs a driver: pip install 'deltahist[postgresql]'") from None
+            raise InputError("PostgreSQL needs a driver: pip install '.[postgresql]'") from None
 
     @abstractmethod
     def read_schema(self, table: str, database: str | None) -> Any:
@@ -142,7 +142,7 @@ class Engine(ABC):
         """Stop the running statement of a connection, from another thread."""
 
     def narrow_time(self, column: Any) -> Any:
-        """Return a column of times with NULL for those that do not fit into 64 bits of microseconds."""
+        """Return a column of times, with NULL for those that do not fit in 64 bits of microseconds."""
         return column
 
     def close(self) -> None:  # noqa: B027  only some engines need it
@@ -164,7 +164,7 @@ class Engine(ABC):
     def make_query(self, table: str, owner: str) -> Query:
         """Return a query of all records of a table or view, "visits" or "schema.visits".
 
-        Owners are texts, whole numbers or UUIDs. Raises InputError if there is no such table or column.
+        Owners are strings, whole numbers or UUIDs. Raises InputError if there is no such table or column.
         """
         part, _, own = table.rpartition(".")
         schema = self.read_schema(own, part or None)
@@ -392,7 +392,7 @@ class PostgreSQLEngine(Engine):
             connection = psycopg.connect(self._url)
         except psycopg.Error as problem:
             said = str(problem).strip().splitlines()[-1][:200]
-            raise InputError(f"the database {self.name} does not answer: {said}") from None
+            raise InputError(f"cannot connect to the database {self.name}: {said}") from None
 
         def run(statement: str, values: Mapping[str, Any]) -> Any:
             return connection.execute(statement, values).fetchone()  # type: ignore[arg-type]

@@ -108,7 +108,7 @@ class Turn:
         self._secret, self._marks = bytes(secret), bytes(marks)
         self.limits, self.spent = (np.frombuffer(each, "<i8").astype(np.int64) for each in (limits, spent))
         damaged = found is None or not len(self.limits) == len(self.spent) == len(self._marks) / 16
-        # With limits of at most 10^9, a limit plus an affordable charge fits into 64 bits.
+        # With limits of at most 10^9, a limit plus an affordable charge fits in 64 bits.
         damaged = damaged or bool(((self.spent < 0) | (self.spent > self.limits) | (self.limits > 10**9 * NANO)).any())
         if damaged or get_note(connection, name, "purses") != _digest(spent):
             raise DamagedFile(f"account {name!r} is damaged: purses are missing, or were changed (by a trigger?)")
@@ -195,7 +195,7 @@ class People:
     Parameters
     ----------
     database : a DuckDB file or connection, the URL of a PostgreSQL database, or an `Engine`.
-    table : the records. owner : the column of their owners.
+    table : the records. owner : the column with their owners.
     ledger : a Ledger, or the path or URL of one, which is created if it is missing. name : the account in it.
     epsilon, rho : the default budget of people who join. Give at most one.
 
@@ -258,7 +258,7 @@ class People:
 
         Parameters
         ----------
-        names : (m,) texts or whole numbers, as in the owners' column. Spaces at the ends and the Unicode form of
+        names : (m,) strings or whole numbers, as in the owners' column. Spaces at the ends and the Unicode form of
             accents make no difference.
         epsilon, rho : one budget, or (m,) budgets, in the account's unit. None means the default.
         """

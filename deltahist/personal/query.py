@@ -36,11 +36,11 @@ OWNER, NAME = "_person", "_person_name"
 DTYPES = {
     "truth": "boolean", "whole": "int64", "number": "float64", "text": "string", "time": "timestamp(6)", "date": "date",
 }  # fmt: skip
-#: Bounds on the size of nonzero numbers, and of factors, whose products stay within the range of floats.
+#: Bounds on the magnitudes of nonzero numbers and factors, chosen so that products stay within the range of floats.
 SMALLEST, LARGEST, _FACTOR = 1e-100, 1e100, (1e-150, 1e150)
 #: Limits on the number of parts of an expression, including guards, and on their nesting.
 _MOST_NODES, _MOST_DEEP = 4000, 60
-#: Longest text, in characters. Longer texts in records are truncated, so that no record takes long.
+#: Longest text, in characters. Longer strings in records are truncated, so that no record takes long.
 LONGEST_TEXT = 1000
 #: Operations that keep the kind of their operands: kind, parts, function. Databases agree only on A to Z.
 _OPERATIONS: dict[str, tuple[str, int, Any]] = {
@@ -115,7 +115,7 @@ class SafeExpression:
     Parameters
     ----------
     value : Ibis expression. kind : one of the six, or "null" for NULL itself.
-    least, most : bounds of a number's size, unless it is zero.
+    least, most : bounds on a number's magnitude, unless it is zero.
     nodes, deep : number of its parts when written out, and depth of their nesting.
     constant : its value, if it is a constant.
     """
@@ -130,7 +130,7 @@ class SafeExpression:
 
 
 def convert_kind(made: SafeExpression, kind: str) -> SafeExpression:
-    """Convert whole numbers to numbers, dates and texts to times, and NULL to any kind. Refuse other conversions."""
+    """Convert whole numbers to numbers, dates and strings to times, and NULL to any kind. Refuse other conversions."""
     if made.kind == kind:
         return made
     if made.kind == "null":
@@ -281,7 +281,7 @@ class _Reader:
 
     def _read_like(self, node: Any) -> SafeExpression | None:
         part, pattern = self._read_as("text", node.this), self.read(node.expression).constant
-        # Databases interpret other patterns differently, and some texts would take very long.
+        # Databases interpret other patterns differently, and some strings would take very long.
         if not isinstance(pattern, str) or not re.fullmatch(r"%?[^%_\\]*%?", pattern, re.DOTALL):
             return None
         # PostgreSQL compares the whole pattern at every position of a text.
@@ -396,7 +396,7 @@ class Query:
     Parameters
     ----------
     table : the derived records, an unbound Ibis table with OWNER.
-    source : the table, and its column of owners.
+    source : the table, and the column with its owners.
     copies : maximum number of records derived from one record of the table.
     most : maximum number of records of one owner, or None if unbounded.
     parts : number of expression parts evaluated per record of the table. sizes : their number behind each column.

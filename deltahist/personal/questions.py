@@ -93,7 +93,7 @@ class Answers(dict[Any, Answer]):
         return next(iter(self.values())).explanation
 
     def to_json(self) -> dict[str, Any]:
-        """Describe the answers as JSON, with values as texts."""
+        """Describe the answers as JSON, with values as strings."""
         return {"values": list(map(str, self)), "answers": [answer.to_json() for answer in self.values()]}
 
 
@@ -101,7 +101,7 @@ class Answers(dict[Any, Answer]):
 class Aggregate(ABC):
     """A query of derived records, answered from whole numbers with noise from one law.
 
-    A record costs ε or ρ, above zero and at most 10^9. A float means the decimal that it prints as.
+    A record costs ε or ρ, above zero and at most 10^9. A float is taken as the decimal that it prints as.
     """
 
     epsilon: float | Fraction | None = None
@@ -358,7 +358,7 @@ def _estimate_ratio(above: float, below: float, law: Law) -> tuple[float, float,
 
 
 class Strict(BaseModel):
-    """A model that refuses unknown names, and texts in place of numbers."""
+    """A model that refuses unknown names, and strings in place of numbers."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 

@@ -43,7 +43,7 @@ _Positive = Annotated[int, Field(ge=1)]
 
 
 class AskedAccount(Strict):
-    """An account that clients may query: the table of its records, and the column of their owners."""
+    """An account that clients may query: the table of its records, and the column with their owners."""
 
     table: _Text
     owner: _Text
@@ -98,7 +98,7 @@ class PrivateSettings(Strict):
 
     @property
     def share(self) -> float:
-        """Seconds for which each query may read, so that all queries of a step fit into it."""
+        """Seconds that each query may spend reading, so that all queries of a step fit within the step."""
         return _READ * self.step / self.max_waiting
 
     def find_client(self, key: str) -> str | None:

@@ -27,7 +27,8 @@ _PANELS, _COLUMNS, _POINTS, _LIMITS = 24, 2, 60, 4
 def protection_curve(release: Any, points: int = 60) -> dict[str, NDArray[np.float64]]:
     """Return the cost of a move as a function of its distance, from a fraction of δ to the diameter.
 
-    Each value applies to distances above the previous one, up to its own. A step plot never understates costs.
+    Each value applies to distances greater than the previous value's distance, up to and including its own. A step
+    plot never understates costs.
 
     Parameters
     ----------

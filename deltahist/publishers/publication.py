@@ -356,7 +356,7 @@ def tighten(
         rule = "" if alone else ", and needs the state of its chain, as the release does not keep all its noise"
         raise InputError(
             f"{budget.unit} is {float(budget.amount):.10g}: a more private copy must have less than the "
-            f"{float(most):.10g} of its release{rule}"
+            f"{float(most):.10g} of the release{rule}"
         )
     before = mechanism.chain
     history = Chain("", (mechanism.budget.amount,), budget.amount, release.digest) if before is None else before
@@ -464,8 +464,8 @@ def _check_window_pays(mechanism: BaseMechanism, account: Account | None) -> Non
     unit, amount = step.budget.unit, step.budget.amount
     if paying != (step.number, step.window, unit, floor_nano(**{unit: amount}), step.limits):
         raise InputError(
-            f"the mechanism is for step {step.label} of a stream, and must be paid for by Account(window, step) of its "
-            f"window, not by {'no account' if account is None else f'account {account.name!r}'}"
+            f"the mechanism is for step {step.label} of a stream, so the Account(window, step) for that window must "
+            f"pay for it, not {'no account' if account is None else f'account {account.name!r}'}"
         )
 
 

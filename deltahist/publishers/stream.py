@@ -38,7 +38,7 @@ class Stream:
     ledger : path or URL of the ledger. The first run creates it, and every later run needs it.
     strategy : strategy of every step, or its name; "auto" chooses the best for equal shares.
     counting : how rows become counts. The projection does not matter, but must be the same in all steps.
-    user : column of users, if any. time : column of times; None for a folder with one file per step.
+    user : column with users, if any. time : column with times; None for a folder with one file per step.
     limits : limits for data that differ in more steps than a window (`Window`).
     account : name of the stream's account in its ledger.
     """
@@ -105,7 +105,7 @@ class Stream:
 
         Parameters
         ----------
-        source : a table with a column of times (`time`), or a folder with one file per step; with `table` a database.
+        source : a table with a time column (`time`), or a folder with one file per step; with `table` a database.
         out : folder for the releases, one file per step, named by the clock. A missing folder is created.
         steps : number of steps up to now.
         amounts : the amount of each step, 0 for no release; equal shares when None.
@@ -125,7 +125,9 @@ class Stream:
         shares = [self.shape.equal_share] * steps if amounts is None else list(amounts[:steps])
         files = [out / f"{self.clock.label(step)}.parquet" for step in range(steps)]
         if unknown := [file for file in files[done + 1 :] if file.exists()]:
-            raise InputError(f"release {str(unknown[0])!r} exists, but its ledger has not paid for it: move it away")
+            raise InputError(
+                f"release {str(unknown[0])!r} exists, but its ledger was not charged for it: move it elsewhere"
+            )
         lost = [files[step].stem for step in range(min(done + 1, steps)) if shares[step] and not files[step].exists()]
         if lost:
             tell(f"warning: steps were charged but have no release: {', '.join(lost[:5])}{', ...' * (len(lost) > 5)}")
@@ -208,7 +210,7 @@ def check_folders(source: Path, time: Any, clock: Clock, out: Path, table: str |
     """Raise InputError unless the input suits the clock, and steps can be written to `out`."""
     if time is None and (table is not None or not source.is_dir() or clock.format is not None or clock.tz is not None):
         raise InputError(
-            f"time is missing with {str(source)!r}: name the column of times, or give a folder with one file per step, "
+            f"time is missing with {str(source)!r}: name the time column, or give a folder with one file per step, "
             "without table, time_format and tz"
         )
     if source.is_dir() and out.resolve().is_relative_to(source.resolve()):

@@ -120,7 +120,7 @@ class Series:
             label = clock.label(step) if own is None else own.label
             if label != name:
                 raise InputError(
-                    f"release {name!r} is of step {label}: its name must be that of its step (was it renamed?)"
+                    f"release {name!r} is of step {label}: it must be named after that step (was it renamed?)"
                 )
             steps[step] = release
         withdrawn = {step: each for step, each in steps.items() if each.withdrawn is not None}

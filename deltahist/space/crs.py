@@ -188,9 +188,9 @@ def scales(crs: str, bounds: tuple[float, ...]) -> tuple[float, float]:
     # The rim contains corners twice, so a millionth of the box counts as rounding.
     if not sound or mixed or beyond or ((on_map - 1e-6 * on_map.max()) / largest > 3 * metres).any():
         raise InputError(
-            f"bounds are {bounds}: {crs} must be defined on them, without a seam such as the antimeridian, and with "
-            "lengths at most a hundred times those on the ground (are they west, south, east, north, in the units of "
-            "the CRS?)"
+            f"bounds are {bounds}: {crs} must be defined everywhere within them, without a seam such as the "
+            "antimeridian, and lengths on the map must be at most a hundred times those on the ground (are they west, "
+            "south, east, north, in the units of the CRS?)"
         )
     return math.floor(1e7 / most) / 1e7, largest
 

@@ -133,7 +133,7 @@ class Domain:
         rough = cls(bounds, (1,) * (np.size(np.asarray(bounds, dtype=object)) // 2), crs)  # type: ignore[arg-type]
         side = rough.length(cell, name=name)
         if crs is not None:
-            # Whole cells may extend the map by one cell, where the scale may be larger.
+            # Rounding up to whole cells may extend the map by one cell, where the scale may be larger.
             wider = cls((*rough.low, *(hi + side for hi in rough.high)), rough.shape, crs)
             rough = cls(rough.bounds, rough.shape, crs, wider.scale)
             side = rough.length(cell, name=name)

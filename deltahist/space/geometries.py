@@ -132,7 +132,7 @@ def read_box_file(file: Path, wanted: int, name: str = "boxes") -> tuple[NDArray
 
 
 def add_names(frame: gpd.GeoDataFrame, column: str | None = None, name: str = "name") -> gpd.GeoDataFrame:
-    """Return a frame whose first column, `name`, has the names of its regions as texts.
+    """Return a frame whose first column, `name`, has the names of its regions as strings.
 
     The names come from the chosen column, or else from a column with a usual name (name, nom, id, code, ...), or else
     from the first text column with distinct values. Otherwise they are numbers. Any other column called `name`, in

@@ -355,7 +355,7 @@ def place_on_lattice(geometry: shapely.Geometry, domain: Domain) -> shapely.Geom
 
 
 def is_far(geometry: shapely.Geometry, domain: Domain, radius: int) -> bool:
-    """Return whether no place of the domain is within `radius` lattice steps of the geometry."""
+    """Return whether every place of the domain is at least `radius` lattice steps from the geometry."""
     sides = (*domain.lattice_shape, 0)[:2]
     return bool(shapely.distance(place_on_lattice(geometry, domain), shapely.box(0, 0, *sides)) >= radius)
 

@@ -149,7 +149,7 @@ class Strategy(abc.ABC):
         return None
 
     def check_points(self, number: float) -> None:
-        """Raise InputError if answers to this many points might not fit 64 bits."""
+        """Raise InputError if answers to this many points might not fit in 64 bits."""
         if number >= self.point_limit:  # the message omits the number, which is private
             raise InputError(
                 f"counts are more than strategy {self.name} can measure: there must be fewer than {self.point_limit:,} "

@@ -154,7 +154,7 @@ class Optimal(BestGaussian):
         rows = np.empty((domain.size, domain.size), dtype=np.int64)
         rows[i, j] = rows[j, i] = unpack_integers(matrix, (len(i),), "matrix")
         if not _entries_fit(rows) or not _is_invertible(rows):
-            raise InputError("matrix is damaged: it must be positive definite, with entries that fit 64 bits")
+            raise InputError("matrix is damaged: it must be positive definite, with entries that fit in 64 bits")
         return cls._from_solution(domain=domain, rows=rows)
 
 
@@ -210,8 +210,8 @@ def solve_optimal(near: Neighbourhood, gram: FloatArray) -> tuple[IntArray, Cert
     certificate = Certificate(mean_variance(matrix), climb.dual)
     if not certificate.gap <= 0.05:
         raise InputError(
-            f"no optimal strategy found: after {MOST_STEPS} steps its error may be {certificate.gap:.1%} above the "
-            "optimum (use the strategy Spectral, or larger cells)"
+            f"no optimal strategy found: after {MOST_STEPS} steps the error of the best may be {certificate.gap:.1%} "
+            "above the optimum (use the strategy Spectral, or larger cells)"
         )
     assert _is_invertible(matrix)
     return matrix, certificate

@@ -30,7 +30,7 @@ def test_the_bound_is_below_the_truth_as_often_as_it_should_be():
     rng = np.random.default_rng(1)
     draws = zip(rng.binomial(n, p, 2000), rng.binomial(n, q, 2000), strict=True)
     above = sum(log_ratio_bound(int(x), int(y), n, 0.05, error) > math.log((p - 0.05) / q) for x, y in draws)
-    # Two one-sided bounds of error 5% each; the chance that the union bound allows is 10%.
+    # Two one-sided bounds, each with error 5%; the chance that the union bound allows is 10%.
     assert above / 2000 < error
 
 

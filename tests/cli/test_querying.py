@@ -88,9 +88,9 @@ def test_nonnegative_answers_say_so_in_every_form(folder, tmp_path, suffix, run)
     run("query", *ask, tmp_path / f"other{suffix}", "--nonnegative")
     if suffix == ".txt":
         lines = (tmp_path / "other.txt").read_text().splitlines()
-        assert lines[-2].startswith("Points, non-negative; low to high: 95% interval.")
+        assert lines[-2].startswith("Unit: points. Estimates: non-negative. The 95% interval is from low to high.")
         assert "estimator" not in lines[0]
-        assert f"\nPoints, {PLACED}; " in (tmp_path / "unbiased.txt").read_text()
+        assert f"\nUnit: points. Estimates: {PLACED}. " in (tmp_path / "unbiased.txt").read_text()
     else:
         assert read(tmp_path / f"other{suffix}")["estimator"].tolist() == ["non-negative"]
         unbiased = read(tmp_path / f"unbiased{suffix}")

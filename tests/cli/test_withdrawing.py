@@ -10,7 +10,7 @@ import pytest
 
 import deltahist as dh
 
-REASON = "the column of longitudes was wrong"
+REASON = "the longitude column was wrong"
 PLACE = ["--x", "x", "--y", "y", "--bounds", "0,0,80,80", "--cell", "10", "--delta", "10"]
 HOW = [*PLACE, "--strategy", "identity", "--limit", "any:none", "--epsilon", "1"]
 

@@ -116,7 +116,7 @@ def test_thresholds_are_those_of_the_probabilities(a, b):
 
 @pytest.mark.parametrize(("share", "variance"), [(Fraction(1, 3), Fraction(9, 4)), (Fraction(7, 9), Fraction(70, 3))])
 def test_gaussian_noise_around_any_centre(share, variance):
-    """Many of these are decided by bounds of e^−γ, since floats may not decide near the threshold."""
+    """Many of these are decided by bounds on e^−γ, since floats may not decide near the threshold."""
     values = np.full(10_000, 10)
     drawn = _draw_gaussian_around(values, share, variance, open_words(np.random.default_rng(7)))
     k = np.arange(-80, 100)

@@ -150,7 +150,7 @@ def test_another_ledger_does_not_draw_the_steps_of_a_folder_again(folder):
         (folder / "out" / f"{day}.parquet").unlink()
     before = {file.name: file.read_bytes() for file in (folder / "out").iterdir()}
     (folder / "s.ledger").rename(folder / "old.ledger")
-    with pytest.raises(dh.InputError, match="has not paid"):
+    with pytest.raises(dh.InputError, match="was not charged"):
         run(stream(folder), folder)
     assert Ledger(folder / "s.ledger").list_charges("stream") == {}
     assert {file.name: file.read_bytes() for file in (folder / "out").iterdir()} == before

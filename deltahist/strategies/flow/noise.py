@@ -488,7 +488,7 @@ class Hubs:
     ζ is the inflow according to the hubs' own noise. Sums s over squares of hubs, and over strips of them along one
     axis, have noise of their own. Let Θ be the weights of each level of sums, and ρ the variance of its noise divided
     by that of a hub's own. The estimate is ζ + T Σ Θᵀ (s − Θ ζ)/ρ with T = (1 + Σ ΘᵀΘ/ρ)⁻¹. A move changes s and Θ ζ by
-    the same amount. Weights are products over the axes, so that all levels share their eigenvectors, products of two
+    the same amount. Weights are products over the axes, so all levels have the same eigenvectors: products of two
     waves. T has one value for each of these.
 
     Parameters
