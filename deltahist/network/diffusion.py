@@ -76,7 +76,10 @@ class Diffusion:
         self._rows = np.full(len(mechanism.network), -1, dtype=np.int64)
         self._rows[mechanism.network.find_places(names)] = np.arange(len(names))
         self._state = None if state is None else Path(state)
-        self._bound = _write_bound(names, self._values, mechanism)
+        # A key is bound to data and parameters. The network and ε(d) may change.
+        head = f"{mechanism.bits} {mechanism.dimension} {mechanism.lattice} {mechanism.reach} {len(names)}"
+        text = "\n".join([head, *(f"{len(name)} {name}" for name in names)])
+        self._bound = text.encode("utf-8", "surrogatepass") + self._values.astype("<i8").tobytes()
         # Without a file, draw the key now. Copies, forks and threads with keys of their own would spend more ε.
         if self._state is None or self._state.exists():
             _ = self._paths
@@ -192,13 +195,6 @@ def _read_data(data: Any, mechanism: DiffusionMechanism) -> tuple[list[str], NDA
     order = sorted(range(len(names)), key=names.__getitem__)
     steps = values.astype(np.int64) if mechanism.bits else snap_to_lattice(values, mechanism.lattice)
     return [names[row] for row in order], steps[order]
-
-
-def _write_bound(names: list[str], values: NDArray[np.int64], mechanism: DiffusionMechanism) -> bytes:
-    """Return the data and parameters that a key is bound to, as bytes. The network and ε(d) may change."""
-    head = f"{mechanism.bits} {mechanism.dimension} {mechanism.lattice} {mechanism.reach} {len(names)}"
-    text = "\n".join([head, *(f"{len(name)} {name}" for name in names)])
-    return text.encode("utf-8", "surrogatepass") + values.astype("<i8").tobytes()
 
 
 def open_key(path: Path, bound: bytes) -> bytes:

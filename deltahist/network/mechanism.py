@@ -53,6 +53,7 @@ class Network:
 
     def __init__(self, nodes: Iterable[Any], adjacency: Any, directed: bool = False) -> None:
         self.nodes, self.directed = tuple(normalize_name(user=node) for node in nodes), directed
+        self._places = pd.Index(self.nodes, dtype=object)
         matrix = scipy.sparse.csr_array(adjacency)
         matrix.sum_duplicates()
         fits = matrix.shape == (len(set(self.nodes)),) * 2 and np.isin(matrix.data, (0, 1)).all()
@@ -87,10 +88,6 @@ class Network:
 
     def __len__(self) -> int:
         return len(self.nodes)
-
-    @functools.cached_property
-    def _places(self) -> pd.Index:
-        return pd.Index(self.nodes, dtype=object)
 
     def find_places(self, users: Any, what: str = "user") -> NDArray[np.int64]:
         """Return the indices (m,) of users among the nodes.
@@ -320,10 +317,7 @@ def _read_levels(text: str) -> Function | dict[float, float]:
 
 
 def snap_to_lattice(values: ArrayLike, step: Fraction) -> NDArray[np.int64]:
-    """Return the nearest whole steps, ⌊value/step + ½⌋ exactly. A float is taken at its exact binary value.
-
-    Values within α are at most ⌈α / step⌉ steps apart along each axis.
-    """
+    """Return the nearest whole steps, ⌊value/step + ½⌋ exactly. A float is taken at its exact binary value."""
     array = np.asarray(values, dtype=np.float64)
     place = array / float(step) + 0.5
     out = np.floor(place).astype(np.int64)
