@@ -90,15 +90,8 @@ class Session:
 
 
 class Engine(ABC):
-    """A database with people's records. Several threads may use it.
+    """A database with people's records, with a `name` for messages. Several threads may use it."""
 
-    >>> import duckdb
-    >>> with Engine.open(duckdb.connect()).open_session() as session:
-    ...     type(session).__name__
-    'Session'
-    """
-
-    #: Name in messages.
     name: str
 
     @classmethod
@@ -116,10 +109,7 @@ class Engine(ABC):
 
     @abstractmethod
     def open_session(self) -> AbstractContextManager[Session]:
-        """Open a transaction that sees one snapshot of the data, and roll it back at the end of the block.
-
-        Errors of the block are hidden (`hide_failures`).
-        """
+        """Open a transaction on one snapshot of the data. Roll it back at the end, and hide errors of the block."""
 
     @abstractmethod
     def compare_as_bytes(self, column: Any) -> Any:
@@ -194,15 +184,14 @@ class Engine(ABC):
             return bound_number(column.cast("float64"), SMALLEST, LARGEST)
         if kind not in ("time", "date"):
             return column.cast(DTYPES[kind])
-        first, last = "0001-01-01 00:00:00", "9999-12-31 23:59:59.999999"
+        first, last = "0001-01-01", "9999-12-31"
         if kind == "time":
+            first, last = f"{first} 00:00:00", f"{last} 23:59:59.999999"
             column = self.narrow_time(column)
             if column.type().timezone:
                 # DuckDB cannot convert the very last times to UTC.
                 low, high = (ibis.literal(f"{each}+00").cast(column.type()) for each in (first, last))
                 column = ibis.cases((column.between(low, high), column))
-        else:
-            first, last = first[:10], last[:10]
         value = column.cast(DTYPES[kind])
         low, high = (ibis.literal(each).cast(DTYPES[kind]) for each in (first, last))
         return ibis.cases((value.between(low, high), value))
@@ -346,11 +335,9 @@ class PostgreSQLEngine(Engine):
             pass
 
     def read_schema(self, table: str, database: str | None) -> Any:
-        with self.open_session() as session:
-            try:
-                return ibis.postgres.from_connection(session.connection).get_schema(table, database=database)
-            except ibis.common.exceptions.TableNotFound:
-                return None
+        with self.open_session() as session, suppress(ibis.common.exceptions.TableNotFound):
+            return ibis.postgres.from_connection(session.connection).get_schema(table, database=database)
+        return None
 
     def compare_as_bytes(self, column: Any) -> Any:
         # PostgreSQL has no such function. `write_sql` replaces it with the collation "C".

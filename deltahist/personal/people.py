@@ -1,9 +1,8 @@
 """People with their own budgets, and queries charged to the people whose records they use. Private.
 
-People take part in a query if they can pay for all of their derived records, whatever others have. The records of
-everybody else are left out silently. One ledger transaction covers the charge, the noise and the stored answer, and
-ends before the answer is returned. A query interrupted while reading charges its maximum cost to everybody
-(docs/privacy/personal.md, section 6).
+People take part in a query if they can pay for all of their derived records, whatever others have. One ledger
+transaction covers the charge, the noise and the stored answer, and ends before the answer is returned. A query
+interrupted while reading charges its maximum cost to everybody (docs/privacy/personal.md, section 6).
 """
 
 from __future__ import annotations

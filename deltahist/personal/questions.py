@@ -1,8 +1,7 @@
 """Queries of derived records, in Python or in TOML and JSON, and their answers.
 
-An aggregate protects the addition or removal of one derived record. The owner of k records pays k times its ε, or k²
-times its ρ (`deltahist.personal.people`). Constructors check all public parameters, since a failure while reading is
-charged to everybody.
+An aggregate protects the addition or removal of one derived record (prices: `deltahist.personal.people.Records`).
+Constructors check all public parameters, since a failure while reading is charged to everybody.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ import functools
 import math
 import tomllib
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
@@ -208,10 +207,8 @@ class Histogram(Aggregate):
         return out
 
     def decode(self, noisy: NDArray[np.int64]) -> Answers:
-        what, pairs = (
-            f"number of records with {self.column}",
-            zip(self.public[self.column].to_pylist(), noisy, strict=True),
-        )
+        what = f"number of records with {self.column}"
+        pairs = zip(self.public[self.column].to_pylist(), noisy, strict=True)
         return Answers({value: self._decode_one(f"{what} {value}", int(number)) for value, number in pairs})
 
 
@@ -316,9 +313,8 @@ class Mean(ValueAggregate):
         share, error, least, most = _estimate_ratio(float(noisy[0]), float(noisy[1]), self.law)
         width = high - low
         numbers = (low + width * share, width * error, low + width * least, low + width * most)
-        return Answer(
-            f"mean of {self.column} of records whose owners could pay", *numbers, self.budget.unit, self.budget.amount
-        )
+        what = f"mean of {self.column} of records whose owners could pay"
+        return Answer(what, *numbers, self.budget.unit, self.budget.amount)
 
 
 def _format_number(value: float, digits: int = 6) -> str:
@@ -417,10 +413,9 @@ class Question(Strict):
     @field_validator("answer")
     @classmethod
     def _make_aggregate(cls, given: Any) -> Aggregate:
-        kinds: dict[str, Any] = {"count": Count, "sum": Sum, "mean": Mean, "histogram": Histogram}
+        kinds: dict[str, Callable[..., Aggregate]] = {"count": Count, "sum": Sum, "mean": Mean, "histogram": Histogram}
         named = dict(given)
-        made: Aggregate = kinds[check_choice(tuple(kinds), kind=named.pop("kind", None))](**named)
-        return made
+        return kinds[check_choice(tuple(kinds), kind=named.pop("kind", None))](**named)
 
     def ask(self, records: Any, key: str | None = None) -> Any:
         """Return the `Answer` or `Answers` about the records of a table (`Records.ask`)."""

@@ -96,11 +96,6 @@ class PrivateSettings(Strict):
             raise ValueError(f"host is {self.host!r}: put TLS in front (tls_in_front = true) or use 127.0.0.1")
         return self
 
-    @property
-    def share(self) -> float:
-        """Seconds that each query may spend reading, so that all queries of a step fit within the step."""
-        return _READ * self.step / self.max_waiting
-
     def find_client(self, key: str) -> str | None:
         """Return the client of a key, or None. Timing may reveal hashes, but no key."""
         hashed = hash_key(key)
@@ -155,7 +150,6 @@ def create_app(settings: PrivateSettings, people: Mapping[str, People]) -> FastA
 
     @app.get("/healthz")
     async def report_health() -> Response:
-        """Report that the service is up."""
         return JSONResponse({"status": "ok"})
 
     @app.post("/ask")
@@ -227,7 +221,9 @@ def _ask_people(people: People, settings: PrivateSettings, name: str, body: byte
             asked = getattr(question, field)
             if asked not in (None, own):
                 return _refuse(400, field, f"{field} is {asked!r}: account {name!r} has {own!r}, so leave it out")
-        records = replace(people.records, seconds=settings.share, until=until)
+        # All queries of a step must fit within the step.
+        seconds = _READ * settings.step / settings.max_waiting
+        records = replace(people.records, seconds=seconds, until=until)
         return JSONResponse(question.ask(records, key).to_json())
     except KeyReuseError:
         return _refuse(422, "Idempotency-Key", "Idempotency-Key was used for another query: use a new one")
