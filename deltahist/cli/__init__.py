@@ -217,7 +217,9 @@ def _read_project(file: Path, command: TyperCommand) -> dict[str, Any]:
         found = tomllib.loads(file.read_text(encoding="utf-8-sig"), parse_float=str)
     except (ValueError, RecursionError) as problem:
         raise InputError(f"--config is {str(file)!r}: it must be TOML in UTF-8 ({problem})") from None
-    _check_passwords(found)
+    for key, value in found.items():
+        if re.search(r"://[^:/]*:[^@]+@|://.*[?&]\w*password=", str(value), re.IGNORECASE):
+            raise InputError(f"{key} contains a password: keep it in PGPASSWORD or ~/.pgpass, not in a project file")
     headings = {key: found.pop(key) for key in [*found] if isinstance(found[key], dict)}
     shared, own = ({key.replace("-", "_"): value for key, value in part.items()}
                    for part in (found, headings.get(str(command.name), {})))  # fmt: skip
@@ -227,12 +229,6 @@ def _read_project(file: Path, command: TyperCommand) -> dict[str, Any]:
         raise InputError(f"{file} has {unknown[0]!r}: it must be a command, an option of `{command.name}` below "
                          "its heading, or an option of publish, stream or plan above the first heading")  # fmt: skip
     return ({key: shared[key] for key in shared.keys() & known} if command.name in sharing else {}) | own
-
-
-def _check_passwords(options: dict[str, Any]) -> None:
-    for key, value in options.items():
-        if re.search(r"://[^:/]*:[^@]+@|://.*[?&]\w*password=", str(value), re.IGNORECASE):
-            raise InputError(f"{key} contains a password: keep it in PGPASSWORD or ~/.pgpass, not in a project file")
 
 
 # --- output --------------------------------------------------------------------------------------------------

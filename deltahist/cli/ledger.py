@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
 Where = Annotated[str, Argument(metavar="LEDGER", help="A ledger: a file, or postgresql://...")]
 
-
 ledger = typer.Typer(rich_markup_mode=None, add_completion=False)
 
 
@@ -114,7 +113,6 @@ def open_ledger(where: str) -> Ledger:
 
 
 def _format_limits(standing: Standing) -> list[tuple[str, ...]]:
-    """Return a row for each limit of an account."""
     from deltahist.budget import LETTERS, say_amount
 
     letter = LETTERS[standing.unit]

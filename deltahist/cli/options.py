@@ -125,6 +125,8 @@ def parse_limits(texts: Sequence[str] | None, option: str = "--limit") -> list[A
 
 Amount = partial(Option, metavar="E", parser=parse_amount)
 Length = partial(Option, metavar="LENGTH", parser=parse_length)
+Column = partial(Option, metavar="COL")
+File = partial(Option, metavar="FILE")
 OutFile = partial(Option, "--out", "-o", metavar="FILE")
 
 # --- options -------------------------------------------------------------------------------------------------
@@ -132,8 +134,8 @@ OutFile = partial(Option, "--out", "-o", metavar="FILE")
 Input = Annotated[str, Argument(metavar="INPUT", help="A table, a folder, s3://, gs://, az://, or - (stdin).")]
 Release = Annotated[Path, Argument(metavar="RELEASE", parser=parse_place, help="A release file or its URL.")]
 Published = Annotated[Path, Argument(metavar="RELEASE", parser=parse_place, help="A release file, a folder or a URL.")]
-ColumnOfX = Annotated[str | None, Option(metavar="COL", help="Column with x or longitude: a name or number.")]
-ColumnOfY = Annotated[str | None, Option(metavar="COL", help="Column with y or latitude; omit it in one dimension.")]
+ColumnOfX = Annotated[str | None, Column(help="Column with x or longitude: a name or number.")]
+ColumnOfY = Annotated[str | None, Column(help="Column with y or latitude; omit it in one dimension.")]
 PointsCrs = Annotated[str | None, Option("--crs", help="CRS of the points, such as EPSG:4326; none for plain numbers.")]
 Bounds = Annotated[Any, Option(metavar="W,S,E,N", parser=parse_corners, help="Corners of the map, or LOW,HIGH.")]
 Cell = Annotated[Any, Length(help="Side of a cell, such as 250m. [default: auto]")]
@@ -144,9 +146,9 @@ Limit = Annotated[
 ]
 Rho = Annotated[Fraction | None, Amount(metavar="R", help="Budget ρ, with Gaussian noise, instead of ε.")]
 Strategy = Annotated[str, Option(metavar="NAME", help="Strategy by name, such as flow or wavelet, or auto.")]
-Regions = Annotated[Path | None, Option(metavar="FILE", help="Choose cells and strategy for these polygons.")]
+Regions = Annotated[Path | None, File(help="Choose cells and strategy for these polygons.")]
 Points = Annotated[Fraction | None, Amount(metavar="N", help="Rough number of points. [default: 100000]")]
-User = Annotated[str | None, Option(metavar="COL", help="Column with users, to protect each as a whole.")]
+User = Annotated[str | None, Column(help="Column with users, to protect each as a whole.")]
 MaxPerUser = Annotated[int | None, Option(metavar="K", min=1, help="Number of points to keep per user.")]
 Where = Annotated[
     str | None,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from typer import Argument, Option
 
 from deltahist.cli import check_target, format_facts, options, print_note, show_progress, write_json, write_text
-from deltahist.cli.options import Amount, Length, OutFile, require
+from deltahist.cli.options import Amount, Column, File, Length, OutFile, require
 from deltahist.errors import InputError
 
 if TYPE_CHECKING:
@@ -74,23 +74,19 @@ def share(
     y: options.ColumnOfY = None,
     crs: options.PointsCrs = None,
     project: Annotated[str | None, Option(metavar="CRS", help="Projected CRS of the answers.")] = None,
-    value: Annotated[str | None, Option(metavar="COL", help="Column with numbers, instead of --x and --y.")] = None,
-    bit: Annotated[
-        str | None, Option(metavar="COL", help="Column with zeros and ones, instead of --x and --y.")
-    ] = None,
-    edges: Annotated[Path, Option(metavar="FILE", exists=True, help="Edges of the network: two users on each line.")],
+    value: Annotated[str | None, Column(help="Column with numbers, instead of --x and --y.")] = None,
+    bit: Annotated[str | None, Column(help="Column with zeros and ones, instead of --x and --y.")] = None,
+    edges: Annotated[Path, File(exists=True, help="Edges of the network: two users on each line.")],
     directed: Annotated[bool, Option("--directed", help="Treat edges as directed, from owner to requester.")] = False,
     distance: Annotated[str, Option(metavar="KIND", help="Distance between users: hops, resistance or file.")] = "hops",
     epsilon: Annotated[str, Option(metavar="E(d)", help="ε at distance d: 'exp(4-3.3d)', or 1:5,2:2,4:0.5.")],
     alpha: Annotated[Any, Length(help="α: hide differences up to this distance.")] = None,
     step: Annotated[Fraction | None, Amount(help="Lattice step. [default: α / 1000]")] = None,
     least: Annotated[float | None, Option(metavar="E", help="ε for users who are not connected.")] = None,
-    pairs: Annotated[Path | None, Option(metavar="FILE", exists=True, help="Pairs to answer: owner,requester.")] = None,
+    pairs: Annotated[Path | None, File(exists=True, help="Pairs to answer: owner,requester.")] = None,
     requester: Annotated[str | None, Option(metavar="ID", help="User who gets answers about everybody.")] = None,
     everything: Annotated[bool, Option("--all", help="Answer every user's requests about everyone.")] = False,
-    state: Annotated[
-        Path, Option(metavar="FILE", help="File that holds the secret key for all answers. Created if missing.")
-    ],
+    state: Annotated[Path, File(help="File that holds the secret key for all answers. Created if missing.")],
     out: Annotated[Path, OutFile(help="File to write the answers to: .csv or .parquet.")],
     where: options.Where = None,
 ) -> Any:

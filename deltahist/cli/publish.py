@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from typer import Argument, Option
 
 from deltahist.cli import check_target, format_facts, options, print_note, show_progress, write_text
-from deltahist.cli.options import Length, OutFile, require
+from deltahist.cli.options import Column, File, Length, OutFile, require
 
 if TYPE_CHECKING:
     from deltahist.preprocessing import Preprocessing
@@ -24,7 +24,7 @@ class NewRelease:
     out: options.ReleaseFile
     replaces: Annotated[Path | None, Option(metavar="OLD", help="Faulty release that this one corrects.")] = None
     reason: Annotated[str | None, Option(metavar="TEXT", help="Reason for --replaces. Published.")] = None
-    state: Annotated[Path | None, Option(metavar="FILE", help="File for the secret state, to refine later.")] = None
+    state: Annotated[Path | None, File(help="File for the secret state, to refine later.")] = None
 
     def check_files(self, *used: str | Path | None, dry_run: bool = False) -> None:
         """Raise InputError unless the files can be written and are not among `used`."""
@@ -52,7 +52,7 @@ class NewRelease:
 class ValueOptions:
     """The values of one column and the rows that count."""
 
-    x: Annotated[str, Option(metavar="COL", help="Column with the values: a name, or a number from 0.")]
+    x: Annotated[str, Column(help="Column with the values: a name, or a number from 0.")]
     bounds: Annotated[
         Any, Option(metavar="LOW,HIGH", parser=options.parse_corners, help="Range of the values; others are clamped.")
     ]
@@ -196,11 +196,7 @@ def publish_quantile(
     budget: options.BudgetOptions,
     payer: options.PayerOptions,
     method: Annotated[
-        str,
-        Option(
-            metavar="METHOD",
-            help="Mechanism: inverse (inverse sensitivity) or smooth (smooth sensitivity, requires ε).",
-        ),
+        str, Option(metavar="METHOD", help="Sensitivity of the mechanism: inverse, or smooth (requires ε).")
     ] = "inverse",
     out: Annotated[Path | None, OutFile(help="JSON file to write as well.")] = None,
 ) -> Any:
@@ -242,7 +238,7 @@ def publish_quantile(
 def refine(
     release: Annotated[Path | None, Argument(metavar="RELEASE", help="[default: the last one in the state]")] = None,
     *,
-    state: Annotated[Path, Option(metavar="FILE", help="State file that `publish --state` wrote.")],
+    state: Annotated[Path, File(help="State file that `publish --state` wrote.")],
     out: options.ReleaseFile,
     budget: options.BudgetOptions,
     ledger: options.LedgerFile = None,
@@ -278,9 +274,7 @@ def tighten(
     *,
     out: options.ReleaseFile,
     budget: options.BudgetOptions,
-    state: Annotated[
-        Path | None, Option(metavar="FILE", help="State file of the chain, if the strategy needs one.")
-    ] = None,
+    state: Annotated[Path | None, File(help="State file of the chain, if the strategy needs one.")] = None,
 ) -> Any:
     """Make a more private copy of a release, for readers who may see less. The data are not needed.
 
@@ -306,9 +300,7 @@ def withdraw(
     release: Annotated[Path, Argument(metavar="RELEASE", help="A release file.")],
     *,
     reason: Annotated[str, Option(metavar="TEXT", help="Reason, in one line. Published.")],
-    ledger: Annotated[
-        str | None, Option(metavar="FILE", help="Ledger that paid for the release: a file or postgresql://...")
-    ] = None,
+    ledger: Annotated[str | None, File(help="Ledger that paid for the release: a file or postgresql://...")] = None,
 ) -> None:
     """Withdraw a release: record it in the ledger that paid for it, and write a public notice next to the file.
 
@@ -332,7 +324,6 @@ def withdraw(
 
 
 def _describe_chain(release: BaseRelease, out: Path, state: Path | None) -> str:
-    """Describe a release of a chain, its payment and its state file as text."""
     from deltahist.statement.facts import explain_chain
 
     mechanism = release.mechanism

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 from typer import Option
 
 from deltahist.cli import check_target, format_table, options, print_note, show_progress, write_json, write_text
-from deltahist.cli.options import OutFile, require
+from deltahist.cli.options import File, OutFile, require
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -28,12 +28,8 @@ def query(
     box: Annotated[
         list[Any] | None, Option(metavar="W,S,E,N", parser=options.parse_corners, help="Box to query (repeatable).")
     ] = None,
-    boxes: Annotated[
-        Path | None, Option(metavar="FILE", help="CSV file of west,south,east,north (or low,high) and name.")
-    ] = None,
-    regions: Annotated[
-        Path | None, Option(metavar="FILE", help="Polygons to query; answers keep their columns.")
-    ] = None,
+    boxes: Annotated[Path | None, File(help="CSV file of west,south,east,north (or low,high) and name.")] = None,
+    regions: Annotated[Path | None, File(help="Polygons to query; answers keep their columns.")] = None,
     layer: options.RegionLayer = None,
     name: options.RegionName = None,
     quantiles: Annotated[
@@ -151,7 +147,6 @@ def _choose_steps(
     mean: bool,
     skip_missing: bool,
 ) -> Series | Difference:
-    """Return the selected steps, or the change between two periods."""
     from deltahist.releases.series import Difference
 
     def choose_period(limits: tuple[str, str] | None) -> Series:
@@ -164,11 +159,10 @@ def _choose_steps(
     if compare is None:
         return choose_period(between)
     after, before = choose_period(between), choose_period(compare)
-    change = Difference(before, after)
     one, other = len(before.releases), len(after.releases)
     if one != other and not mean:
         print_note(f"note: sums of {one:,} and {other:,} steps are compared: --mean compares means per step")
-    return change
+    return Difference(before, after)
 
 
 def _ask_boxes(box: list[Any] | None, file: Path | None, domain: Domain, ask: Callable[[Any], Answers]) -> Answers:
@@ -320,15 +314,13 @@ def plot(
     release: options.Published,
     *,
     out: Annotated[Path, OutFile(help="Picture to write: .png, .svg or .pdf.")],
-    regions: Annotated[Path | None, Option(metavar="FILE", help="Draw the answers for these polygons.")] = None,
+    regions: Annotated[Path | None, File(help="Draw the answers for these polygons.")] = None,
     layer: options.RegionLayer = None,
     name: options.RegionName = None,
     only: Annotated[Literal["map", "curve"] | None, Option(help="Draw only this part.")] = None,
     nonnegative: options.Nonnegative = False,
     per: Annotated[Literal["area", "region"], Option(help="Show points per km², or per region (or cell).")] = "area",
-    context: Annotated[
-        list[Path] | None, Option(metavar="FILE", help="Geometries to draw in grey (repeatable).")
-    ] = None,
+    context: Annotated[list[Path] | None, File(help="Geometries to draw in grey (repeatable).")] = None,
     title: options.Title = None,
     between: options.Between = None,
 ) -> None:

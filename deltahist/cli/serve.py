@@ -65,8 +65,7 @@ def serve(
         listening = None if check else stack.enter_context(socket.create_server((host, port)))
         address = f"http://{host}:{listening.getsockname()[1] if listening else port}{root_path}"
         for served in catalogue:
-            notice = served.release.withdrawn
-            ending = "" if notice is None else f" (withdrawn {notice})"
+            ending = f" (withdrawn {served.release.withdrawn})" if served.release.withdrawn else ""
             print_note(f"{address}/releases/{served.quoted}{ending}")
         print_note(f"{address}/")
         if listening is None:
@@ -90,7 +89,6 @@ def serve(
 
 
 def _serve_private(config: Path | None, new_key: str | None, check: bool) -> int:
-    """Run the private service, or create a key for one of its clients."""
     from deltahist.personal.service import make_key, run_private
 
     if new_key is not None:

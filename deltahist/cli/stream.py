@@ -20,7 +20,7 @@ from deltahist.cli import (
     write_json,
     write_text,
 )
-from deltahist.cli.options import require
+from deltahist.cli.options import Column, File, require
 from deltahist.errors import NANO, InputError
 
 if TYPE_CHECKING:
@@ -184,11 +184,11 @@ def publish_stream(
     start: Annotated[str, Option(metavar="T", help="First step: a date or date-time (UTC), or a number.")],
     until: Annotated[str, Option(metavar="T", help="Last step to publish now. Public, like --start.")],
     window: Annotated[int, Option(metavar="STEPS", min=1, help="Number of consecutive steps that share one budget.")],
-    state: Annotated[str, Option(metavar="FILE", help="Ledger of the stream: a file, or postgresql://...")],
+    state: Annotated[str, File(help="Ledger of the stream: a file, or postgresql://...")],
     out: Annotated[Path, Option("--out", "-o", metavar="DIR", help="Folder for the releases, one file per step.")],
     account: Annotated[str, Option(metavar="NAME", help="Account of the stream in its ledger.")] = "stream",
     every: Annotated[str | None, Option(metavar="PERIOD", help="Length of a step: 1d, 6h, 15min, 1w or month.")] = None,
-    time: Annotated[str | None, Option(metavar="COL", help="Column with times or step numbers.")] = None,
+    time: Annotated[str | None, Column(help="Column with times or step numbers.")] = None,
     time_format: Annotated[
         str | None, Option(metavar="FORMAT", help="Format of --time: a strptime pattern, unix or unix-ms.")
     ] = None,

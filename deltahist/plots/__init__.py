@@ -48,8 +48,6 @@ def save_picture(
 
     Parameters
     ----------
-    release : the release to draw.
-    path : name of the file.
     only : "map" or "curve", instead of both.
     answers : answers for regions, as in `plot_regions`. level : level of their intervals, for the label.
     title : title of the picture. None for the kind of map.

@@ -254,10 +254,10 @@ def values_of(release: Any, answers: gpd.GeoDataFrame, per: str = "area") -> Val
     )
 
 
-def _shorten(name: Any, row: int, most: int = 28) -> str:
+def _shorten(name: Any, row: int) -> str:
     """Return a name on one line, shortened in the middle, or its row number if the name is missing."""
     text = f"region {row + 1}" if name is None or name != name else " ".join(str(name).split())
-    return text if len(text) <= most else f"{text[: most - 9]}…{text[-8:]}"
+    return text if len(text) <= 28 else f"{text[:19]}…{text[-8:]}"
 
 
 def plot_regions(

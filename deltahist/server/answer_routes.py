@@ -123,7 +123,6 @@ def read_box(text: str, domain: Domain) -> NDArray[np.float64]:
 async def _answer_body(
     request: Request, service: Service, source: Source, options: Options, about: dict[str, Any]
 ) -> Response:
-    """Answer the boxes or features in a request body from a source."""
     accept, most = request.headers.get("accept", ""), service.settings.max_boxes
     form: str = options.f or next((name for name, media in _MEDIA.items() if media in accept), "json")
     async with service.take_place():

@@ -119,7 +119,6 @@ async def _watch(app: FastAPI) -> AsyncIterator[None]:
 
 
 async def _refuse_repeats(request: Request) -> None:
-    """Raise InputError if a query parameter is repeated."""
     query = request.query_params
     if len(query) < len(query.multi_items()):
         name = next(name for name in query if len(query.getlist(name)) > 1)
@@ -141,7 +140,6 @@ class _AnswerHead:
 async def explain_error(_: Request, error: Exception) -> Response:
     """Return the problem document (RFC 9457) of an error."""
     status, headers, detail = 500, None, "the service failed: see its log"
-    more: dict[str, Any] = {}
     if isinstance(error, InputError):
         status, detail = 400, str(error)
     elif isinstance(error, RequestValidationError):
@@ -150,9 +148,9 @@ async def explain_error(_: Request, error: Exception) -> Response:
         given = "is missing" if first["type"] == "missing" else f"is {str(first['input'])[:80]!r}"
         detail = f"{name} {given}: {first['msg']}"
     elif isinstance(error, HTTPException):
-        status, headers = error.status_code, error.headers
-        more = dict(error.detail) if isinstance(error.detail, dict) else {"detail": error.detail}
+        status, headers, detail = error.status_code, error.headers, error.detail
     elif isinstance(error, ClientDisconnect):
         status, detail = 400, "the client disconnected"
-    content = {"title": HTTPStatus(status).phrase, "status": status, "detail": detail} | more
+    content: dict[str, Any] = {"title": HTTPStatus(status).phrase, "status": status}
+    content |= detail if isinstance(detail, dict) else {"detail": detail}
     return JSONResponse(content, status, headers, "application/problem+json")
