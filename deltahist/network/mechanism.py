@@ -163,10 +163,9 @@ def measure_distances(network: Network, kind: Any = "hops") -> Distances:
 
 
 def _count_hops(network: Network) -> Distances:
-    """Count edges of the shortest path, searching from 256 users at a time."""
+    """Count edges of the shortest path, searching from 256 owners (or backwards from requesters if fewer) at a time."""
 
     def between(owners: NDArray[np.int64], requesters: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Search from each owner, or backwards from each requester if these are fewer."""
         graph, starts, ends = network.adjacency, owners, requesters
         if len(np.unique(requesters)) < len(np.unique(owners)):
             graph, starts, ends = graph.T.tocsr(), requesters, owners

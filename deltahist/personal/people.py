@@ -127,10 +127,7 @@ class Turn:
         return pa.table({NAME: pa.array(names, pa.string()).filter(pa.array(able)), OWNER: places[able]})
 
     def charge_people(self, times: NDArray[np.int64], price: int) -> NDArray[np.bool_]:
-        """Charge each person a price in billionths `times` (m,) over, if they can pay it all. Return who can, (m,).
-
-        Charges add up (ProPer, sequential composition).
-        """
+        """Charge each person a price in billionths `times` (m,) over, if they can pay it all. Return who can, (m,)."""
         # Divide, because the product might overflow.
         pays = np.asarray((times > 0) & (times <= (self.limits - self.spent) // price))
         self.spent = self.spent + np.where(pays, times, 0) * price

@@ -177,10 +177,7 @@ class Count(Aggregate):
 
 @dataclass(frozen=True)
 class Histogram(Aggregate):
-    """The number of records with each of some public values of a column. Other records cost nothing.
-
-    Source: ProPer, parallel queries.
-    """
+    """The number of records with each public value of a column. Others cost nothing (ProPer, parallel queries)."""
 
     column: str
     values: Sequence[Any]
