@@ -153,9 +153,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         with warnings.catch_warnings():
             warnings.filterwarnings("always", category=DeltaHistWarning)
-            warnings.showwarning = lambda message, *rest, **more: print_note(
-                "warning: " + " ".join(str(message).split())
-            )
+            warnings.showwarning = lambda message, *_, **__: print_note("warning: " + " ".join(str(message).split()))
             result = invoke(sys.argv[1:] if arguments is None else arguments)
             sys.stdout.flush()
         return result if isinstance(result, int) else 0

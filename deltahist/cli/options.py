@@ -127,6 +127,7 @@ Amount = partial(Option, metavar="E", parser=parse_amount)
 Length = partial(Option, metavar="LENGTH", parser=parse_length)
 Column = partial(Option, metavar="COL")
 File = partial(Option, metavar="FILE")
+Period = partial(Option, metavar="FIRST LAST")
 OutFile = partial(Option, "--out", "-o", metavar="FILE")
 
 # --- options -------------------------------------------------------------------------------------------------
@@ -167,7 +168,7 @@ Title = Annotated[str | None, Option(metavar="TEXT", help="Title of the page or 
 Nonnegative = Annotated[bool, Option("--nonnegative", help="Use non-negative estimates: often closer, but biased.")]
 RegionLayer = Annotated[str | None, Option("--layer", metavar="NAME", help="Layer of --regions.")]
 RegionName = Annotated[str | None, Option("--name", metavar="COL", help="Column of --regions to use as names.")]
-Between = Annotated[tuple[str, str] | None, Option(metavar="FIRST LAST", help="Use only these steps of a folder.")]
+Between = Annotated[tuple[str, str] | None, Period(help="Use only these steps of a folder.")]
 
 
 def read_crs(crs: str | None) -> str | None:

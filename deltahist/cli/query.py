@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 from typer import Option
 
 from deltahist.cli import check_target, format_table, options, print_note, show_progress, write_json, write_text
-from deltahist.cli.options import File, OutFile, require
+from deltahist.cli.options import File, OutFile, Period, require
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -36,9 +36,7 @@ def query(
         Any, Option(metavar="Q,...", parser=options.parse_list(float), help="Quantiles to estimate from sorted points.")
     ] = None,
     between: options.Between = None,
-    compare: Annotated[
-        tuple[str, str] | None, Option(metavar="FIRST LAST", help="Report the change from these steps.")
-    ] = None,
+    compare: Annotated[tuple[str, str] | None, Period(help="Report the change from these steps.")] = None,
     each: Annotated[
         bool, Option("--each", help="Give one answer for each step in a folder, instead of one for their sum.")
     ] = False,
@@ -213,9 +211,7 @@ def _name_corners(domain: Domain) -> list[str]:
     return ["west", "south", "east", "north"] if domain.ndim == 2 else ["box_low", "box_high"]
 
 
-def _deliver(
-    answers: Answers, domain: Domain, form: str, out: Path | None, about: dict[str, Any], *, boxes: bool
-) -> None:
+def _deliver(answers: Answers, domain: Domain, form: str, out: Path | None, about: dict[str, Any], boxes: bool) -> None:
     """Write answers in a format, to a file or the terminal.
 
     Answers to boxes include the corners (one value in JSON), and shapes if the format supports them.

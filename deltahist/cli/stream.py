@@ -199,9 +199,7 @@ def publish_stream(
     window_limit: Annotated[
         list[str] | None, Option(metavar="STEPS:FACTOR", help="Cap for longer spans, such as 30:2 or any:4.")
     ] = None,
-    budgets: Annotated[
-        Path | None, Option(metavar="FILE.csv", help="Budget of each step: step,epsilon (or rho).")
-    ] = None,
+    budgets: Annotated[Path | None, File(help="CSV file with the budget of each step: step,epsilon (or rho).")] = None,
     strategy: options.Strategy = "auto",
     regions: options.Regions = None,
     points: options.Points = None,
@@ -293,7 +291,7 @@ def describe_stream(
     rule: Rule,
     clock: Clock,
     steps: int,
-    amounts: Sequence[Fraction] | None = None,
+    amounts: Sequence[Fraction] | None,
 ) -> str:
     """Describe the map of a stream, and the costs and errors of a step, a window, a month, a year and all steps.
 

@@ -67,9 +67,7 @@ def plot_map(
     return ax
 
 
-def draw_map(
-    release: Any, ax: Axes, *, nonnegative: bool = False, per: str = "area", context: Sequence[Any] = ()
-) -> str:
+def draw_map(release: Any, ax: Axes, *, per: str, context: Sequence[Any], nonnegative: bool = False) -> str:
     """Draw the map of `plot_map`, and return notes about it."""
     check_choice(("area", "cell"), per=per)
     domain = release.domain
@@ -275,7 +273,6 @@ def plot_regions(
 
     Parameters
     ----------
-    release : release of counts.
     answers : `dh.answer(release, frame)` for a GeoDataFrame of regions, in any CRS. Names are in the column `name` or
         `id`.
     ax, context : as in `plot_map`.

@@ -127,9 +127,8 @@ async def _answer_body(
     form: str = options.f or next((name for name, media in _MEDIA.items() if media in accept), "json")
     async with service.take_place():
         body = await service.read_body(request)
-        of_features = (
-            request.headers.get("content-type", "").startswith(GEOJSON) or b'"FeatureCollection"' in body[:1000]
-        )
+        media = request.headers.get("content-type", "")
+        of_features = media.startswith(GEOJSON) or b'"FeatureCollection"' in body[:1000]
         answer_them = _answer_features if of_features else _answer_boxes
         content = await service.run(answer_them, source, body, options, form, about, most)
     return Response(content, media_type=GEOJSON if of_features and form == "json" else _MEDIA[form])

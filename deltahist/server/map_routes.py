@@ -305,12 +305,8 @@ def _encode_features(release: Release, cells: NDArray[np.int64]) -> list[dict[st
     figures = {"column": column, "row": row, "estimate": found["estimate"], "standard_error": found["std_error"]}
     figures |= {"low": found["low"], "high": found["high"]}
     rows = zip(*(each.tolist() for each in figures.values()), strict=True)
+    properties = [dict(zip(figures, row, strict=True)) for row in rows]
     return [
-        {
-            "type": "Feature",
-            "id": number,
-            "geometry": orjson.Fragment(shape),
-            "properties": dict(zip(figures, row, strict=True)),
-        }
-        for number, shape, row in zip(cells.tolist(), shapes, rows, strict=True)
+        {"type": "Feature", "id": number, "geometry": orjson.Fragment(shape), "properties": own}
+        for number, shape, own in zip(cells.tolist(), shapes, properties, strict=True)
     ]

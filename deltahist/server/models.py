@@ -61,9 +61,7 @@ class CellsAsked(Asked):
 
     bbox: str | None = Field(None, description="west,south,east,north, or low,high in 1D; the whole map by default")
     crs: str | None = Field(None, description="CRS of bbox: CRS84 (longitude, latitude), or the release's")
-    width: int = Field(
-        1, ge=1, le=1 << 20, description="cells along a block's side; doubled if there are too many blocks"
-    )
+    width: int = Field(1, ge=1, le=1 << 20, description="cells along a block's side, doubled if blocks are too many")
     compare: str | None = Field(None, description="another release: its cells minus this release's")
 
 

@@ -141,10 +141,7 @@ def _list_promises(mechanism: BaseMechanism) -> Facts:
 def list_together(series: Series) -> Facts:
     """Return the joint cost of all releases of a series as JSON-ready data."""
     guarantee = series.mechanism.guarantee
-    amounts: Facts = {
-        name: None if amount is None else float(amount)
-        for name, amount in (("epsilon", guarantee.epsilon), ("rho", guarantee.rho))
-    }
+    amounts = {name: None if amount is None else float(amount) for name, amount in asdict(guarantee).items()}
     guess = bound_guess(amounts, float(series.mechanism.budget.amount))
     verdict = {"weak_protection": series.weakness, "may_be_published": series.may_be_published}
     return {"releases": len(series.spent), **amounts, "guess": guess, "promise": series.promise, **verdict}
@@ -343,11 +340,8 @@ def _list_promise_rows(mechanism: BaseMechanism, facts: Facts) -> dict[str, list
         lines.append("Only places are hidden. Who is in the data is assumed to be known.")
     else:
         lines.append(f"For people within {delta} of {name_sources(near)}, being in the data at all is hidden too.")
-    rows = {
-        "In plain words": lines,
-        "Guarantee": [_explain_guarantee(facts)],
-        "Neighbours": [facts["neighbour_relation"]],
-    }
+    rows = {"In plain words": lines, "Guarantee": [_explain_guarantee(facts)]}
+    rows["Neighbours"] = [facts["neighbour_relation"]]
     cells = " × ".join(format_number(c) for c in facts["delta_cells"])
     lost = "one lattice step" if facts["lattice_steps_lost"] == 1 else "two lattice steps"
     raw = f"For raw coordinates the guarantee holds up to {facts['delta_guaranteed']:.10g} {unit}, {lost} less."

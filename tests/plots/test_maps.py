@@ -17,7 +17,7 @@ from tests.plots.conftest import made
 
 
 def notes_of(release, **look):
-    return draw_map(release, new_figure().add_subplot(), **look)
+    return draw_map(release, new_figure().add_subplot(), **{"per": "area", "context": (), **look})
 
 
 def test_a_map_shows_the_cells_where_they_are(town):
