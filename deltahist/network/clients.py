@@ -137,15 +137,13 @@ class Clients:
                 packed = arrays[name].reshape(len(cohorts), -(-mechanism.bits // 8))
                 return np.unpackbits(packed, axis=1, count=mechanism.bits)
 
-            report = None
-            if said is not None:
-                report = Reports(Rappor.from_description(said), cohorts, unpack("report"), publishable)
+            past = None if said is None else Rappor.from_description(said)
+            report = None if past is None else Reports(past, cohorts, unpack("report"), publishable)
             users, true, permanent = object.__new__(cls), unpack("true"), unpack("permanent")
             users._set_state(mechanism, cohorts, true, permanent, report, publishable, Path(path), token)
             return users
 
-        found: Clients = read_state(Path(path), _FORMAT, parse)
-        return found
+        return read_state(Path(path), _FORMAT, parse)  # type: ignore[no-any-return]
 
     def _write_file(self, file: Path | None, token: str, report: Reports | None, publishable: bool) -> None:
         """Write the file, if any. `token` must match its last write, and is "" for a new file."""

@@ -470,12 +470,11 @@ class Query:
         The default is the order of all columns. Records that are equal in `by` are kept or dropped together.
         """
         most = check_whole(number=number)
-        names = [by] if isinstance(by, str) else list(by)
+        names = [by] if isinstance(by, str) else list(by) or list(self.columns)
         for name in names:
             check_choice(tuple(self.columns), column=name)
         # Of equal records, any may be kept.
-        alike = not names or set(names) == set(self.columns)
-        names = names or list(self.columns)
+        alike = set(names) == set(self.columns)
         table, stays = self.table, f"{OWNER}_stays"
         order = [table[name].asc(nulls_first=False) for name in names]
         own = ibis.window(group_by=OWNER, order_by=order)
