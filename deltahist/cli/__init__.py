@@ -287,7 +287,6 @@ def write_text(text: str, out: Path | None = None) -> None:
 
 
 def write_json(data: Any, out: Path | None = None) -> None:
-    """Print data as JSON, or write it to a file."""
     write_text(json.dumps(data, indent=2, ensure_ascii=False), out)
 
 

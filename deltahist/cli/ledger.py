@@ -7,10 +7,10 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from typer import Argument, Option
+from typer import Argument
 
 from deltahist.cli import expand_groups, format_facts, format_table, options, print_note, write_json, write_text
-from deltahist.cli.options import Amount, require
+from deltahist.cli.options import Amount, Name, require
 
 if TYPE_CHECKING:
     from deltahist.accounts.ledger import Ledger, Standing
@@ -63,9 +63,7 @@ def open_account(
     account: Annotated[str, Argument(metavar="ACCOUNT", help="Name of the account.")],
     *,
     budget: LimitOptions,
-    population: Annotated[
-        str | None, Option(metavar="NAME", help="Population that the account is about. [default: everyone]")
-    ] = None,
+    population: Annotated[str | None, Name(help="Population that the account is about. [default: everyone]")] = None,
     population_limit: Annotated[
         Fraction | None, Amount(help="Joint limit of all accounts of a new population.")
     ] = None,
@@ -105,7 +103,6 @@ def audit_ledger(where: Where) -> int:
 
 
 def open_ledger(where: str) -> Ledger:
-    """Open an existing ledger."""
     from deltahist.accounts.ledger import Ledger
 
     require(Ledger.exists(where), f"ledger {Ledger.name_of(where)!r} does not exist: `publish --ledger` creates one")

@@ -128,6 +128,7 @@ Length = partial(Option, metavar="LENGTH", parser=parse_length)
 Column = partial(Option, metavar="COL")
 File = partial(Option, metavar="FILE")
 Period = partial(Option, metavar="FIRST LAST")
+Name = partial(Option, metavar="NAME")
 OutFile = partial(Option, "--out", "-o", metavar="FILE")
 
 # --- options -------------------------------------------------------------------------------------------------
@@ -146,7 +147,7 @@ Limit = Annotated[
     list[str] | None, Option(metavar="LENGTH:FACTOR", help="Cap on longer moves, such as 2km:2. [default: any:4]")
 ]
 Rho = Annotated[Fraction | None, Amount(metavar="R", help="Budget ρ, with Gaussian noise, instead of ε.")]
-Strategy = Annotated[str, Option(metavar="NAME", help="Strategy by name, such as flow or wavelet, or auto.")]
+Strategy = Annotated[str, Name(help="Strategy by name, such as flow or wavelet, or auto.")]
 Regions = Annotated[Path | None, File(help="Choose cells and strategy for these polygons.")]
 Points = Annotated[Fraction | None, Amount(metavar="N", help="Rough number of points. [default: 100000]")]
 User = Annotated[str | None, Column(help="Column with users, to protect each as a whole.")]
@@ -158,7 +159,7 @@ Where = Annotated[
         help="Count only rows that match this condition, such as \"kind = 'bus'\". The condition is published.",
     ),
 ]
-Table = Annotated[str | None, Option(metavar="NAME", help="Table, if INPUT is a database.")]
+Table = Annotated[str | None, Name(help="Table, if INPUT is a database.")]
 LedgerFile = Annotated[str | None, Option("--ledger", metavar="FILE", help="Ledger: a file or postgresql://...")]
 AccountName = Annotated[str | None, Option("--account", metavar="NAME", help="Account of the ledger to charge.")]
 DryRun = Annotated[bool, Option("--dry-run", help="Show guarantee and expected error; read and publish nothing.")]

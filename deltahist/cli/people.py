@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from typer import Argument, Option
 
 from deltahist.cli import check_target, format_facts, options, print_note, show_progress, write_json, write_text
-from deltahist.cli.options import Amount, Column, File, Length, OutFile, require
+from deltahist.cli.options import Amount, Column, File, Length, Name, OutFile, require
 from deltahist.errors import InputError
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ def ask(
     *,
     database: Annotated[str, Option(metavar="WHERE", help="DuckDB file, or postgresql://user@host/name.")],
     ledger: Annotated[str, Option(metavar="WHERE", help="Ledger of the budgets: a file or postgresql://...")],
-    account: Annotated[str, Option(metavar="NAME", help="Account of these people in the ledger.")] = "people",
+    account: Annotated[str, Name(help="Account of these people in the ledger.")] = "people",
     limit: Annotated[Fraction | None, Amount(help="Budget of each owner who joins.")] = None,
     key: Annotated[str | None, Option(metavar="KEY", help="Key of the answer. Reusing it costs nothing.")] = None,
     out: Annotated[Path | None, OutFile(help="File to write: .txt or .json.")] = None,

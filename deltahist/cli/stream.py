@@ -20,7 +20,7 @@ from deltahist.cli import (
     write_json,
     write_text,
 )
-from deltahist.cli.options import Column, File, require
+from deltahist.cli.options import Column, File, Name, require
 from deltahist.errors import NANO, InputError
 
 if TYPE_CHECKING:
@@ -132,7 +132,6 @@ def plan(
 
 
 def _recommend(found: pd.DataFrame, crs: str | None) -> str:
-    """Return a recommendation in words, followed by the choices as a table."""
     from deltahist.statement.facts import format_guess
 
     useful_error = 0.2  # half the width of a 95% interval, relative to a typical count
@@ -186,7 +185,7 @@ def publish_stream(
     window: Annotated[int, Option(metavar="STEPS", min=1, help="Number of consecutive steps that share one budget.")],
     state: Annotated[str, File(help="Ledger of the stream: a file, or postgresql://...")],
     out: Annotated[Path, Option("--out", "-o", metavar="DIR", help="Folder for the releases, one file per step.")],
-    account: Annotated[str, Option(metavar="NAME", help="Account of the stream in its ledger.")] = "stream",
+    account: Annotated[str, Name(help="Account of the stream in its ledger.")] = "stream",
     every: Annotated[str | None, Option(metavar="PERIOD", help="Length of a step: 1d, 6h, 15min, 1w or month.")] = None,
     time: Annotated[str | None, Column(help="Column with times or step numbers.")] = None,
     time_format: Annotated[

@@ -103,8 +103,6 @@ def serve_files(paths: list[Path], settings: Settings) -> FastAPI:
 
 @contextlib.asynccontextmanager
 async def _watch(app: FastAPI) -> AsyncIterator[None]:
-    """Look for changed files until the application ends."""
-
     async def watch() -> None:
         while True:
             await asyncio.sleep(1)

@@ -36,7 +36,6 @@ class Served:
 
     @property
     def quoted(self) -> str:
-        """The name, quoted for use in a URL."""
         return quote(self.name, safe="")
 
 
@@ -66,7 +65,6 @@ class Catalogue:
         return [each for each in self if each.release.withdrawn is None]
 
     def find(self, name: str) -> Served | None:
-        """Return a release by name, or None."""
         return self._served.get(name)
 
     def find_successor(self, release: BaseRelease) -> Served | None:

@@ -145,7 +145,6 @@ def fit_box(domain: Domain, box: Sequence[float]) -> Any:
 
 
 def list_links(base: str) -> dict[str, Any]:
-    """Return the links from `/`."""
     links = [
         _link("self", base),
         _link("service-desc", f"{base}openapi.json", "application/vnd.oai.openapi+json;version=3.1"),
