@@ -46,7 +46,17 @@ def serve(
       deltahist serve published/ --port 9000 --workers 2 --cors https://maps.example.org
     """
     if private is not None or new_key is not None:
-        return _serve_private(private, new_key, check)
+        from deltahist.personal.service import make_key, run_private
+
+        if new_key is not None:
+            key, hashed = make_key()
+            print_note(
+                f'key of {new_key}, shown once. Add to the configuration:\n[clients.{new_key}]\nkeys = ["{hashed}"]'
+            )
+            write_text(key)
+        if private is not None:
+            run_private(private, check)
+        return 0
     if not releases:
         raise InputError("RELEASES is missing: name release files or folders, or --private CONFIG")
     import uvicorn
@@ -85,16 +95,4 @@ def serve(
             Multiprocess(config, [listening]).run()
         else:
             uvicorn.Server(config).run([listening])
-    return 0
-
-
-def _serve_private(config: Path | None, new_key: str | None, check: bool) -> int:
-    from deltahist.personal.service import make_key, run_private
-
-    if new_key is not None:
-        key, hashed = make_key()
-        print_note(f'key of {new_key}, shown once. Add to the configuration:\n[clients.{new_key}]\nkeys = ["{hashed}"]')
-        write_text(key)
-    if config is not None:
-        run_private(config, check)
     return 0
