@@ -115,6 +115,10 @@ class LowRank(QuadraticForm):
         both = np.einsum("ep,ep->e", self.a[i], self.b[j]) + np.einsum("ep,ep->e", self.b[i], self.a[j])
         return self.base.entries_at(i, j) + both
 
+    def evaluate_pieces(self, intervals: Pieces) -> FloatArray:
+        a, b = combine_rows(self.a, intervals.edges), combine_rows(self.b, intervals.edges)
+        return self.base.evaluate_pieces(intervals) + 2 * np.einsum("mp,mp->m", a, b)
+
     def value_at(self, weight: FloatArray) -> float:
         return self.base.value_at(weight) + 2 * float((weight @ self.a) @ (weight @ self.b))
 
