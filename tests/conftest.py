@@ -23,9 +23,7 @@ settings.register_profile(
 settings.load_profile("deltahist")
 
 #: Where single tests take seconds: they start first, so that no worker is left alone with them at the end.
-_LONG = (
-    "mechanisms", "accounts/test_window.py", "cli/test_commands.py",
-)  # fmt: skip
+_LONG = ("mechanisms", "accounts/test_window.py")
 #: Tests that start processes: the service, browsers, other clients, and commands that are killed.
 _PROCESSES = (
     "browser", "cli/test_serving.py", "server/test_features.py", "server/test_remote.py",

@@ -225,38 +225,6 @@ def test_many_cases(name, recorder):
         check_spent(name, seed, recorder)
 
 
-# --------------------------------------------------------------------------------- the pmfs themselves
-
-
-def test_the_joint_pmf_by_enumeration():
-    """Two rows of integer Laplace noise: the worst outcome has the ratio e^ε, no outcome has more."""
-    epsilon, change = 1.5, (1, -2)
-    b = sum(map(abs, change)) / epsilon
-    k = np.arange(-60, 61)
-    pmf = np.exp(-np.abs(k) / b) * math.tanh(1 / (2 * b))
-    assert pmf.sum() == pytest.approx(1, abs=1e-8)
-    logs = [(np.abs(k) - np.abs(k - u)) / b for u in change]
-    joint = np.add.outer(*logs)
-    assert joint.max() == pytest.approx(epsilon, abs=1e-12)
-    assert joint.min() == pytest.approx(-epsilon, abs=1e-12)
-
-
-@pytest.mark.parametrize("variance", [0.05, 0.3, 1.0, 7.5])
-@pytest.mark.parametrize("shift", [1, 2, 5])
-def test_the_divergence_of_shifted_integer_gaussians(variance, shift):
-    """Rényi divergence of order α is at most α shift² / (2σ²), with equality for whole α."""
-    k = np.arange(-4000, 4001, dtype=np.float64)
-    normaliser = np.log(np.exp(-(k**2) / (2 * variance)).sum())
-    for alpha in (1.1, 1.5, 2.0, 3.0, 7.25):
-        exponent = (-alpha * (k - shift) ** 2 - (1 - alpha) * k**2) / (2 * variance)
-        top = exponent.max()
-        renyi = (top + math.log(np.exp(exponent - top).sum()) - normaliser) / (alpha - 1)
-        limit = alpha * shift**2 / (2 * variance)
-        assert renyi <= limit * (1 + 1e-9)
-        if alpha == int(alpha):
-            assert renyi == pytest.approx(limit, rel=1e-9)
-
-
 # -------------------------------------------------------------------------------------- what is public
 
 
