@@ -127,7 +127,10 @@ class Turn:
         return pa.table({NAME: pa.array(names, pa.string()).filter(pa.array(able)), OWNER: places[able]})
 
     def charge_people(self, times: NDArray[np.int64], price: int) -> NDArray[np.bool_]:
-        """Charge each person a price in billionths `times` (m,) over, if they can pay it all. Return who can, (m,)."""
+        """Charge each person `times` (m,) a price in billionths, if they can pay it all, and return who can, (m,).
+
+        Charges add up (ProPer, sequential composition).
+        """
         # Divide, because the product might overflow.
         pays = np.asarray((times > 0) & (times <= (self.limits - self.spent) // price))
         self.spent = self.spent + np.where(pays, times, 0) * price
