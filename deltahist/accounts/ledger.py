@@ -60,7 +60,7 @@ def _refuse_damage(what: str, kept: Any) -> Iterator[None]:
     """Raise DamagedFile if the block cannot read data from the ledger."""
     try:
         yield
-    except (AttributeError, KeyError, TypeError, ValueError) as problem:
+    except (ArithmeticError, AttributeError, KeyError, TypeError, ValueError) as problem:
         raise DamagedFile(f"the ledger is damaged: {what} {str(kept)[:80]}: {problem!r}") from None
 
 
@@ -114,7 +114,7 @@ class Rule:
 
     @property
     def spans(self) -> tuple[tuple[int | None, int], ...]:
-        """Numbers of consecutive steps (None for all), and the billionths that so many steps may spend together."""
+        """Numbers of consecutive steps (None for all), and the billionths that they may spend together."""
         further = (
             (None if each.any else int(each.distance), math.floor(self.limit * each.factor)) for each in self.longer
         )

@@ -198,8 +198,8 @@ class Counted:
         return Counts(array.reshape(self.domain.shape), self.domain, self.preprocessing)
 
 
-#: Rows: coordinates as floats (NaN where missing), hashes of users with a mask of the valid ones, steps with such a
-#: mask, and whether rows match the condition. All but the coordinates may be None.
+#: Rows: coordinates as floats (NaN where missing), hashes of users and steps, each with a mask of valid ones, and
+#: whether rows match the condition. Only the coordinates must be present; the others may be None.
 Batch = tuple[list[NDArray[np.float64]], Any, Any, NDArray[np.bool_] | None]
 
 

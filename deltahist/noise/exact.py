@@ -166,7 +166,7 @@ class InversionTable:
         return np.where(here > 0, -1, here.cumsum()).astype(np.int32)
 
     def draw(self, number: int, words: Words) -> NDArray[np.int64]:
-        """Draw (number,) int64. The value L stands for any value beyond the table."""
+        """Draw (number,) int64. L means any value beyond the table."""
         word = words(number)
         if number < 1 << 12:  # too few values to make building the guide worthwhile
             return self._search(word, words)

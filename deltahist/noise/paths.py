@@ -64,7 +64,7 @@ def keyed_words(
 
 
 class Uniforms:
-    """Independent uniform reals in (0, 1), of which only the first bits are known.
+    """Independent uniform reals in (0, 1). Only their first bits are known.
 
     Parameters
     ----------
@@ -614,8 +614,8 @@ class BitPaths(KeyedPaths):
     """Randomised response for one bit of every user: at each level ε it is flipped with probability 1/(1 + e^ε).
 
     On the scale τ = tanh(ε/2), resets occur at rate 1 in ln τ, each with a fair random bit. The response at ε is the
-    bit of the lowest reset above τ, or the true bit if there is none (docs/internals/processes.md). For the key see
-    `VectorPaths`.
+    bit of the lowest reset above τ, or the true bit if there is none (docs/internals/processes.md). The key is
+    that of `VectorPaths`.
 
     >>> paths = BitPaths(bytes(32))
     >>> users, levels = np.arange(8), np.full(8, 1_000_000_000)

@@ -355,9 +355,9 @@ def place_on_lattice(geometry: shapely.Geometry, domain: Domain) -> shapely.Geom
 
 
 def is_far(geometry: shapely.Geometry, domain: Domain, radius: int) -> bool:
-    """Return whether every place of the domain is at least `radius` lattice steps from the geometry."""
+    """Return whether a geometry is too far away to touch any cell within `radius` lattice steps."""
     sides = (*domain.lattice_shape, 0)[:2]
-    return bool(shapely.distance(place_on_lattice(geometry, domain), shapely.box(0, 0, *sides)) >= radius)
+    return bool(shapely.distance(place_on_lattice(geometry, domain), shapely.box(0, 0, *sides)) >= radius - 0.25)
 
 
 def find_touched_cells(geometry: shapely.Geometry, domain: Domain, radius: int) -> NDArray[np.bool_]:

@@ -184,9 +184,10 @@ class Regions:
         return [self] if len(parts) == 1 else [Regions(self.geometries[some], self.names[some]) for some in parts]
 
     def cover(self, domain: Domain) -> RegionCover:
-        """Return which share of each cell the polygons contain, and where in the cell. Cached per domain."""
+        """Return which share of each cell the polygons contain, and where in the cell. Cached for the last domain."""
         if domain not in self._covers:
             self.check(domain)
+            self._covers.clear()  # covers of many cells are large
             self._covers[domain] = cover_polygons(self.geometries, domain)
         return self._covers[domain]
 
