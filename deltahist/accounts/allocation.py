@@ -22,10 +22,10 @@ Whole = NDArray[np.int64]
 def allocate_offline(
     weights: ArrayLike, *, length: int, epsilon: float | Fraction, power: float = 2.0, past: ArrayLike = ()
 ) -> Array:
-    """Allocate a budget when all weights are known: minimise Σ w_i Err(ε_i) with every window within its limit.
+    """Return the amounts that minimise Σ w_i Err(ε_i) within every window's limit, if all weights are known.
 
-    Source: 2014, section 7.1, Problem 1 (with windows from the first step on), and Problem 2 with `past`. Solved by
-    cvxpy with Clarabel.
+    Source: 2014, section 7.1, Problem 1 (here the first, shorter windows have limits too), and Problem 2 with `past`.
+    cvxpy solves it with Clarabel.
 
     Parameters
     ----------
@@ -33,13 +33,13 @@ def allocate_offline(
     length : δ, the number of steps in a window, as for `Window`.
     epsilon : limit on the sum of ε (or of ρ) over every `length` consecutive steps.
     power : a > 0 in Err(ε) = ε^−a; 2 for the variance of Laplace noise, 1 for that of Gaussian noise in ρ.
-    past : amounts committed before the first weight, latest last; they count towards the windows.
+    past : amounts spent before the first of these steps, latest last. They count towards the windows.
 
     Returns
     -------
-    (n,) amounts, rounded down to whole billionths; 0 where the weight is 0 or the past has left nothing.
+    (n,) amounts, rounded down to whole billionths; 0 where the weight is 0 or the past leaves nothing.
 
-    Any three days in a row may spend 1. The first day gets all of it, since the next two publish nothing:
+    Any three days in a row may spend 1 together. The first day gets all of it, since the next two publish nothing:
 
     >>> allocate_offline([1, 0, 0, 1, 1, 0], length=3, epsilon=1.0).round(4).tolist()
     [1.0, 0.0, 0.0, 0.5, 0.5, 0.0]
@@ -48,7 +48,7 @@ def allocate_offline(
     limit, power = Rule.from_budget(epsilon, length=length).limit, float(check_positive(power=power))
     before = check_past(past, length, limit)
     left = limits_ahead(before[None], length, len(wanted), limit)[:, 0]
-    # If the past leaves less than a billionth for each step of a window, the step at its end gets nothing.
+    # A step gets nothing if the window that ends there has less than a billionth left for each of its steps.
     steps, out = np.flatnonzero((wanted > 0) & (left >= length)), np.zeros(len(wanted))
     if len(steps):
         out[steps] = _solve_program(wanted[steps], steps, left / NANO, min(length, len(before) + len(wanted)), power)
@@ -56,15 +56,16 @@ def allocate_offline(
 
 
 def _solve_program(weights: Array, steps: Whole, left: Array, length: int, power: float) -> Array:
-    """Return the amounts (m,) of `steps` that minimise Σ w ε^−a, with the window ending at each step within `left`."""
+    """Return the amounts (m,) of `steps` that minimise Σ w ε^−a. The window ending at each step may spend `left`."""
     import cvxpy as cp
 
-    # The solver is accurate in units of equal shares. Cumulative sums as variables keep the problem sparse.
+    # Scale amounts to equal shares, for which the solver is accurate. Variables are cumulative sums, to keep the
+    # problem sparse.
     ends, share = np.arange(1, len(left) + 1), left.max() / length
     sums = cp.Variable(len(left) + 1)
     amounts = cp.diff(sums)
     closed = np.setdiff1d(ends - 1, steps)
-    # Leave out windows that are contained in the next one if that has no more left.
+    # Leave out a window if the next one contains it and has no more left.
     ends = ends[np.append((left[1:] > left[:-1]) | (ends[1:] > length), True)]
     rules = [sums[0] == 0, amounts >= 0, sums[ends] - sums[np.maximum(ends - length, 0)] <= left[ends - 1] / share]
     rules += [amounts[closed] == 0] if len(closed) else []
@@ -85,23 +86,23 @@ def allocate_online(
     scenarios: int = 1000,
     rng: np.random.Generator | None = None,
 ) -> float:
-    """Allocate an amount to the present step, from known weights up to now and a model of later weights.
+    """Return the amount for the current step, from the weights so far and a model of later weights.
 
-    One convex program minimises w_i e^−a + (1/N) Σ_n Σ_(j>i) w_nj x_nj^−a over the amount e, which all N scenarios
-    share, and each scenario's allocation x_n, within the limits of all windows. Whatever weights follow, no window
-    exceeds its limit. Source: 2014, section 7.2 and Problem 2, which solves 100 candidates 1,000 times instead.
+    Minimises w_i e^−a + (1/N) Σ_n Σ_(j>i) w_nj x_nj^−a within the limits of all windows. All N scenarios share the
+    amount e of this step, and scenario n spends x_nj later. Whatever weights follow, no window exceeds its limit.
+    Source: 2014, section 7.2 and Problem 2. The paper solves 1,000 programs per candidate e, this solves one.
 
     Parameters
     ----------
-    past : (i − 1,) amounts committed so far. weights : (i,) weights up to the present step.
+    past : (i − 1,) amounts of earlier steps. weights : (i,) weights up to the current step.
     length, epsilon, power : as in `allocate_offline`.
-    model : probability of weight 1, if weights are independently 0 or 1; or a function of (weights, steps, scenarios,
-        rng) that draws weights (scenarios, steps).
+    model : probability that a weight is 1, if weights are independently 0 or 1; or a function of (weights, steps,
+        scenarios, rng) that returns weights (scenarios, steps).
     steps : total number of steps; None for an endless sequence.
-    scenarios : number of futures to draw, each three windows long.
+    scenarios : number of possible futures to draw, each three windows long.
     rng : generator for the scenarios, seeded with 0 when None. Like the weights, its randomness is public.
 
-    The amount is in whole billionths. It is 0 if the present weight is 0 or nothing is left.
+    The amount is a whole number of billionths, and 0 if the current weight is 0 or nothing is left.
 
     >>> allocate_online([0.5, 0.0], [1, 0, 1], length=3, epsilon=1.0, model=0.5, steps=3)
     0.5
@@ -109,7 +110,7 @@ def allocate_online(
     known = check_weights(weights)
     limit, power = Rule.from_budget(epsilon, length=length).limit, float(check_positive(power=power))
     if np.size(past) != len(known) - 1:
-        raise InputError(f"past has {np.size(past):,} amounts: it must have one fewer than the {len(known):,} weights")
+        raise InputError(f"past has {np.size(past):,} amounts: it must have {len(known) - 1:,}, one per earlier step")
     before = check_past(past, length, limit)
     left = limit - int(before.sum())
     if known[-1] == 0 or left <= 0:
@@ -119,15 +120,15 @@ def allocate_online(
         return left / NANO
     limits = limits_ahead(before[None, :] / limit, length, horizon)
     drawn = draw_futures(model, known, horizon - 1, scenarios, np.random.default_rng(0) if rng is None else rng)
-    found = float(decide(known[-1:], drawn.T[:, None, :], limits, length, power)[0])
-    # Keep a millionth of what is left, in case weights occur that no scenario has.
+    found = float(allocate_current_step(known[-1:], drawn.T[:, None, :], limits, length, power)[0])
+    # Keep back a millionth of what is left, for weights that no scenario contains.
     return int(min(found * limit, (1 - 1e-6) * left)) / NANO
 
 
 def limits_ahead(past: NDArray[Any], length: int, horizon: int, limit: float = 1.0) -> Array:
-    """Return what the past leaves (horizon, R) to the windows that end at the present step and at later ones.
+    """Return what windows that end at the current step and at later ones can still spend (horizon, R).
 
-    `past` (R, m) has the last m < length amounts, latest last, in the units of the limit.
+    `past` (R, m) contains the last m < length amounts, latest last, in the units of the limit.
     """
     reach = np.zeros((horizon, len(past)))
     for step in range(min(horizon, length - 1)):
@@ -135,17 +136,17 @@ def limits_ahead(past: NDArray[Any], length: int, horizon: int, limit: float = 1
     return np.maximum(limit - reach, 0.0)
 
 
-def decide(now: Array, ahead: Array, limits: Array, length: int, power: float) -> Array:
-    """Return amounts (R,) for the present step of R independent problems of N scenarios, in units of the limit.
+def allocate_current_step(now: Array, ahead: Array, limits: Array, length: int, power: float) -> Array:
+    """Return amounts (R,) for the current step of R independent problems with N scenarios, in units of the limit.
 
     Each window has a price λ. A step's amount is (a w / s)^(1/(a+1)), where s is the sum of the prices of the windows
-    that contain it. A window with limit b that would spend u gets the price λ (u/b)^(0.8 (a+1)), until nothing changes.
-    Then no window exceeds its limit, and only full windows have a price: the conditions of optimality.
+    that contain it. Each round multiplies the price of a window that spends u of its limit b by (u/b)^(0.8 (a+1)). When
+    prices no longer change, no window exceeds its limit and only full windows have a price, which proves optimality.
 
     Parameters
     ----------
-    now : (R,) present weights, above zero. ahead : (H − 1, R, N) future weights.
-    limits : (H, R) what the past leaves to the window ending at each step; above zero and not decreasing.
+    now : (R,) current weights, above zero. ahead : (H − 1, R, N) future weights.
+    limits : (H, R) what the window ending at each step can still spend; above zero and not decreasing.
     """
     root, scenarios = 1 / (power + 1), ahead.shape[2]
     scale = np.maximum(now, ahead.max(axis=(0, 2)))
@@ -186,12 +187,12 @@ def check_weights(weights: ArrayLike, name: str = "weights") -> Array:
 
 def check_past(past: ArrayLike, length: int, limit: int) -> Whole:
     """Return the last length − 1 past amounts in billionths. Raises InputError if a past window exceeds its limit."""
-    # Subtract more than the rounding error of floats before rounding up.
+    # Subtract more than the rounding error of a float before rounding up.
     units = np.ceil(check_weights(past, "past") * NANO - 1e-6).astype(np.int64)
     spent = window_sums(units, length)
     if len(spent) and spent.max() > limit:
         at = int(np.argmax(spent > limit))
-        raise InputError(f"past spends {spent[at] / NANO:.9g} up to step {at + 1}: it must be at most {limit / NANO:g}")
+        raise InputError(f"past spends {spent[at] / NANO:.9g} up to step {at + 1}: a window may spend {limit / NANO:g}")
     return units[max(0, len(units) - length + 1) :]
 
 
@@ -205,7 +206,7 @@ def window_sums(values: NDArray[Any], length: int) -> NDArray[Any]:
 
 def round_down(amounts: Array, past: Whole, length: int, limit: int) -> Whole:
     """Return amounts (n,) rounded down to whole billionths, with no window above its limit."""
-    # The solver rounds by less than a hundredth of a unit. A larger excess is removed below.
+    # Rounding errors of the solver are below a hundredth of a unit. The loop removes any larger excess.
     units = np.floor(np.maximum(amounts, 0.0) * NANO + 0.01).astype(np.int64)
     while True:
         over = window_sums(np.concatenate([past, units]), length)[len(past) :] - limit

@@ -30,13 +30,12 @@ SCHEMA = "deltahist"
 PATIENCE = 120.0
 
 METADATA = sa.MetaData()
-#: The people that accounts are about. `rule` limits what all their accounts may spend together; {} for no limit.
+#: Groups of people whom accounts are about. `rule` limits what all accounts of a group may spend; {} means no limit.
 POPULATIONS = sa.Table(
     "populations", METADATA, sa.Column("name", sa.Text, primary_key=True), sa.Column("rule", sa.JSON, nullable=False)
 )
-#: `share` is what a span of the account's own length may spend (None for people's own budgets), `most` what the account
-#: may ever spend (None if only windows are limited), and `spent` the sum of its charges; all are billionths. `notes`
-#: stores small facts.
+#: In billionths, `share` limits a window of the account (None for people's own budgets), `most` limits all charges
+#: (None if only windows have limits), and `spent` is the sum of all charges. `notes` stores small values by key.
 ACCOUNTS = sa.Table(
     "accounts",
     METADATA,
@@ -79,19 +78,19 @@ def find_database(where: str | Path | None) -> Database:
         return SQLite(Path(where))
     if kind == "sqlite" and rest.startswith("/") and len(rest) > 1:
         return SQLite(Path(rest[1:]))
-    url = None
+    rule = (
+        "it must be sqlite:///city.db (three slashes) or postgresql://user:password@host/database, with %40 for @ and "
+        "%2F for / in the password"
+    )
     if kind in ("postgresql", "postgres", "postgresql+psycopg"):
-        with contextlib.suppress(ArgumentError, ValueError):
-            url = sa.make_url(f"postgresql+psycopg://{rest}")
-    if url is None or not url.database:
-        raise InputError(
-            "the ledger's URL is invalid (not shown, as it may contain a password): it must be sqlite:///city.db "
-            "(three slashes) or postgresql://user:password@host/database, with %40 for @ and %2F for / in the password"
-        )
-    try:
-        return PostgreSQL(url)
-    except ImportError:
-        raise InputError("a ledger in PostgreSQL needs a driver: pip install '.[postgresql]'") from None
+        try:
+            if (url := sa.make_url(f"postgresql+psycopg://{rest}")).database:
+                return PostgreSQL(url)
+        except (ArgumentError, ValueError):
+            pass
+        except ImportError:
+            rule = "PostgreSQL needs a driver: pip install '.[postgresql]'"
+    raise InputError(f"the ledger's URL cannot be used (not shown, as it may contain a password): {rule}")
 
 
 class Database:
@@ -131,7 +130,7 @@ class Database:
     def begin_transaction(self, write: bool) -> Iterator[Connection]:
         """Begin a consistent read, or an exclusive write that commits when the block ends and rolls back if it raises.
 
-        Writing threads of one process take turns here, since clients that wait for a database poll it.
+        Threads that write take turns here, since waiting for the lock of a database means polling it.
         """
         nested = write and self._owner == threading.get_ident()
         if nested or (write and not self._turn.acquire(timeout=PATIENCE)):
@@ -153,13 +152,11 @@ class Database:
             connection.commit()
         except DBAPIError as problem:  # a server may have committed before the connection broke
             connection.invalidate()
-            raise InputError(
-                f"ledger {self.place!r} failed during the commit: {self._describe(problem)}; it may or may not have "
-                "been charged: repeat with the same key, which charges once"
-            ) from None
+            problem.add_note("the commit failed, so it may or may not have charged: repeat it with the same key")
+            raise
 
     def _prepare_transaction(self, connection: Connection, write: bool) -> None:
-        """Apply and check the settings that a transaction relies on, and begin it."""
+        """Begin a transaction, after applying and checking its settings."""
 
     @contextlib.contextmanager
     def _explain_problems(self) -> Iterator[None]:
@@ -168,7 +165,8 @@ class Database:
         except (json.JSONDecodeError, DBAPIError, sqlite3.Error, OverflowError) as problem:
             code = getattr(getattr(problem, "orig", problem), "sqlite_errorcode", 0) & 0xFF
             damaged = isinstance(problem, ValueError) or code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
-            message = f"ledger {self.place!r} cannot be used: {self._describe(problem)}; nothing was charged"
+            charged = "; ".join(getattr(problem, "__notes__", ["nothing was charged"]))
+            message = f"ledger {self.place!r} cannot be used: {self._describe(problem)}; {charged}"
             raise (DamagedFile if damaged else InputError)(message) from None
 
     def _describe(self, problem: Exception) -> str:
@@ -229,7 +227,7 @@ class SQLite(Database):
         there = self.path.stat().st_ino if self.path.exists() else 0
         if not there or connection.info.setdefault("inode", there) != there:
             connection.invalidate()
-            raise InputError(f"ledger {self.place!r} is gone, or another file took its place: nothing was charged")
+            raise InputError(f"ledger {self.place!r} was deleted or replaced by another file: nothing was charged")
         # Overwrite the journal instead of deleting it: equally durable, and faster.
         if _read_pragma(driver, "journal_mode") == "delete":
             driver.execute("PRAGMA journal_mode = PERSIST")
@@ -238,14 +236,14 @@ class SQLite(Database):
         # Check after locking. In WAL mode, charges may be in a second file, which can get lost.
         if (mode := _read_pragma(driver, "journal_mode")) != "persist" or _read_pragma(driver, "synchronous") != 3:
             raise DamagedFile(
-                f"ledger {self.place!r} is in journal mode {mode!r}: another program changed it, and charges may be in "
-                f"{self.path.name}-{mode}; run PRAGMA journal_mode = DELETE in sqlite3 with that file next to it"
+                f"ledger {self.place!r} is in journal mode {mode!r}, set by another program, so charges may be in "
+                f"{self.path.name}-{mode}: keep both files together and run PRAGMA journal_mode = DELETE in sqlite3"
             )
 
     def _commit_changes(self, connection: Connection) -> None:
         # If memory or disk space runs out, SQLite rolls back, and then commits each later statement separately.
         if not connection.connection.driver_connection.in_transaction:  # type: ignore[union-attr]
-            raise InputError(f"ledger {self.place!r} rolled its transaction back: nothing was charged")
+            raise InputError(f"SQLite rolled back the transaction of ledger {self.place!r}: nothing was charged")
         super()._commit_changes(connection)
 
 
@@ -260,7 +258,7 @@ class Memory(Database):
     def begin_transaction(self, write: bool) -> contextlib._GeneratorContextManager[Connection]:
         """Begin a transaction. Readers also take turns, since all transactions share one connection."""
         if self._process != os.getpid():
-            raise InputError("the ledger is in another process's memory, and a copy could spend twice: use a file")
+            raise InputError("the ledger is in another process's memory, and a copy could spend again: use a file")
         return super().begin_transaction(write=True)
 
     def create_ledger(self) -> None:
@@ -321,7 +319,7 @@ class PostgreSQL(Database):
 
     def _prepare_transaction(self, connection: Connection, write: bool) -> None:
         if write:
-            # Lets statements after the lock see what others have committed.
+            # Show statements after the lock what others have committed.
             connection.execution_options(isolation_level="READ COMMITTED")
         self._apply_settings(connection, "read committed" if write else "repeatable read")
         if write:

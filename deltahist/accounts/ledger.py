@@ -23,12 +23,12 @@ from deltahist.laws import Guarantee
 from deltahist.preprocessing import normalize_name
 from deltahist.space.neighbourhood import Limit as DistanceLimit, describe_limits, limits_of, read_lasting
 
-#: Prefixes of the keys of notes, on the state of a chain of releases or on a withdrawn release.
+#: Prefixes of the keys of notes: the state of a chain of releases, or the withdrawal of a release.
 CHAIN, WITHDRAWN = "chain ", "withdrawn "
 
 _fellows = ACCOUNTS.alias()
-#: Query for an account, the rule of its population, the sum that the population's accounts have spent in its unit, and
-#: the last step charged. Built only once, since building it takes as long as running it.
+#: Query for an account's row, the rule of its population, what the population has spent in the account's unit, and the
+#: last step charged. It is built only once, since building it takes as long as running it.
 _ACCOUNT = (
     select(
         ACCOUNTS,
@@ -43,12 +43,12 @@ _ACCOUNT = (
     .where(ACCOUNTS.c.name == bindparam("account"))
 )
 
-#: Function that builds an SQL statement only once, since building it takes as long as running it.
+#: Builds each SQL statement only once, since building it takes as long as running it.
 _prepare_sql = functools.cache(text)
 
 
 def check_text(**given: Any) -> str:
-    """Normalize the single keyword's value. Raises InputError unless it has 1 to 200 printable characters."""
+    """Return the keyword's value, normalized. Raises InputError unless it has 1 to 200 printable characters."""
     (name,), normal = given, normalize_name(**given)
     if len(normal) > 200 or not normal.isprintable():
         raise InputError(f"{name} is {normal[:80]!r}: it must have at most 200 printable characters")
@@ -57,7 +57,7 @@ def check_text(**given: Any) -> str:
 
 @contextlib.contextmanager
 def _refuse_damage(what: str, kept: Any) -> Iterator[None]:
-    """Raise DamagedFile if the block cannot read data from the ledger."""
+    """Raise DamagedFile if the block cannot interpret stored data."""
     try:
         yield
     except (ArithmeticError, AttributeError, KeyError, TypeError, ValueError) as problem:
@@ -66,14 +66,14 @@ def _refuse_damage(what: str, kept: Any) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Rule:
-    """The rule of an account: limits, in whole billionths, on spans of consecutive steps.
+    """The limits of an account: how many billionths each span of consecutive steps may spend.
 
     A total limits the sum of all steps. A window limits every span of `length` steps, and may also limit longer spans.
 
     Parameters
     ----------
-    unit : "epsilon" or "rho". limit : in billionths. length : steps in the account's own span, None for all.
-    longer : further spans, with their limits as multiples of `limit`.
+    unit : "epsilon" or "rho". limit : billionths that a window, or all steps together, may spend.
+    length : number of steps in a window; None for a total. longer : longer spans, with limits as multiples of `limit`.
 
     >>> Rule.from_budget(epsilon=1, length=7, limits=[(30, 2)]).spans
     ((7, 1000000000), (30, 2000000000))
@@ -114,7 +114,7 @@ class Rule:
 
     @property
     def spans(self) -> tuple[tuple[int | None, int], ...]:
-        """Numbers of consecutive steps (None for all), and the billionths that they may spend together."""
+        """The limited numbers of consecutive steps (None for all), and the billionths that each may spend."""
         further = (
             (None if each.any else int(each.distance), math.floor(self.limit * each.factor)) for each in self.longer
         )
@@ -122,21 +122,19 @@ class Rule:
 
     @property
     def total_limit(self) -> int | None:
-        """The billionths that all steps together may ever spend; None if only windows are limited."""
+        """The billionths that all steps together may ever spend; None if only windows have limits."""
         return dict(self.spans).get(None)
 
     @property
     def equal_share(self) -> Fraction:
-        """The whole billionths that every step can spend forever. Raises InputError if the total is limited."""
+        """The amount that every step can spend forever, in whole billionths. Raises InputError if there is a total."""
         if self.total_limit is not None:
-            most = f"{self.total_limit / NANO:g} {self.unit}"
-            raise InputError(
-                f"the limits allow {most} for all steps, so endless equal shares are impossible: set a share per step"
-            )
+            most = f"{self.unit} is {self.total_limit / NANO:g} for all steps together"
+            raise InputError(f"{most}: equal shares would exhaust it, so set the amount of each step")
         return Fraction(min(limit // (length or 1) for length, limit in self.spans), NANO)
 
     def make_charge(self, account: str, amount: Any) -> Charge:
-        """Return the charge for a number, guarantee or budget in the account's unit, rounded up to billionths."""
+        """Return the charge for an amount (a number, guarantee or budget), rounded up to billionths."""
         if isinstance(amount, Budget):
             amount = amount.guarantee
         elif not isinstance(amount, Guarantee):
@@ -185,7 +183,7 @@ class Ledger:
 
     def __reduce__(self) -> Any:
         if self._where is None:
-            raise InputError("the ledger is in memory, and a copy could spend twice: use a file")
+            raise InputError("the ledger is in memory, and a copy could spend again: use a file")
         return Ledger, (self._where,)
 
     @classmethod
@@ -234,9 +232,8 @@ class Ledger:
         ----------
         account : name of the account, at most 200 printable characters.
         epsilon, rho : limit of the account, one of them; rounded down to billionths.
-        population : name for the people whom the account is about; "everyone" when None. Spending of accounts about the
-            same people adds up.
-        population_limit : what all accounts of the population together may ever spend, in the same unit.
+        population : name of the group of people whom the account is about; "everyone" when None.
+        population_limit : what all accounts of the population may ever spend together, in the same unit.
         """
         rule = Rule.from_budget(epsilon, rho)
         both: dict[str, Any] = {rule.unit: population_limit}
@@ -245,15 +242,15 @@ class Ledger:
             open_account(connection, check_text(account=account), rule.describe(), population, bound)
 
     def charge(self, account: str, amount: float | Fraction | Guarantee | Budget, *, key: str | None = None) -> Charge:
-        """Charge an amount, durably, and return the charge, which is the budget for the release.
+        """Charge an amount durably, and return the charge, which is the budget for one release.
 
         Charge before drawing noise: `publish(counts, near, epsilon=ledger.charge("city", 0.1))`.
 
         Parameters
         ----------
         amount : number in the account's unit, guarantee, or budget; rounded up to billionths.
-        key : repeated calls with the same key and amount charge once, and pay for one release. Use another key to
-            publish again with new noise. Without a key every call charges.
+        key : name of the release to pay for. Calls with the same key and amount charge only once. Without a key,
+            every call charges.
 
         Raises BudgetExceeded, and charges nothing, if the account or its population has too little left. If the server
         fails during the commit, charge again with the same key.
@@ -270,10 +267,8 @@ class Ledger:
             if known is None:
                 charge_account(connection, row, rule, charge.nano, key=key)
             elif known != charge.nano:
-                raise InputError(
-                    f"key {key!r} of account {account!r} has charged {known / NANO:.10g}, not {charge}: nothing was "
-                    "charged"
-                )
+                was = f"key {key!r} has charged account {account!r} {known / NANO:.10g} before"
+                raise InputError(f"{was}, and the amount is now {charge}: use another key")
         return charge
 
     def spent(self, account: str) -> Fraction:
@@ -321,7 +316,7 @@ def find_account(connection: Connection, account: str) -> Any:
 
 
 def read_rule(row: Any, *kinds: str) -> Rule:
-    """Return the rule of an account's row. Raises InputError unless it has one of the kinds."""
+    """Return the rule of an account's row. Raises InputError unless the account is of one of the kinds."""
     kind = row.rule.get("kind") if isinstance(row.rule, dict) and isinstance(row.notes, dict) else None
     if kind not in kinds:
         raise InputError(f"account {row.name!r} has kind {kind!r}: it must be a {' or a '.join(kinds)}")
@@ -344,9 +339,9 @@ def list_charges(connection: Connection, account: str) -> dict[int, int]:
 def open_account(
     connection: Connection, account: str, rule: dict[str, Any], population: str | None = None, bound: Rule | None = None
 ) -> Any:
-    """Open an account with a rule (JSON), and return its row. Raises InputError if it is open with another rule.
+    """Open an account with a rule (JSON), and return its row. Raises InputError if it exists with another rule.
 
-    A new account joins a population, "everyone" when None. `bound` is the limit of a new population.
+    A new account belongs to a population, "everyone" when None. `bound` is the limit of a new population.
     """
     row = connection.execute(_ACCOUNT, {"account": account}).first()
     people = "everyone" if row is None else row.population
@@ -390,9 +385,9 @@ def charge_account(
     key: str | None = None,
     once: bool = False,
 ) -> Fraction:
-    """Charge the account of a row within a transaction, and return what its own span has spent.
+    """Charge an account's row within a transaction, and return what its window or total has spent.
 
-    Raises BudgetExceeded if too little is left of any limit. With `once`, a step that was already charged is refused.
+    Raises BudgetExceeded if any limit has too little left. With `once`, refuses a step that was charged before.
     """
     account, last = row.name, row.last
     if None not in (rule.length, last) and (step < last or (once and step == last)):
@@ -411,7 +406,7 @@ def charge_account(
 
 @dataclass(frozen=True)
 class Limit:
-    """A limit on charges: what a subject has spent of how much, in how many consecutive steps (None for all)."""
+    """A limit on what a subject may spend in a number of consecutive steps (None for all), and what it has spent."""
 
     subject: str
     steps: int | None
@@ -429,7 +424,7 @@ class Limit:
 
 
 def list_limits(connection: Connection, row: Any, rule: Rule, step: int) -> list[Limit]:
-    """Return the limits on a charge at a step: those of the account's spans, its own first, and of its population."""
+    """Return the limits on a charge at a step: first the account's `Rule.spans`, in order, then its population."""
     limits = []
     for length, most in rule.spans:
         subject, spent = f"account {row.name!r} has", row.spent
@@ -450,7 +445,7 @@ def sum_population(connection: Connection, people: str) -> Population:
     """Return what all accounts of a population together have spent and may spend."""
     both = select(ACCOUNTS, POPULATIONS.c.rule.label("bound")).join(POPULATIONS)
     every = connection.execute(both.where(ACCOUNTS.c.population == people)).all()
-    rows, sums = [row for row in every if row.share is not None], []  # without people's own budgets
+    rows, sums = [row for row in every if row.share is not None], []  # people's own budgets have no share
     for unit in sorted({row.unit for row in rows}):
         own = [row for row in rows if row.unit == unit]
         most = None if any(row.most is None for row in own) else sum(row.most for row in own)
@@ -467,8 +462,8 @@ def sum_population(connection: Connection, people: str) -> Population:
 class ChainCharge:
     """The charge for a chain of releases, and the state that it paid to refine. Each state can be refined only once.
 
-    Writing the next state settles the charge. Before that, a repeated attempt may refine the same state under the same
-    charge, because the earlier attempt released no noise.
+    The charge is used up when the next state is written. Until then, another attempt may refine the same state without
+    paying again, because no noise was released.
 
     Parameters
     ----------
@@ -486,10 +481,10 @@ class ChainCharge:
         self._check_last(token, source, chain)
         return ChainCharge(max(nano, self.nano), token, None)
 
-    def after_settling(self, token: str, source: str | None, chain: str) -> ChainCharge:
+    def after_writing(self, token: str, source: str | None, chain: str) -> ChainCharge:
         """Return the charge after the state `token`, made from `source`, is written."""
         self._check_last(token, source, chain)
-        # A charge that refines this same state still awaits the next state.
+        # If the last charge was for refining this very state, the next state is still to be written.
         return self if self.token is None and token == self.source else ChainCharge(self.nano, source, token)
 
     def _check_last(self, token: str | None, source: str | None, chain: str) -> None:
@@ -520,7 +515,7 @@ def set_note(connection: Connection, account: str, key: str, value: Any) -> None
 
 
 def describe_differences(before: dict[str, Any], now: dict[str, Any], prefix: str = "") -> str:
-    """Return the differences of two rules as text, empty if they are equal."""
+    """Describe the differences between two rules. The text is empty if they are equal."""
     out = []
     for key in sorted(before.keys() | now.keys()):
         old, new = before.get(key), now.get(key)
@@ -537,14 +532,14 @@ def describe_differences(before: dict[str, Any], now: dict[str, Any], prefix: st
 
 @dataclass(frozen=True)
 class Standing:
-    """Limits and sums of an account. Like budgets, they are public.
+    """An account's limits and what it has spent. Both are public, like budgets.
 
     Parameters
     ----------
     account : name. kind : "total", "window", or "purses" (people's own budgets, which are private).
     unit : "epsilon" or "rho".
     population : what all accounts of the same people have spent together.
-    spans : limits of the account, that of its own span first. binding : the limit with the least left.
+    spans : limits of the account, in the order of `Rule.spans`. binding : the limit with the least left.
     withdrawn : notices of withdrawn releases that the account paid for; their cost stays spent.
     """
 
@@ -571,12 +566,12 @@ class Standing:
 
     @property
     def limit(self) -> Fraction:
-        """Limit of the account's own span."""
+        """What the account may spend in all, or in a window."""
         return self._own.most
 
     @property
     def spent(self) -> Fraction:
-        """Amount spent altogether, or in the last window."""
+        """What the account has spent in all, or in its last window."""
         return self._own.spent
 
     @property
@@ -587,7 +582,7 @@ class Standing:
     @property
     def _own(self) -> Limit:
         if not self.spans:
-            raise InputError(f"account {self.account!r} holds people's own budgets: what they have spent is private")
+            raise InputError(f"account {self.account!r} contains people's own budgets: their spending is private")
         return self.spans[0]
 
     def describe(self) -> dict[str, Any]:
@@ -605,8 +600,8 @@ class Standing:
 def _audit_accounts(connection: Connection) -> Iterator[str]:
     """Yield a line for each fault of a ledger.
 
-    No span may spend more than its limit. An account's sum must equal that of its charges and cover its chains. Every
-    charge must belong to an account of a known kind.
+    No span may spend more than its limit. An account must have spent the sum of its charges, and at least what its
+    chains have paid. Every charge must belong to an account of a known kind.
     """
     owners = connection.scalars(select(CHARGES.c.account).distinct()).all()
     accounts = list_accounts(connection)

@@ -16,21 +16,20 @@ from deltahist.laws import Guarantee
 
 
 class Window:
-    """Accountant of a sequence of releases: every `length` consecutive steps together spend at most the budget.
+    """An account for a sequence of releases, where any `length` consecutive steps spend at most the budget.
 
-    So all releases together are ε-private for sequences that differ within δ steps; the same applies to ρ. Source:
-    2014, section 6.4, section 6.5, Theorem 2, with windows from the first step on. Proof: docs/privacy/window.md.
+    So all releases together are ε-private (or ρ-private) for sequences that differ within δ steps. Source: 2014,
+    section 6.4, section 6.5, Theorem 2; the first, shorter windows have limits too. Proof: docs/privacy/window.md.
 
     Parameters
     ----------
     length : δ in steps; None for one endless window, in which all charges add up (`Account.total`).
-    epsilon, rho : budget of a window, one of them; rounded down to billionths. A float is taken as the decimal that it
-        prints as.
+    epsilon, rho : budget of a window, one of them; rounded down to billionths. A float counts as its printed decimal.
     ledger : a Ledger, or its path or URL, created if it does not exist; None keeps it in memory.
     name : name of the account in the ledger. The first charge opens the account.
     about : JSON-ready description of the releases. It must equal that of an existing account.
-    limits : for data that differ in more steps than a window: pairs (steps, factor), each limiting that number of
-        consecutive steps to factor times the budget; infinity means all steps ever.
+    limits : pairs (steps, factor), for data that differ in more steps than a window. So many consecutive steps may
+        spend at most factor times the budget. An infinite number means all steps ever.
     population : the people whom a new account is about (`Ledger.open`).
 
     >>> window = Window(length=3, epsilon=1.0)
@@ -90,16 +89,16 @@ class Window:
         return min(left or [Fraction(most, NANO) for _, most in self.rule.spans])
 
     def _list_limits(self, step: int) -> list[Limit]:
-        """Return the limits on a charge at a step, empty if the account has not been opened."""
+        """Return the limits on a charge at a step, or an empty list if the account does not exist yet."""
         with self.ledger.read() as connection:
             if self.name not in ledgers.list_accounts(connection):
                 return []
             return ledgers.list_limits(connection, ledgers.find_account(connection, self.name), self.rule, step)
 
     def charge(self, step: int, amount: float | Fraction) -> Charge:
-        """Charge an amount at a step, durably, and return the charge, which is the budget for the release.
+        """Charge an amount at a step durably, and return the charge, which is the budget for one release.
 
-        Charge before drawing noise: `publish(counts, near, epsilon=window.charge(step, 0.1))`. Several charges at one
+        Charge before drawing noise: `publish(counts, near, epsilon=window.charge(step, 0.1))`. Several charges of one
         step add up. Raises InputError for a step before the last one charged, and BudgetExceeded if too little is left.
         """
         charge = self.rule.make_charge(self.name, amount)
@@ -111,8 +110,8 @@ class Window:
     ) -> tuple[Fraction, Population]:
         """Charge billionths in one transaction, and return what the window and the population have spent.
 
-        With `once`, a step that was already charged is refused. A chain is (its name, token of the state to refine,
-        token of the state before); only the increase over what it has already paid is charged.
+        With `once`, refuses a step that was charged before. A chain is (name, token of the state to refine,
+        token of the state before it), and is charged only what exceeds its earlier charges.
         """
         step, rule = check_whole(least=0, step=step), self.rule
         with self.ledger.transaction() as connection:
@@ -131,13 +130,13 @@ class Window:
 class Account:
     """An account that pays for releases. `publish(..., account=account)` charges it durably before drawing any noise.
 
-    Use `Account.total` to publish repeatedly: all releases that it pays for together cost at most its limit. Use
+    Use `Account.total` to publish repeatedly: all of its releases together cost at most its limit. Use
     `Account(window, step)` for one step of a stream.
 
     Parameters
     ----------
-    window : the accountant. step : the step to charge; ignored for a total.
-    once : refuse a step that was already charged, so that only one of two runs of a stream publishes it.
+    window : the charged window or total. step : the step to charge; ignored for a total.
+    once : refuse a step that was charged before, so that only one of two runs of a stream publishes it.
 
     >>> import deltahist as dh, numpy as np
     >>> near = dh.Neighbourhood(dh.Domain((0, 8), (8,)), delta=1)
@@ -182,14 +181,14 @@ class Account:
         return self.window.available(self.step)
 
     def read_paid(self, chain: str) -> Fraction:
-        """Return what has been charged for a chain so far."""
+        """Return what a chain has paid so far."""
         with self.window.ledger.read() as connection:
             return Fraction(read_chain(connection, self.name, chain).nano, NANO)
 
-    def settle_chain(self, chain: str, token: str, source: str | None = None) -> None:
-        """Record `token` as the last state of a chain, made from `source`. Raises InputError if another came first."""
+    def record_state(self, chain: str, token: str, source: str | None = None) -> None:
+        """Record that state `token` of a chain was made from `source`. Raises InputError if another one came first."""
         with self.window.ledger.transaction() as connection:
-            charge = read_chain(connection, self.name, chain).after_settling(token, source, chain)
+            charge = read_chain(connection, self.name, chain).after_writing(token, source, chain)
             set_note(connection, self.name, CHAIN + chain, asdict(charge))
 
     def pay(
@@ -197,12 +196,12 @@ class Account:
     ) -> Payment:
         """Charge the guarantee of a release, and return the payment. The charge stays, even if the release fails.
 
-        A release in a chain pays only for the increase over the releases before it. `token` names the state to refine
-        (None for the first release), and `source` the state from which that was made. Without charging, raises
-        BudgetExceeded if too little is left, and InputError if the state is not the last of its chain.
+        A release in a chain pays only what exceeds the earlier payments of the chain. `token` names the state to refine
+        (None for the first release), and `source` the state before it. Charges nothing and raises BudgetExceeded if too
+        little is left, or InputError if the state is not the last of its chain.
         """
         if chain is not None and self.window.length is not None:
-            raise InputError(f"account {self.name!r} is a window: a chain of releases must have a total account")
+            raise InputError(f"account {self.name!r} is a window: a chain of releases needs a total account")
         charge = self.window.rule.make_charge(self.name, guarantee)
         states = None if chain is None else (chain, token, source)
         spent, people = self.window.charge_nano(self.step, charge.nano, once=self.once, chain=states)

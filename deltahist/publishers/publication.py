@@ -424,7 +424,7 @@ def charge_and_draw(
         written = State(release, draws, source=None if before is None else before.token)
         written.write(state, new=before is None)
         if account is not None and chain is not None:
-            account.settle_chain(chain.name, written.token, written.source)
+            account.record_state(chain.name, written.token, written.source)
     return release
 
 
@@ -737,7 +737,7 @@ def _check_chain(release: BaseRelease, known: State, state: str | Path, budget: 
 def _settle_known(known: State, account: Account | None) -> BaseRelease:
     """Record the state in its account, in case a stopped run did not, and return its release again."""
     if account is not None and known.release.payment is not None:
-        account.settle_chain(known.chain.name, known.token, known.source)
+        account.record_state(known.chain.name, known.token, known.source)
     return known.release
 
 

@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 
 import deltahist as dh
-from deltahist.accounts.allocation import allocate_offline, allocate_online, decide, limits_ahead, window_sums
+from deltahist.accounts import allocation
+from deltahist.accounts.allocation import allocate_offline, allocate_online, limits_ahead, window_sums
 
 
 def find_least_error(weights, window, power, past):
@@ -65,7 +66,8 @@ def test_the_online_program_against_cvxpy(length, power, horizon):
     rng = np.random.default_rng(length)
     past = rng.dirichlet(np.ones(length))[1:] * 0.9
     ahead = (rng.random((5, horizon - 1)) < 0.6) * rng.choice([1.0, 4.0], (5, horizon - 1))
-    found = decide(np.array([2.0]), ahead.T[:, None, :], limits_ahead(past[None], length, horizon), length, power)[0]
+    left = limits_ahead(past[None], length, horizon)
+    found = allocation.allocate_current_step(np.array([2.0]), ahead.T[:, None, :], left, length, power)[0]
     first = cp.Variable()
     later = cp.Variable(ahead.shape, nonneg=True)
     error, limits = len(ahead) * 2.0 * cp.power(first, -power), []

@@ -91,7 +91,7 @@ class Course(RuleBasedStateMachine):
             return
         if settled:
             token, source = f"{token}+", token
-            account.settle_chain(chain, token, source)
+            account.record_state(chain, token, source)
         self.chains[chain] = (max(paid, nano(amount)), token)
 
     @rule(amount=AMOUNTS, step=st.integers(0, 12), once=st.booleans())

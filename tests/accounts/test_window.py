@@ -164,7 +164,7 @@ def test_a_window_pays_for_steps_alone():
 def test_a_copy_of_the_first_state_cannot_be_refined_after_the_last_one():
     waiting = ChainCharge(1, "one", "two").after_charge(2, "two", "one", "c" * 32)
     assert waiting == ChainCharge(2, "two", None)
-    for step in (waiting.after_settling, lambda *state: waiting.after_charge(3, *state)):
+    for step in (waiting.after_writing, lambda *state: waiting.after_charge(3, *state)):
         with pytest.raises(dh.InputError, match="has been used already"):
             step("copy", None, "c" * 32)
-    assert waiting.after_settling("three", "two", "c" * 32) == ChainCharge(2, "two", "three")
+    assert waiting.after_writing("three", "two", "c" * 32) == ChainCharge(2, "two", "three")

@@ -252,7 +252,7 @@ def test_a_state_that_lost_stays_lost(tmp_path, account, monkeypatch):
     """Of two states that came of one the second is not settled later either, when the first one is charged again."""
     release = start(tmp_path / "s", account)
     shutil.copy(tmp_path / "s", tmp_path / "copy")
-    interrupted(monkeypatch, dh.Account, "settle_chain", release, tmp_path / "s", 1.5, account)
+    interrupted(monkeypatch, dh.Account, "record_state", release, tmp_path / "s", 1.5, account)
     copied = dh.refine(release, tmp_path / "copy", epsilon=1.5, account=account)
     interrupted(monkeypatch, publication, "draw_chain", copied, tmp_path / "copy", 2, account)
     for again in (
@@ -269,7 +269,7 @@ def test_a_state_that_lost_stays_lost(tmp_path, account, monkeypatch):
 @pytest.mark.parametrize("number", [1, 2])
 def test_a_state_that_was_not_settled_goes_on(tmp_path, account, monkeypatch, number):
     release = start(tmp_path / "s", account) if number == 2 else None
-    interrupted(monkeypatch, dh.Account, "settle_chain", release, tmp_path / "s", 1.5, account)
+    interrupted(monkeypatch, dh.Account, "record_state", release, tmp_path / "s", 1.5, account)
     assert dh.refine(None, tmp_path / "s", epsilon=2, account=account).mechanism.chain.number == number + 1
     assert account.spent == 2
 
