@@ -46,14 +46,16 @@ def check_line(near: Neighbourhood, sources: tuple[Any, ...], counting: Preproce
 
 
 def read_line(points: ArrayLike) -> NDArray[Any]:
-    """Return points (n,) from an array (n,) or (n, 1) of numbers. Raises InputError for anything else."""
+    """Return points (n,) from an array (n,) or (n, 1) of finite numbers. Raises InputError for anything else."""
     array = np.asarray(points)
     if array.ndim == 2 and array.shape[1] == 1:
         array = array[:, 0]
-    if np.ma.is_masked(points) or array.ndim != 1 or (array.size and array.dtype.kind not in "iuf"):
+    plain = array.ndim == 1 and (not array.size or (array.dtype.kind in "iuf" and bool(np.isfinite(array).all())))
+    if np.ma.is_masked(points) or not plain:
         # The message omits the shape, because the number of points is private if there is a source.
         raise InputError(
-            f"points have {array.ndim} dimensions and type {array.dtype.name}: they must be (n,) numbers, none masked"
+            f"points have {array.ndim} dimensions and type {array.dtype.name}: they must be (n,) numbers, finite and "
+            "not masked"
         )
     return array
 

@@ -1,8 +1,8 @@
-"""Coordinate systems: projection to a map, its scale, seams and extent, and the choice of a map for bounds in degrees.
+"""Project coordinates, measure the scale of a map, and choose a map for bounds in degrees.
 
-PROJ may know several operations between two coordinate systems, each for its own area. A library that chooses one per
-point can move two neighbouring points hundreds of metres apart. deltahist uses the same operation for all points. It
-uses no correction grids, because coordinates jump at their edges.
+PROJ may offer several operations that convert between two coordinate systems, each for a different area. Choosing one
+per point can place neighbouring points hundreds of metres apart, so deltahist uses the same operation for all points.
+deltahist avoids operations with correction grids, because coordinates jump at the edge of a grid.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from deltahist.errors import DeltaHistWarning, InputError, check_finite
 if TYPE_CHECKING:
     from deltahist.space.domain import Domain
 
-#: Longitude and latitude, the CRS of all GeoJSON (RFC 7946).
+#: CRS of longitudes and latitudes, which all GeoJSON uses (RFC 7946).
 LONGITUDE_LATITUDE = "EPSG:4326"
 
 
@@ -32,7 +32,7 @@ LONGITUDE_LATITUDE = "EPSG:4326"
 
 
 def read_crs(text: Any, name: str = "crs") -> Any:
-    """Return the pyproj CRS that a text describes. Raises InputError if pyproj cannot read it."""
+    """Parse a CRS with pyproj. Raises InputError if pyproj does not know it."""
     import pyproj
 
     try:
@@ -43,17 +43,17 @@ def read_crs(text: Any, name: str = "crs") -> Any:
 
 @functools.lru_cache(maxsize=64)
 def area_of(crs: str, bounds: tuple[float, ...], target: Any = LONGITUDE_LATITUDE) -> tuple[float, ...] | None:
-    """Return west, south, east and north, in another CRS, of a box on a map; None if that CRS does not cover the box.
+    """Return the bounds (W, S, E, N) of a map's box in another CRS, or None if that CRS does not cover the box.
 
-    In degrees, west is greater than east if the box crosses the antimeridian (RFC 7946). A box that contains a pole has
-    all longitudes.
+    In degrees, west is greater than east if the box crosses the antimeridian (RFC 7946). A box that contains a pole
+    spans all longitudes.
 
     >>> [round(degrees) for degrees in area_of("EPSG:3832", (2.5e6, -1e6, 4.5e6, 1e6))]
     [172, -9, -170, 9]
     """
     import pyproj
 
-    # All operations give the same extent to within a few hundred metres.
+    # Any operation will do: the extents differ by at most a few hundred metres.
     onto = pyproj.Transformer.from_crs(read_crs(crs), read_crs(target), always_xy=True)
     west, south, east, north = bounds
     found = onto.transform_bounds(west, south, east, north, densify_pts=100)
@@ -62,9 +62,9 @@ def area_of(crs: str, bounds: tuple[float, ...], target: Any = LONGITUDE_LATITUD
 
 @dataclass(frozen=True, eq=False)
 class Operation:
-    """The operation between a domain's map and another CRS that is used for all coordinates.
+    """A conversion between a domain's map and another CRS, the same for all points.
 
-    `projection` is its name. `transformer` is a pyproj Transformer that can be pickled.
+    `projection` is the name of the operation, and `transformer` is a pyproj Transformer that can be pickled.
     """
 
     projection: str
@@ -72,12 +72,12 @@ class Operation:
 
     @classmethod
     def between(cls, source: Any, target: Any, area: tuple[float, ...] | None) -> Operation:
-        """Return the operation from one CRS to another that best suits an area (W, S, E, N in degrees)."""
+        """Return the operation without correction grids that PROJ ranks first for an area (W, S, E, N in degrees)."""
         import pyproj
         from pyproj.transformer import AreaOfInterest, TransformerGroup
 
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # more accurate operations need grids that are not installed
+            warnings.simplefilter("ignore", UserWarning)  # PROJ warns that a better operation needs a grid
             of_interest = None if area is None else AreaOfInterest(*area)
             group = TransformerGroup(source, target, always_xy=True, area_of_interest=of_interest)
         for found in group.transformers:
@@ -92,7 +92,7 @@ class Operation:
     @staticmethod
     @functools.lru_cache(maxsize=64)
     def onto(domain: Domain, source: Any) -> Operation | None:
-        """Return the operation from coordinates in a CRS to the map; None if the CRS is None or the map's own."""
+        """Return the operation from a CRS to the map, or None if the CRS is None or the map's own."""
         if source is None:
             return None
         given, own = read_crs(source), read_crs(domain.crs, "the CRS of the map")
@@ -106,26 +106,26 @@ class Operation:
                 DeltaHistWarning,
                 stacklevel=2,
             )
-        if found.projection == "unknown":  # the CRS is not registered
+        if found.projection == "unknown":  # an unregistered CRS has no name
             found = replace(found, projection=own.coordinate_operation.method_name)
         return found
 
     @staticmethod
     @functools.lru_cache(maxsize=64)
     def off(domain: Domain, target: Any) -> Operation:
-        """Return the operation from the map to another CRS. Use it for public coordinates only."""
+        """Return the operation from the map to another CRS, for public coordinates only."""
         return Operation.between(read_crs(domain.crs), read_crs(target), area_of(domain.crs, domain.bounds))
 
     def __call__(self, *columns: NDArray[np.float64]) -> list[NDArray[np.float64]]:
-        """Return coordinates x and y after the operation; infinite where it is undefined."""
+        """Convert columns x and y. Coordinates become infinite where the operation is undefined."""
         return [np.asarray(c) for c in self.transformer.transform(*columns)]
 
     def back(self, *columns: NDArray[np.float64]) -> list[NDArray[np.float64]]:
-        """Return coordinates x and y before the operation."""
+        """Apply the inverse operation to columns x and y."""
         return [np.asarray(c) for c in self.transformer.transform(*columns, direction="INVERSE")]
 
     def shapes(self, shapes: NDArray[Any]) -> NDArray[Any]:
-        """Return geometries (m,) after the operation; None if one is missing or a vertex cannot be projected."""
+        """Convert geometries (m,). A geometry becomes None if one of its vertices cannot be projected."""
         moved = shapely.transform(shapes, lambda v: np.column_stack(self(v[:, 0], v[:, 1])))
         places, owner = shapely.get_coordinates(moved, return_index=True)
         moved[owner[~np.isfinite(places).all(axis=1)]] = None
@@ -140,23 +140,23 @@ def scales(crs: str, bounds: tuple[float, ...]) -> tuple[float, float]:
     """Return the smallest and largest ratio of map units to ground metres, in any direction, over a box.
 
     At each point of a lattice over the box, the derivatives of the position in space along the map's axes form a 3 × 2
-    matrix. The inverses of its singular values are the extremes of the local scale. (For some projections PROJ's own
-    factors are those of a sphere.) The result is rounded outwards at the seventh decimal.
+    matrix. The inverses of the matrix's singular values are the extremes of the local scale. PROJ's own scale factors
+    assume a sphere for some projections. The results are rounded outwards to seven decimals.
 
-    Raises InputError unless the CRS is projected and places that are near on the ground are near on the map.
+    Raises InputError unless the CRS is projected, and defined everywhere in the box without a seam.
     """
     import pyproj
 
     system = read_crs(crs)
     if not system.is_projected or len(bounds) != 4:
         raise InputError(
-            f"crs is {crs!r}: a domain needs a projected CRS and two dimensions, because degrees are not lengths "
-            "(Domain.from_degrees chooses a CRS for bounds in degrees)"
+            f"crs is {crs!r}: it must be a projected CRS, on a 2-D domain (Domain.from_degrees chooses one for bounds "
+            "in degrees)"
         )
     to_ground = Operation.between(system, read_crs(LONGITUDE_LATITUDE), area_of(crs, bounds))
     x, y = np.meshgrid(*np.linspace(bounds[:2], bounds[2:], 65).T, indexing="ij")
     lon, lat = to_ground(x, y)
-    # A step that is wide enough to keep the digits of positions, and too narrow for scales to vary.
+    # The step is wide enough for differences to keep their digits, and so narrow that the scale hardly varies.
     h = max(max(map(abs, bounds)) * 1e-6, 1e-3)
     cartesian = "+proj=pipeline +step +proj=unitconvert +xy_in=deg +xy_out=rad +step +proj=cart +ellps=WGS84"
     to_space = pyproj.Transformer.from_pipeline(cartesian)
@@ -165,9 +165,9 @@ def scales(crs: str, bounds: tuple[float, ...]) -> tuple[float, float]:
         lon, lat = to_ground(x + dx, y + dy)
         return np.stack(to_space.transform(lon, lat, np.zeros_like(lon)), axis=-1)
 
-    with np.errstate(invalid="ignore"):  # places are infinite where the CRS is not defined
+    with np.errstate(invalid="ignore"):  # coordinates are infinite where the CRS is undefined
         ground = np.stack([in_space(h, 0) - in_space(-h, 0), in_space(0, h) - in_space(0, -h)], axis=-1) / (2 * h)
-    # Latitudes lose half of their digits at a pole, so places a little further away represent the pole.
+    # Latitudes lose half of their digits at a pole, so leave out points within a thousand steps of one.
     sure = 1e3 * h < np.hypot(*in_space(0, 0).T[:2]).T
     singular = np.linalg.svd(ground[np.isfinite(ground).all(axis=(-1, -2)) & sure], compute_uv=False)
     most, least = float(singular[..., 0].max(initial=0.0)), float(singular[..., -1].min(initial=math.inf))
@@ -176,27 +176,26 @@ def scales(crs: str, bounds: tuple[float, ...]) -> tuple[float, float]:
     # Bounds given in the order west, east, south, north are often valid, but far outside the area of use.
     west, east, south, north = bounds
     mixed = west < east and south < north and _is_used(crs, (west, south, east, north)) and not _is_used(crs, bounds)
-    # The distance of two places on the map is at most the largest scale times the length of a geodesic inside the map.
-    # If it is more than three times that for places on the rim, the map touches a seam from both sides.
+    # Two points on the map are at most the largest scale times the length of their geodesic apart, if the geodesic
+    # stays on the map. If two points on the rim are three times as far apart, the map touches a seam from both sides.
     x, y, lon, lat = (np.concatenate([a[0], a[-1], a[:, 0], a[:, -1]])[::4] for a in (x, y, lon, lat))
     i, j = np.triu_indices(len(x), 1)
     metres = np.asarray(pyproj.Geod(ellps="WGS84").inv(lon[i], lat[i], lon[j], lat[j])[2])
     on_map = np.hypot(x[i] - x[j], y[i] - y[j])
-    # Positions beyond a seam are projected back to the other side of the map.
+    # Points beyond a seam return to the opposite side of the map when they are projected back.
     again = to_ground.back(lon, lat)
     beyond = (np.hypot(again[0] - x, again[1] - y) > 1e-3 * on_map.max()).any()
-    # The rim contains corners twice, so a millionth of the box counts as rounding.
+    # The rim contains each corner twice, so ignore distances below a millionth of the box.
     if not sound or mixed or beyond or ((on_map - 1e-6 * on_map.max()) / largest > 3 * metres).any():
         raise InputError(
-            f"bounds are {bounds}: {crs} must be defined everywhere within them, without a seam such as the "
-            "antimeridian, and lengths on the map must be at most a hundred times those on the ground (are they west, "
-            "south, east, north, in the units of the CRS?)"
+            f"bounds are {bounds}: they must be west, south, east, north in units of {crs}, and enclose an area where "
+            "this CRS is defined and its scale is below 100, without a seam such as the antimeridian"
         )
     return math.floor(1e7 / most) / 1e7, largest
 
 
 def _is_used(crs: str, box: tuple[float, ...]) -> bool:
-    """Return whether a box on the map lies within the area of use of its CRS."""
+    """Return True if a box on a map lies within the area of use of the map's CRS."""
     area, use = area_of(crs, box), read_crs(crs).area_of_use
     if area is None or use is None:
         return False
@@ -205,7 +204,7 @@ def _is_used(crs: str, box: tuple[float, ...]) -> bool:
 
 
 def describe_map(domain: Domain) -> str:
-    """Describe a domain's map: the name of its CRS, and how lengths on it compare with lengths on the ground.
+    """Describe a domain's map by the name of its CRS and the range of its scale.
 
     >>> from deltahist.space.domain import Domain
     >>> describe_map(Domain((560_000, 4_480_000, 610_000, 4_530_000), (50, 50), "EPSG:32618"))
@@ -213,19 +212,19 @@ def describe_map(domain: Domain) -> str:
     """
     crs = read_crs(domain.crs)
     name = crs.name
-    if name == "unknown" and crs.coordinate_operation is not None:  # the CRS is not registered
+    if name == "unknown" and crs.coordinate_operation is not None:  # an unregistered CRS
         name = crs.coordinate_operation.method_name
     least, largest = scales(str(domain.crs), domain.bounds)
     return f"{name}; a metre on the ground is {least:.5g} to {largest:.5g} {unit_of(domain.crs)} of the map"
 
 
 def metres_per_unit(crs: str | None) -> float:
-    """Return how many metres on the map one unit of a CRS is, such as 0.3048 for feet."""
+    """Return the length of a CRS's unit in metres, such as 0.3048 for feet."""
     return float(read_crs(crs).axis_info[0].unit_conversion_factor)
 
 
 def unit_of(crs: str | None) -> str:
-    """Return "m" for a CRS in metres, or else the name of its unit."""
+    """Return "m" for a CRS in metres, and the unit's name for any other CRS."""
     return "m" if metres_per_unit(crs) == 1 else str(read_crs(crs).axis_info[0].unit_name)
 
 
@@ -233,20 +232,20 @@ def unit_of(crs: str | None) -> str:
 
 
 def looks_like_degrees(box: Sequence[float]) -> bool:
-    """Return whether W,S,E,N could be longitudes (up to 360) and latitudes."""
+    """Return True if W, S, E, N could be longitudes (within ±360) and latitudes."""
     return len(box) == 4 and max(map(abs, box[::2])) <= 360 and max(map(abs, box[1::2])) <= 90
 
 
 def width_in_degrees(west: Any, east: Any) -> Any:
-    """Return a box's width in degrees. Longitudes are modulo 360; equal ones mean all longitudes."""
+    """Return the degrees from west to east, modulo 360. Equal longitudes mean the whole circle."""
     return 360 - (west - east) % 360
 
 
 def are_degrees(box: Sequence[float], *columns: str | None) -> bool:
-    """Return whether W,S,E,N without a CRS are longitudes and latitudes rather than coordinates of some plane.
+    """Guess whether W, S, E, N without a CRS are longitudes and latitudes rather than coordinates on a plane.
 
-    They must look like degrees. Also, either all columns have names of angles, or the box does not contain the origin.
-    In degrees the origin is in the ocean, but in most planes it is a corner or the centre.
+    Coordinates count as degrees if their values could be, and if all columns have names such as "lon" or the box does
+    not contain the origin. In degrees the origin is in the ocean, but on most planes it is a corner or the centre.
     """
     angles = {"lon", "lng", "long", "longitude", "lat", "latitude"}
     named = all(str(name).lower() in angles for name in columns)
@@ -254,9 +253,9 @@ def are_degrees(box: Sequence[float], *columns: str | None) -> bool:
 
 
 def extent_on(bounds: Sequence[float], crs: str) -> tuple[float, ...]:
-    """Return the box on a map that covers bounds (W, S, E, N) in degrees; west above east crosses the antimeridian.
+    """Return the box on a map that covers bounds (W, S, E, N) in degrees.
 
-    The box is extended outwards to round numbers, by at most a five-hundredth of its longer side.
+    If west exceeds east, the bounds cross the antimeridian. Rounding outwards adds at most 0.2% of the longer side.
 
     >>> extent_on((-74.3, 40.45, -73.6, 40.95), "EPSG:32618")
     (558910.0, 4477940.0, 618720.0, 4534160.0)
@@ -268,35 +267,35 @@ def extent_on(bounds: Sequence[float], crs: str) -> tuple[float, ...]:
     found = np.array(onto(*shapely.get_coordinates(rim).T))
     if not np.isfinite(found).all():
         raise InputError(
-            f"bounds are {tuple(bounds)} in degrees: they leave the area where {crs} is defined; choose a projection "
-            "made for the region"
+            f"bounds are {tuple(bounds)} in degrees: they must lie where {crs} is defined (choose a projection made "
+            "for the region)"
         )
     low, high = found.min(axis=1), found.max(axis=1)
     unit = 10.0 ** math.floor(math.log10((high - low).max() / 1000))
     corners = [*np.floor(low / unit), *np.ceil(high / unit)]
-    # Dividing by a whole number gives exact decimals.
+    # Division by a whole number gives exact decimals; multiplication by 0.1 would not.
     return tuple(float(c * unit if unit >= 1 else c / round(1 / unit)) for c in corners)
 
 
 def _check_degrees(bounds: Sequence[float]) -> tuple[float, ...]:
-    """Return bounds in degrees with longitudes from -180 to 180."""
+    """Check bounds in degrees, and return them with longitudes from -180 to 180."""
     box = tuple(float(check_finite(bounds=b)) for b in bounds)
-    # West may exceed east on a map across the antimeridian, but not by so little that it goes around the world.
+    # West exceeds east across the antimeridian, but if such bounds span more than 180 degrees, they are reversed.
     valid = looks_like_degrees(box) and box[1] < box[3] and (box[0] < box[2] or 0 < (box[2] - box[0]) % 360 <= 180)
-    # Two narrow ranges that are far apart indicate the order west, east, south, north.
+    # Two narrow ranges far apart indicate the order west, east, south, north.
     if not valid or (max(gaps := (box[1] - box[0], box[3] - box[2])) < 2 and min(gaps) > 0 and box[2] - box[0] > 20):
         raise InputError(
-            f"bounds are {tuple(bounds)}: in degrees they must be in the order west, south, east, north, with south "
-            "less than north, west not equal to east, longitudes within ±360 and latitudes within ±90"
+            f"bounds are {tuple(bounds)}: they must be west, south, east, north in degrees, with south below north, "
+            "west different from east, longitudes within ±360 and latitudes within ±90"
         )
     west, east = (lon if abs(lon) <= 180 else (lon + 180) % 360 - 180 for lon in box[::2])
     return west, box[1], east, box[3]
 
 
 def extent_of(bounds: Sequence[float]) -> tuple[tuple[float, ...], str]:
-    """Choose a map for bounds in degrees, and return the box of `extent_on` on this map, and its CRS.
+    """Choose a map for bounds in degrees, and return the map's box (`extent_on`) and CRS.
 
-    The map is a UTM zone that contains the bounds, or else Lambert's equal-area projection centred on them.
+    The map is the UTM zone that contains the bounds, or Lambert's equal-area projection centred on them if none does.
 
     >>> extent_of((-74.3, 40.45, -73.6, 40.95))[1], extent_of((170, -50, -170, -30))[1]
     ('EPSG:32618', '+proj=laea +lat_0=-39.7 +lon_0=180 +datum=WGS84 +units=m')
@@ -308,7 +307,7 @@ def extent_of(bounds: Sequence[float]) -> tuple[tuple[float, ...], str]:
     width = width_in_degrees(west, east)
     for zone in query_utm_crs_info("WGS 84", AreaOfInterest(*box), contains=True) if width < 6 else ():
         return extent_on(box, f"EPSG:{zone.code}"), f"EPSG:{zone.code}"
-    middle = 180 - (180 - west - width / 2) % 360  # in (-180, 180]
+    middle = 180 - (180 - west - width / 2) % 360
     # Find the latitude of the centre of mass of the bounds on a sphere.
     low, high, half = np.radians([south, north, width / 2])
     up = half * (math.sin(high) ** 2 - math.sin(low) ** 2) / 2

@@ -1,4 +1,4 @@
-"""Domain: the public space, divided into cells on an integer lattice."""
+"""Divide public space into cells on an integer lattice."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from numpy.typing import ArrayLike, NDArray
 from deltahist.errors import InputError, check_finite, check_memory, check_positive, check_whole
 
 #: Least number of lattice steps along the side of a cell. In cells of up to a kilometre a step is at most a millimetre,
-#: far below the accuracy of any position. Six decimals of a cell are whole steps.
+#: far below the accuracy of any position. Multiples of a millionth of a cell are whole steps.
 STEPS_PER_CELL = 1_000_000
 
 
 def read_length(value: float | str, name: str = "length", *, units: bool = True) -> float:
-    """Return a length as a number, in metres if it has a unit. Raises InputError for a unit if `units` is False.
+    """Convert a length to a number, in metres if it has a unit. If `units` is False, refuse a unit.
 
     >>> read_length("0.5km"), read_length("7"), read_length(7)
     (500.0, 7.0, 7)
@@ -39,7 +39,7 @@ def read_length(value: float | str, name: str = "length", *, units: bool = True)
 
 
 def multiply_length(length: float | str, factor: float) -> float | str:
-    """Multiply a length, a number or text with its unit, by a factor.
+    """Multiply a length, which may be text with a unit, by a factor.
 
     >>> multiply_length("0.5km", 1 / 4), multiply_length(8, 1 / 4)
     ('125m', 2.0)
@@ -49,13 +49,13 @@ def multiply_length(length: float | str, factor: float) -> float | str:
 
 
 def check_memory_for(domain: Domain) -> None:
-    """Raise InputError if publishing a map needs more memory than is available."""
-    # Counting, planning and noise together use 45 bytes per cell.
+    """Raise InputError if there is too little memory to publish a map."""
+    # Counting, planning and drawing noise use 45 bytes per cell in total.
     check_memory(45 * domain.size, f"a grid of {domain.size:,} cells")
 
 
 class CellTooLarge(InputError):  # noqa: N818
-    """A cell is larger than the whole map."""
+    """The requested cell is larger than the whole map."""
 
 
 @dataclass(frozen=True)
@@ -63,15 +63,15 @@ class Domain:
     """A box divided into equal cells, in one or two dimensions.
 
     Every coordinate is first converted to an integer, the lattice step `floor((x - lo) / step + 1/2)`, clamped to the
-    box. Each step lies entirely in one cell, so no point lies on an edge. Cells and moves are compared as integers.
+    box. Each step lies entirely in one cell, so no point lies on an edge. Distances between cells are integers too.
 
     Parameters
     ----------
     bounds : (lo, hi) in 1-D, (west, south, east, north) in 2-D, in units of the CRS.
-    shape : number of cells per axis, (n,) or (nx, ny); axis 0 is x.
+    shape : number of cells along each axis, (n,) or (nx, ny). Axis 0 is x.
     crs : a *projected* coordinate reference system (anything that pyproj reads), or None for a plane without units.
-    scale : largest ratio of map length to ground metres over the domain; computed by default (1 without a CRS).
-        `from_cell` sets it, so that cells and δ are converted with the same scale.
+    scale : largest ratio of map length to ground metres over the domain, 1 without a CRS. By default it is computed.
+        `from_cell` sets `scale`, so that the same scale converts cells and δ.
 
     >>> domain = Domain(bounds=(0, 0, 1, 1), shape=(10, 10))
     >>> domain.cell
@@ -89,24 +89,21 @@ class Domain:
         bounds = tuple(float(check_finite(bounds=b)) for b in np.ravel(np.asarray(self.bounds, dtype=object)))
         shape = tuple(check_whole(shape=n) for n in np.ravel(np.asarray(self.shape, dtype=object)))
         crs: Any = self.crs
-        if crs is not None and not isinstance(crs, str):  # a number, or a CRS object of pyproj
+        if crs is not None and not isinstance(crs, str):  # an EPSG code or a pyproj CRS
             crs = f"EPSG:{crs}" if isinstance(crs, int) else crs.to_string()
         vars(self).update(bounds=bounds, shape=shape, crs=crs)
-        if (len(bounds), len(shape)) not in ((2, 1), (4, 2)) or not all(map(operator.lt, self.low, self.high)):
-            raise InputError(
-                f"bounds are {bounds} and shape {shape}: they must be (low, high) and (n,) with low < high, or "
-                "(west, south, east, north) and (nx, ny) with west < east and south < north"
-            )
-        sides, farthest = self.cell, max(map(abs, bounds))
         if (
-            not (min(sides) > 0 and max(sides) < min(sides) * 1e9 and max(sides) < 1e300)
+            (len(bounds), len(shape)) not in ((2, 1), (4, 2))
+            or not all(map(operator.lt, self.low, self.high))
+            or not (0 < max(self.cell) < min(1e300, 1e9 * min(self.cell)))
             or min(self.step) < 1e-290
-            or (farthest >= 2**53 and np.spacing(farthest) > min(self.step))
+            or ((farthest := max(map(abs, bounds))) >= 2**53 and np.spacing(farthest) > min(self.step))
             or max(self.lattice_shape) > 1 << 52  # int64 and float64 represent these integers exactly
         ):
             raise InputError(
-                f"bounds are {bounds} with {shape} cells: the integer lattice needs cells with sides of similar size, "
-                "and fewer cells or smaller coordinates"
+                f"bounds are {bounds} and shape {shape}: they must be (low, high) and (n,) with low < high, or "
+                "(west, south, east, north) and (nx, ny) with west < east and south < north, and cells must not be too "
+                "thin or too many for the integer lattice"
             )
         needed = 1.0
         if crs is not None:
@@ -114,18 +111,17 @@ class Domain:
 
             needed = scales(crs, bounds)[1]
         scale = check_positive(scale=needed if self.scale is None else self.scale)
-        if scale < needed * (1 - 1e-6) or (crs is None and scale != 1):  # versions of PROJ differ by up to this much
-            raise InputError(
-                f"scale is {scale!r}: it must be {needed:.7g}, the map's largest scale (or more, with a CRS)"
-            )
+        if scale < needed * (1 - 1e-6) or (crs is None and scale != 1):  # versions of PROJ differ by up to a millionth
+            raise InputError(f"scale is {scale!r}: it must be at least the map's, {needed:.7g} (1 without a CRS)")
         vars(self)["scale"] = None if crs is None else scale
 
     @classmethod
     def from_cell(cls, bounds: ArrayLike, cell: float | str, crs: str | None = None, *, name: str = "cell") -> Domain:
-        """Make a domain of square cells of a given size, with the bounds extended outwards to whole cells.
+        """Make a domain of square cells of a given size, extending the bounds to whole cells.
 
         With a CRS, the side is in ground metres (a number, or text such as "250m"), converted by the projection's
-        largest scale factor. Raises CellTooLarge if the cell is larger than the map; messages call the side `name`.
+        largest scale factor. Raises CellTooLarge if the cell is larger than the map. `name` is the side's name in
+        messages.
 
         >>> Domain.from_cell((0, 0, 1, 0.45), 0.2)
         Domain(bounds=(0.0, 0.0, 1.0, 0.6000000000000001), shape=(5, 3), crs=None, scale=None)
@@ -133,25 +129,25 @@ class Domain:
         rough = cls(bounds, (1,) * (np.size(np.asarray(bounds, dtype=object)) // 2), crs)  # type: ignore[arg-type]
         side = rough.length(cell, name=name)
         if crs is not None:
-            # Rounding up to whole cells may extend the map by one cell, where the scale may be larger.
+            # Rounding up to whole cells may extend the map by one cell, to places with a larger scale.
             wider = cls((*rough.low, *(hi + side for hi in rough.high)), rough.shape, crs)
             rough = cls(rough.bounds, rough.shape, crs, wider.scale)
             side = rough.length(cell, name=name)
         if side > max(rough.cell) * (1 + 1e-9):
-            raise CellTooLarge(f"{name} is {cell!r}: it must be smaller than the map of {rough.size_of_cells}")
-        # An excess of a billionth of a cell is rounding in the bounds, and does not require another cell.
+            raise CellTooLarge(f"{name} is {cell!r}: it must be smaller than the map, {rough.size_of_cells}")
+        # Add no cell for an excess of a billionth of a cell, which is rounding in the bounds.
         shape = tuple(max(1, math.ceil(extent / side - 1e-9)) for extent in rough.cell)
         high = (lo + n * side for lo, n in zip(rough.low, shape, strict=True))
         return cls((*rough.low, *high), shape, crs, rough.scale)
 
     @classmethod
     def from_degrees(cls, bounds: Sequence[float], cell: float | str, crs: str = "auto") -> Domain:
-        """Make a domain of square cells, as `from_cell` does, that covers bounds in degrees.
+        """Make a domain that covers bounds in degrees with square cells (see `from_cell`).
 
         Parameters
         ----------
-        bounds : west, south, east, north in degrees of WGS 84. If west is above east, they cross the antimeridian.
-        crs : a projected CRS, or "auto" for a UTM zone that contains the bounds, or an equal-area map if none does.
+        bounds : west, south, east, north in WGS 84 degrees. If west exceeds east, the bounds cross the antimeridian.
+        crs : a projected CRS, or "auto" for the UTM zone that contains the bounds, or an equal-area map if none does.
 
         >>> domain = Domain.from_degrees((-74.3, 40.45, -73.6, 40.95), "500m")
         >>> domain.crs, domain.shape
@@ -184,15 +180,15 @@ class Domain:
 
     @property
     def cell(self) -> tuple[float, ...]:
-        """Side of a cell per axis, in units of the CRS."""
+        """Side of a cell along each axis, in units of the CRS."""
         return tuple((hi - lo) / n for lo, hi, n in zip(self.low, self.high, self.shape, strict=True))
 
     @functools.cached_property
     def steps(self) -> tuple[int, ...]:
-        """Number of lattice steps along the side of a cell, per axis.
+        """Number of lattice steps along the side of a cell, for each axis.
 
         Steps have the same length on both axes if the ratio of the cell's sides is simple. Otherwise the two lengths
-        agree to nine digits, and distances are converted with the shorter step, which gives more steps.
+        agree to nine digits, and distances are converted with the shorter step, which never understates a distance.
         """
         cell = self.cell
         if len(cell) == 1:
@@ -206,48 +202,46 @@ class Domain:
 
     @functools.cached_property
     def lattice_shape(self) -> tuple[int, ...]:
-        """Number of lattice steps along the whole domain, per axis."""
+        """Number of lattice steps along each axis of the whole domain."""
         return tuple(n * k for n, k in zip(self.shape, self.steps, strict=True))
 
     @property
     def step(self) -> tuple[float, ...]:
-        """Length of one lattice step per axis, in units of the CRS."""
+        """Length of one lattice step along each axis, in units of the CRS."""
         return tuple(c / k for c, k in zip(self.cell, self.steps, strict=True))
 
     @property
     def unit(self) -> str:
-        """Unit of ground lengths: "m" with a CRS, "units" without one."""
+        """Name of the unit of ground lengths: "m" with a CRS, "units" without one."""
         return "units" if self.crs is None else "m"
 
     def length(self, value: float | str, *, name: str = "length") -> float:
-        """Convert a ground length to units of the CRS, by the largest scale factor over the domain."""
+        """Convert a ground length to units of the CRS, using the largest scale factor over the domain."""
         plain = read_length(value, name, units=self.crs is not None)
         return float(check_positive(**{name: plain})) * (self.scale or 1.0)
 
     def ground(self, length: float) -> float:
-        """Convert a length on the map to a ground length. This is the inverse of `length`."""
+        """Convert a length on the map to a ground length (the inverse of `length`)."""
         return length / (self.scale or 1.0)
 
     @property
     def size_of_cells(self) -> str:
-        """Text with the sides of a cell on the ground, such as "250 × 250 m"."""
+        """Ground size of a cell as text, such as "250 × 250 m"."""
         return " × ".join(f"{float(f'{self.ground(c):.4g}'):,.10g}" for c in self.cell) + f" {self.unit}"
 
     def lattice(self, points: ArrayLike) -> NDArray[np.int64]:
-        """Return the lattice steps (m, ndim) of points, clamped to the domain. Every engine uses this formula.
+        """Return the lattice steps (m, ndim) of points, clamped to the domain. All engines use the same formula.
 
-        Points are (m, ndim), or (m,) in 1-D, in units of the CRS.
+        Points are finite numbers (m, ndim), or (m,) in 1-D, in units of the CRS.
         """
-        points = np.asarray(points, dtype=np.float64)
-        points = points.reshape(-1, 1) if self.ndim == 1 and points.ndim < 2 else points
-        if points.ndim != 2 or points.shape[1] != self.ndim or not np.isfinite(points).all():
-            raise InputError(f"points have shape {points.shape}: they must be (m, {self.ndim}) finite numbers")
+        points = np.asarray_chkfinite(points, np.float64)
+        points = points.reshape(len(points), self.ndim)
         steps = [self._steps_along(axis, points[:, axis]) for axis in range(self.ndim)]
         return np.stack(steps, axis=1).astype(np.int64)
 
     def _steps_along(self, axis: int, values: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return lattice steps along one axis, as exact whole floats."""
-        with np.errstate(over="ignore"):  # infinite distances are also clamped
+        """Return lattice steps along one axis, as whole numbers in floats."""
+        with np.errstate(over="ignore"):  # a distance that overflows is clamped too
             place = values - self.low[axis]
             place *= 1.0 / self.step[axis]
         place += 0.5
@@ -255,11 +249,11 @@ class Domain:
         return np.clip(place, 0, self.lattice_shape[axis] - 1, out=place)
 
     def flat_cells(self, columns: Sequence[NDArray[np.float64]]) -> NDArray[np.int64]:
-        """Return the flat cell indices (m,) of points, given as one finite column per axis. See `lattice`."""
+        """Return the flat cell indices (m,) of points, which are finite columns, one per axis."""
         flat = np.zeros(len(columns[0]), dtype=np.int64)
         for axis, values in enumerate(columns):
             place = self._steps_along(axis, values)
-            # Steps are whole and below 2^52, so the floor of the quotient is exact.
+            # Steps are whole numbers below 2^52, so truncating the quotient gives the exact cell.
             place /= self.steps[axis]
             flat *= self.shape[axis]
             flat += place.astype(np.int64)
@@ -279,5 +273,5 @@ class Domain:
         return (edges[1:] + edges[:-1]) / 2
 
     def describe(self) -> dict[str, Any]:
-        """Return a JSON-ready public description, from which `Domain(**description)` recreates the domain."""
+        """Return a public description for JSON. `Domain(**description)` recreates the domain."""
         return {"bounds": list(self.bounds), "shape": list(self.shape), "crs": self.crs, "scale": self.scale}

@@ -1,4 +1,4 @@
-"""Neighbourhood: which data sets are neighbours, as a graph on the cells and a null vertex, and limits beyond δ."""
+"""Define which data sets are neighbours, as a graph on cells and a null vertex, and cap the cost of moves beyond δ."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from deltahist.space.domain import Domain
 
 
 class Limit(NamedTuple):
-    """A cap: a move over at most `distance` costs at most `factor` times ε (factor² times ρ).
+    """Cap on the cost of a move: over at most `distance`, it costs at most `factor` times ε (factor² times ρ).
 
-    The distance is a ground length, as δ is, or infinity for any move. For a stream it is a number of steps, and the
-    factor applies to ρ directly.
+    The distance is a ground length like δ, or infinity for any move. For a stream, the distance is a number of steps,
+    and ρ is multiplied by the factor itself.
     """
 
     distance: float | str
@@ -32,11 +32,11 @@ class Limit(NamedTuple):
 
     @property
     def any(self) -> bool:
-        """Whether the limit applies to moves of any length."""
+        """True if the limit applies to moves of any length."""
         return self.distance == math.inf
 
 
-#: Limits as users give them: pairs of a distance and a factor.
+#: Limits as users write them: pairs (distance, factor).
 Limits: TypeAlias = "Iterable[tuple[float | str, Any]]"
 
 
@@ -44,26 +44,26 @@ Limits: TypeAlias = "Iterable[tuple[float | str, Any]]"
 class Neighbourhood:
     """δ-neighbourhood: one entity moves by at most δ, or appears or vanishes within δ of a source.
 
-    Two cells are neighbours iff the gap between them is less than δ, in lattice steps. Only then can two points in them
-    be within δ of each other. Moves of exactly δ are included, since no point lies on the edge of a cell. A cell
-    touches a source iff its gap to the source is less than δ. Cells at the rim also count the points outside the
-    domain, so for gaps they extend outwards without end.
+    Two cells are neighbours iff the gap between them, in lattice steps, is less than δ. Only such cells contain points
+    within δ of each other. Moves of exactly δ are included, because no point lies on the edge of a cell. A cell touches
+    a source iff the gap between them is less than δ. Cells at the rim also count points outside the domain, so gaps are
+    measured as if these cells had no outer edge.
     Source: 2014, section 3, and the set N of section 5.2.
 
     Parameters
     ----------
-    delta : δ as a ground length: a number (metres if the domain has a CRS, else its units) or text such as "500m".
+    delta : δ on the ground: a number (in metres if the domain has a CRS, else in its units) or text such as "500m".
     sources : None (membership is fixed, the number of entities is public), "boundary", "left" or "right" (1-D), or a
         shapely geometry in the domain's coordinates, which may extend beyond the domain.
-    limits : pairs (distance, factor) that cap longer moves. A move over at most the distance, or an arrival at most
-        this far from a source, costs at most factor · ε (factor² · ρ with Gaussian noise). Infinity or "any" means any
-        move. () sets no cap. With None, the choice of a strategy sets one.
+    limits : pairs (distance, factor) that cap the cost of longer moves. A move up to the distance, or an arrival up to
+        that distance from a source, costs at most factor · ε (factor² · ρ with Gaussian noise). Infinity or "any"
+        applies to every move. () sets no cap. None leaves the cap to the choice of a strategy.
 
-    Raises InputError if δ is smaller than a lattice step, a source does not fit the domain, a limit's distance is not
-    above δ, or a factor is below 1 or less than that of a shorter distance.
+    Raises InputError if δ is smaller than a lattice step, the domain has no such source, a limit's distance is not
+    above δ, or a factor is below 1 or decreases with the distance.
 
     >>> near = Neighbourhood(Domain((0, 0, 1, 1), (10, 10)), delta=0.2)
-    >>> near.reach.tolist()        # most cells along y for 0, 1, 2 cells along x
+    >>> near.reach.tolist()        # largest move along y, in cells, for moves of 0, 1, 2 cells along x
     [2, 2, 2]
     >>> near.displacements().shape
     (12, 2)
@@ -76,13 +76,13 @@ class Neighbourhood:
     delta: float | str
     sources: str | shapely.Geometry | None = None
     limits: Limits | None = field(default=None, compare=False)
-    #: The normalized limits, sorted by distance.
+    #: The limits that no other limit implies, sorted by distance.
     profile: tuple[Limit, ...] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        length = self.domain.length(self.delta, name="delta")
-        if length < max(self.domain.step):
-            raise InputError(f"delta is {self.delta!r}: it must be at least a step of {max(self.domain.step):.3g}")
+        length, step = self.domain.length(self.delta, name="delta"), max(self.domain.step)
+        if length < step:
+            raise InputError(f"delta is {self.delta!r}: it must be at least {step:.3g}, the length of a lattice step")
         if isinstance(self.sources, shapely.Geometry):
             check_geometry(self.sources, self.domain)
         elif self.sources is not None:
@@ -99,22 +99,22 @@ class Neighbourhood:
 
     def steps_of(self, distance: float | str) -> int:
         """Convert a distance (in the units of delta) to whole lattice steps, rounded up."""
-        # The shorter of two unequal steps gives the larger number, so neither axis is understated. The tolerance of
-        # 0.05 steps covers the rounding of cell sizes where bounds are far from zero. It is within the one lattice step
-        # by which the guarantee for raw coordinates falls short of δ.
+        # Dividing by the shorter step understates the distance on neither axis. The tolerance of 0.05 steps covers the
+        # rounding of cell sizes where bounds are far from zero. The guarantee for raw coordinates allows for a whole
+        # step, which includes this tolerance.
         steps = self.domain.length(distance, name="distance") / min(self.domain.step)
         return max(1, math.ceil(steps - 0.05))
 
     @property
     def fixed_membership(self) -> bool:
-        """Whether entities can neither appear nor vanish, so that their number is public."""
+        """True if entities can neither appear nor vanish, which makes their number public."""
         return self.sources is None
 
     @functools.cached_property
     def relations(self) -> tuple[tuple[Fraction, Neighbourhood], ...]:
-        """Factors and the relations that they apply to, by increasing distance, starting with δ.
+        """Pairs (factor, relation), one for δ and one for each limit, by increasing distance.
 
-        The cost of a strategy is the largest of its costs under these relations, each divided by the factor.
+        A strategy costs the largest of its costs under these relations, each cost divided by the relation's factor.
         """
         out = [(Fraction(1), self if self.limits == () else replace(self, limits=()))]
         for limit in self.profile:
@@ -124,10 +124,10 @@ class Neighbourhood:
 
     @functools.cached_property
     def reach(self) -> NDArray[np.int64]:
-        """Closed form of the displacement set, clipped to the domain.
+        """Largest displacements in cells, clipped to the domain.
 
-        1-D: one number, the largest displacement in cells. 2-D: for dx = 0, 1, ... the largest dy such that cells
-        (dx, dy) apart are neighbours, in descending order.
+        In 1-D this is one number. In 2-D it lists, for dx = 0, 1, ..., the largest dy for which cells (dx, dy) apart
+        are neighbours. The list never increases.
         """
         kx, radius = self.domain.steps[0], self.radius
         # gap = (|d| - 1) k < radius
@@ -145,7 +145,7 @@ class Neighbourhood:
 
     @functools.cached_property
     def frontier(self) -> NDArray[np.int64]:
-        """Maximal non-negative displacements (m, ndim): no other displacement is as large on every axis."""
+        """Maximal non-negative displacements (m, ndim): no other displacement is at least as large on every axis."""
         if self.domain.ndim == 1:
             return _make_readonly(self.reach.reshape(1, 1))
         keep = np.append(self.reach[1:] < self.reach[:-1], True)
@@ -153,7 +153,7 @@ class Neighbourhood:
         return _make_readonly(np.column_stack([dx, self.reach[dx]]))
 
     def displacements(self) -> NDArray[np.int64]:
-        """Return all displacements (m, ndim) between different neighbouring cells, one from each pair ±d."""
+        """Return the displacements (m, ndim) between different neighbouring cells, one of each pair ±d."""
         if self.domain.ndim == 1:
             return np.arange(1, self.reach[0] + 1, dtype=np.int64).reshape(-1, 1)
         check_memory(32 * int((2 * self.reach + 1).sum()), f"the list of all moves within delta={self.delta!r}")
@@ -161,12 +161,12 @@ class Neighbourhood:
             np.column_stack([np.full(2 * r + 1, dx, dtype=np.int64), np.arange(-r, r + 1)])
             for dx, r in enumerate(self.reach.tolist())
         ]
-        columns[0] = columns[0][int(self.reach[0]) + 1 :]  # keep one from each pair, and drop the null move
+        columns[0] = columns[0][int(self.reach[0]) + 1 :]  # keep one of each pair ±d, and drop the null move
         return np.concatenate(columns)
 
     @functools.cached_property
     def source_cells(self) -> NDArray[np.bool_]:
-        """Whether each cell (domain.shape, bool) touches a source, that is, counts points within δ of one."""
+        """Mask (domain.shape) of the cells that touch a source, which means that they count points within δ of one."""
         near = np.zeros(self.domain.shape, dtype=bool)
         if isinstance(self.sources, shapely.Geometry):
             near = find_touched_cells(self.sources, self.domain, self.radius)
@@ -182,8 +182,8 @@ class Neighbourhood:
     def edges(self) -> NDArray[np.int64]:
         """Return the edges (M, 2) of the graph as flat cell indices; -1 is the null vertex.
 
-        First come the moves (u, v), u < v, of N = {(i, j): some x in bin i and y in bin j have d(x, y) ≤ δ}. Then come
-        the arrivals (-1, v), one per source cell. Source: 2014, section 5.2.
+        The first edges are the moves (u, v), u < v, in N = {(i, j): some x in bin i and y in bin j have d(x, y) ≤ δ}.
+        The arrivals (-1, v), one per source cell, follow. Source: 2014, section 5.2.
         """
         shape = np.array(self.domain.shape)
         moves = self.displacements()
@@ -200,7 +200,7 @@ class Neighbourhood:
         return np.concatenate(parts)
 
     def incidence(self) -> scipy.sparse.csc_array:
-        """Return the incidence matrix E (N, M), int64: +1 where an edge ends, -1 where it starts; no row for ⊥."""
+        """Return the incidence matrix E (N, M): +1 where an edge ends, -1 where it starts. ⊥ has no row."""
         edges = self.edges()
         rows, columns = edges[:, ::-1].T.ravel(), np.tile(np.arange(len(edges)), 2)
         kept, values = rows >= 0, np.repeat([1, -1], len(edges))
@@ -208,7 +208,7 @@ class Neighbourhood:
         return scipy.sparse.csc_array((values[kept], places), shape=(self.domain.size, len(edges)))
 
     def capped(self) -> Neighbourhood:
-        """Return the neighbourhood with the default limit of 4 for any move if `limits` is None (docs/choosing.md).
+        """Return this neighbourhood, with the default limit of 4 for any move if `limits` is None (docs/choosing.md).
 
         >>> near = Neighbourhood(Domain((0, 1), (4,)), 0.25)
         >>> [float(limit.factor) for limit in near.capped().profile], replace(near, limits=()).capped().profile
@@ -217,26 +217,26 @@ class Neighbourhood:
         return self if self.limits is not None else replace(self, limits=[("any", 4)])
 
     def moves_within(self, distance: float) -> Neighbourhood:
-        """Return the relation of moves up to `distance` (in the units of delta), with fixed membership."""
+        """Return a neighbourhood with fixed membership and moves up to `distance` (in the units of delta)."""
         return Neighbourhood(self.domain, distance, None, ())
 
     def anywhere(self) -> Neighbourhood:
-        """Return the standard relation: entities move anywhere, and with sources appear and vanish anywhere."""
-        # The boundary is within one diameter of every cell.
+        """Return a neighbourhood where entities move anywhere and, if there are sources, appear and vanish anywhere."""
+        # Every cell is within one diameter of the boundary.
         return Neighbourhood(self.domain, self.diameter, None if self.fixed_membership else "boundary", ())
 
     @property
     def delta_ground(self) -> float:
-        """δ as a number in ground units (metres, or the plane's units)."""
+        """δ as a number in ground units (metres with a CRS, the plane's units without one)."""
         return self.domain.ground(self.domain.length(self.delta, name="delta"))
 
     @property
     def diameter(self) -> float:
-        """Length of the domain's diagonal on the ground, by the largest scale factor."""
+        """Ground length of the domain's diagonal, converted with the largest scale factor."""
         return self.domain.ground(math.dist(self.domain.low, self.domain.high))
 
     def describe(self) -> dict[str, Any]:
-        """Return a public JSON-ready description, without the domain."""
+        """Return a public description for JSON, without the domain."""
         sources = self.sources
         if sources is not None and not isinstance(sources, str):
             sources = {"wkt": shapely.to_wkt(sources, rounding_precision=-1)}
@@ -245,45 +245,44 @@ class Neighbourhood:
 
     @classmethod
     def from_description(cls, domain: Domain, description: dict[str, Any]) -> Neighbourhood:
-        """Recreate a neighbourhood from its `describe`."""
+        """Recreate a neighbourhood from the result of `describe`."""
         sources = description["sources"]
         if isinstance(sources, dict):
-            # None would mean no sources, so use another value for a damaged geometry.
+            # A damaged geometry must not become None, which would mean fixed membership.
             sources = shapely.from_wkt(sources["wkt"], on_invalid="ignore") or "damaged"
         limits = limits_of(description["limits"]) if "limits" in description else None
         return Neighbourhood(domain, description["delta"], sources, limits)
 
     def check_on_map(self) -> None:
-        """Raise InputError if δ is longer than any move on the map, or looks like degrees."""
+        """Raise InputError if δ exceeds the map's diagonal, or looks like degrees."""
         degrees = isinstance(self.delta, numbers.Real) and self.delta < 1 and self.domain.crs is not None
         if degrees or self.delta_ground > self.diameter * (1 + 1e-9):
-            rule = "have a unit if below 1 m, such as '0.5m' (or is it in degrees?)" if degrees else "fit on the map"
-            raise InputError(
-                f"delta is {self.delta!r}: it must {rule}; the map's diagonal is {self.diameter:,.6g} "
-                f"{self.domain.unit}"
-            )
+            rule = f"fit on the map, whose diagonal is {self.diameter:,.6g} {self.domain.unit}"
+            if degrees:
+                rule = "have a unit if it is below 1 m, such as '0.5m' (or is it in degrees?)"
+            raise InputError(f"delta is {self.delta!r}: it must {rule}")
 
 
 def _make_readonly(array: NDArray[Any]) -> NDArray[Any]:
-    """Make an array read-only, because sensitivities depend on it."""
+    """Make an array read-only, because computed sensitivities rely on its values."""
     array.flags.writeable = False
     return array
 
 
 def _make_plain(value: Any) -> Any:
-    """Convert a number to a plain int or float for JSON, and return anything else unchanged."""
+    """Convert a number to a Python int or float for JSON, and return anything else unchanged."""
     if not isinstance(value, numbers.Real):
         return value
     return int(value) if isinstance(value, numbers.Integral) else float(value)
 
 
-# --- profiles: limits on the cost of a change, by its length in space or time ----------------------------------
+# --- limits on the cost of a move by its distance, or of a change by its duration ------------------------------
 
 
 def read_limits(given: Limits, within: float, measure: Callable[[Any], float]) -> tuple[Limit, ...]:
-    """Read limits, sort them by distance, and drop those that a longer one implies.
+    """Check limits, sort them by distance, and drop each one that a limit on longer moves implies.
 
-    `within` is the length up to which the budget itself applies; `measure` converts a distance to a length.
+    The budget itself applies up to the length `within`. `measure` converts a distance to a length.
     """
     found = []
     for distance, factor in given:
@@ -295,30 +294,30 @@ def read_limits(given: Limits, within: float, measure: Callable[[Any], float]) -
         if far < near or high.factor < low.factor or (far == near and high.factor > low.factor):
             raise InputError(
                 f"limits contains ({high.distance}, {float(high.factor):g}): distances must be longer than {within:g}, "
-                "and factors must be at least 1 and not decrease with the distance"
+                "and factors must be at least 1 and must not decrease with the distance"
             )
     kept = [limit for _, limit in found]
     return tuple(a for a, b in itertools.zip_longest(kept, kept[1:]) if b is None or a.factor < b.factor)
 
 
 def read_lasting(given: Limits, window: int | None) -> tuple[Limit, ...]:
-    """Read limits on changes that last more steps than a window; None is an endless window."""
+    """Check limits on changes that last longer than a window of steps. None is an endless window."""
     within = math.inf if window is None else float(window)
     return read_limits(given, within, lambda steps: check_whole(**{"the steps of a limit": steps}))
 
 
 def describe_limits(limits: Sequence[Limit]) -> list[list[Any]]:
-    """Return limits as JSON: pairs of the distance, or "any", and the exact factor."""
+    """Return limits as pairs for JSON, each a distance or "any" and the exact factor as text."""
     return [["any" if limit.any else limit.distance, str(limit.factor)] for limit in limits]
 
 
 def limits_of(description: Any) -> list[tuple[float | str, Fraction]]:
-    """Read the output of `describe_limits`, up to 4096 limits. No valid file has more."""
+    """Read the output of `describe_limits`. Ignore all after the first 4096, because no valid file has more."""
     return [(distance, Fraction(factor)) for distance, factor in description[:4096]]
 
 
 def list_limits(near: Neighbourhood, most: int | None = None) -> list[tuple[float | None, Fraction]]:
-    """Return ground distances (None for any move) and factors of at most `most` limits, always with the last."""
+    """Return ground distances (None for any move) and factors of at most `most` limits, which include the last."""
     domain, chosen = near.domain, near.profile
     if most is not None and len(chosen) > most:
         chosen = tuple(chosen[round(k * (len(chosen) - 1) / (most - 1))] for k in range(most))
@@ -329,57 +328,58 @@ def list_limits(near: Neighbourhood, most: int | None = None) -> list[tuple[floa
 
 
 def check_geometry(geometry: shapely.Geometry, domain: Domain) -> None:
-    """Raise InputError unless a source is a valid, non-empty, finite geometry that is not too far away."""
+    """Raise InputError unless a source is a valid, non-empty geometry at a distance that floats resolve."""
     away = np.abs(shapely.get_coordinates(geometry)[:, : domain.ndim] - domain.low) / domain.step
-    # Up to 2^48 steps, distances are exact to a sixteenth of a step. NaN is not near.
+    # Distances up to 2^48 steps are exact to a sixteenth of a step. NaN fails this comparison.
     near = away.max(initial=0.0) < 1 << 48
     if shapely.is_empty(geometry) or not shapely.is_valid(geometry) or not near:
         raise InputError(
-            f"sources is a geometry that is empty, invalid, or so far away that distances are not exact "
-            f"({shapely.is_valid_reason(geometry)}; is it in another CRS?)"
+            f"sources is a {geometry.geom_type} ({shapely.is_valid_reason(geometry)}): it must be valid, non-empty and "
+            "near the domain (or is it in another CRS?)"
         )
 
 
 def place_on_lattice(geometry: shapely.Geometry, domain: Domain) -> shapely.Geometry:
-    """Convert a geometry to lattice steps, with vertices rounded to whole steps; in 1-D it lies on the x axis."""
+    """Convert a geometry to lattice steps, rounding vertices to whole steps. In 1-D, put it on the x axis."""
 
     def to_lattice(vertices: NDArray[np.float64]) -> NDArray[np.float64]:
         out = np.zeros_like(vertices)
         out[:, : domain.ndim] = np.rint((vertices[:, : domain.ndim] - domain.low) / domain.step)
         return out
 
-    if geometry.geom_type == "LinearRing":  # a line, unlike a ring, may cross itself after rounding
+    if geometry.geom_type == "LinearRing":  # rounding may make it cross itself, which only a line may do
         geometry = shapely.LineString(geometry)
     placed = shapely.transform(geometry, to_lattice)
     return placed if shapely.is_valid(placed) else shapely.make_valid(placed)
 
 
 def is_far(geometry: shapely.Geometry, domain: Domain, radius: int) -> bool:
-    """Return whether a geometry is too far away to touch any cell within `radius` lattice steps."""
+    """Return True if a geometry is at least `radius` lattice steps from every cell."""
     sides = (*domain.lattice_shape, 0)[:2]
     return bool(shapely.distance(place_on_lattice(geometry, domain), shapely.box(0, 0, *sides)) >= radius - 0.25)
 
 
 def find_touched_cells(geometry: shapely.Geometry, domain: Domain, radius: int) -> NDArray[np.bool_]:
-    """Return the cells (domain.shape, bool) that count raw points less than `radius` lattice steps from a geometry.
+    """Return a mask (domain.shape) of the cells that count points less than `radius` lattice steps from a geometry.
 
-    Points outside the domain count in the nearest cell, so cells at the rim extend outwards without end (in 1-D along
-    x only). The geometry's vertices are rounded to whole lattice steps, so that distances in simple positions are
-    exact. Proof: docs/privacy/histogram.md, lemma 2.
+    The nearest cell counts a point outside the domain, so cells at the rim have no outer edge here (in 1-D, only along
+    x). The geometry's vertices are rounded to whole lattice steps, which makes distances along an axis exact. Proof:
+    docs/privacy/histogram.md, lemma 2.
     """
     placed = place_on_lattice(geometry, domain)
     shapely.prepare(placed)
     shape = np.array((*domain.shape, 1)[:2])
     steps = np.array((*domain.steps, 0)[:2], dtype=np.float64)
-    limit = radius - 0.25  # so that rounding cannot add a cell that is exactly δ away
-    # Points further out than this are no nearer to the geometry.
+    limit = radius - 0.25  # rounding must not add a cell that is exactly δ away
+
+    # Extend the rim this far. No point further out is nearer to the geometry.
     bounds = np.array(shapely.bounds(placed))
     outer_low = np.where(steps > 0, np.minimum(0, bounds[:2] - radius), 0)
     outer_high = np.where(steps > 0, np.maximum(shape * steps, bounds[2:] + radius), 0)
 
     near = np.zeros(tuple(shape), dtype=bool)
-    # Divide one block that contains the grid repeatedly, down to single cells.
-    split = 8  # number of parts per axis
+    # Divide one block that contains the grid into 8 × 8 parts, again and again, down to single cells.
+    split = 8
     block, low = split ** math.ceil(math.log(shape.max(), split)), np.zeros((1, 2), dtype=np.int64)
     while True:
         high = np.minimum(low + block, shape)
@@ -390,7 +390,7 @@ def find_touched_cells(geometry: shapely.Geometry, domain: Domain, radius: int) 
         if block == 1:
             near[tuple(low.T)] = True
             return near.reshape(domain.shape)
-        # Do not divide a block whose farthest point in the domain is certainly within the limit.
+        # Mark a whole block without dividing it if its farthest point is certainly within the limit.
         middle = shapely.points((low + high) * steps / 2)
         inside = shapely.distance(placed, middle) + np.hypot(*((high - low) * steps / 2).T) < limit
         for (x0, y0), (x1, y1) in zip(low[inside].tolist(), high[inside].tolist(), strict=True):

@@ -54,7 +54,7 @@ def test_the_scale_is_the_largest_there_is(crs):
         (MERCATOR, (-2.0037e7, -1e6, 2.0037e7, 1e6), "antimeridian"),
         (MERCATOR, (1.99e7, 0, 2.01e7, 1e5), "antimeridian"),  # lengths are right on both sides
         (UTM, (0, 0, 1e9, 1e9), "defined"),
-        (MERCATOR, (-1e6, 0, 1e6, 4e7), "those on the ground"),
+        (MERCATOR, (-1e6, 0, 1e6, 4e7), "below 100"),
     ],
 )
 def test_systems_that_tear_or_stretch_the_ground_are_refused(crs, bounds, words):
