@@ -1,4 +1,4 @@
-"""Strategy: a measurement of counts as an integer linear operator, and the registry of all strategies by name."""
+"""The base class of all strategies, which measure counts through an integer matrix, and the registry of their names."""
 
 from __future__ import annotations
 
@@ -33,16 +33,17 @@ Members = slice | NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Group:
-    """Noise draws that share a scale (`Strategy.groups`), or released values that share a meaning (`Strategy.parts`).
+    """Noise draws with the same scale (`Strategy.groups`), or released values with the same meaning (`Strategy.parts`).
 
-    When noise is added row by row, the two coincide: draw j is added to value j, the answer to row j.
+    When noise is added row by row, groups and parts are the same, because draw j is added to the answer to row j.
 
     Parameters
     ----------
-    name : name shown to readers.
-    members : a slice or index array of the draws or values.
-    share : share of ε. The noise scale is Δ / (share · ε), where Δ is the maximum over edges of Σ share · |change|.
-    unit : number of points that one unit of a draw represents.
+    name : the name shown to readers.
+    members : a slice or an index array that selects the draws or values.
+    share : the group's share of ε. Its noise scale is Δ / (share · ε), where Δ is the maximum over edges of Σ share ·
+        |change|.
+    unit : the number of points that one unit of a draw represents.
     """
 
     name: str
@@ -57,18 +58,18 @@ class Group:
 
 
 class Strategy(abc.ABC):
-    """A strategy A: k integer rows over the N cells, and how noise is added to their answers.
+    """A strategy: a matrix A of k integer rows over the N cells, and a method that adds noise to the rows' answers.
 
-    A strategy is a frozen dataclass and a linear operator for scipy's `aslinearoperator`. `A @ counts.ravel()` measures
-    and `A.T @ y` is the adjoint, both exact in int64. A new strategy needs only the field `domain`, `_matmat` and
-    `_rmatmat`, and `shape` unless it has a row per cell. General (dense) methods compute its answers, its cost and its
-    estimates. `edge_cost` (a closed form of the sensitivity) makes it fast, and `candidates`, `texts` and `from_text`
-    let planning and users find it. See docs/internals/adding-a-strategy.md.
+    A strategy is a frozen dataclass and a linear operator for scipy's `aslinearoperator`. `A @ counts.ravel()` returns
+    the answers and `A.T @ y` applies the adjoint, both exactly in int64. A new strategy needs only the field `domain`,
+    the methods `_matmat` and `_rmatmat`, and `shape` if it does not have one row per cell. Everything else has a
+    general (dense) implementation. Override `edge_cost` for speed, and `candidates`, `texts` and `from_text` so that
+    planning and users find the strategy. See docs/internals/adding-a-strategy.md.
 
     Noise is added row by row, y = A c + η, unless the strategy overrides `scatter`. Then y = A c + R(η), where R maps
-    `draws` numbers to k numbers. For every edge e, `changes` returns integers U_e such that, for all η,
-    R(η + U_e) = R(η) + A E_e exactly. Privacy needs nothing else (docs/privacy/factorisation.md).
-    Source: 2014, section 5.2 (the matrix A); Li et al. 2010 for the term.
+    `draws` numbers to k numbers. For every edge e, `changes` returns integers U_e such that, for all η, R(η + U_e) =
+    R(η) + A E_e exactly. Nothing else is needed for privacy (docs/privacy/factorisation.md).
+    Source: 2014, section 5.2 (the matrix A); Li et al. 2010 (the term "strategy").
 
     >>> import numpy as np, deltahist as dh
     >>> A = dh.strategies.Hierarchical(dh.Domain((0, 1), (4,)))
@@ -81,7 +82,7 @@ class Strategy(abc.ABC):
     determines_cells: ClassVar[bool | None] = None
     #: Whether noise leaves the number of points unchanged, so that a release reveals it.
     keeps_total: bool = False
-    #: Answers about fewer points than this fit in 64 bits.
+    #: Answers for fewer points than this fit in 64 bits.
     point_limit: ClassVar[int] = 1 << 62
     dtype: ClassVar[np.dtype[Any]] = np.dtype(np.int64)
     #: How users name the strategy, such as "hierarchical[:b]". The name ends at [ or :.
@@ -89,17 +90,17 @@ class Strategy(abc.ABC):
 
     @functools.cached_property
     def shape(self) -> tuple[int, int]:
-        """Numbers of rows and cells (k, N), equal by default."""
+        """The numbers of rows and cells (k, N), equal by default."""
         return (self.domain.size, self.domain.size)
 
     @property
     def name(self) -> str:
-        """Name for tables and release files."""
+        """The name used in tables and release files."""
         return type(self).__name__
 
     @functools.cached_property
     def groups(self) -> tuple[Group, ...]:
-        """The groups of noise draws, each with its share of ε. Together they contain every draw exactly once."""
+        """The groups of noise draws, each with its share of ε. Every draw is in exactly one group."""
         return (Group("all rows", slice(0, self.shape[0])),)
 
     @property
@@ -109,12 +110,12 @@ class Strategy(abc.ABC):
 
     @property
     def draws(self) -> int:
-        """Number of noise draws."""
+        """The number of noise draws."""
         return self.shape[0]
 
     @property
     def row_by_row(self) -> bool:
-        """Whether R is the identity: every released value has one noise draw, in the order of the rows."""
+        """Whether R is the identity, so that draw j is added to the answer to row j."""
         return type(self).scatter is Strategy.scatter
 
     @property
@@ -123,7 +124,7 @@ class Strategy(abc.ABC):
         return self.row_by_row
 
     def scatter(self, noise: NDArray[Any]) -> NDArray[Any]:
-        """Return R(η) (k,) for noise draws η (draws,): exact for integers, only the linear part of R for floats."""
+        """Return R(η) (k,) for noise draws η (draws,): exactly for integers, only its linear part for floats."""
         return noise
 
     def scatter_groups(self, noise: Sequence[NDArray[Any]]) -> NDArray[np.int64]:
@@ -131,11 +132,11 @@ class Strategy(abc.ABC):
         return self.scatter(join_groups([group.members for group in self.groups], noise))
 
     def gather(self, weights: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Apply the adjoint of the linear part of R, which turns weights (k,) of values into weights of draws."""
+        """Return the weights on draws for weights (k,) on released values, through the adjoint of R's linear part."""
         return weights
 
     def changes(self, near: Neighbourhood) -> scipy.sparse.csr_array:
-        """Return U (draws, M), the change in each draw that hides each edge. This defines the cost."""
+        """Return U (draws, M): column e is the change in the draws that hides edge e. U determines the sensitivity."""
         rows, edges = self.matrix(), near.incidence()
         check_memory(48 * rows.nnz * max(1, edges.nnz // max(1, self.domain.size)), "the matrix A E")
         return (rows @ edges).tocsr()
@@ -145,24 +146,24 @@ class Strategy(abc.ABC):
         return general_decoder(self.domain)
 
     def edge_cost(self, near: Neighbourhood, norm: int) -> Fraction | int | None:
-        """Return the exact maximum over edges of Σ (share · |entry of A E|)^norm, or None without a closed form."""
+        """Return the exact maximum over edges of Σ (share · |entry of A E|)^norm, or None if no closed form exists."""
         return None
 
     def check_points(self, number: float) -> None:
         """Raise InputError if answers to this many points might not fit in 64 bits."""
         if number >= self.point_limit:  # the message omits the number, which is private
             raise InputError(
-                f"counts are more than strategy {self.name} can measure: there must be fewer than {self.point_limit:,} "
-                "points (try another strategy, or larger cells)"
+                f"counts have more points than strategy {self.name} can measure: there must be fewer than "
+                f"{self.point_limit:,} (try another strategy or larger cells)"
             )
 
     def measure(self, counts: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the exact answers (k,) of the rows for counts (domain.shape, int64)."""
+        """Return the exact answers A c (k,) for counts c (domain.shape, int64)."""
         self.check_points(float(counts.sum(dtype=np.float64)))
         return np.asarray(self._matmat(counts.reshape(-1, 1)))[:, 0]
 
     def matrix(self) -> scipy.sparse.csr_array:
-        """Return the rows as an explicit sparse int64 matrix (k, N); for small domains and tests."""
+        """Return A as a sparse int64 matrix (k, N), for small domains and tests."""
         import scipy.sparse
 
         size, step = self.domain.size, 512
@@ -173,7 +174,7 @@ class Strategy(abc.ABC):
         return scipy.sparse.csr_array(scipy.sparse.hstack(blocks))
 
     def describe(self) -> dict[str, Any]:
-        """Describe the strategy as JSON: the class name and every field but the domain."""
+        """Return a JSON description of the strategy: its class name and every field except the domain."""
         names = [field.name for field in fields(self) if field.name != "domain"]  # type: ignore[arg-type]
         out = {name: _convert_to_json(getattr(self, name)) for name in names}
         if (shares := getattr(self, "shares", None)) is not None:
@@ -182,18 +183,18 @@ class Strategy(abc.ABC):
 
     @classmethod
     def restore(cls, domain: Domain, **parameters: Any) -> Strategy:
-        """Return the strategy from the parameters of a description, which come from an untrusted file."""
+        """Return a strategy with the parameters of a description, which may be from an untrusted file."""
         return cls(domain, **parameters)  # type: ignore[call-arg]
 
     @classmethod
     def from_text(cls, near: Neighbourhood, text: str, norm: int) -> Strategy:
-        """Return the strategy for a lower-case text such as "hierarchical:8" (norm 1: Laplace, 2: Gaussian noise)."""
+        """Return the strategy for a lower-case string such as "hierarchical:8" (norm 1: Laplace, 2: Gaussian noise)."""
         read_numbers(text, 0)
         return cls(near.domain)  # type: ignore[call-arg]
 
     @classmethod
     def candidates(cls, near: Neighbourhood, workload: Workload, norm: int) -> Iterator[tuple[str, Strategy]]:
-        """Yield labels and strategies for planning to try, using public figures only (norm 1: Laplace, 2: Gaussian)."""
+        """Yield labelled strategies for planning to try, from public data only (norm 1: Laplace, 2: Gaussian noise)."""
         return iter(())
 
     def matvec(self, x: NDArray[Any]) -> NDArray[Any]:
@@ -204,7 +205,7 @@ class Strategy(abc.ABC):
         """Return Aᵀ y: (N,) for a vector (k,), (N, m) for a matrix (k, m)."""
         return self._multiply(y, adjoint=True)
 
-    # Other names that scipy and Python expect.
+    # Aliases that scipy and Python expect.
     matmat = __matmul__ = matvec
     rmatmat = rmatvec
 
@@ -240,7 +241,7 @@ def _convert_to_json(value: Any) -> Any:
 
 
 def join_groups(members: Sequence[Members], noise: Sequence[NDArray[Any]]) -> NDArray[np.int64]:
-    """Return the draws of all groups as one new array."""
+    """Return a new array that contains the draws of all groups."""
     joined = np.empty(sum(map(len, noise)), dtype=np.int64)
     for some, part in zip(members, noise, strict=True):
         joined[some] = part
@@ -248,15 +249,15 @@ def join_groups(members: Sequence[Members], noise: Sequence[NDArray[Any]]) -> ND
 
 
 def check_groups(strategy: Strategy) -> None:
-    """Raise InputError unless the groups contain every noise draw once, and the parts every released value once."""
+    """Raise InputError unless every noise draw is in exactly one group, and every value in exactly one part."""
     lists = [("groups", strategy.groups, strategy.draws, "noise draw")]
     if type(strategy).parts is not Strategy.parts or not strategy.row_by_row:
         lists.append(("parts", strategy.parts, strategy.shape[0], "released value"))
     for name, groups, number, member in lists:
         if not _cover_once(groups, number):  # values without a draw would be published without noise
             raise InputError(
-                f"{name} of {strategy.name} must contain each {member} once, {number:,} in all (`groups` lists the "
-                "noise draws, and `parts` the released values of a strategy that overrides `scatter`)"
+                f"{name} of {strategy.name} must contain each of the {number:,} {member}s exactly once (`groups` lists "
+                "noise draws, and `parts` lists released values if the strategy overrides `scatter`)"
             )
 
 
@@ -272,12 +273,12 @@ def _cover_once(groups: Sequence[Group], number: int) -> bool:
 
 
 def read_shares(shares: Sequence[float | Fraction] | None, number: int, what: str) -> tuple[Fraction, ...]:
-    """Return `number` positive shares of ε as exact fractions, one for each `what`; all 1 when None."""
+    """Return `number` positive shares of ε as exact fractions, one for each `what`. All are 1 if `shares` is None."""
     if shares is None:
         return (Fraction(1),) * number
     if len(shares) != number:
         raise InputError(f"shares has {len(shares)} numbers: there must be {number}, one for each {what}")
-    # Read a float as the decimal that it prints: 0.1 is a tenth.
+    # Read each float as its printed decimal: 0.1 is exactly a tenth.
     return tuple(as_printed_fraction(check_positive(share=s)) for s in shares)
 
 
@@ -291,13 +292,13 @@ def whole_shares(shares: Sequence[Fraction]) -> tuple[list[int], int]:
 
 
 def sum_blocks(cube: NDArray[Any], starts: Starts) -> NDArray[Any]:
-    """Return sums over blocks along the leading axes, exact for integers. Trailing axes are kept."""
+    """Sum an array over blocks along its leading axes, exactly for integers, and keep its trailing axes."""
     for axis, first in enumerate(starts):
         n = cube.shape[axis]
         if len(first) == n:
             continue
         if cube.dtype in (bool, np.int64, np.float64) and np.array_equal(first, np.arange(0, n, 2)):
-            # Web maps halve their cells repeatedly, and `reduceat` takes twenty times as long for pairs.
+            # Web maps sum pairs of cells at every zoom level, and `reduceat` is twenty times slower for pairs.
             cells = np.moveaxis(cube, axis, 0)
             sums = np.array(cells[::2], dtype=np.int64 if cube.dtype == bool else cube.dtype)
             sums[: n // 2] += cells[1::2]
@@ -308,7 +309,7 @@ def sum_blocks(cube: NDArray[Any], starts: Starts) -> NDArray[Any]:
 
 
 def spread_blocks(cube: NDArray[Any], starts: Starts, shape: tuple[int, ...]) -> NDArray[Any]:
-    """Return the adjoint of `sum_blocks`: every cell gets its block's value."""
+    """Give every cell its block's value. This is the adjoint of `sum_blocks`."""
     for axis, (first, n) in enumerate(zip(starts, shape, strict=True)):
         if len(first) < n:
             cube = np.repeat(cube, np.diff(first, append=n), axis=axis)
@@ -322,10 +323,10 @@ _Kind = TypeVar("_Kind", bound=type[Strategy])
 
 
 def register(strategy: _Kind) -> _Kind:
-    """Register a strategy class, so that its releases load and planning tries it. Use it as a class decorator.
+    """Register a strategy class, so that planning tries it and its releases can be loaded. Works as a class decorator.
 
-    An installed package can do the same through an entry point in the group "deltahist.strategies". Raises InputError
-    if the name is taken.
+    An installed package can instead declare an entry point in the group "deltahist.strategies". Raises InputError if
+    the name is taken.
 
     >>> import dataclasses, numpy as np, deltahist as dh
     >>> @dh.register
@@ -345,7 +346,7 @@ def register(strategy: _Kind) -> _Kind:
         owner = taken.get(word, strategy)
         if (owner.__module__, owner.__qualname__) != (strategy.__module__, strategy.__qualname__):
             raise InputError(
-                f"strategy {name} of {strategy.__module__} needs another name: {word!r} is already "
+                f"strategy {name} of {strategy.__module__} needs another name: {word!r} already means "
                 f"{owner.__qualname__} of {owner.__module__}"
             )
     _KNOWN[name] = strategy
@@ -353,13 +354,13 @@ def register(strategy: _Kind) -> _Kind:
 
 
 def strategies() -> dict[str, type[Strategy]]:
-    """Return every known strategy by class name, including those registered or found through entry points."""
+    """Return all strategies by class name, including registered ones and those declared as entry points."""
     _load_entry_points()
     return dict(_KNOWN)
 
 
 def is_own(strategy: Strategy) -> bool:
-    """Return whether a strategy's class is one of the package's own, which its tests have checked."""
+    """Return whether a strategy's class is part of this package, whose tests cover it."""
     return type(strategy).__module__.partition(".")[0] == __name__.partition(".")[0]
 
 
@@ -374,7 +375,7 @@ def _find_words(*strategies: type[Strategy]) -> dict[str, type[Strategy]]:
 
 
 def parse_strategy(text: str, near: Neighbourhood, *, norm: int = 1) -> Strategy:
-    """Return the strategy that a text names, such as "flow" or "hierarchical:8" (norm 1: Laplace, 2: Gaussian noise).
+    """Return the strategy with a name such as "flow" or "hierarchical:8" (norm 1: Laplace, 2: Gaussian noise).
 
     Raises InputError on an unknown name or wrong parameters.
 
@@ -386,17 +387,17 @@ def parse_strategy(text: str, near: Neighbourhood, *, norm: int = 1) -> Strategy
 
 
 def find_strategy_class(text: str) -> type[Strategy]:
-    """Return the class that a text names. Raises InputError on an unknown name."""
+    """Return the class for a name such as "hierarchical:8". Raises InputError if the name is unknown."""
     known = _find_words(*strategies().values())
     word = text.strip().lower().partition(":")[0]
     if word not in known:
         every = ", ".join(each for cls in _KNOWN.values() for each in cls.texts)
-        raise InputError(f"strategy is {text!r}: it must be auto, {every}, with lengths in cells")
+        raise InputError(f"strategy is {text!r}: it must be auto or one of {every}, with lengths in cells")
     return known[word]
 
 
 def read_numbers(text: str, most: int) -> list[int]:
-    """Return the positive integers after a text's colon. Raises InputError on anything else, or on more than `most`."""
+    """Return the positive integers after the colon. Raises InputError on anything else, or on more than `most`."""
     parts = [part.strip() for part in text.partition(":")[2].split(",")] if ":" in text else []
     if len(parts) > most or not all(part.isdecimal() for part in parts):
         raise InputError(f"strategy is {text!r}: at most {most} whole number(s) may follow the colon")
@@ -404,10 +405,10 @@ def read_numbers(text: str, most: int) -> list[int]:
 
 
 def from_description(domain: Domain, description: dict[str, Any]) -> Strategy:
-    """Return the strategy that `Strategy.describe` described. Raises InputError if the name is unknown."""
+    """Return the strategy from a description made by `Strategy.describe`. Raises InputError if its name is unknown."""
     parameters = {key: _convert_to_tuples(value) for key, value in description.items()}
     name = parameters.pop("strategy", None)
-    if name not in _KNOWN and name not in strategies():  # entry points take time to load
+    if name not in _KNOWN and name not in strategies():  # loading entry points is slow
         raise InputError(
             f"strategy is {name!r}: it must be one of {', '.join(_KNOWN)} (if it comes from another package, import "
             "that package first; the file may also be from a newer version)"

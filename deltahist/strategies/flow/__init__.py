@@ -1,6 +1,6 @@
-"""Flow: noise that flows between neighbouring blocks, so that a box's noise grows with its perimeter, not its area.
+"""The flow strategy. Its noise flows between neighbouring blocks, so it grows with a box's perimeter, not its area.
 
-`noise` adds the draws, `decoder` computes estimates and their errors, and `tuning` chooses sums and shares.
+`noise` combines the draws, `decoder` computes estimates and their errors, and `tuning` chooses sums and shares.
 """
 
 from __future__ import annotations
@@ -55,42 +55,43 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Flow(Strategy):
-    """Noise on the moves themselves: mass that flows between neighbouring blocks of cells.
+    """Add noise to moves instead of cells, as mass that flows between neighbouring blocks of cells.
 
-    The release contains the block sums S c + D φ. φ is noise on the borders between blocks, and D maps flows to the
-    gain of each block. So the total is exact, and the noise of a box is the flow across its perimeter. Along every grid
-    line the flow is estimated from noise on single borders (`straight` and `diagonal` moves) and on weighted sums of
-    neighbouring borders (`widths`), so that noise grows with the logarithm of the perimeter. With blocks of several
-    cells the release also contains the cells, with noise of their own, and decoding combines both.
-    Source: docs/privacy/factorisation.md (E = K U); Blowfish (He et al. 2014; Haney et al. 2015) for noise on the
-    edges of a policy graph.
+    The release contains the block sums S c + D φ, where φ is noise on the borders between blocks and D maps flows to
+    the gain of each block. So the total is exact, and the noise in a box is the flow across its perimeter. The flow
+    across every grid line combines noise on single borders (`straight` and `diagonal` moves) with noise on weighted
+    sums of neighbouring borders (`widths`), so the noise grows with the logarithm of the perimeter. If blocks have
+    several cells, the release also contains the cells with separate noise, and decoding combines both.
+    Source: docs/privacy/factorisation.md (E = K U); He et al. 2014 and Haney et al. 2015 (Blowfish: noise on the edges
+    of a policy graph).
 
     Parameters
     ----------
     domain : Domain
-    block : cells per side of a block, one number or one per axis. Moves of at most a block cross one line per axis;
-        longer moves cost more.
-    widths : increasing distances in borders between the overlapping sums of each level; () for no sums, as in 1-D. When
-        None, widths that suit all ranges (`Flow.tuned` finds the best).
-    shares : shares of ε for the groups in order: cells (blocks of several cells only), straight and diagonal (2-D only)
-        flows, one for each width, arrivals, hubs, their sums and strips (if any). When None, the usual shares.
-    arrivals : blocks where entities may appear or vanish: None (fixed membership), "boundary" (the outermost
+    block : the cells per side of a block, as one number or one per axis. Moves of at most one block cross one line per
+        axis. Longer moves cost more.
+    widths : the distance between neighbouring sums on each level, in borders and increasing. () means no sums, as in
+        1-D. None means widths that suit all ranges (`Flow.tuned` finds the best for a workload).
+    shares : the shares of ε, in this order: cells (if blocks have several), straight flows, diagonal flows (2-D only),
+        one for each width, then arrivals, hubs, hub sums and hub strips (if any). None means the usual shares.
+    arrivals : the blocks where entities may appear or vanish: None (fixed membership), "boundary" (the outermost
         blocks) or increasing flat indices of blocks.
-    hubs : odd number of blocks between hubs. Long moves leave and enter at the hubs of their two ends, which caps their
-        cost. When None, a move costs as much as the borders on its path.
-    hub_widths : distances in hubs between overlapping sums over squares of hubs, each a multiple of the one before.
-    centred : whether sums along lines extend equally beyond both ends, which takes one more sum (used with limits).
-    hub_strips : whether there are also sums over hubs in one row or column.
+    hubs : the distance between hubs in blocks, an odd number. A long move goes through the hubs nearest to its two
+        ends, which caps its cost. None means no hubs: a move costs as much as the borders on its path.
+    hub_widths : the distance in hubs between neighbouring sums over squares of hubs, for each level. Each distance is a
+        multiple of the previous one.
+    centred : whether sums along lines extend equally beyond both ends, which requires one more sum (used with limits).
+    hub_strips : whether there are also sums over hubs within one row or column.
 
     Raises
     ------
     InputError
-        If the domain is a single block, or a width or an index does not fit.
+        If the domain is a single block, or a parameter is invalid for the domain.
 
     >>> import deltahist as dh
     >>> domain = dh.Domain((0, 0, 1, 1), (8, 8))
     >>> near = dh.Neighbourhood(domain, delta=1 / 8)
-    >>> int(dh.sensitivity(Flow(domain), near))        # straight and diagonal moves alike
+    >>> int(dh.sensitivity(Flow(domain), near))        # for straight and diagonal moves
     1
     >>> release = dh.publish([[3] * 8] * 8, near, strategy=Flow(domain), epsilon=1)
     >>> float(release.cells().sum())                   # the total is kept exactly
@@ -119,13 +120,13 @@ class Flow(Strategy):
             read_shares(self.shares, len(self.draw_kinds), "group of the flow")
 
     def _check_fields(self) -> Iterator[tuple[str, bool, str]]:
-        """Yield the name of a field, whether it is valid, and its rule. Later checks rely on earlier ones."""
+        """Yield each field's name, whether its value is valid, and its rule. Later checks rely on earlier ones."""
         most, widths, arrivals = max(self.blocks), self.sum_widths, self.arrivals
         yield "block", most >= 2, f"a domain of {self.domain.shape} cells needs at least two blocks"
         increase = list(widths) == sorted(set(widths)) and (
             not widths or (self.domain.ndim == 2 and widths[-1] <= most)
         )
-        yield "widths", increase, f"they must increase, up to the {most} blocks on a line (none in 1-D)"
+        yield "widths", increase, f"they must increase, and be at most {most} (1-D: none)"
         cells = [] if isinstance(arrivals, str) else [check_whole(least=0, arrivals=a) for a in arrivals or ()]
         valid = cells == sorted(set(cells)) and max(cells, default=0) < self.size
         valid = arrivals == "boundary" if isinstance(arrivals, str) else valid
@@ -134,17 +135,17 @@ class Flow(Strategy):
         yield "hub_strips", isinstance(self.hub_strips, bool), "it must be True or False"
         sums = [check_whole(least=2, hub_widths=w) for w in self.hub_widths]
         if self.hubs is None:
-            yield "hub_widths", not sums, "sums of hubs require hubs"
-            yield "hub_strips", not self.hub_strips, "strips of hubs require hubs"
+            yield "hub_widths", not sums, "it requires hubs"
+            yield "hub_strips", not self.hub_strips, "it requires hubs"
             return
         hubs = check_whole(hubs=self.hubs)
-        yield "hubs", hubs % 2 == 1 and hubs <= most, f"it must be odd, and at most the {most} blocks along an axis"
+        yield "hubs", hubs % 2 == 1 and hubs <= most, f"it must be odd, and at most {most} (blocks along an axis)"
         numbers = [len(line.places) for line in Hubs.on_grid(self.blocks, hubs).axes]
         valid = all(b % a == 0 and a < b for a, b in itertools.pairwise(sums)) and max(sums, default=0) <= max(numbers)
-        rule = f"each must be a multiple of the one before, and at most the {max(numbers)} hubs along an axis"
+        rule = f"each must be a multiple of the previous one, and at most {max(numbers)} (hubs along an axis)"
         yield "hub_widths", valid, rule
         valid = not self.hub_strips or (bool(sums) and min(numbers) > 1)
-        yield "hub_strips", valid, "strips require hub_widths, and several hubs along both axes"
+        yield "hub_strips", valid, "it requires hub_widths, and several hubs along both axes"
 
     def describe(self) -> dict[str, Any]:
         return super().describe() | {"block": list(self.sides), "widths": list(self.sum_widths)}
@@ -158,14 +159,14 @@ class Flow(Strategy):
         norm: int = 1,
         block: int | tuple[int, ...] | None = None,
     ) -> Flow:
-        """Return the flow with the least expected error on a workload, among the sums and shares tried.
+        """Try many sums and shares, and return the flow with the least expected error on a workload.
 
         Parameters
         ----------
-        near : the neighbourhood. Its sources decide which blocks have arrivals, and its limits decide which are hubs.
-        workload : the queries; all ranges when None (and for regions).
-        norm : 1 for Laplace, 2 for Gaussian noise.
-        block : cells per side; the longest move within δ when None.
+        near : the neighbourhood. Its sources determine where arrivals are, and its limits determine where hubs are.
+        workload : the queries. None means all ranges, and regions are replaced by boxes of equal area.
+        norm : 1 for Laplace noise, 2 for Gaussian noise.
+        block : the cells per side of a block. None means the length of the longest move within δ.
 
         Raises
         ------
@@ -188,7 +189,7 @@ class Flow(Strategy):
 
     @classmethod
     def candidates(cls, near: Neighbourhood, workload: Workload, norm: int) -> Iterator[tuple[str, Strategy]]:
-        """Yield flows with blocks as long as a move within δ and twice as long, with hubs if there are limits."""
+        """Yield flows whose blocks are one and two times as long as a move within δ, with hubs if there are limits."""
         for times in (1, 2):
             sides = tuple(times * b for b in tuning.find_longest_move(near))
             if any(2 * b <= n for b, n in zip(sides, near.domain.shape, strict=True)):
@@ -198,11 +199,11 @@ class Flow(Strategy):
                 hubs = f", hubs {flow.hubs} apart" if flow.hubs else ""
                 yield f"Flow (blocks of {cells}{sums}{hubs})", flow
 
-    # -- what is measured ----------------------------------------------------------------------------------
+    # -- block sums ----------------------------------------------------------------------------------------
 
     @functools.cached_property
     def sides(self) -> tuple[int, ...]:
-        """Cells per side of a block, along each axis."""
+        """The number of cells per side of a block, along each axis."""
         block = self.block if isinstance(self.block, list | tuple) else (self.block,) * self.domain.ndim
         if len(block) != self.domain.ndim:
             raise InputError(f"block is {self.block!r}: it must be one number, or one per axis ({self.domain.ndim})")
@@ -210,17 +211,17 @@ class Flow(Strategy):
 
     @functools.cached_property
     def starts(self) -> Starts:
-        """The first cell of every block, per axis."""
+        """The first cell of every block, along each axis."""
         return tuple(np.arange(0, n, b) for n, b in zip(self.domain.shape, self.sides, strict=True))
 
     @functools.cached_property
     def blocks(self) -> tuple[int, ...]:
-        """Number of blocks along each axis."""
+        """The number of blocks along each axis."""
         return tuple(len(s) for s in self.starts)
 
     @functools.cached_property
     def size(self) -> int:
-        """Number of blocks."""
+        """The total number of blocks."""
         return math.prod(self.blocks)
 
     @functools.cached_property
@@ -253,28 +254,28 @@ class Flow(Strategy):
     def decoder_class(self) -> type[Decoder]:
         return FlowDecoder
 
-    # -- how noise enters ----------------------------------------------------------------------------------
+    # -- noise ---------------------------------------------------------------------------------------------
 
     @functools.cached_property
     def sum_widths(self) -> tuple[int, ...]:
-        """Distances in borders between sums along lines, by level."""
+        """The distance between neighbouring sums along lines, in borders, for each level."""
         widths = tuning.choose_usual_widths(self.blocks) if self.widths is None else self.widths
         return tuple(check_whole(least=2, widths=w) for w in widths)
 
     @functools.cached_property
     def sum_names(self) -> tuple[str, ...]:
-        """Names of the kinds of draws on sums along lines, by level."""
+        """The kind of draws on sums along lines, for each level."""
         return tuple(f"sums {w} borders apart" for w in self.sum_widths)
 
     @functools.cached_property
     def draw_kinds(self) -> dict[str, tuple[int, Fraction]]:
-        """Number of draws of each kind in order, and the number of points that one unit of a draw represents."""
+        """For each kind, in order: the number of draws, and the number of points that one unit of a draw represents."""
         crossing, n = Fraction(1, UNITS), self.blocks
         out = {} if self.blocks_are_cells else {"cells": (self.domain.size, Fraction(1))}
         if len(n) == 1:
             out[STRAIGHT] = n[0] - 1, crossing
         else:
-            lines = ((n[0] - 1, n[1]), (n[1] - 1, n[0]))  # their number, and borders on each
+            lines = ((n[0] - 1, n[1]), (n[1] - 1, n[0]))  # (number of lines, borders on each)
             out[STRAIGHT] = sum(map(math.prod, lines)), crossing
             out[DIAGONAL] = 2 * (n[0] - 1) * (n[1] - 1), crossing
             for name, w in zip(self.sum_names, self.sum_widths, strict=True):
@@ -288,14 +289,14 @@ class Flow(Strategy):
 
     @functools.cached_property
     def entry_blocks(self) -> NDArray[np.int64]:
-        """Flat indices of the blocks where entities may appear."""
+        """The flat indices of the blocks where entities may appear or vanish."""
         if isinstance(self.arrivals, str):
             return np.flatnonzero(tuning.mark_outermost(self.blocks))
         return np.array(self.arrivals or (), dtype=np.int64)
 
     @functools.cached_property
     def kind_shares(self) -> dict[str, Fraction]:
-        """Share of ε for each kind of draws, with flows counted in whole points."""
+        """The share of ε for each kind of draws, if flows are counted in whole points."""
         if self.shares is not None:
             return dict(zip(self.draw_kinds, read_shares(self.shares, len(self.draw_kinds), "group"), strict=True))
         usual = tuning.choose_usual_shares(len(self.sum_names))
@@ -303,7 +304,7 @@ class Flow(Strategy):
 
     @functools.cached_property
     def groups(self) -> tuple[Group, ...]:
-        # A move changes the draws of a kind by 1 / unit in all, so each unit gets that part of the kind's share.
+        # A move changes the draws of a kind by 1 / unit in total, so a group's share is its kind's share times unit.
         out, end = [], 0
         for name, (number, unit) in self.draw_kinds.items():
             out.append(Group(name, slice(end, end + number), self.kind_shares[name] * unit, unit))
@@ -316,7 +317,7 @@ class Flow(Strategy):
 
     @functools.cached_property
     def lines(self) -> tuple[LineEstimator, ...]:
-        """Estimators of the flow across lines along y and along x; () in 1-D."""
+        """The estimators of the flow across lines along y and along x, or () in 1-D."""
         if self.domain.ndim == 1:
             return ()
         variance = {name: float(1 / share) ** 2 for name, share in self.kind_shares.items()}
@@ -327,7 +328,7 @@ class Flow(Strategy):
 
     @functools.cached_property
     def hub_grid(self) -> Hubs | None:
-        """The hubs, with the noise ratios used to estimate their inflow."""
+        """The hubs, including the noise ratios that weight their estimates, or None."""
         if self.hubs is None:
             return None
         share = self.kind_shares
@@ -336,13 +337,13 @@ class Flow(Strategy):
         return replace(hubs, ratios=ratios)
 
     def split_draws(self, noise: NDArray[Any]) -> tuple[dict[str, NDArray[Any]], list[Crossings]]:
-        """Return the draws (..., draws) by kind, and the draws on flows by direction, as views."""
+        """Return views of draws (..., draws): all of them by kind, and those on flows by direction."""
         draws = {g.name: noise[..., g.members] for g in self.groups}
         return draws, Crossings.of_draws(self.blocks, draws, self.lines, self.sum_names)
 
     @property
     def scatters_linearly(self) -> bool:
-        return not self.sum_widths and not self.hub_widths  # combining sums with flows involves rounding
+        return not self.sum_widths and not self.hub_widths  # estimates from sums are rounded
 
     def scatter(self, noise: NDArray[Any]) -> NDArray[Any]:
         """Return R(η) (..., k) for the draws (..., draws) of one or more releases."""
@@ -352,7 +353,7 @@ class Flow(Strategy):
         draws = {group.name: part for group, part in zip(self.groups, noise, strict=True)}
         first = draws[STRAIGHT]
         several, kind = first.shape[:-1], np.result_type(first, np.int64)
-        # Estimate hubs first, so that their intermediate arrays are freed before the map is allocated.
+        # Estimate hubs first, to free their intermediate arrays before allocating the map.
         hubs = self.hub_grid
         inflow = None if hubs is None else hubs.estimate_inflow(draws)
         out = np.zeros((*several, self.blocks[0], math.prod(self.blocks[1:])), dtype=kind)
@@ -391,7 +392,7 @@ class Flow(Strategy):
         costs = PathCosts(self, norm)
         most, far = costs.find_direct(near), costs.bound_far(near)
         if far > most and self.domain.size <= 400 and (self.hub_widths or self.sum_widths):
-            return None  # the bound may not be tight; on small domains the definition gives the exact cost
+            return None  # the bound may not be tight, and small domains allow the exact computation
         most = max(most, far)
         if near.source_cells.any():
             block, point, by_hub = find_entrances(self, near)
@@ -409,11 +410,11 @@ class Flow(Strategy):
 
 
 class PathCosts:
-    """Costs of steps, paths and entry points of a flow as integers, over denominator^norm.
+    """The costs of steps, paths and entry points of a flow: integers, to be divided by denominator^norm.
 
-    The weights of the sums at a border add up to one, and so do those of the sums at a hub, and of its strips along
-    either axis. So sums cost their share in the 1-norm, and at most that in the 2-norm (exactly that where one sum has
-    all the weight).
+    At every border the weights of the sums on one level add up to one. So do the weights of the sums at a hub, and of
+    its strips along either axis. Sums therefore cost their share in the 1-norm, and at most their share in the 2-norm
+    (exactly if one sum has all the weight).
     """
 
     def __init__(self, flow: Flow, norm: int) -> None:
@@ -425,15 +426,15 @@ class PathCosts:
         self.hub = share.pop(HUBS, 0) + share.pop(HUB_SUMS, 0) + 2 * share.pop(HUB_STRIPS, 0)
         straight, diagonal = share.pop(STRAIGHT), share.pop(DIAGONAL, 0)
         sums = sum(share.values())
-        #: Costs of a step across one border (straight), and across two (diagonal).
+        #: The costs of a step across one border (straight) and of a step across two (diagonal).
         self.straight, self.diagonal = straight + sums, diagonal + 2 * sums
 
     def price_path(self, x: int, y: int) -> int:
-        """Return the cost of the path to a block x and y blocks away: diagonal steps first, then straight ones."""
+        """Return the cost of a path to a block x and y blocks away, with diagonal steps before straight ones."""
         return min(x, y) * self.diagonal + abs(x - y) * self.straight
 
     def price_longest(self, x: int, y: int) -> int:
-        """Return the largest cost of a path to a block at most x and y away. Costs are linear on each side of x = y."""
+        """Return the largest cost of a path to a block at most x and y away. It is linear on either side of x = y."""
         corners = {(i, j) for i in {0, min(x, y), x} for j in {0, min(x, y), y}}
         return max(self.price_path(i, j) for i, j in corners)
 
@@ -445,7 +446,7 @@ class PathCosts:
         return self.price_longest(x.longest_walk, y.longest_walk) + self.hub
 
     def price_arrival(self, x: int, y: int, through_hub: bool) -> int:
-        """Return the cost of an arrival in a block x and y blocks from its entry point."""
+        """Return the cost of an arrival in a block that is x and y blocks away from the entry point."""
         return self.price_path(x, y) + (self.hub if through_hub else self.arrival) + self.cells
 
     def find_direct(self, near: Neighbourhood) -> int:
@@ -458,11 +459,11 @@ class PathCosts:
         return max(self.price_longest(*(*move, 0)[:2]) for move in np.unique(far, axis=0).tolist()) + 2 * self.cells
 
     def bound_far(self, near: Neighbourhood) -> int:
-        """Return a bound on the cost of moves through hubs; 0 if there are none.
+        """Return an upper bound on the cost of moves through hubs, or 0 if no move goes through hubs.
 
-        The cost depends on the distances of both ends from their hubs along each axis. The bound is the largest over
-        all combinations that the neighbourhood allows. A move may cost less where both of its paths cross a line, since
-        they do so in opposite directions, or where nearby hubs share sums.
+        The cost depends on the distances between both ends and their hubs along each axis. The bound is the maximum
+        over all combinations of distances that the neighbourhood allows. A move may cost less if both of its paths
+        cross the same line in opposite directions, or if its two hubs share sums.
         """
         hubs, limit = self.flow.hub_grid, find_longest_direct(self.flow)
         if hubs is None or max(self.flow.blocks) <= limit + 1:
@@ -478,7 +479,7 @@ class PathCosts:
         return 0 if most < 0 else most + 2 * (self.hub + self.cells)
 
     def _are_moves(self, near: Neighbourhood, x: IntArray, y: IntArray) -> NDArray[np.bool_]:
-        """Return whether a move can end in a block x and y blocks away: across the blocks between and one more cell."""
+        """Return whether the neighbourhood allows some move to a block x and y blocks away."""
         sides = (*self.flow.sides, 1)
         wide, high = (np.where(d > 0, (d - 1) * side + 1, 0) for d, side in zip((x, y), sides, strict=False))
         if near.domain.ndim == 1:
@@ -488,25 +489,25 @@ class PathCosts:
 
 
 def find_longest_direct(flow: Flow) -> int:
-    """Return the largest number of blocks along an axis for which moves take their direct path instead of hubs.
+    """Return the largest distance along an axis, in blocks, over which moves take their direct path instead of hubs.
 
-    That many steps cost about as much as the costliest path through hubs. The number does not depend on the kind of
-    noise or the neighbourhood, so that a move always takes the same path.
+    A direct path of this length costs about as much as the most expensive path through hubs. The distance does not
+    depend on the kind of noise or on the neighbourhood, so a move always takes the same path.
     """
     if flow.hub_grid is None:
         return max(flow.blocks)
     costs = PathCosts(flow, 1)
-    same = 2 * max(line.longest_walk for line in flow.hub_grid.axes)  # largest distance between blocks of a hub
+    same = 2 * max(line.longest_walk for line in flow.hub_grid.axes)  # between two blocks with the same hub
     return max(same, 2 * costs.through_hub // max(costs.straight, costs.diagonal))
 
 
 def _find_least_distances(line: HubLine, limit: int) -> tuple[IntArray, IntArray]:
-    """Return the least distance between blocks, given their distances from their hubs, and the least above a limit."""
+    """Return the least distance between two blocks, and the least above a limit, by their distances from their hubs."""
     never = 1 << 40  # longer than any move
     block = np.arange(line.n)
     offset = np.abs(block - line.places[block // line.blocks_apart])
     least, beyond = (np.full((line.longest_walk + 1,) * 2, never) for _ in range(2))
-    # Hubs repeat, so a combination that does not occur over three of them does not exist.
+    # Hubs repeat, so combinations that do not occur within three hub distances never occur.
     for distance in range(min(line.n, limit + 3 * line.blocks_apart + 1)):
         seen = np.zeros(least.shape, dtype=bool)
         seen[offset[: line.n - distance], offset[distance:]] = True
@@ -518,9 +519,9 @@ def _find_least_distances(line: HubLine, limit: int) -> tuple[IntArray, IntArray
 
 
 def find_entrances(flow: Flow, near: Neighbourhood) -> tuple[IntArray, IntArray, NDArray[np.bool_]]:
-    """Return the block of every cell that touches a source, the block where arrivals enter, and whether that is a hub.
+    """Return, for every source cell: its block, the block where its arrivals enter, and whether they enter at a hub.
 
-    An arrival enters at the nearest block with noise for arrivals or, where that costs more, at the hub of its block.
+    An arrival enters at the nearest block with noise for arrivals, or at the hub of its block if that costs less.
     """
     from scipy.ndimage import distance_transform_cdt
 
@@ -529,8 +530,8 @@ def find_entrances(flow: Flow, near: Neighbourhood) -> tuple[IntArray, IntArray,
     if not len(flow.entry_blocks):
         if hubs is None:
             raise InputError(
-                "arrivals is None, but the neighbourhood has sources: nothing hides who appears "
-                '(use Flow.tuned(near), or arrivals="boundary")'
+                "arrivals is None, but the neighbourhood has sources: new entities would not be hidden "
+                '(use Flow.tuned(near) or arrivals="boundary")'
             )
         return block, hubs.find_hub_blocks(block), np.ones(len(places[0]), dtype=bool)
     closed = np.ones(flow.blocks, dtype=bool)
@@ -547,21 +548,21 @@ def find_entrances(flow: Flow, near: Neighbourhood) -> tuple[IntArray, IntArray,
 
 
 class Routes:
-    """The path of every move and arrival through the blocks of a flow, and the draws that compensate for it.
+    """The path of every move and arrival through the blocks of a flow, and the draws that hide it.
 
-    A move goes from block to block, diagonally first, then straight. A long one (`find_longest_direct`) leaves at the
-    hub of its first block and enters at the hub of its last. An arrival enters at its entrance and continues like a
-    move. Draws change at every border on the path.
+    A move takes diagonal steps between blocks first, then straight ones. A long move (`find_longest_direct`) leaves the
+    map at the hub of its first block and re-enters at the hub of its last block. An arrival continues from its entry
+    block like a move. The draws at every border on the path change.
     """
 
     def __init__(self, flow: Flow, near: Neighbourhood) -> None:
         self.flow, self.near = flow, near
-        #: Indices of the draws, arranged like the draws.
+        #: The indices of the draws, split by `Flow.split_draws`.
         self._draws, self._crossings = flow.split_draws(np.arange(flow.draws))
         self._changes: list[tuple[IntArray, IntArray, IntArray]] = []
 
     def changes(self) -> scipy.sparse.csr_array:
-        """Return U (draws, M), the change in each draw that compensates for each edge."""
+        """Return U (draws, M): column e is the change in the draws that hides edge e."""
         flow, edges = self.flow, self.near.edges()
         moves, every = edges[:, 0] >= 0, np.arange(len(edges))
         if not flow.blocks_are_cells:
@@ -570,7 +571,7 @@ class Routes:
         cell = np.stack(np.unravel_index(edges.clip(0), flow.domain.shape))
         here, there = np.moveaxis(cell // np.array(flow.sides)[:, None, None], 2, 0)
         if not moves.all():
-            # The edges list arrivals in the order of the source cells.
+            # Arrivals are in the order of the source cells.
             _, point, hub = find_entrances(flow, self.near)
             arriving = every[~moves]
             if hub.any():
@@ -596,7 +597,7 @@ class Routes:
         self._changes.append((draw[some], edge[some], value[some] * UNITS))
 
     def _walk_blocks(self, here: IntArray, there: IntArray, edge: IntArray) -> None:
-        """Cross the borders on the paths between blocks `here` and `there` (ndim, m)."""
+        """Cross all borders on the paths from the blocks `here` to the blocks `there` (ndim, m)."""
         here = here.copy()
         while len(going := np.flatnonzero((here != there).any(axis=0))):
             step = np.sign(there[:, going] - here[:, going])
@@ -604,7 +605,7 @@ class Routes:
             here[:, going] += step
 
     def _cross_borders(self, here: IntArray, step: IntArray, edge: IntArray) -> None:
-        """Step to neighbouring blocks (ndim, m): draws change by −1 or 1, and sums by their weights."""
+        """Step from blocks (ndim, m) to their neighbours, changing draws by −1 or 1 and sums by their weights."""
         there = here + step
         low = np.minimum(here, there)
         for axis, crossings in enumerate(self._crossings):
@@ -613,7 +614,7 @@ class Routes:
             if len(step) == 1:
                 self._add_changes(crossings.straight[line, 0], edge[crossed], sign)
                 return
-            # A diagonal move is counted at its left or lower end.
+            # Diagonal moves belong to the border at their left or lower end.
             place = np.where(sign > 0, here[1 - axis, crossed], there[1 - axis, crossed])
             straight = step[1 - axis, crossed] == 0
             self._add_changes(crossings.straight[line, place], edge[crossed], np.where(straight, sign, 0))
@@ -629,7 +630,7 @@ class Routes:
         self._add_changes(draw, edge[both], step[0, both])
 
     def _enter_hubs(self, block: IntArray, edge: IntArray, sign: int) -> None:
-        """Enter (with sign −1, leave) at the hubs of blocks (ndim, m), changing draws of hubs, squares and strips."""
+        """Enter (sign 1) or leave (−1) at the hubs of blocks (ndim, m), changing draws of hubs, squares and strips."""
         hubs = self.flow.hub_grid
         assert hubs is not None
         x, y = hubs.axes

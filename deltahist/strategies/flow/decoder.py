@@ -1,8 +1,8 @@
-"""Decode flows and compute errors of answers: in closed form for boxes, and near the perimeter of other queries.
+"""The decoder of flows. It has errors of boxes in closed form, and those of other queries from their perimeter.
 
-Block sums are their own estimates, and cells share what their block gains. Noise on a border enters an answer in
-proportion to how much the query differs across it, which is zero except at the perimeter. Sums along a line spread the
-flow across it over all of its borders, through a matrix of low rank. Hubs are few, and enter as products of waves.
+Released block sums are the estimates of blocks, and the cells of a block share its gain. Noise on a border changes an
+answer only if the query's weights differ across the border, so only at the query's perimeter. Sums along a line spread
+the flow across the line over all its borders, through a matrix of low rank. Hubs contribute products of waves.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ from deltahist.strategies.flow.noise import (
 if TYPE_CHECKING:
     from deltahist.strategies.flow import Flow
 
-#: Variance and fourth cumulant of a draw, with flows counted in points.
+#: Variance and fourth cumulant of a draw, in points.
 Cumulants: TypeAlias = tuple[float, float]
 
 
@@ -87,11 +87,11 @@ class Diagonal(QuadraticForm):
 
 
 class Steps(QuadraticForm):
-    """−½ where the border just before (shift 0) or after (1) an inner edge i lies before edge j, plus the transpose."""
+    """−½ if the border just before (shift 0) or after (1) an inner edge i is before edge j, plus the transpose."""
 
     def __init__(self, size: int, shift: int) -> None:
         self.size, self.shift = size, shift
-        #: G_ij for i < j, which depends on i alone (size,).
+        #: G_ij for i < j, which depends only on i (size,).
         self.before = np.full(size, -0.5)
         self.before[0] = 0.0
 
@@ -100,7 +100,7 @@ class Steps(QuadraticForm):
         return -0.5 * np.add(one, other, dtype=np.float64)
 
     def value_at(self, weight: FloatArray) -> float:
-        later = np.cumsum(weight[::-1])[::-1]  # sums from each edge on
+        later = np.cumsum(weight[::-1])[::-1]  # sums over each edge and all later ones
         inner = np.arange(1, self.size - 1)
         return -float(weight[inner] @ later[inner + self.shift])
 
@@ -124,18 +124,18 @@ class LowRank(QuadraticForm):
 
 
 class Patches:
-    """Forms of intervals along an axis, from a small table. Between knots they are polynomials in both edges.
+    """Evaluate forms of intervals along an axis with a small table. Between knots, forms are polynomials in both edges.
 
-    For edges i < j a form is G_ij = Σ_p a_ip b_jp, with a and b quadratic from each knot to the next. At a fraction u
-    of a stretch these are combinations of 1, u and u (1 − u). So G_ij is a sum of nine products, with weights for each
-    pair of stretches. Answers do not depend on earlier queries.
+    For edges i < j a form is G_ij = Σ_p a_ip b_jp, where a and b are quadratic on each stretch between knots. At a
+    fraction u of a stretch, a and b are combinations of 1, u and u (1 − u). So G_ij is a sum of nine products, weighted
+    by a table for each pair of stretches. Answers do not depend on earlier queries.
 
     Parameters
     ----------
-    knots : some of the edges (s + 1,): the first, the last, and all where a or b bends.
-    own, beside : G_ii (k, n + 1) and G_i,i+1 (k, n), at the edges of cells.
-    pairs : a and b (size, p) of the last of the k forms; the others are zero between different edges.
-    place : the edge at which each cell edge lies (n + 1,), either the same as for the previous cell edge or the next.
+    knots : edges (s + 1,) that include the first, the last, and every edge where a or b bends.
+    own, beside : G_ii (k, n + 1) and G_i,i+1 (k, n) at the edges of cells.
+    pairs : a and b (size, p) for the last of the k forms. The other forms are zero between different edges.
+    place : the index of the edge at each cell edge (n + 1,), which grows by 0 or 1 per cell.
     """
 
     def __init__(
@@ -148,7 +148,7 @@ class Patches:
     ) -> None:
         self._own, self._cell = own, own[:, :-1] + own[:, 1:] - 2 * beside
         length, number = np.diff(knots), len(knots) - 1
-        #: The stretch of each cell, and the fractions u at its edges.
+        #: The stretch that contains each cell, and the fractions u at the cell's edges.
         self._stretch = np.repeat(np.arange(number), length).take(place[:-1], mode="clip")
         first, length = knots[self._stretch], length[self._stretch]
         self._near, self._far = (place[:-1] - first) / length, (place[1:] - first) / length
@@ -156,14 +156,14 @@ class Patches:
         for pair in pairs:
             a, b = (_fit_stretches(values, knots) for values in pair)
             tables.append((a @ b.T).reshape(3, number, 3, number).swapaxes(1, 2).reshape(9, -1))
-        #: Weights of the nine products, for each form and pair of stretches.
+        #: The weights of the nine products, for each form and each pair of stretches.
         self._number, self._table = number, np.concatenate(np.stack(tables, axis=1))
         # G_ii minus the sum of products.
         start = self._stretch, self._near, self._near * (1 - self._near)
         self._rest = own[:, :-1] - self._sum_nine(start, start)
 
     def evaluate_pieces(self, intervals: Pieces) -> FloatArray:
-        """Return the forms of intervals between any places (k, m), in cells."""
+        """Return the forms (k, m) of intervals, whose ends may be inside cells."""
         first, last, head, tail = intervals.first, intervals.last, intervals.head, intervals.tail
         out = self._sum_nine(self._locate(first, 1 - head), self._locate(last, tail))
         if intervals.whole:
@@ -183,7 +183,7 @@ class Patches:
         return out
 
     def _locate(self, cell: IntArray, share: FloatArray) -> tuple[IntArray, FloatArray, FloatArray]:
-        """Return the stretch of places in cells, and u and u (1 − u) there."""
+        """Return the stretches that contain some places, with u and u (1 − u) at these places."""
         near, far, rest = self._near.take(cell), self._far.take(cell), 1 - share
         return (self._stretch.take(cell), rest * near + share * far, rest * near * (1 - near) + share * far * (1 - far))
 
@@ -208,13 +208,13 @@ def _fit_stretches(values: FloatArray, knots: IntArray) -> FloatArray:
     middle = (low + high) // 2
     share = ((middle - low) / (high - low))[:, None]
     rise = values[high] - values[low]
-    # A stretch of one step has no edge inside, and no bend.
+    # A stretch of one step has no inner edge, so no bend.
     bend = (values[middle] - values[low] - share * rise) / np.where(share > 0, share * (1 - share), 1.0)
     return np.concatenate([values[low], rise, bend])
 
 
 class Sides(IntervalForms):
-    """The two ends of an interval, and the three forms of the flow estimated across a line (`estimated_flow`)."""
+    """Forms of intervals: that of their two ends, and the three forms of `estimated_flow` across a line."""
 
     def __init__(self, rim: QuadraticForm, flow: Sequence[LowRank], knots: IntArray, edges: FloatArray | None) -> None:
         super().__init__([rim, *flow], edges)
@@ -240,12 +240,12 @@ class Sides(IntervalForms):
 def estimated_flow(
     line: LineEstimator, straight: float, diagonal: float, sums: Sequence[float]
 ) -> tuple[LowRank, LowRank, LowRank]:
-    """Return the covariance of the estimated flow before each edge of a line, and two tables for box corners.
+    """Return the covariance of the estimated flow before each edge of a line, and two tables for the corners of boxes.
 
-    Variances of draws, and of each level of sums, are in points. Between the prefixes before edges i and j the
-    covariance is min(v_i, v_j) − m_i·g_j − g_i·m_j, with v_i the sum of V before i, g = P C, m = P V Θᵀ − g S / 2,
-    S = Θ V Θᵀ + W, and P the prefixes. A move at border k shifts the estimate before e by [k < e] − g_e·Θ_k. The tables
-    hold this for the borders just before and just after inner edges (docs/internals/theory.md, section 5).
+    The variances of draws and of each level of sums are in points. The prefixes before edges i and j have covariance
+    min(v_i, v_j) − m_i·g_j − g_i·m_j, where v_i is the sum of V before i, g = P C, m = P V Θᵀ − g S / 2, S = Θ V Θᵀ +
+    W, and P sums prefixes. A move at border k shifts the estimate before edge e by [k < e] − g_e·Θ_k. The tables
+    contain these shifts for the borders just before and just after inner edges (docs/internals/theory.md, section 5).
     """
     leaf, theta, gain = straight + diagonal * line.diagonal_counts, line.windows.theta, line.prefix_gain
     mixed = gain @ (line.covariance_of_sums(leaf, sums) / 2)
@@ -258,42 +258,43 @@ def estimated_flow(
     return LowRank(IndependentIncrements(cumulate_rows(leaf)), mixed, gain), corners[0], corners[1]
 
 
-# -- hubs, over boxes ------------------------------------------------------------------------------------------
+# -- errors from hubs, for boxes -------------------------------------------------------------------------------
 
 
 class HubVariance:
-    """Covariance of the inflow at hubs, and the part that a public total removes.
+    """The covariance of the inflow at hubs, and the part of it that a public total removes.
 
-    Let v be the variance of the hubs' own noise, and w that of a level of sums with eigenvalues λ. Each product of
-    waves has the variance T² (v + Σ w λ/ρ²) (T and ρ as in `Hubs`). With waves a and b, and the identity at index 0,
-    that is Σ_ij K_ij a_i a_iᵀ ⊗ b_j b_jᵀ. A public total removes (q·m)² / Σ m, for the covariance m with the total.
+    Let v be the variance of the hubs' own noise, and w the variance of a level of sums with eigenvalues λ. Each product
+    of waves has the variance T² (v + Σ w λ/ρ²), with T and ρ from `Hubs`. So the covariance is Σ_ij K_ij a_i a_iᵀ ⊗ b_j
+    b_jᵀ, where a and b are the waves and index 0 is the identity. A public total removes (q·m)² / Σ m from the variance
+    of a query q, where m is the covariance of the inflow with its total.
 
-    Variances `own` and `sums` of draws are in points. `edges` gives the position of each cell edge among the blocks,
-    per axis; None if blocks are cells.
+    `own` and `sums` are variances of draws in points. `edges` contains, for each axis, the positions of cell edges in
+    blocks, or None if blocks are cells.
     """
 
     def __init__(self, hubs: Hubs, edges: list[FloatArray | None], own: float, sums: Sequence[float]) -> None:
         self.hubs, self.own, self.edges = hubs, own, edges
         self._lines = hubs.axes[: len(edges)]
         levels = zip(sums, hubs.ratios, hubs.level_spectra, strict=False)
-        #: Variance of each product of waves, and K.
+        #: The variance of each product of waves, and K.
         self.waves = hubs.trust**2 * (own + sum(w / ratio**2 * level for w, ratio, level in levels))
         self.increments = to_increments(self.waves)
 
     @functools.cached_property
     def onto_total(self) -> tuple[FloatArray, float]:
-        """m in waves (k, l), and Σ m, the variance of the total inflow; 0 if draws are almost surely 0."""
+        """m in waves (k, l), and Σ m, the variance of the total inflow (0 if draws are almost surely 0)."""
         core = self.waves[1:, 1:] * self.hubs.ones_in_waves
         return core, float((core * self.hubs.ones_in_waves).sum())
 
     def make_variance_term(self, total_known: bool) -> tuple[float, WavesKnown]:
-        """Return the term of the variance over boxes."""
+        """Return the hubs' term of the variance of boxes."""
         core, spread = self.onto_total if total_known else (np.zeros_like(self.increments[1:, 1:]), 1.0)
-        # Without noise, a total reduces no variance.
+        # If there is no noise, a total removes none.
         return 1.0, WavesKnown(self._lines, self.edges, self.increments, core / np.sqrt(spread) if spread > 0 else core)
 
     def make_fourth_term(self, kurtosis: float) -> tuple[float, tuple[Fourths, ...]]:
-        """Return the term of the fourth cumulant for the hubs' own noise, an upper bound with sums or a known total."""
+        """Return the hubs' term of the fourth cumulant, an upper bound if there are sums or the total is known."""
         lines = zip(self._lines, self.edges, strict=True)
         before = (
             line.hubs_before if edge is None else interpolate_sums(line.hubs_before, edge) for line, edge in lines
@@ -303,7 +304,7 @@ class HubVariance:
 
 @dataclass(frozen=True, eq=False)
 class Fourths(IntervalFunction):
-    """Σ over hubs of (share of the hub's block in the interval)⁴. `before` counts the hubs before edges (n + 1, 1)."""
+    """Σ over hubs of (share of the hub's block in an interval)⁴. `before` counts hubs before each edge (n + 1, 1)."""
 
     before: FloatArray
 
@@ -312,10 +313,10 @@ class Fourths(IntervalFunction):
 
 
 class WavesKnown(BoxFunction):
-    """Σ_ij K_ij a_i(q) b_j(q) − (Σ_ij M_ij (a_i·q) (b_j·q))² for a box q, a product over the axes.
+    """Evaluate Σ_ij K_ij a_i(q) b_j(q) − (Σ_ij M_ij (a_i·q) (b_j·q))² for boxes q.
 
-    a_0(q) is the squared length of q, and for the waves i > 0, a_i(q) is (a_i·q)². K (`squared`) and M (`whole`) have
-    low rank up to rounding. In 1-D, b is a single wave. `edges` is as in `HubVariance`.
+    a_0(q) is the squared length of q along the axis, and a_i(q) is (a_i·q)² for the waves i > 0. K (`squared`) and M
+    (`whole`) have low rank up to rounding. In 1-D, b is a single wave. `edges` is as in `HubVariance`.
     """
 
     def __init__(
@@ -330,7 +331,7 @@ class WavesKnown(BoxFunction):
     def __call__(self, spans: Sequence[Span]) -> FloatArray:
         found = [axis(*span) for axis, span in zip(self._axes, spans, strict=True)]
         squares, sums = zip(*found if self._line is None else (*found, self._line), strict=True)
-        # Add up in a fixed order, so that answers do not depend on other queries.
+        # Add in a fixed order, so that answers do not depend on other queries.
         square, whole = (sum(a * b for a, b in zip(*each, strict=True)) for each in (squares, sums))
         return np.asarray(square - whole**2)
 
@@ -346,7 +347,7 @@ class WavesKnown(BoxFunction):
 
 
 class _Waves:
-    """For intervals q along an axis: |q|² and (a·q)² times `weight` (1 + k, r), and a·q times `factor` (k, s)."""
+    """Multiply |q|² and (a·q)² by `weight` (1 + k, r), and a·q by `factor` (k, s), for intervals q along an axis."""
 
     def __init__(self, line: HubLine, edges: FloatArray | None, weight: FloatArray, factor: FloatArray) -> None:
         self.alike = IntervalForms([IndependentIncrements(line.hubs_before[:, 0])], edges)
@@ -369,7 +370,7 @@ class _Waves:
 
 
 def _factor_low_rank(matrix: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Return L (k, r) and R (l, r) such that L Rᵀ is the matrix, up to rounding."""
+    """Return L (k, r) and R (l, r) such that L Rᵀ is the matrix (k, l) up to rounding."""
     left, sizes, right = np.linalg.svd(matrix, full_matrices=False)
     some = int(np.count_nonzero(sizes > 1e-12 * max(sizes[0], np.finfo(float).tiny)))
     return left[:, :some] * sizes[:some], right[:some].T
@@ -379,10 +380,10 @@ def _factor_low_rank(matrix: FloatArray) -> tuple[FloatArray, FloatArray]:
 
 
 class FlowDecoder(Decoder):
-    """Decode cells ĉ = y₁ + Sᵀ N⁻¹ (y₂ − S y₁) from released cells y₁, block sums y₂ and block sizes N.
+    """Estimate the cells ĉ = y₁ + Sᵀ N⁻¹ (y₂ − S y₁) from released cells y₁, block sums y₂ and block sizes N.
 
-    With blocks of single cells ĉ = y₂. A box's variance is the variance of the flow across its four sides, where
-    diagonal moves at corners count once (docs/internals/theory.md, section 5).
+    If blocks are cells, ĉ = y₂. A box's variance is the variance of the flow across its four sides, with each diagonal
+    move at a corner counted once (docs/internals/theory.md, section 5).
     """
 
     strategy: Flow
@@ -391,12 +392,12 @@ class FlowDecoder(Decoder):
         return self._join_cells(values, self._read_sums(values))
 
     def _read_sums(self, values: NDArray[Any]) -> FloatArray:
-        """Return block sums y₂ (blocks), in points."""
+        """Return the block sums y₂ (blocks) in points."""
         flow = self.strategy
         return np.asarray(values[flow.shape[0] - flow.size :].reshape(flow.blocks) / UNITS)
 
     def _join_cells(self, values: NDArray[Any], sums: FloatArray) -> FloatArray:
-        """Return ĉ (N,) from y₁ and the block sums."""
+        """Return ĉ (N,) from the released values and the block sums."""
         flow = self.strategy
         if flow.blocks_are_cells:
             return sums.ravel()
@@ -431,7 +432,7 @@ class FlowDecoder(Decoder):
         return self.solve_adjoint(np.ones(self.domain.size)), self.solve(values), self._inflow_variance
 
     def _add_inflow(self, sums: FloatArray, times: float) -> None:
-        """Add to block sums a multiple of the covariance between their inflow and the total inflow."""
+        """Add a multiple of the covariance of each block's inflow with the total inflow to the block sums."""
         sums.reshape(-1)[self.strategy.entry_blocks] += self._entry_variance * times
         if self._hubs is not None:
             x, y = self._hubs.hubs.axes
@@ -440,7 +441,7 @@ class FlowDecoder(Decoder):
 
     @functools.cached_property
     def _inflow_variance(self) -> float:
-        """Variance of the total inflow, at hubs and by arrivals. Flows do not change the total."""
+        """The variance of the total inflow, through hubs and arrivals. Flows do not change the total."""
         hubs = 0.0 if self._hubs is None else self._hubs.onto_total[1]
         return hubs + len(self.strategy.entry_blocks) * self._entry_variance
 
@@ -450,7 +451,7 @@ class FlowDecoder(Decoder):
 
     @functools.cached_property
     def _draw_cumulants(self) -> dict[str, Cumulants]:
-        """Variance and fourth cumulant of a draw in points, by the name of its group."""
+        """The variance and fourth cumulant of a draw in points, for each group's name."""
         out = {}
         for group, law in zip(self.strategy.groups, self.laws, strict=True):
             variance = law.variance() * float(group.unit) ** 2
@@ -458,21 +459,21 @@ class FlowDecoder(Decoder):
         return out
 
     def _get_cumulants(self, names: Sequence[str]) -> list[Cumulants]:
-        """Return the cumulants of the kinds that have draws."""
+        """Return the cumulants of those groups that exist."""
         return [self._draw_cumulants[name] for name in names if name in self._draw_cumulants]
 
-    # -- errors of boxes, in closed form -------------------------------------------------------------------
+    # -- errors of boxes in closed form --------------------------------------------------------------------
 
     @functools.cached_property
     def _edges(self) -> list[FloatArray | None]:
-        """The position of each cell edge among the blocks, per axis; None if blocks are cells."""
+        """For each axis, the positions of cell edges in blocks, or None if blocks are cells."""
         if self.strategy.blocks_are_cells:
             return [None] * self.domain.ndim
         return [np.interp(np.arange(cut[-1] + 1), cut, np.arange(len(cut) + 0.0)) for cut in self._block_edges]
 
     @functools.cached_property
     def _block_edges(self) -> list[IntArray]:
-        """The first cell of every block, and the number of cells, per axis."""
+        """For each axis, the first cell of every block, and the number of cells."""
         return [np.append(s, n) for n, s in zip(self.domain.shape, self.strategy.starts, strict=True)]
 
     @functools.cached_property
@@ -484,12 +485,12 @@ class FlowDecoder(Decoder):
 
     @functools.cached_property
     def _rim_forms(self) -> list[IntervalForms]:
-        """Σ of squared weights of the inner lines at the ends of an interval, per axis."""
+        """For each axis, the sum of squared weights of the inner lines at the two ends of an interval."""
         inner = (Diagonal(np.pad(np.ones(m - 1), 1)) for m in self.strategy.blocks)
         return [IntervalForms([form], edge) for form, edge in zip(inner, self._edges, strict=True)]
 
     def box_cumulant(self, order: int) -> SumOfProducts | None:
-        # With a public total there is a closed form only if mass enters through hubs alone.
+        # With a public total, there is no closed form for arrivals.
         flow = self.strategy
         if flow.arrivals and self.total_known:
             return None
@@ -511,14 +512,14 @@ class FlowDecoder(Decoder):
     def _make_line_term(self, straight: float) -> BilinearForm:
         """Return Var = J_x G_y + G_x J_y + σ_d² (J_x J_y + 2 J_x B_y + 2 B_x J_y + 2 B_x B_y − 2 B'_x B'_y).
 
-        J is from `_rim_forms`, and G, B and B' are the forms of `estimated_flow`, each of an interval along its axis
-        (docs/internals/theory.md, section 5).
+        J is from `_rim_forms`, and G, B and B' are the forms of `estimated_flow`. Each is evaluated on the box's
+        interval along its axis (docs/internals/theory.md, section 5).
         """
         flow, d = self.strategy, self._draw_cumulants[DIAGONAL][0]
         sums = [self._draw_cumulants[name][0] for name in flow.sum_names]
 
         def sides(axis: int) -> Sides:
-            # Lines that cross x run along y, and their forms are over places along y.
+            # The lines across x run along y, and so do the places of their forms.
             line, (rim,) = flow.lines[1 - axis], self._rim_forms[axis].forms
             return Sides(rim, estimated_flow(line, straight, d, sums), line.knots, self._edges[axis])
 
@@ -530,9 +531,10 @@ class FlowDecoder(Decoder):
 
     @functools.cached_property
     def _fourth_terms(self) -> SumOfProducts:
-        """Fourth cumulant: exact for cells; for flows, that of the single moves across the perimeter, with full weight.
+        """The fourth cumulant of boxes: exact for cells, and approximate for flows.
 
-        This leaves out corners and sums along lines. Least squares gives single moves slightly less weight.
+        For flows this counts single moves across the perimeter with full weight, although least squares gives them
+        slightly less. It ignores corners and sums along lines.
         """
         flow, weight = self.strategy, self.laws[0].kurtosis()
         known = {name: weight * variance**2 for name, (variance, _) in self._draw_cumulants.items()}
@@ -540,25 +542,25 @@ class FlowDecoder(Decoder):
             out: list[Any] = [(known[STRAIGHT], (self._rim_forms[0],))]
         else:
             each = known[STRAIGHT] + 2 * known[DIAGONAL]
-            # An end along x crosses one border per row of blocks: the box's cells along y divided by a block's height.
+            # A side across x crosses one border per row of blocks, so (cells along y) / (block height) borders.
             (wide, high), (x, y), length = flow.sides, self._rim_forms, BlockPower(1, 4)
             out = [(each / high, (x, length)), (each / wide, (length, y))]
         if not flow.blocks_are_cells:
-            # Σ (q − q̄)⁴, where Σ q q̄³ = Σ q̄⁴ block by block
+            # Σ (q − q̄)⁴, because Σ q q̄³ = Σ q̄⁴ within each block
             for times, own in ((1, 4), (-4, 3), (6, 2), (-3, 1)):
                 out.append((times * known["cells"], tuple(MixedMoment(cut, own, 4 - own) for cut in self._block_edges)))
         return out if self._hubs is None else [*out, self._hubs.make_fourth_term(weight)]
 
-    # -- arrivals, over boxes ------------------------------------------------------------------------------
+    # -- errors of boxes from arrivals ---------------------------------------------------------------------
 
     @property
     def _entry_variance(self) -> float:
-        """Variance of the inflow at a block where entities may appear."""
+        """The variance of the inflow at a block where entities may appear."""
         return self._draw_cumulants.get(ARRIVALS, (0.0, 0.0))[0]
 
     @functools.cached_property
     def _entry_shares(self) -> FloatArray:
-        """Share of its block in each cell where entities may appear. (A bound, since a box's squared share is less.)"""
+        """The fraction of its block that each cell covers, or 0 where entities cannot appear."""
         flow = self.strategy
         entered = np.zeros(flow.size)
         entered[flow.entry_blocks] = 1.0
@@ -566,11 +568,11 @@ class FlowDecoder(Decoder):
 
     @functools.cached_property
     def _entries_before(self) -> FloatArray:
-        """Prefix sums of the shares."""
+        """The prefix sums of `_entry_shares`."""
         return prefix_sums(self._entry_shares)
 
     def _price_arrivals(self, work: Asked) -> FloatArray | float:
-        """Return the variance that arrivals add to the closed form of boxes (m,)."""
+        """Return the variance (m,) that arrivals add to boxes, or an upper bound if blocks have several cells."""
         if not self._entry_variance or not isinstance(work, Boxes | AllRanges) or not self.has_closed_form:
             return 0.0
         return self._entry_variance * sums_between(self._entries_before, work.spans(self.domain))
@@ -593,7 +595,7 @@ class FlowDecoder(Decoder):
             else "exact"
         )
 
-    # -- errors of any work --------------------------------------------------------------------------------
+    # -- errors of any workload ----------------------------------------------------------------------------
 
     def moments(self, work: Asked) -> Moments:
         if not isinstance(work, Boxes | AllRanges) and self._uses_rims:
@@ -609,11 +611,11 @@ class FlowDecoder(Decoder):
 
     @property
     def _uses_rims(self) -> bool:
-        """Whether errors of explicit queries come from their perimeter, as on grids where mass enters only by hubs."""
+        """Whether errors of explicit queries are computed from their perimeter. This requires 2-D and no arrivals."""
         return len(self.strategy.blocks) == 2 and min(self.strategy.blocks) > 1 and not self.strategy.arrivals
 
     def _price_queries(self, queries: RegionCover | scipy.sparse.csr_array, kurtosis: bool = True) -> Moments:
-        """Return errors of regions or explicit queries (m, N), from the draws near their perimeter."""
+        """Return the errors of regions or explicit queries (m, N), computed from the draws near their perimeter."""
         cover = queries if isinstance(queries, RegionCover) else RegionCover.of_rows(queries, self.domain.shape)
         variance, fourth = np.zeros((2, cover.number))
         if not self.strategy.blocks_are_cells:
@@ -632,7 +634,7 @@ class FlowDecoder(Decoder):
 
     @functools.cached_property
     def _rim_errors(self) -> list[RimErrors | HubErrors]:
-        """Errors of flows between blocks, and of hubs (if any)."""
+        """The errors from flows between blocks, and from hubs (if any)."""
         flow, known = self.strategy, self._draw_cumulants
         out: list[RimErrors | HubErrors] = [
             RimErrors(flow.lines, known[STRAIGHT], known[DIAGONAL], self._get_cumulants(flow.sum_names))
@@ -643,10 +645,10 @@ class FlowDecoder(Decoder):
         return out
 
     def _convert_cover(self, cover: RegionCover, order: int) -> tuple[RegionCover, *tuple[FloatArray, ...]]:
-        """Return queries as shares of blocks, and sums (m,) of second (for order 4, also fourth) powers of the rest."""
+        """Return queries as shares of blocks, with sums (m,) of the rest's second (and for order 4, fourth) powers."""
         flow = self.strategy
         blocks = [np.searchsorted(cut, np.arange(cut[-1]), "right") - 1 for cut in self._block_edges]
-        # For each rectangle, the number of its cells in each block that it overlaps.
+        # The number of cells of each rectangle in each block that it overlaps.
         begin, end = ([each[place[:, a]] for a, each in enumerate(blocks)] for place in (cover.low, cover.high - 1))
         wide, tall = (last - first + 1 for first, last in zip(begin, end, strict=True))
         which = np.repeat(np.arange(len(wide)), wide * tall)
@@ -669,7 +671,7 @@ class FlowDecoder(Decoder):
         one, two, *more = (per_block(power) for power in range(1, order + 1))
         own, block = np.divmod(place[by_block[begins]], flow.size)
         mean = one / self._block_sizes.ravel()[block]
-        # Subtract block by block, so that whole blocks leave exactly zero.
+        # Subtract block by block, so that the rest of a whole block is exactly zero.
         left = [two - mean * one]
         if more:
             three, four = more
@@ -682,15 +684,15 @@ class FlowDecoder(Decoder):
 
 
 class _NearSums:
-    """Tables (sums, places) of weighted sums along a line, where few sums contain any given place."""
+    """Tables (sums, places) of weighted sums along a line. Only a few sums contain any given place."""
 
     def __init__(self, windows: WeightedSums, *tables: FloatArray) -> None:
         self._tables, self._levels = [Windows(table) for table in tables], windows.covering_sums
 
     def find_near(self, start: IntArray, end: IntArray, low: IntArray, size: int) -> tuple[IntArray, list[FloatArray]]:
-        """Return the sums that contain places from `start` to `end` (queries, s), and their parts of each table.
+        """Return the sums (queries, s) that contain any place from `start` to `end`, and excerpts of their rows.
 
-        Parts are (queries, s, size) and start at the place before `low`.
+        The excerpts of each table (queries, s, size) start at the place before `low`.
         """
         picked = [np.zeros((len(low), 0), dtype=np.int64)]
         tables: list[list[FloatArray]] = [[np.zeros((len(low), 0, size))] for _ in self._tables]
@@ -704,7 +706,7 @@ class _NearSums:
 
 
 def _sum_products(one: NDArray[Any], other: NDArray[Any]) -> FloatArray:
-    """Return Σ of products for each query."""
+    """Return the sum of products for each query."""
     return np.asarray(np.vecdot(one.reshape(len(one), -1), other.reshape(len(other), -1)))
 
 
@@ -713,26 +715,26 @@ def _sum_squares(values: NDArray[Any]) -> FloatArray:
 
 
 def _sum_fourths(values: NDArray[Any]) -> FloatArray:
-    """Return Σ of fourth powers for each query; overwrites the values."""
+    """Return the sum of fourth powers for each query. Overwrites the values."""
     return _sum_squares(np.multiply(values, values, out=values))
 
 
 def _pick_pairs(table: NDArray[Any], some: IntArray) -> NDArray[Any]:
-    """Return the part of a table (sums, sums) between some of the sums (queries, s), as (queries, s, s)."""
+    """Return the entries (queries, s, s) of a table (sums, sums) for some sums (queries, s)."""
     return np.asarray(table[some[:, :, None], some[:, None, :]])
 
 
 def _as_single(*fields: NDArray[Any]) -> list[Any]:
-    """Return fields in single precision, which is twice as fast and precise enough for fourth cumulants."""
+    """Return arrays in single precision, which is twice as fast and precise enough for fourth cumulants."""
     return [each.astype(np.float32) for each in fields]
 
 
 class _LineSums:
-    """Sums along the lines of one direction, and the covariance of estimates from them."""
+    """Sums along the lines of one direction, and the covariance of the flows estimated from them."""
 
     def __init__(self, line: LineEstimator, straight: float, diagonal: float, sums: Sequence[Cumulants]) -> None:
         theta, self._places = line.windows.theta, line.n
-        #: C is V Θᵀ @ inverse (`LineEstimator`).
+        #: C of `LineEstimator` is V Θᵀ times this inverse.
         self.inverse = np.linalg.inv(line.covariance_of_sums(line.border_variance, line.sums))
         within = line.covariance_of_sums(straight + diagonal * line.diagonal_counts, [variance for variance, _ in sums])
         self.within = self.inverse @ within @ self.inverse
@@ -741,20 +743,20 @@ class _LineSums:
         self._sums = _NearSums(line.windows, theta * line.border_variance, theta)
 
     def find_near(self, around: QueryBoxes, axis: int) -> tuple[IntArray, FloatArray, FloatArray]:
-        """Return the sums that contain borders of each box (queries, s), and their parts of Θ V and Θ.
+        """Return the sums (queries, s) that contain borders of each box, and excerpts of Θ V and Θ.
 
-        Parts are (queries, s, wide or tall).
+        The excerpts are (queries, s, wide or tall).
         """
         low, size = around.low[:, axis], around.shares.shape[1 + axis]
         end = np.minimum(around.high[:, axis], self._places - 1)
         picked, (leaf, theta) = self._sums.find_near(np.maximum(low - 1, 0), end, low, size)
-        # Padding beyond a box's rim contributes nothing.
+        # The padding outside a box must not contribute.
         theta *= (np.arange(size) <= (end + 1 - low)[:, None])[:, None]
         return picked, leaf, theta
 
 
 class RimErrors:
-    """Variance and fourth cumulant of flows between the blocks of a grid; lines along y come first."""
+    """The variance and fourth cumulant of queries from flows between blocks. Lines along y come first."""
 
     def __init__(
         self, lines: Sequence[LineEstimator], straight: Cumulants, diagonal: Cumulants, sums: Sequence[Cumulants]
@@ -763,14 +765,14 @@ class RimErrors:
         self._along = [_LineSums(line, straight[0], diagonal[0], sums) for line in lines]
 
     def price_queries(self, around: QueryBoxes, kurtosis: bool) -> tuple[FloatArray, FloatArray]:
-        """Return variance and fourth cumulant (m,) from the draws in the boxes around queries, and from all sums."""
+        """Return variances and fourth cumulants (m,) of queries, from the draws in boxes around them and all sums."""
         straight, diagonal = self._straight[0], self._diagonal[0]
         rising, falling = around.subtract_shifted((1, 1), (0, 0)), around.subtract_shifted((1, 0), (0, 1))
         flows = around.subtract_shifted((1, 0), (0, 0)), around.subtract_shifted((0, 1), (0, 0))
         total = straight * sum(map(_sum_squares, flows)) + diagonal * (_sum_squares(rising) + _sum_squares(falling))
         fourth, factors = np.zeros(len(around)), []
         for axis, (sums, own) in enumerate(zip(self._along, flows, strict=True)):
-            # A falling move is counted at its left or lower end: for the row above, or the column to the right.
+            # A falling move is stored at its left or lower end, so for the row above or the column to the right.
             crossing, up, down = (each if axis == 0 else each.mT for each in (own, rising, falling))
             picked, leaf, theta = sums.find_near(around, 1 - axis)
             known, outer = np.split(crossing @ np.concatenate([leaf, theta], axis=1).mT, 2, axis=2)
@@ -783,14 +785,15 @@ class RimErrors:
                 np.multiply(squares, squares, out=squares)
                 fourth += _sum_products(squares * sums.fourth, squares)
             factors.append((waves, theta))
-        # Covariance of the parts of a diagonal move that its two lines spread. A falling move is one place further.
+        # A diagonal move is spread along both lines that it crosses. Add the covariance of the two parts. A falling
+        # move is one place further.
         (over, along_y), (up, along_x) = factors
         total += 2 * diagonal * _sum_products(over.mT @ along_x.mT, along_y @ up)
         further = along_x[:, :, 1:].mT, along_y[:, :, 1:]
         total -= 2 * diagonal * _sum_products(over[:, :-1].mT @ further[0], further[1] @ up[:, :-1])
         if not kurtosis:
             return total, fourth
-        # The draws in boxes, with their weights minus what both lines spread.
+        # The weight of a draw in a box, minus what the lines spread.
         east, north, rising, falling, *spread = _as_single(*flows, rising, falling, over, along_y, along_x.mT, up.mT)
         over, up = spread[0] @ spread[1], spread[2] @ spread[3]
         rising -= over
@@ -806,25 +809,26 @@ class RimErrors:
 
 
 class _HubSums:
-    """Sums of hubs along one axis, and their products with K (`variance`) and T, whose first axis this is."""
+    """Sums of hubs along one axis, and their products with K (`variance`) and T (`trust`) along this axis."""
 
     def __init__(self, line: HubLine, variance: FloatArray, trust: FloatArray) -> None:
         squares, turn = line.spectrum
         self._places, self._sums = line.places, _NearSums(line.windows, line.windows.theta)
-        #: Coefficients of each sum in each wave (sums, waves), the sum of each wave, and K between sums.
+        #: The coefficient of each sum in each wave (sums, waves), the sum of each wave, and K between sums.
         self.turn, self.waves, self.known = turn, line.waves.sum(axis=1), (turn * variance[1:, 0]) @ turn.T
         onto, own, alone = turn * squares, to_increments(trust)[1:, 0], trust[1:, 0]
         seen = (turn * alone) @ onto.T, onto @ (alone * self.waves)
-        #: Θ in waves, T times sums and times ones, and Θ times both.
+        #: Θ in waves, T times the sums and times ones, and Θ times each of these.
         self.onto, self.own, self.own_ones, self.seen, self.seen_ones = _as_single(
             onto, (turn * own) @ turn.T, turn @ (own * self.waves), *seen
         )
         (self.beyond,) = _as_single(trust[1:, 1:] - trust[1:, :1])
 
     def find_near(self, around: QueryBoxes, axis: int) -> tuple[IntArray, IntArray, FloatArray]:
-        """Return places of the hubs in each box along an axis, the sums that contain any, and their weights.
+        """Return the places of each box's hubs along an axis, the sums that contain any of them, and their weights.
 
-        Shapes are (queries, h), (queries, s) and (queries, s, h). The first and last place are in the box's empty rim.
+        The shapes are (queries, h), (queries, s) and (queries, s, h). The first and last place are in the box's empty
+        rim.
         """
         low, high = around.low[:, axis], around.high[:, axis]
         first, behind = (np.searchsorted(self._places, edge) for edge in (low, high))
@@ -838,10 +842,11 @@ class _HubSums:
     def sum_strips(
         self, sums: FloatArray, some: IntArray, across: FloatArray, found: FloatArray, alike: FloatArray
     ) -> FloatArray:
-        """Return Σ of fourth powers of the weights of strips along this axis, for each query (queries,).
+        """Return the sum (queries,) of fourth powers of the weights of strips along this axis.
 
-        `sums` are the query's sums along this axis (queries, s, h), `some` their indices, and `across` the weights
-        along the other axis (queries, t, h). `found` has waves on this axis, sums across it; `alike` is subtracted.
+        `sums` are the queries' sums along this axis (queries, s, h), `some` are the indices of these sums, and `across`
+        contains weights along the other axis (queries, t, h). `found` is in waves along this axis and in sums across
+        it. `alike` is subtracted from every hub.
         """
         factors = np.concatenate([self.seen[some].mT, self.onto @ found], axis=2)
         seen = factors @ np.concatenate([sums, across], axis=1)
@@ -851,7 +856,7 @@ class _HubSums:
 
 
 class HubErrors:
-    """Variance and fourth cumulant from hubs, given the fourth cumulants of their draws and of each level of sums."""
+    """The variance and fourth cumulant of queries from hubs. `draws` and `sums` are fourth cumulants of the noise."""
 
     def __init__(self, known: HubVariance, draws: float, sums: Sequence[float], total_known: bool) -> None:
         self._known, self._draws, self._sums, self._total_known = known, draws, sums, total_known
@@ -863,7 +868,7 @@ class HubErrors:
         self._everywhere = all(len(line.places) == line.n for line in (x, y))
 
     def price_queries(self, around: QueryBoxes, kurtosis: bool) -> tuple[FloatArray, FloatArray]:
-        """Return variance and fourth cumulant (m,) from hubs inside queries, strips through them, and all sums."""
+        """Return variances and fourth cumulants (m,) from hubs inside queries, strips through them, and all sums."""
         hubs, known, (x, y) = self._known.hubs, self._known.increments, self._axes
         (at_x, some_x, over), (at_y, some_y, up) = (
             line.find_near(around, axis) for axis, line in enumerate(self._axes)
@@ -871,7 +876,7 @@ class HubErrors:
         share = around.shares
         if not self._everywhere:
             share = share[np.arange(len(around))[:, None, None], at_x[:, :, None], at_y[:, None, :]]
-        # Sums along one axis of each row or column of hubs. Few sums overlap a box, but all waves do.
+        # Sums along each row or column of hubs. Only few sums overlap a box, but all waves do.
         on_x, on_y = over @ share, up @ share.mT
         turn_x, turn_y = x.turn[some_x], y.turn[some_y]
         found = turn_x.mT @ (over @ on_y.mT) @ turn_y
@@ -881,7 +886,7 @@ class HubErrors:
             variance += _sum_products(on_x, _pick_pairs(x.known, some_x) @ on_x)
             variance += _sum_products(on_y, _pick_pairs(y.known, some_y) @ on_y)
         (core, ones), alike = self._known.onto_total, np.zeros((len(around), 1, 1))
-        # Adjusting to the total subtracts the same from all hubs, or nothing without noise.
+        # Adjusting to the total subtracts the same amount from all hubs, or nothing if there is no noise.
         if self._total_known and ones > 0:
             entering = found.reshape(len(found), -1) @ core.ravel()
             variance -= entering**2 / ones
@@ -893,7 +898,7 @@ class HubErrors:
         share, found, on_x, on_y, over, up, turn_x, turn_y, alike, trust, weight = _as_single(
             share, found, on_x, on_y, over, up, turn_x, turn_y, alike, hubs.trust, to_increments(hubs.trust)
         )
-        # The weight of a hub's own draw is the rest of the query there, which also determines those of its sums.
+        # The weight of a hub's own draw is the query's weight there minus the part of the sums.
         along_x, along_y = turn_x @ (weight[1:, 1:] * found) @ turn_y.mT @ up, np.zeros_like(on_y)
         if hubs.ratios:
             fourth += self._sums[0] * _sum_fourths(x.onto @ ((trust[1:, 1:] * found) @ y.onto.T) / hubs.ratios[0])

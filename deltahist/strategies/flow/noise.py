@@ -1,4 +1,4 @@
-"""The noise of a flow: the flow across lines and the inflow at hubs, each combined with weighted sums."""
+"""The noise of a flow. Weighted sums improve the estimates of the flow across lines and of the inflow at hubs."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 from deltahist.decode.forms import FloatArray, IntArray, cumulate_rows
 
-#: Integers of a release, or floats of its linear part.
+#: Integers for a release, or floats for the linear part of its noise.
 Array: TypeAlias = NDArray[Any]
-#: Names of the kinds of draws. Straight flows cross one border, diagonal flows cross two.
+#: Names of the kinds of draws. A straight flow crosses one border, and a diagonal flow crosses two.
 STRAIGHT, DIAGONAL = "straight flows", "diagonal flows"
 ARRIVALS, HUBS, HUB_SUMS, HUB_STRIPS = "arrivals", "hubs", "sums of hubs", "strips of hubs"
 #: Units per point in released flows. Rounding adds less than a thousandth of a squared point to the variance.
@@ -29,12 +29,12 @@ _X, _Y = -2, -1
 
 
 def count_sums(n: int, width: int, centred: bool = False) -> int:
-    """Return the number of overlapping sums on a line of n places, `width` apart; one more if centred."""
+    """Return the number of overlapping sums, `width` apart, on a line of n places. Centred sums are one more."""
     return max(1, round(n / width)) + centred
 
 
 def _find_centres(n: int, width: int, centred: bool) -> IntArray:
-    """Return the centres (sums,) of sums in half places."""
+    """Return the centres (sums,) of the sums, in half places."""
     number = count_sums(n, width, centred)
     return 2 * width * np.arange(number) + (n - 1 - (number - 1) * width if centred else width - 1)
 
@@ -42,9 +42,9 @@ def _find_centres(n: int, width: int, centred: bool) -> IntArray:
 def make_hat_weights(n: int, width: int, centred: bool = False) -> IntArray:
     """Return the weight (sums, n) of each place in each sum, in units of 1 / (2 width).
 
-    A sum's weight falls linearly from one at its centre to zero at its neighbours' centres. It stays one before the
-    first centre and after the last. The weights at a place add up to one. The first sum begins at the line's start;
-    centred sums extend equally beyond both ends.
+    The weight of a place in a sum falls linearly from one at the sum's centre to zero at its neighbours' centres. It is
+    one before the first centre and after the last. The weights of a place add up to one. The first sum starts where the
+    line starts, but centred sums extend equally beyond both ends.
     """
     centre = _find_centres(n, width, centred)
     place = np.clip(2 * np.arange(n), centre[0], centre[-1])
@@ -52,34 +52,34 @@ def make_hat_weights(n: int, width: int, centred: bool = False) -> IntArray:
 
 
 def find_bends(n: int, widths: Sequence[int], centred: bool) -> IntArray:
-    """Return both ends of a line and the places between which all weights are linear."""
+    """Return both ends of a line, and the places between which all weights are linear."""
     centres = [_find_centres(n, width, centred) for width in widths]
     begins = np.unique(np.concatenate([np.array([0, n]), *(-(-centre // 2) for centre in centres)]))
     return begins[(begins >= 0) & (begins <= n)]
 
 
 class WeightedSums:
-    """Weighted sums of places along a line: integer weights (sums, places) for each level, and their units."""
+    """Weighted sums of places along a line, with integer weights (sums, places) and their unit for each level."""
 
     def __init__(self, n: int, levels: Sequence[IntArray], units: Sequence[int]) -> None:
         numbers = [len(weights) for weights in levels]
-        #: Weights of all levels (sums, n), the level of each sum, and the unit of its weights (sums,).
+        #: The weights of all levels (sums, n), then each sum's level and the unit of its weights (sums,).
         self.weights = np.concatenate([np.zeros((0, n), dtype=np.int64), *levels])
         self.level = np.repeat(np.arange(len(levels)), numbers)
         self.units = np.repeat(np.array(units, dtype=np.float64), numbers)
-        #: Θ (sums, n): the weights times their units.
+        #: Θ (sums, n), the weights divided by their units.
         self.theta = self.weights / self.units[:, None]
 
     def __len__(self) -> int:
         return len(self.level)
 
     def sum_along(self, values: Array, axis: int = -1) -> Array:
-        """Return the sums of values along one of the last two axes, in units. Integers stay exact."""
+        """Return weighted sums of values along one of the last two axes, in the weights' units. Integers stay exact."""
         shape = list(values.shape)
         shape[axis] = len(self)
         out = np.empty(shape, dtype=np.result_type(values, self.weights))
         for i, row in enumerate(self.weights):
-            places = np.flatnonzero(row)  # a row's weights are zero outside a short stretch
+            places = np.flatnonzero(row)  # a row is zero outside a short stretch
             some = slice(places[0], places[-1] + 1) if places.size else slice(0)
             if axis == -1:
                 out[..., i] = values[..., some] @ row[some]
@@ -89,7 +89,7 @@ class WeightedSums:
 
     @functools.cached_property
     def covering_sums(self) -> list[tuple[IntArray, IntArray, int]]:
-        """For each level, the first and last sums that contain each place (n,), and the level's last sum."""
+        """For each level, the first and last sum that contain each place (n,), and the level's last sum."""
         out = []
         for level in np.unique(self.level):
             members = np.flatnonzero(self.level == level)
@@ -98,7 +98,7 @@ class WeightedSums:
         return out
 
     def iterate_weights(self, place: IntArray) -> Iterator[tuple[IntArray, IntArray]]:
-        """Yield the sums that contain places, and their weights there: two per level, the second of which may be 0."""
+        """Yield two sums per level that contain each place, with the place's weight in them. The second may be 0."""
         for first, last, _ in self.covering_sums:
             one, other = first[place], last[place]
             yield one, self.weights[one, place]
@@ -106,13 +106,14 @@ class WeightedSums:
 
 
 class Stretches(NamedTuple):
-    """Stretches of a line on which places have equal variance and weights are linear.
+    """Stretches of a line on which all places have the same variance and all weights are linear.
 
-    Two sums of each level cover a stretch. From one place to the next, the first loses `slope` and the second gains it.
+    Two sums of each level cover a stretch. From one place to the next, the weight in the first falls by `slope`, and
+    the weight in the second grows by it.
 
-    cuts : first place of each stretch (s,). variance : variance of a place (s,).
-    levels : for each level the first sum, its weight at the first place, the second sum, and the slope (s,). Before the
-        first centre and after the last, both sums are the same and the slope is zero.
+    cuts : the first place of each stretch (s,). variance : the variance of a place (s,).
+    levels : for each level, the first sum, its weight at the first place, the second sum, and the slope (s,). Before
+        the first centre and after the last, the two sums are the same and the slope is zero.
     """
 
     cuts: IntArray
@@ -122,14 +123,14 @@ class Stretches(NamedTuple):
 
 @dataclass(frozen=True)
 class LineEstimator:
-    """Least squares along a line of n borders; all lines of one direction share it.
+    """A least-squares estimator of the flow across a line of n borders. All lines of one direction share it.
 
-    T is the flow across each border according to the single draws, Θ T its weighted sums (`make_hat_weights`), and s
-    the same sums with noise of their own. The estimate is T + C (s − Θ T) with C = V Θᵀ (Θ V Θᵀ + W)⁻¹, for the
-    variances V of T and W of s. A move shifts s and Θ T by the same amount. So s − Θ T does not change, and the
-    estimate shifts by exactly the move, whatever C is and however C (s − Θ T) is rounded.
+    T is the flow across each border from single draws, Θ T are its weighted sums (`make_hat_weights`), and s are the
+    same sums with separate noise. V and W are the variances of T and s. The estimate is T + C (s − Θ T) with C = V Θᵀ
+    (Θ V Θᵀ + W)⁻¹. A move shifts s and Θ T by the same amount. So it does not change s − Θ T, and it shifts the
+    estimate by exactly the move, for any C and any rounding of C (s − Θ T).
 
-    `straight`, `diagonal` and `sums` are variances up to a common factor; the sums' centres are `widths` borders apart.
+    `straight`, `diagonal` and `sums` are variances up to a common factor. Centres of sums are `widths` borders apart.
     """
 
     n: int
@@ -141,7 +142,7 @@ class LineEstimator:
 
     @functools.cached_property
     def diagonal_counts(self) -> FloatArray:
-        """Number of diagonal moves that cross each border (n,)."""
+        """The number of diagonal moves that cross each border (n,)."""
         out = np.zeros(self.n)
         out[:-1] += 1
         out[1:] += 1
@@ -149,7 +150,7 @@ class LineEstimator:
 
     @functools.cached_property
     def windows(self) -> WeightedSums:
-        """Θ, each level in units of 1 / (2 width)."""
+        """Θ, with each level's weights in units of 1 / (2 width)."""
         levels = [make_hat_weights(self.n, w, self.centred) for w in self.widths]
         return WeightedSums(self.n, levels, [2 * w for w in self.widths])
 
@@ -159,32 +160,32 @@ class LineEstimator:
         return self.straight + self.diagonal * self.diagonal_counts
 
     def covariance_of_sums(self, borders: FloatArray, sums: Sequence[float]) -> FloatArray:
-        """Return Θ V Θᵀ + W (p, p) for variances V of borders (n,) and of each level of sums."""
+        """Return Θ V Θᵀ + W (p, p) for the variances V of `borders` (n,) and W of each level of `sums`."""
         theta = self.windows.theta
         return np.asarray((theta * borders) @ theta.T + np.diag(np.array(sums, dtype=float)[self.windows.level]))
 
     @functools.cached_property
     def prefix_gain(self) -> FloatArray:
-        """C summed over the borders before each edge (n + 1, p)."""
+        """The prefix sums of C (n + 1, p), over the borders before each edge."""
         spread = self.windows.theta * self.border_variance
         gain = np.linalg.solve(self.covariance_of_sums(self.border_variance, self.sums), spread).T
         return cumulate_rows(np.asarray(gain, dtype=np.float64))
 
     @functools.cached_property
     def knots(self) -> IntArray:
-        """The edges (s,) between which weights next to an edge and sums before it are quadratic in its position."""
+        """Edges (s,) between which weights beside an edge, and sums of weights before it, are quadratic functions."""
         bend = np.concatenate([find_bends(self.n, self.widths, self.centred), [1, self.n - 1]])
         every: IntArray = np.unique(np.add.outer(bend, np.arange(-1, 2)))
         return every[(every >= 0) & (every <= self.n)]
 
     @functools.cached_property
     def sums_per_level(self) -> list[int]:
-        """Number of sums on each level."""
+        """The number of sums on each level."""
         return [count_sums(self.n, width, self.centred) for width in self.widths]
 
     @functools.cached_property
     def stretches(self) -> Stretches:
-        """The line divided into stretches, at the sums' centres and next to both ends."""
+        """The line cut into stretches at the centres of sums and next to both ends."""
         centres = [_find_centres(self.n, width, self.centred) for width in self.widths]
         begins = [-(-centre // 2) for centre in centres]
         cuts: IntArray = np.unique(np.concatenate([np.array([0, 1, self.n - 1]), *begins]))
@@ -200,10 +201,10 @@ class LineEstimator:
 
     @functools.cached_property
     def banded_factors(self) -> tuple[IntArray, FloatArray, FloatArray]:
-        """The sums' order along the line, and L (p, b) and D (p,) with L D Lᵀ = Θ V Θᵀ + W in that order.
+        """The order of the sums along the line, and L (p, b) and D (p,) such that L D Lᵀ = Θ V Θᵀ + W in this order.
 
-        L has ones on its diagonal and b diagonals below; column j is `L[j]`. Integer products and elementwise
-        arithmetic make the factors independent of the BLAS.
+        L has ones on its diagonal and b diagonals below. Column j is `L[j]`. Integer products and elementwise
+        arithmetic make the factors independent of the BLAS library.
         """
         weights, unit = scipy.sparse.csr_array(self.windows.weights), self.windows.units
         order = np.argsort(self.windows.weights.argmax(axis=1), kind="stable")
@@ -222,7 +223,7 @@ class LineEstimator:
         return order, below, own
 
     def solve_sums(self, surplus: Array) -> FloatArray:
-        """Return (Θ V Θᵀ + W)⁻¹ (s − Θ T) for s − Θ T (p, lines) in units. Lines do not affect each other's results."""
+        """Return (Θ V Θᵀ + W)⁻¹ (s − Θ T), given s − Θ T (p, lines) in units. Each line is solved independently."""
         order, below, own = self.banded_factors
         out = (surplus / self.windows.units[:, None])[order]
         for j, column in enumerate(below):
@@ -237,7 +238,7 @@ class LineEstimator:
         return solved
 
     def weigh_flows(self, flow: Array) -> Array:
-        """Return Θ T (lines, p) in units for flows T (lines, n). Integers stay exact."""
+        """Return Θ T (lines, p) in units for flows T (lines, n), exactly for integers."""
         cuts, _, levels = self.stretches
         which = np.repeat(np.arange(len(cuts)), np.diff(cuts, append=self.n))
         plain = np.add.reduceat(flow, cuts, axis=-1)
@@ -251,9 +252,9 @@ class LineEstimator:
         return out
 
     def correct_prefixes(self, solved: FloatArray) -> FloatArray:
-        """Return C (s − Θ T) summed over the places before each edge (lines, n + 1), from `solve_sums` (p, lines)."""
+        """Return prefix sums (lines, n + 1) of C (s − Θ T), given the result (p, lines) of `solve_sums`."""
         cuts, variance, levels = self.stretches
-        # C (s − Θ T) is linear on each stretch: `level` is its value at the first place, and 2 `rise` its slope.
+        # C (s − Θ T) is linear on each stretch. `level` is its value at the first place, and 2 · `rise` is its slope.
         level, rise = np.zeros((2, len(cuts), solved.shape[1]))
         for width, (left, weight, right, slope) in zip(self.widths, levels, strict=True):
             one, other = solved[left], solved[right]
@@ -276,7 +277,7 @@ class LineEstimator:
         return rise
 
     def apply_adjoint(self, weights: FloatArray, sums: Sequence[FloatArray]) -> FloatArray:
-        """Write Cᵀw, for weights w (lines, n), into `sums`. Return −ΘᵀCᵀw, to be added to the weights of T."""
+        """Write Cᵀw into `sums` for weights w (lines, n). Return −ΘᵀCᵀw, which must be added to the weights of T."""
         back = self.solve_sums(self.weigh_flows(weights * self.border_variance).T).T
         for level, part in enumerate(sums):
             part[...] = back[:, self.windows.level == level] / (2 * self.widths[level])
@@ -287,10 +288,10 @@ class LineEstimator:
 
 
 class Crossings(NamedTuple):
-    """Draws of the flows across all lines of one direction, as views (..., lines, places).
+    """The draws of flows across all lines of one direction, as views (..., lines, places).
 
-    straight : flow east or north across each border. rising, falling : diagonal moves, counted at their left or lower
-    end; a falling move flows south-east. sums : sums along lines by level.
+    straight : flows east or north across each border. rising, falling : diagonal moves, stored at their left or lower
+        end. A falling move flows south-east. sums : the sums along lines, for each level.
     """
 
     axis: int
@@ -303,7 +304,7 @@ class Crossings(NamedTuple):
     def of_draws(
         cls, blocks: tuple[int, ...], draws: dict[str, Array], lines: Sequence[LineEstimator], sums: Sequence[str]
     ) -> list[Crossings]:
-        """Return draws (..., number) of each kind by direction; `sums` names the kinds that are sums along lines."""
+        """Group the draws (..., number) of each kind by direction. `sums` names the kinds that are sums along lines."""
         if len(blocks) == 1:
             straight = draws[STRAIGHT][..., None]
             return [cls(0, straight, straight[..., :0], straight[..., :0])]
@@ -321,7 +322,7 @@ class Crossings(NamedTuple):
         ]
 
     def slice_lines(self) -> Iterator[tuple[slice, slice]]:
-        """Yield slices of the blocks on both sides of a few lines at a time, to keep intermediate arrays small."""
+        """Yield the blocks on both sides of a few lines at a time as slices, to keep intermediate arrays small."""
         number = self.straight.shape[-2]
         step = max(1, (1 << 17) * number // max(1, self.straight.size))
         for start in range(0, number, step):
@@ -329,7 +330,7 @@ class Crossings(NamedTuple):
             yield slice(start, stop), slice(start + 1, stop + 1)
 
     def solve_sums(self, line: LineEstimator) -> FloatArray:
-        """Return (Θ V Θᵀ + W)⁻¹ (s − Θ T) of each line (p, ..., lines)."""
+        """Return (Θ V Θᵀ + W)⁻¹ (s − Θ T) for each line (p, ..., lines)."""
         surplus = _copy_wide(np.concatenate(self.sums, axis=-1))
         for some, _ in self.slice_lines():
             flow, falling = _copy_wide(self.straight[..., some, :]), self.falling[..., some, :]
@@ -343,9 +344,9 @@ class Crossings(NamedTuple):
         return solved.reshape(len(solved), *surplus.shape[:-1])
 
     def add_to_blocks(self, out: Array, line: LineEstimator | None) -> None:
-        """Add the flows to the blocks' gains (..., along x, along y), corrected by the line's sums unless it is None.
+        """Add the flows, corrected by the sums of `line` (if any), to the blocks' gains (..., along x, along y).
 
-        Diagonal moves belong to both directions; they are added with the flows to the east.
+        Diagonal moves belong to both directions, so they are added only with the flows to the east.
         """
         solved = np.zeros(0) if line is None else self.solve_sums(line)
         gained = out if self.axis == 0 else out.mT
@@ -363,7 +364,7 @@ class Crossings(NamedTuple):
             gained[..., after, :] += moved
 
     def _correct_flow(self, straight: Array, line: LineEstimator, solved: FloatArray) -> Array:
-        """Return corrected straight flows (..., lines, places). For integers the correction's prefixes are rounded."""
+        """Return corrected straight flows (..., lines, places). For integers, corrections have rounded prefix sums."""
         before = line.correct_prefixes(solved.reshape(len(solved), -1))
         if straight.dtype.kind != "f":
             np.rint(before, out=before)
@@ -374,7 +375,7 @@ class Crossings(NamedTuple):
 
 
 def _copy_wide(draws: Array) -> Array:
-    """Return a 64-bit copy of draws, integers or floats."""
+    """Return a copy of draws as 64-bit integers or floats."""
     return draws.astype(np.result_type(draws, np.int64))
 
 
@@ -392,9 +393,9 @@ def _split_draws(draws: Array, shapes: Sequence[tuple[int, int]]) -> list[Array]
 
 @dataclass(frozen=True, eq=False)
 class HubLine:
-    """Hubs along one axis of n blocks, one in the middle of every `spacing` blocks, and their weighted sums.
+    """The hubs along one axis of n blocks, in the middle of every `spacing` blocks, and their weighted sums.
 
-    The spacing is odd. `widths` are distances in hubs between the centres of sums, each a multiple of the one before.
+    The spacing is odd. `widths` are the distances in hubs between the centres of sums on each level.
     """
 
     n: int
@@ -403,22 +404,22 @@ class HubLine:
 
     @functools.cached_property
     def blocks_apart(self) -> int:
-        """Blocks between hubs: the spacing, or less on an axis with fewer blocks; odd."""
+        """The distance between hubs in blocks, an odd number: the spacing, or less on a short axis."""
         return min(self.spacing, self.n - 1 + self.n % 2)
 
     @property
     def longest_walk(self) -> int:
-        """Largest number of blocks between a block and its hub."""
+        """The largest distance in blocks between a block and its hub."""
         return self.blocks_apart // 2
 
     @functools.cached_property
     def places(self) -> IntArray:
-        """Block of each hub. Blocks left over at the end also have a hub."""
+        """The block of each hub. If blocks are left over at the end, they also have a hub."""
         return np.minimum(np.arange(0, self.n, self.blocks_apart) + self.longest_walk, self.n - 1)
 
     @functools.cached_property
     def windows(self) -> WeightedSums:
-        """Θ, where the weights of all levels at a hub add up to one. Without widths one sum covers all hubs."""
+        """Θ, whose weights at a hub add up to one over all levels. Without widths, one sum covers all hubs."""
         number = len(self.places)
         if not self.widths or number == 1:
             return WeightedSums(number, [np.ones((1, number), dtype=np.int64)], [1])
@@ -428,18 +429,18 @@ class HubLine:
 
     @property
     def knots(self) -> IntArray:
-        """The hubs (s,) between which sums of waves before a hub are quadratic."""
+        """The hubs (s,) between which prefix sums of waves are quadratic."""
         number = len(self.places)
         return find_bends(number, self.widths if number > 1 else (), centred=True)
 
     @property
     def weight_unit(self) -> int:
-        """Number of weight units in a weight of one."""
+        """The number of units in a weight of one."""
         return int(self.windows.units[0])
 
     @functools.cached_property
     def spectrum(self) -> tuple[FloatArray, FloatArray]:
-        """Eigenvalues λ > 0 of Θ Θᵀ, and its eigenvectors divided by √λ as columns."""
+        """The eigenvalues λ > 0 of Θ Θᵀ, and its eigenvectors divided by √λ, as columns."""
         theta = self.windows.theta
         values, vectors = np.linalg.eigh(theta @ theta.T)
         seen = values > 1e-12 * values[-1]  # smaller ones are rounding errors
@@ -447,17 +448,17 @@ class HubLine:
 
     @functools.cached_property
     def waves(self) -> FloatArray:
-        """An orthonormal basis (waves, hubs) of the row space of Θ: eigenvectors of Θᵀ Θ."""
+        """The eigenvectors of Θᵀ Θ, an orthonormal basis (waves, hubs) of the row space of Θ."""
         return self.spectrum[1].T @ self.windows.theta
 
     @functools.cached_property
     def hubs_before(self) -> FloatArray:
-        """Hubs before each edge of blocks (n + 1, 1)."""
+        """The number of hubs before each edge of blocks (n + 1, 1)."""
         return self._sum_before(np.ones((1, len(self.places))))
 
     @functools.cached_property
     def waves_before(self) -> FloatArray:
-        """Sums of the waves before each edge of blocks (n + 1, waves)."""
+        """The prefix sums of the waves (n + 1, waves), before each edge of blocks."""
         return self._sum_before(self.waves)
 
     def _sum_before(self, weights: FloatArray) -> FloatArray:
@@ -466,12 +467,12 @@ class HubLine:
         return np.asarray(out.cumsum(axis=0))
 
     def project_onto_waves(self, hubs: FloatArray, axis: int) -> FloatArray:
-        """Return the coefficients of waves from values at hubs along an axis."""
+        """Return the coefficients of waves for values at hubs along an axis."""
         sums, turn = self.windows.sum_along(hubs, axis) / self.weight_unit, self.spectrum[1]
         return np.asarray(sums @ turn if axis == _Y else turn.T @ sums)
 
     def combine_waves(self, waves: FloatArray, axis: int) -> FloatArray:
-        """Return values at hubs along an axis from coefficients of waves."""
+        """Return the values at hubs along an axis for coefficients of waves."""
         turn = self.spectrum[1]
         return self.spread_sums(waves @ turn.T if axis == _Y else turn @ waves, axis)
 
@@ -483,18 +484,18 @@ class HubLine:
 
 @dataclass(frozen=True, eq=False)
 class Hubs:
-    """Blocks at regular distances where long moves leave and enter, and the least-squares estimate of that inflow.
+    """Blocks at regular distances where long moves leave and enter, with a least-squares estimate of the inflow.
 
-    ζ is the inflow according to the hubs' own noise. Sums s over squares of hubs, and over strips of them along one
-    axis, have noise of their own. Let Θ be the weights of each level of sums, and ρ the variance of its noise divided
-    by that of a hub's own. The estimate is ζ + T Σ Θᵀ (s − Θ ζ)/ρ with T = (1 + Σ ΘᵀΘ/ρ)⁻¹. A move changes s and Θ ζ by
-    the same amount. Weights are products over the axes, so all levels have the same eigenvectors: products of two
-    waves. T has one value for each of these.
+    ζ is the inflow from the hubs' own noise. Sums s over squares of hubs, and over strips of hubs along one axis, have
+    separate noise. Let Θ be the weights of each level of sums, and ρ the ratio of the level's noise variance to a
+    hub's. The estimate is ζ + T Σ Θᵀ (s − Θ ζ)/ρ with T = (1 + Σ ΘᵀΘ/ρ)⁻¹. A move changes s and Θ ζ by the same amount.
+    The weights are products over the axes, so all levels have the same eigenvectors, which are products of two waves. T
+    has one eigenvalue for each of these products.
 
     Parameters
     ----------
-    axes : the hubs along each axis; the second has one block in 1-D. strips : whether there are strips.
-    ratios : ρ of squares and of strips; () without sums.
+    axes : the hubs along each axis (in 1-D, the second axis has one block). strips : whether there are strips.
+    ratios : ρ of squares and of strips, or () without sums.
     """
 
     axes: tuple[HubLine, HubLine]
@@ -510,13 +511,13 @@ class Hubs:
 
     @functools.cached_property
     def places(self) -> IntArray:
-        """Flat indices of the hubs' blocks."""
+        """The flat indices of the hubs' blocks."""
         x, y = self.axes
         return np.add.outer(x.places * y.n, y.places).ravel()
 
     @property
     def draw_counts(self) -> dict[str, tuple[int, int]]:
-        """Number of draws of each kind, and how many of its units make one unit of a flow."""
+        """For each kind, the number of draws, and the number of their units per unit of flow."""
         x, y = self.axes
         out = {HUBS: (len(x.places) * len(y.places), 1)}
         if x.widths:
@@ -527,19 +528,19 @@ class Hubs:
         return out
 
     def split_draws(self, draws: dict[str, Array]) -> list[Array]:
-        """Return draws (..., along x, along y) of hubs, of squares, and of strips along either axis, if any."""
+        """Return the draws (..., along x, along y) of hubs, squares (if any), and strips along each axis (if any)."""
         (hx, sx), (hy, sy) = ((len(line.places), len(line.windows)) for line in self.axes)
         shapes = {HUBS: [(hx, hy)], HUB_SUMS: [(sx, sy)], HUB_STRIPS: [(sx, hy), (hx, sy)]}
         return [part for name in self.draw_counts for part in _split_draws(draws[name], shapes[name])]
 
     @functools.cached_property
     def ones_in_waves(self) -> FloatArray:
-        """Coefficients (waves, waves) of all ones, which are in the row space of Θ."""
+        """The coefficients (waves, waves) of the all-ones array, which is in the row space of Θ."""
         return np.asarray(np.multiply.outer(*(line.waves.sum(axis=1) for line in self.axes)))
 
     @functools.cached_property
     def level_spectra(self) -> list[FloatArray]:
-        """Eigenvalues of squares and of strips for products of waves (1 + waves, 1 + waves).
+        """The eigenvalues of squares and of strips for products of waves (1 + waves, 1 + waves).
 
         Index 0 along an axis represents everything orthogonal to the waves there.
         """
@@ -548,20 +549,20 @@ class Hubs:
 
     @functools.cached_property
     def trust(self) -> FloatArray:
-        """T for products of waves (1 + waves, 1 + waves), as in `level_spectra`."""
+        """The eigenvalues of T for products of waves (1 + waves, 1 + waves), as in `level_spectra`."""
         seen = (level / ratio for level, ratio in zip(self.level_spectra, self.ratios, strict=False))
         return np.asarray(1 / (1 + sum(seen, np.zeros_like(self.level_spectra[0]))))
 
     def find_hubs(self, block: IntArray) -> IntArray:
-        """Return the index along each axis of each block's hub (ndim, m)."""
+        """Return the index of each block's hub along each axis (ndim, m)."""
         return np.stack([b // line.blocks_apart for b, line in zip(block, self.axes, strict=False)])
 
     def find_hub_blocks(self, block: IntArray) -> IntArray:
-        """Return the block where each block's hub is (ndim, m)."""
+        """Return the blocks (ndim, m) in which the hubs of the given blocks lie."""
         return np.stack([line.places[h] for h, line in zip(self.find_hubs(block), self.axes, strict=False)])
 
     def estimate_inflow(self, draws: dict[str, Array]) -> Array:
-        """Return the inflow at each hub (..., hubs), from draws (..., number) of all kinds."""
+        """Return the inflow at each hub (..., hubs), given the draws (..., number) of all kinds."""
         if not self.ratios:
             return draws[HUBS]
         own, *sums = map(_copy_wide, self.split_draws(draws))
@@ -572,7 +573,7 @@ class Hubs:
         seen = y.spread_sums(square_surplus, _Y)
         if self.strips:
             seen += (sums[1] - on_x) / self.ratios[1]
-        # Apply T to Θxᵀ seen and to what strips along y add, in waves along one axis until the end.
+        # Apply T to Θxᵀ seen and to the part of strips along y. Stay in waves along one axis until the end.
         along_x, trust = (turn_x * squares_x).T @ (seen / x.weight_unit), self.trust
         mixed = y.project_onto_waves(along_x, _Y) * (trust[1:, 1:] - trust[1:, :1])
         if self.strips:
@@ -587,7 +588,7 @@ class Hubs:
         return np.asarray(more.reshape(draws[HUBS].shape))
 
     def apply_adjoint(self, weights: FloatArray, draws: dict[str, FloatArray]) -> None:
-        """Write the weights of draws, from weights (hubs,) of the inflow, into `draws`."""
+        """Write the weights of the draws into `draws`, given weights (hubs,) of the inflow."""
         own, *sums = self.split_draws(draws)
         x, y = self.axes
         own[...] = weights.reshape(own.shape)
@@ -609,7 +610,7 @@ class Hubs:
 
 
 def to_increments(values: FloatArray) -> FloatArray:
-    """Return values for products of waves as increments over index 0, the value orthogonal to all waves."""
+    """Return values for products of waves minus those at index 0, which belong to the space orthogonal to all waves."""
     out = values.copy()
     out[1:] -= values[:1]
     out[:, 1:] -= out[:, :1]

@@ -1,4 +1,4 @@
-"""Choose a flow's sums and hubs, and their shares of ε, for a workload, from public data alone."""
+"""Choose a flow's sums and hubs and their shares of ε for a workload, using only public data."""
 
 from __future__ import annotations
 
@@ -32,20 +32,20 @@ from deltahist.strategies.flow.noise import (
 if TYPE_CHECKING:
     from deltahist.strategies.flow import Flow
 
-#: A limit for a flow: the most borders that its moves cross, and the multiple of the budget that they may cost.
+#: A limit on moves: the largest number of borders they cross, and the multiple of the budget they may cost.
 Limit: TypeAlias = tuple[int, float]
-#: Number of blocks on a line below which sums gain nothing.
+#: Sums do not help on lines with fewer blocks than this.
 _SHORT = 16
-#: Number of candidates, the best ones at the usual shares, whose shares are refined.
+#: The number of candidates, the best at the usual shares, whose shares are optimised.
 _REFINED = 3
 
 
 def find_best_parameters(near: Neighbourhood, flow: Flow, workload: Workload | None, norm: int) -> dict[str, Any]:
-    """Return the parameters of the flow within the limits that has the least expected error on a workload.
+    """Return the parameters of the flow that keeps the limits and has the least expected error on a workload.
 
-    Moves within δ take one step, which costs one, so limits do not change the noise on borders. A move through hubs
-    costs 2 (steps to a hub + share of a hub). Where that exceeds a limit, all noise is scaled up. The hubs' share
-    balances this against the hubs' own noise. Blocks, arrivals and `centred` are those of the given flow.
+    A move within δ takes one step and costs one, so limits do not change the noise on borders. A move through hubs
+    costs 2 (steps to a hub + share of a hub). If this exceeds a limit, all noise is scaled up. The best share of the
+    hubs balances this against the hubs' own noise. Blocks, arrivals and `centred` are taken from the given flow.
     """
     sums = _find_best_sums(flow, workload, norm)
     found: dict[str, Any] = {"widths": sums.widths, "shares": sums.shares}
@@ -65,7 +65,7 @@ def find_best_parameters(near: Neighbourhood, flow: Flow, workload: Workload | N
         error, share = _find_best_share(hubs, sums, limits, norm)
         if error < least:
             least = error
-            # Round down to thousandths, so that limits are kept.
+            # Round down to thousandths, to stay within the limits.
             own = tuple(
                 Fraction(max(1, math.floor((share * part) ** (1 / norm) * 1000 + 1e-9)), 1000) for part in hubs.shares
             )
@@ -74,11 +74,11 @@ def find_best_parameters(near: Neighbourhood, flow: Flow, workload: Workload | N
     return found
 
 
-# -- usual parameters, and what a neighbourhood requires -------------------------------------------------------
+# -- usual parameters and those of a neighbourhood -------------------------------------------------------------
 
 
 def choose_usual_widths(blocks: tuple[int, ...]) -> tuple[int, ...]:
-    """Return nearly optimal widths for all ranges, on 64 to 4096 blocks a side; () in 1-D."""
+    """Return widths that are nearly optimal for all ranges on 64 to 4096 blocks per side, or () in 1-D."""
     # Lines along one axis exist only if the other axis has two blocks.
     longest = max(n if m > 1 else 0 for n, m in (blocks, blocks[::-1])) if len(blocks) == 2 else 0
     if longest < _SHORT:
@@ -90,9 +90,9 @@ def choose_usual_widths(blocks: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def choose_usual_shares(levels: int) -> dict[str, Fraction]:
-    """Return nearly optimal shares for each kind of draws, with "sums" for each level of sums.
+    """Return a nearly optimal share for each kind of draws. "sums" is the share of each level of sums.
 
-    Sums get about a quarter. straight + sums = diagonal + 2 · sums = 1, because a diagonal move crosses two lines.
+    Sums get about a quarter. A diagonal move crosses two lines, so straight + sums = diagonal + 2 · sums = 1.
     """
     sums = Fraction(1, 4) if levels == 1 else Fraction(3, 10 * levels) if levels else Fraction(0)
     rest = 1 - sums * levels
@@ -101,7 +101,7 @@ def choose_usual_shares(levels: int) -> dict[str, Fraction]:
 
 
 def find_longest_move(near: Neighbourhood) -> tuple[int, ...]:
-    """Return the number of cells that a move within δ spans along each axis, at least one."""
+    """Return the number of cells (at least one) that the longest move within δ spans along each axis."""
     if near.domain.ndim == 1:
         return (max(1, int(near.reach[0])),)
     return (max(1, len(near.reach) - 1), max(1, int(near.reach[0])))
@@ -115,7 +115,7 @@ def mark_outermost(blocks: tuple[int, ...]) -> NDArray[np.bool_]:
 
 
 def find_arrivals(near: Neighbourhood, flow: Flow) -> str | tuple[int, ...] | None:
-    """Return the blocks that touch a source, "boundary" if they are the outermost ones, or None if there are none."""
+    """Return the blocks with source cells, "boundary" if these are the outermost blocks, or None if there are none."""
     if near.fixed_membership or not near.source_cells.any():
         return None
     cells = np.nonzero(near.source_cells)
@@ -127,7 +127,7 @@ def find_arrivals(near: Neighbourhood, flow: Flow) -> str | tuple[int, ...] | No
 
 
 class _BestSums(NamedTuple):
-    """A flow's sums: their widths, the shares of the groups in order, the share of the cells, and the mean variance."""
+    """The widths of a flow's sums, the shares of all groups in order, the share of cells, and the mean variance."""
 
     widths: tuple[int, ...]
     shares: tuple[Fraction, ...]
@@ -136,7 +136,7 @@ class _BestSums(NamedTuple):
 
 
 def choose_boxes(workload: Workload | None, domain: Domain, number: int = 2000) -> Boxes:
-    """Return a sample of a workload's boxes: from all ranges when None, and from boxes of equal area for regions."""
+    """Return a sample of a workload's boxes. None means all ranges, and regions are replaced by boxes of equal area."""
     if isinstance(workload, Regions):
         workload = workload.boxes()
     boxes = workload if isinstance(workload, Boxes) else AllRanges(domain).sample(2000)
@@ -144,20 +144,20 @@ def choose_boxes(workload: Workload | None, domain: Domain, number: int = 2000) 
 
 
 def _find_best_sums(flow: Flow, workload: Workload | None, norm: int) -> _BestSums:
-    """Return the best widths of a flow's sums and shares of its groups for a workload."""
+    """Return the best widths of a flow's sums, and the best shares of its groups, for a workload."""
     boxes = choose_boxes(workload, flow.domain)
     spans = _convert_to_blocks(flow, boxes)
     error, sums, widths = _find_best_chain(MeanError(flow.blocks, spans, norm, flow.centred))
     cells = 0.0
     if not flow.blocks_are_cells:
-        # The mean variance that cells of variance one add to their blocks' sums.
+        # The mean variance that noise of variance one on cells adds to that of the blocks.
         one = BlockPower(1, 2)
         scale = zip(spans, flow.domain.shape, flow.blocks, strict=True)
         of_blocks = math.prod(one(*span) * (n / m) for span, n, m in scale)
         own = math.prod(one(*span) for span in boxes.spans(flow.domain))
         of_cells = max(0.0, float(np.mean(own - of_blocks)))
-        # The cells' share s of the budget minimises this sum of both errors, in which a move changes two cells:
-        # f/(1 − s)² + 8 c/s² for Laplace noise, whose scale a share divides; f/(1 − s) + 2 c/s for Gaussian noise.
+        # A move changes two cells. With errors f of flows and c of cells, the best share s of the cells minimises f/(1
+        # − s)² + 8 c/s² for Laplace noise, and f/(1 − s) + 2 c/s for Gaussian noise.
         power, times = (1 / 3, 8) if norm == 1 else (1 / 2, 2)
         a, b = error**power, (times * of_cells) ** power
         cells = min(max(b / (a + b), 0.01), 0.99)
@@ -167,13 +167,13 @@ def _find_best_sums(flow: Flow, workload: Workload | None, norm: int) -> _BestSu
     shares += [(1 - both) * rest]
     shares += [] if len(flow.blocks) == 1 else [(1 - 2 * both) * rest, *(sums * rest)]
     shares += [1 - cells / 2] if flow.arrivals is not None else []
-    # For Gaussian noise the shares are square roots of shares of ρ.
+    # For Gaussian noise, shares are square roots of shares of ρ.
     exact = (max(Fraction(round(s ** (1 / norm) * 1000), 1000), Fraction(1, 1000)) for s in shares)
     return _BestSums(widths, tuple(exact), cells, error)
 
 
 def _find_best_chain(mean: MeanError) -> tuple[float, FloatArray, tuple[int, ...]]:
-    """Return the least error of flows, with the shares and widths of the sums."""
+    """Return the least error of a flow, with the shares and widths of its sums."""
     longest = max(mean.blocks)
     chains: list[tuple[int, ...]] = [()]
     if len(mean.blocks) > 1 and longest >= _SHORT:
@@ -189,33 +189,33 @@ def _find_best_chain(mean: MeanError) -> tuple[float, FloatArray, tuple[int, ...
 
 
 class MeanError:
-    """Mean variance of a flow's answers over a workload's boxes, as a function of its sums and their shares.
+    """The mean variance of a flow's answers over a workload's boxes, as a function of its sums and their shares.
 
-    A box's answer has the noise of its cells inside whole blocks, and of the flow through its sides. For a stretch q
-    of borders of a line, with noise of variance v per border and W on the sums Θ, that flow has the variance
-    v |q|² − v² (Θq)ᵀ (v Θ Θᵀ + W)⁻¹ Θq (least squares; `LineEstimator`). The mean over boxes depends on them only
-    through |q|² and the mean of Θq (Θq)ᵀ. These two do not depend on the shares, and are computed once per choice of
-    widths. Workload and widths are in blocks.
+    The noise in a box consists of the noise on cells and of the flow through the box's sides. Let the noise have
+    variance v per border and W on the sums Θ. By least squares (`LineEstimator`), the flow through a stretch q of
+    borders then has variance v |q|² − v² (Θq)ᵀ (v Θ Θᵀ + W)⁻¹ Θq. Its mean over boxes depends on the boxes only through
+    the means of |q|² and Θq (Θq)ᵀ, which do not depend on the shares and are computed once per choice of widths. The
+    boxes and widths are in blocks.
     """
 
     def __init__(self, blocks: tuple[int, ...], spans: Sequence[Span], norm: int, centred: bool) -> None:
         self.blocks, self.norm, self.centred = blocks, norm, centred
         ends = [_weigh_ends(low, high, n) for (low, high), n in zip(spans, blocks, strict=True)]
         self._on_a_line = float(ends[0].mean())
-        #: For lines along y and along x: number of borders, squared weights of the lines on which each box's sides lie,
-        #: and the stretch of borders between the box's other two sides.
+        #: For lines along y and along x: the number of borders, the squared weights of the lines at each box's two
+        #: sides, and the stretch of borders between the box's other two sides.
         self._sides = list(zip(blocks[::-1], ends, spans[::-1], strict=True)) if len(spans) == 2 else []
-        #: Mean over the boxes of |q|², summed over both directions.
+        #: The mean of |q|² over the boxes, summed over both directions.
         self._borders = sum(float((own * BlockPower(1, 2)(*span)).mean()) for _, own, span in self._sides)
-        # Corners add almost nothing along long lines, and uncentred sums are chosen without them.
+        # Corners hardly matter on long lines, and are ignored for uncentred sums.
         self._with_corners = centred and max(blocks) < 400
         self._level, self._pair = functools.cache(self._compute_level), functools.cache(self._compute_pair)
 
     def find_best_shares(self, widths: tuple[int, ...]) -> tuple[float, FloatArray]:
-        """Return the least error of flows with sums of these widths, and the sums' shares of a budget of one."""
+        """Return the least error of flows with sums of these widths, and the shares of the sums in a budget of one."""
         if not widths:
             return self.of_shares(widths, np.zeros(0)), np.zeros(0)
-        logs, error = np.full(len(widths), -0.5), math.inf  # of each level's share, divided by what is left of a half
+        logs, error = np.full(len(widths), -0.5), math.inf  # log of (each level's share / unused part of a half)
 
         def to_shares() -> FloatArray:
             weight = np.exp(logs)
@@ -225,14 +225,14 @@ class MeanError:
             logs[level] = log
             return self.of_shares(widths, to_shares())
 
-        # Optimise one level after another. Levels hardly interact, so three rounds are enough.
+        # Optimise one level at a time. Levels hardly interact, so three rounds are enough.
         for _ in range(1 if len(widths) == 1 else 3):
             for level in range(len(widths)):
                 error, logs[level] = find_minimum(functools.partial(try_log, level), -4.0, 3.0, 0.04)
         return error, to_shares()
 
     def at_usual_shares(self, widths: tuple[int, ...]) -> float:
-        """Return the mean variance of the flow through the boxes' sides, for sums with their usual shares."""
+        """Return the mean variance of the flow through the boxes' sides if sums have their usual shares."""
         return self.of_shares(widths, np.full(len(widths), float(choose_usual_shares(len(widths))["sums"])))
 
     def of_shares(self, widths: tuple[int, ...], shares: FloatArray) -> float:
@@ -251,9 +251,9 @@ class MeanError:
         return out + (self._of_corners(widths, each, diagonal, own) if self._with_corners else 0.0)
 
     def _of_corners(self, widths: tuple[int, ...], each: float, diagonal: float, own: list[float]) -> float:
-        """Return the covariance of the sides where diagonal moves end at corners (docs/internals/theory.md, section 5).
+        """Return the sides' mean covariance from diagonal moves at corners (docs/internals/theory.md, section 5).
 
-        This ignores boxes with corners inside blocks, because they count parts of moves, which have no product form.
+        Boxes with corners inside blocks are ignored, because they count fractions of moves, which have no product form.
         """
         parts, whole = [], True
         for n, ends, (low, high) in self._sides:
@@ -266,13 +266,13 @@ class MeanError:
         return diagonal * float(np.where(whole, both, 0.0).mean())
 
     def _compute_level(self, n: int, width: int) -> tuple[FloatArray, list[FloatArray]]:
-        """Return Θ (p, n) of one level on n borders, and Θ q (m, p) for the stretches there."""
+        """Return Θ (p, n) for one level on n borders, and Θ q (m, p) for the stretches of these borders."""
         theta = make_hat_weights(n, width, self.centred) / (2 * width)
         before = cumulate_rows(theta.T)
         return theta, [sum_intervals(before, *span) for m, _, span in self._sides if m == n]
 
     def _compute_pair(self, n: int, a: int, b: int) -> tuple[FloatArray, FloatArray]:
-        """Return Θ Θᵀ and the mean over boxes of Θq (Θq)ᵀ for one level against another."""
+        """Return Θ Θᵀ and the mean of Θq (Θq)ᵀ over the boxes, for two levels."""
         if a > b:
             gram, asked = self._pair(n, b, a)
             return gram.T, asked.T
@@ -283,7 +283,7 @@ class MeanError:
 
 
 def _convert_to_blocks(flow: Flow, boxes: Boxes) -> list[Span]:
-    """Return boxes in blocks instead of cells, per axis."""
+    """Convert boxes from cells to blocks, and return their span along each axis."""
     out = []
     for span, n, start in zip(boxes.spans(flow.domain), flow.domain.shape, flow.starts, strict=True):
         cell, edge = np.append(start, n), np.arange(len(start) + 1.0)
@@ -292,12 +292,12 @@ def _convert_to_blocks(flow: Flow, boxes: Boxes) -> list[Span]:
 
 
 def get_variance(share: float, norm: int) -> float:
-    """Return the variance of noise with a share of a budget of one: of ε for Laplace noise, of ρ for Gaussian noise."""
+    """Return the variance of noise with a share of a budget of one (ε for Laplace noise, ρ for Gaussian noise)."""
     return 2 / share**2 if norm == 1 else 1 / share
 
 
 def _weigh_ends(low: FloatArray, high: FloatArray, n: int) -> FloatArray:
-    """Return squared weights of the lines at both ends of an interval; the domain's own ends have none."""
+    """Return the squared weights of the lines at both ends of each interval, which are zero at the domain's ends."""
     out = np.zeros(len(low))
     for edge in (low, high):
         below = np.floor(edge)
@@ -307,7 +307,7 @@ def _weigh_ends(low: FloatArray, high: FloatArray, n: int) -> FloatArray:
 
 
 def find_minimum(function: Callable[[float], float], low: float, high: float, width: float) -> tuple[float, float]:
-    """Return the least value of a unimodal function, and its place to within a width, by golden-section search.
+    """Find the minimum of a unimodal function, and its place to within `width`, by golden-section search.
 
     >>> value, place = find_minimum(lambda x: (x - 2) ** 2 + 1, 0, 10, 1e-3)
     >>> round(value, 5), round(place, 2)
@@ -331,9 +331,9 @@ def find_minimum(function: Callable[[float], float], low: float, high: float, wi
 
 
 class _HubChoice(NamedTuple):
-    """A choice of hubs: blocks between them, hubs between sums by level, and the mean variance if their share is one.
+    """A choice of hubs: their distance in blocks, the distances of sums in hubs, and the variance for a share of one.
 
-    `shares` divides the hubs' share among their own noise, sums, and strips (if any).
+    `shares` divides the hubs' share among their own noise, sums and strips (if any).
     """
 
     spacing: int
@@ -343,10 +343,10 @@ class _HubChoice(NamedTuple):
 
 
 def _list_spacings(limits: list[Limit], flow: Flow) -> list[int]:
-    """Return odd spacings whose walks to a hub fit the limits, if possible only those with few enough hubs.
+    """Return odd spacings at which moves to a hub keep the limits, with at most 2048² hubs if possible.
 
-    A hub in each of 4096² cells lowers the error by a seventh (from 106 to 90), but makes publishing take 1.5 times as
-    long and boxes five times.
+    With a hub in each of 4096² cells the error is a seventh lower (90 instead of 106), but publishing takes 1.5 times
+    as long and boxes take five times as long.
     """
     most, side = max(factor for _, factor in limits), max(flow.blocks)
     every = [1, *(2 * walk + 1 for walk in range(1, min(20, side // 4) + 1) if 2 * walk < most)]
@@ -354,7 +354,7 @@ def _list_spacings(limits: list[Limit], flow: Flow) -> list[int]:
 
 
 def _scale_noise(limits: list[Limit], cells: float, walk: float, share: float) -> float:
-    """Return the largest ratio of a move's cost, for its cells, steps and hubs, to its limit."""
+    """Return the largest ratio between a move's cost (of its cells, steps and hubs) and its limit."""
     step = 1 - cells
     through = 2 * walk * step + 2 * share
     direct = max(2 * walk, math.inf if share == math.inf else math.floor(through / step + 1e-9))
@@ -363,9 +363,9 @@ def _scale_noise(limits: list[Limit], cells: float, walk: float, share: float) -
 
 
 def _find_best_share(hubs: _HubChoice, sums: _BestSums, limits: list[Limit], norm: int) -> tuple[float, float]:
-    """Return the least error with these hubs, and their share."""
+    """Return the least error with these hubs, and the share of the hubs that achieves it."""
     walk = hubs.spacing // 2
-    exact = [(factor - sums.cells) / 2 - walk * (1 - sums.cells) for _, factor in limits]  # these use up a limit
+    exact = [(factor - sums.cells) / 2 - walk * (1 - sums.cells) for _, factor in limits]  # shares that use up a limit
     tried = [share for share in exact if share > 0.001] + np.geomspace(0.05, 50, 60).tolist()
 
     def expect_error(share: float) -> float:
@@ -376,10 +376,10 @@ def _find_best_share(hubs: _HubChoice, sums: _BestSums, limits: list[Limit], nor
 
 
 class MeanHubError:
-    """Mean variance that hubs add to a workload's boxes, if the share of a hub is one.
+    """The mean variance that hubs add to a workload's boxes, if the share of a hub is one.
 
-    It is Σ V_ij a_i b_j, where a and b are squared coefficients of a box in the waves along each axis and in the rest,
-    minus what a public total removes (`HubVariance` has the exact figures).
+    This is Σ V_ij a_i b_j minus the part that a public total removes. a and b are a box's squared coefficients for the
+    waves along each axis and for the rest. `HubVariance` has the exact figures.
     """
 
     def __init__(self, flow: Flow, boxes: Boxes, norm: int, total_known: bool) -> None:
@@ -387,11 +387,11 @@ class MeanHubError:
         self._spans = _convert_to_blocks(flow, boxes)
 
     def without_sums(self, spacing: int) -> _HubChoice:
-        """Return hubs at this spacing without sums."""
+        """Return hubs with this spacing and without sums."""
         return _HubChoice(spacing, (), (1.0,), self._as_function(Hubs.on_grid(self.blocks, spacing))((1.0,)))
 
     def with_sums(self, spacing: int) -> Iterator[_HubChoice]:
-        """Yield hubs with sums, and also with strips, with the best shares for each distance between sums."""
+        """Yield hubs with sums, and hubs with sums and strips, with the best shares for each distance between sums."""
         lengths = [len(line.places) for line in Hubs.on_grid(self.blocks, spacing).axes]
         levels: list[tuple[int, ...]] = [(w,) for w in (4, 5, 6, 8, 12, 18, 27, 40)]
         if max(lengths) >= 1200:  # a second level needs long lines
@@ -408,7 +408,7 @@ class MeanHubError:
                 yield _HubChoice(spacing, widths, divide(own), least)
 
     def _as_function(self, hubs: Hubs) -> Callable[[tuple[float, ...]], float]:
-        """Return the variance as a function of the shares of the hubs' own noise, their sums, and strips."""
+        """Return the variance as a function of the shares of the hubs' own noise, sums and strips."""
         inside, squared = [np.ones((1, 1))] * 2, [np.array([[0.0, 1.0]])] * 2
         for axis, (line, span) in enumerate(zip(hubs.axes, self._spans, strict=False)):
             length = BlockPower(1, 2)(*(interpolate_sums(line.hubs_before, edge)[:, 0] for edge in span))
@@ -416,7 +416,7 @@ class MeanHubError:
             waves = inside[axis] ** 2
             squared[axis] = np.column_stack([length - waves.sum(axis=1), waves])
         asked = squared[0].T @ np.broadcast_to(squared[1], (len(squared[0]), squared[1].shape[1])) / len(squared[0])
-        # A total removes little where there are many sums, so a sample of the boxes suffices.
+        # A total removes little if there are many sums, so a sample of the boxes is enough.
         step = max(1, len(inside[0]) * asked.size // 4_000_000)
         inside = [each[::step] for each in inside]
 
@@ -436,10 +436,10 @@ class MeanHubError:
 
 
 def _divide_squares(own: float) -> tuple[float, ...]:
-    """Return shares of hubs, and of sums over squares of them."""
+    """Return the shares of hubs and of sums over squares of hubs."""
     return own, 1 - own
 
 
 def _divide_strips(own: float) -> tuple[float, ...]:
-    """Return shares of hubs, squares and strips, as products of the shares on a line. Each hub is in two strips."""
+    """Return the shares of hubs, squares and strips: products of the shares on a line, as each hub is in two strips."""
     return own**2, (1 - own) ** 2, own * (1 - own)
