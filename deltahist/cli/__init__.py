@@ -1,4 +1,4 @@
-"""The command line: commands, project file, output, and errors as one line on stderr.
+"""The command line: its commands, the project file, and what it prints.
 
 Help texts use `\b` to keep the line breaks of examples.
 """
@@ -28,23 +28,23 @@ from typer.core import TyperCommand
 
 from deltahist.errors import DeltaHistWarning, InputError
 
-#: Commands in the order in which help lists them, each with its function and a one-line description.
+#: Commands in the order of `--help`, each with its function and a one-line description.
 COMMANDS = {
     "demo": ("demo.publish_demo", "Publish a made-up city from start to finish."),
     "plan": ("stream.plan", "Rank δ, cells and strategies by expected error. Reads no data."),
     "publish": ("publish.publish", "Publish a file of points as one release file."),
-    "stream": ("stream.publish_stream", "Publish one map per time step, within a budget per window."),
+    "stream": ("stream.publish_stream", "Publish one map per time step, with a budget for each window of steps."),
     "refine": ("publish.refine", "Publish a more accurate release of the same data for the difference in budget."),
-    "tighten": ("publish.tighten", "Make a more private copy of a release without the data."),
-    "withdraw": ("publish.withdraw", "Withdraw a release in its ledger and in a public notice."),
+    "tighten": ("publish.tighten", "Make a more private copy of a release, without reading the data."),
+    "withdraw": ("publish.withdraw", "Withdraw a release, with a record in its ledger and a public notice."),
     "sorted": ("publish.publish_sorted", "Publish the sorted values of a column, for quantiles and ranges."),
     "quantile": ("publish.publish_quantile", "Publish the median or another quantile of a column."),
     "share": ("people.share", "Share noisy values over a network: the closer the user, the less noise."),
     "ask": ("people.ask", "Answer a query, charged to the people whose records it uses."),
     "query": ("query.query", "Count the points in boxes or regions, with intervals."),
-    "statement": ("query.show_statement", "Print the privacy statement of a release or write it as a page."),
-    "plot": ("query.plot", "Draw the map and the protection by distance."),
-    "export": ("query.export", "Write the cells as GeoPackage, GeoParquet, GeoJSON, CSV or GeoTIFF."),
+    "statement": ("query.show_statement", "Print the privacy statement of a release, or write it as a page."),
+    "plot": ("query.plot", "Draw the map and the protection at each distance."),
+    "export": ("query.export", "Export all cells to GeoPackage, GeoParquet, GeoJSON, CSV or GeoTIFF."),
     "serve": ("serve.serve", "Serve releases over HTTP, with a web map."),
     "ledger": ("ledger.ledger", "Show, open or check the accounts of a ledger."),
 }
@@ -61,7 +61,7 @@ def _print_version(asked: bool) -> None:
 
 
 def deltahist(
-    config: Annotated[Path | None, Option(metavar="FILE", help="Project file, if not deltahist.toml.")] = None,
+    config: Annotated[Path | None, Option(metavar="FILE", help="Project file, instead of deltahist.toml.")] = None,
     quiet: Annotated[bool, Option("--quiet", "-q", help="Suppress notes and progress.")] = False,
     version: Annotated[
         bool, Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
@@ -73,7 +73,7 @@ def deltahist(
     Start with:
       deltahist demo                      # a made-up city, from a table of visits to a map
       deltahist publish --help
-    Errors are one line on stderr with exit status 2. Output files are written whole or not at all.
+    An error prints one line on stderr and exits with status 2. No command leaves half-written files.
     """
     STATE["quiet"] = quiet
 
@@ -86,7 +86,7 @@ def load_command(name: str) -> Any:
 
 
 def expand_groups(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Turn each field of a command's dataclass parameters into an option, as Typer requires."""
+    """Replace each dataclass parameter of a command with one option per field, because Typer has no groups."""
     hints = typing.get_type_hints(command, include_extras=True)
     groups: dict[str, Any] = {name: kind for name, kind in hints.items() if dataclasses.is_dataclass(kind)}
     parameters: list[inspect.Parameter] = []
@@ -110,7 +110,7 @@ def expand_groups(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def make_app(called: str | None) -> typer.Typer:
-    """Return the Typer app. It imports only the module of the called command."""
+    """Return the Typer app, and import only the module of the called command."""
     # Plain help takes half the time of rich help, and can be piped.
     app = typer.Typer(
         add_completion=False,
@@ -136,14 +136,14 @@ def invoke(arguments: Sequence[str]) -> Any:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line and return its exit status: 0, or 2 after a one-line error on stderr.
+    """Run the command line and return its exit status: 0, or 2 after printing a one-line error on stderr.
 
-    A programming error keeps its traceback.
+    Programming errors propagate, with their traceback.
     """
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # the terminal may be unable to print δ and ε
             stream.reconfigure(errors="backslashreplace")
-    if arguments is None:  # the command owns the process
+    if arguments is None:  # running as a program, not called from Python
         # Matrices are small. With several threads, planning took 3 times as long.
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
         for name in ("SIGTERM", "SIGHUP"):  # raise SystemExit, so that temporary files are removed
@@ -173,7 +173,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (KeyboardInterrupt, typer.Abort):
         text = "interrupted"
     except Exception as problem:
-        if not hasattr(problem, "format_message"):  # only Typer's usage errors have it
+        if not hasattr(problem, "format_message"):  # only Typer's usage errors have this method
             raise
         text = f"{problem.format_message()} (see --help)"
     print_note("error: " + " ".join(text.split()))
@@ -198,7 +198,7 @@ class Command(TyperCommand):
             if name in ("epsilon", "rho"):
                 print_note(f"{name} is {value}, from {file}")
             if re.match(r"postgres(ql)?(\+psycopg)?://", str(value), re.IGNORECASE):
-                os.environ.pop("PGPASSWORD", None)  # the driver would send it to whatever host the file names
+                os.environ.pop("PGPASSWORD", None)  # or the driver would send it to this server
                 print_note(f"{name} is a server named in {file}: PGPASSWORD is not sent to it")
         return rest
 
@@ -206,8 +206,8 @@ class Command(TyperCommand):
 def _read_project(file: Path, command: TyperCommand) -> dict[str, Any]:
     """Return a command's options from a project file, by parameter name.
 
-    Keys above the first heading apply to `publish`, `stream` and `plan`, if the command has the option. Keys below a
-    command's heading apply to that command.
+    Keys above the first heading apply to `publish`, `stream` and `plan`, which ignore those that they have no option
+    for. Keys below a command's heading apply to that command only.
     """
     import tomllib
 
@@ -224,8 +224,8 @@ def _read_project(file: Path, command: TyperCommand) -> dict[str, Any]:
     known, sharing = {str(each.name) for each in command.params}, ("publish", "stream", "plan")
     shareable = {name for each in sharing for name in inspect.signature(load_command(each)).parameters}
     if unknown := [*(headings.keys() - COMMANDS.keys()), *(own.keys() - known), *(shared.keys() - shareable)]:
-        raise InputError(f"{file} has {unknown[0]!r}: it must be a command, an option of `{command.name}` below "
-                         "its heading, or an option of publish, stream or plan above the first heading")  # fmt: skip
+        raise InputError(f"{file} has {unknown[0]!r}: headings must be commands, keys above them options of publish, "
+                         f"stream or plan, and keys below [{command.name}] options of {command.name}")  # fmt: skip
     return ({key: shared[key] for key in shared.keys() & known} if command.name in sharing else {}) | own
 
 
@@ -240,7 +240,7 @@ def print_note(text: str) -> None:
 
 @contextlib.contextmanager
 def show_progress(text: str, steps: int | None = None) -> Iterator[Callable[[], None]]:
-    """Show progress on a terminal, with a bar if `steps` is given. Yield a function that advances by a step."""
+    """Show progress on a terminal, with a bar if `steps` is given. Yield a function that advances the bar by a step."""
     if STATE["quiet"] or not sys.stderr.isatty():
         yield lambda: None
         return
@@ -255,7 +255,7 @@ def show_progress(text: str, steps: int | None = None) -> Iterator[Callable[[], 
 
 
 def format_table(header: Sequence[str], rows: Iterable[Sequence[str]], *, left: Iterable[str] = ()) -> str:
-    """Align the first column and those in `left` to the left, and the others (figures) to the right."""
+    """Return a text table. The first column and those named in `left` are left-aligned, the others right-aligned."""
     from rich.cells import cell_len
 
     # A rich table takes 0.4 ms per row, more than computing the answer.
@@ -272,7 +272,7 @@ def format_table(header: Sequence[str], rows: Iterable[Sequence[str]], *, left: 
 
 
 def format_facts(**values: object) -> str:
-    """Return a line with the name and value of each value that is not None."""
+    """Return one line for each value that is not None, with its name."""
     return "\n".join(f"{name.replace('_', ' '):<12} {value}" for name, value in values.items() if value is not None)
 
 
@@ -302,7 +302,7 @@ def _is_release(path: Path) -> bool:
 def check_target(out: Path | None, *used: str | Path | None, replace: bool = True, option: str = "--out") -> None:
     """Raise InputError if a file cannot be written, must not be replaced, or is among `used`.
 
-    Call this before long work, so that a misspelt folder does not lose the result.
+    Call this before any long computation, so that a misspelt folder does not waste the result.
     """
     from deltahist._files import check_creatable
 
@@ -312,7 +312,7 @@ def check_target(out: Path | None, *used: str | Path | None, replace: bool = Tru
     target, notice = out.resolve(), Path(str(out).removesuffix(".parquet") + ".withdrawn.json")
     clash = [each for each in used if each is not None and Path(each).resolve() in (target, *target.parents)]
     if clash:
-        rule = f"it must differ from {str(clash[0])!r} and lie outside it"
+        rule = f"it must be neither {str(clash[0])!r} nor inside it"
     elif notice.exists():
         rule = f"a release of that name was withdrawn ({notice.name}); choose another name"
     elif out.exists() and (not replace or _is_release(out)):

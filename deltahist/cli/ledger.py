@@ -22,7 +22,7 @@ ledger = typer.Typer(rich_markup_mode=None, add_completion=False)
 
 @ledger.callback()
 def describe_ledger() -> None:
-    """Show, open or check the accounts of a ledger: limit, spent and left.
+    """Show, open or check the accounts of a ledger.
 
     Keep database passwords in PGPASSWORD or ~/.pgpass, because other users can see command lines.
 
@@ -32,9 +32,9 @@ def describe_ledger() -> None:
     """
 
 
-@ledger.command("show", short_help="Show the accounts: limit, spent, left.")
+@ledger.command("show", short_help="Show the limit of each account, and what is spent and left.")
 def show_accounts(where: Where, as_json: options.AsJson = False) -> None:
-    """Show the accounts of a ledger: limit, spent and left, in total or in the last window of steps."""
+    """Show the limit of each account, and what is spent and left, in total or in the latest window of steps."""
     standings = open_ledger(where).list_standings()
     if as_json:
         write_json([each.describe() for each in standings])
@@ -43,7 +43,7 @@ def show_accounts(where: Where, as_json: options.AsJson = False) -> None:
     lines = [format_table(("account", "", "limit", "spent", "left"), rows, left=[""]), ""]
     lines += dict.fromkeys(str(each.population) for each in standings)
     if withdrawn := [(each.account, notice) for each in standings for notice in each.withdrawn]:
-        lines += ["", "withdrawn (their cost stays spent):"]
+        lines += ["", "withdrawn releases (their cost stays spent):"]
         lines += [f"{each['file']}, on {each['date']}: {each['reason']} (account {name!r})" for name, each in withdrawn]
     write_text("\n".join(lines))
 
@@ -53,25 +53,26 @@ class LimitOptions(options.BudgetOptions):
     """The limit of an account."""
 
     epsilon: Annotated[Fraction | None, Amount(help="Limit of the account, in ε.")] = None
-    rho: Annotated[Fraction | None, Amount(metavar="R", help="Limit of the account, in ρ, instead of ε.")] = None
+    rho: Annotated[Fraction | None, Amount(metavar="R", help="Limit of the account in ρ, if it pays in ρ.")] = None
 
 
-@ledger.command("open", short_help="Open an account, and limit the total spending of all accounts.")
+@ledger.command("open", short_help="Open an account, or limit what all accounts spend together.")
 @expand_groups
 def open_account(
     where: Where,
     account: Annotated[str, Argument(metavar="ACCOUNT", help="Name of the account.")],
     *,
     budget: LimitOptions,
-    population: Annotated[str | None, Name(help="Population that the account is about. [default: everyone]")] = None,
+    population: Annotated[str | None, Name(help="Population covered by the account. [default: everyone]")] = None,
     population_limit: Annotated[
-        Fraction | None, Amount(help="Joint limit of all accounts of a new population.")
+        Fraction | None, Amount(help="Limit on what all accounts of a new population spend together.")
     ] = None,
 ) -> None:
-    """Open an account in a ledger, which is created if it is missing.
+    """Open an account in a ledger. A missing ledger is created.
 
-    The spending of accounts of the same people adds up. `publish --account-limit` and `stream` open accounts of
-    "everyone". To limit their total spending, open the first account with this command.
+    If several accounts cover the same people, their spending adds up. `publish --account-limit` and `stream` open
+    accounts for the population "everyone". To limit what they spend together, open the first account with this command
+    and --population-limit.
 
     \b
     Example:
@@ -84,12 +85,12 @@ def open_account(
     write_text(format_facts(account=account, together=opened.read_standing(account).population))
 
 
-@ledger.command("audit", short_help="Check a ledger; exit status 2 if something is wrong.")
+@ledger.command("audit", short_help="Check a ledger for damage and overspent accounts.")
 def audit_ledger(where: Where) -> int:
-    """Check a ledger without changing it. Print each fault on one line, and exit with status 2 if there is any.
+    """Check a ledger without changing it. Print each problem on one line, and exit with status 2 if there are any.
 
     The command checks that the database is intact, that no account has spent more than its limit in any window, and
-    that totals match the charges. It cannot detect that an old copy has replaced the ledger.
+    that totals match the charges. It cannot detect that somebody has replaced the ledger with an older copy.
     """
     opened = open_ledger(where)
     problems = opened.find_problems()

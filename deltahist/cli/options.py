@@ -1,6 +1,6 @@
 """Options that several commands share, and functions that turn them into a map, queries, a budget and an account.
 
-Each option is the type of a command's parameter, such as `rho: Rho = None`.
+A command uses each option as the type of a parameter, such as `rho: Rho = None`.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ if TYPE_CHECKING:
 USUAL_POINTS = 100_000
 
 
-def require(kept: object, rule: str) -> None:
-    """Raise InputError with a rule about options, unless it is `kept`."""
-    if not kept:
+def require(satisfied: object, rule: str) -> None:
+    """Raise InputError with a rule as its message, unless the options satisfy the rule."""
+    if not satisfied:
         raise InputError(rule)
 
 
@@ -47,7 +47,7 @@ def require(kept: object, rule: str) -> None:
 
 
 def parse_number(text: str) -> Fraction | None:
-    """Parse a decimal number or a fraction exactly. Return None for other text and for huge numbers.
+    """Parse a decimal number or a fraction exactly. Return None for anything else, and for huge numbers.
 
     >>> parse_number("0.1"), parse_number("1/3"), parse_number("1e999999999"), parse_number("9" * 5000)
     (Fraction(1, 10), Fraction(1, 3), None, None)
@@ -84,7 +84,7 @@ def parse_corners(text: Any) -> tuple[float, ...]:
 
 
 def parse_length(text: Any) -> float | str:
-    """Return a length as a number, or as text if it has a unit."""
+    """Return a length as a number, or as a string if it has a unit."""
     from deltahist.space.domain import read_length
 
     try:
@@ -96,17 +96,17 @@ def parse_length(text: Any) -> float | str:
 
 
 def parse_list(parse: Callable[[str], Any]) -> Callable[[Any], list[Any]]:
-    """Return a parser of comma-separated values."""
+    """Return a parser of comma-separated lists."""
     return lambda text: [parse(part) for part in str(text).split(",")]
 
 
 def parse_place(text: str) -> Path | str:
-    """Return the location of a release: a path, or a URL as text."""
+    """Return the location of a release: a path, or a URL as a string."""
     return text if is_address(text) else Path(text)
 
 
 def parse_limits(texts: Sequence[str] | None, option: str = "--limit") -> list[Any] | None:
-    """Parse caps for longer moves or spans into pairs of length and factor. Return None without the option.
+    """Parse caps on longer moves or spans into pairs of length and factor. Return None if the option is missing.
 
     >>> parse_limits(["2km:2", "any:4"]), parse_limits(["any:none"]), parse_limits(None)
     ([('2km', Fraction(2, 1)), ('any', Fraction(4, 1))], [], None)
@@ -133,25 +133,25 @@ OutFile = partial(Option, "--out", "-o", metavar="FILE")
 
 # --- options -------------------------------------------------------------------------------------------------
 
-Input = Annotated[str, Argument(metavar="INPUT", help="A table, a folder, s3://, gs://, az://, or - (stdin).")]
+Input = Annotated[str, Argument(metavar="INPUT", help="Data: a file, a folder, a URL (s3, gs or az), or - (stdin).")]
 Release = Annotated[Path, Argument(metavar="RELEASE", parser=parse_place, help="A release file or its URL.")]
-Published = Annotated[Path, Argument(metavar="RELEASE", parser=parse_place, help="A release file, a folder or a URL.")]
+Published = Annotated[Path, Argument(metavar="RELEASE", parser=parse_place, help="A release file, folder or URL.")]
 ColumnOfX = Annotated[str | None, Column(help="Column with x or longitude: a name or number.")]
 ColumnOfY = Annotated[str | None, Column(help="Column with y or latitude; omit it in one dimension.")]
-PointsCrs = Annotated[str | None, Option("--crs", help="CRS of the points, such as EPSG:4326; none for plain numbers.")]
-Bounds = Annotated[Any, Option(metavar="W,S,E,N", parser=parse_corners, help="Corners of the map, or LOW,HIGH.")]
+PointsCrs = Annotated[str | None, Option("--crs", help="CRS of the points: EPSG:4326, or none for plain numbers.")]
+Bounds = Annotated[Any, Option(metavar="W,S,E,N", parser=parse_corners, help="Map corners, or LOW,HIGH in 1D.")]
 Cell = Annotated[Any, Length(help="Side of a cell, such as 250m. [default: auto]")]
 Delta = Annotated[Any, Length(help="δ: hide moves up to this distance.")]
-Sources = Annotated[str, Option(metavar="WHERE", help="Where points appear: none, boundary, left, right or a file.")]
+Sources = Annotated[str, Option(metavar="WHERE", help="Where points may enter: none, boundary, left, right or a file.")]
 Limit = Annotated[
-    list[str] | None, Option(metavar="LENGTH:FACTOR", help="Cap on longer moves, such as 2km:2. [default: any:4]")
+    list[str] | None, Option(metavar="LENGTH:FACTOR", help="Cost cap: 2km:2 allows 2ε up to 2 km. [default: any:4]")
 ]
 Rho = Annotated[Fraction | None, Amount(metavar="R", help="Budget ρ, with Gaussian noise, instead of ε.")]
-Strategy = Annotated[str, Name(help="Strategy by name, such as flow or wavelet, or auto.")]
-Regions = Annotated[Path | None, File(help="Choose cells and strategy for these polygons.")]
-Points = Annotated[Fraction | None, Amount(metavar="N", help="Rough number of points. [default: 100000]")]
-User = Annotated[str | None, Column(help="Column with users, to protect each as a whole.")]
-MaxPerUser = Annotated[int | None, Option(metavar="K", min=1, help="Number of points to keep per user.")]
+Strategy = Annotated[str, Name(help="Name of a strategy, such as flow. With auto, the best one is used.")]
+Regions = Annotated[Path | None, File(help="Polygons that you will query, to choose cells and strategy for.")]
+Points = Annotated[Fraction | None, Amount(metavar="N", help="Rough number of points, for planning. [default: 100000]")]
+User = Annotated[str | None, Column(help="Column with user names, to protect all points of a user together.")]
+MaxPerUser = Annotated[int | None, Option(metavar="K", min=1, help="Maximum number of points to keep per user.")]
 Where = Annotated[
     str | None,
     Option(
@@ -159,17 +159,17 @@ Where = Annotated[
         help="Count only rows that match this condition, such as \"kind = 'bus'\". The condition is published.",
     ),
 ]
-Table = Annotated[str | None, Name(help="Table, if INPUT is a database.")]
+Table = Annotated[str | None, Name(help="Table to read, if INPUT is a database.")]
 LedgerFile = Annotated[str | None, Option("--ledger", metavar="FILE", help="Ledger: a file or postgresql://...")]
-AccountName = Annotated[str | None, Option("--account", metavar="NAME", help="Account of the ledger to charge.")]
-DryRun = Annotated[bool, Option("--dry-run", help="Show guarantee and expected error; read and publish nothing.")]
+AccountName = Annotated[str | None, Option("--account", metavar="NAME", help="Account in the ledger to charge.")]
+DryRun = Annotated[bool, Option("--dry-run", help="Show the guarantee and expected errors. Read and publish nothing.")]
 ReleaseFile = Annotated[Path, OutFile(help="Release file to write (.parquet).")]
-AsJson = Annotated[bool, Option("--json", help="Print JSON.")]
+AsJson = Annotated[bool, Option("--json", help="Print JSON instead of text.")]
 Title = Annotated[str | None, Option(metavar="TEXT", help="Title of the page or picture.")]
-Nonnegative = Annotated[bool, Option("--nonnegative", help="Use non-negative estimates: often closer, but biased.")]
-RegionLayer = Annotated[str | None, Option("--layer", metavar="NAME", help="Layer of --regions.")]
+Nonnegative = Annotated[bool, Option("--nonnegative", help="Use non-negative estimates: biased, but often better.")]
+RegionLayer = Annotated[str | None, Option("--layer", metavar="NAME", help="Layer of --regions to read.")]
 RegionName = Annotated[str | None, Option("--name", metavar="COL", help="Column of --regions to use as names.")]
-Between = Annotated[tuple[str, str] | None, Period(help="Use only these steps of a folder.")]
+Between = Annotated[tuple[str, str] | None, Period(help="Use only the steps from FIRST to LAST of a folder.")]
 
 
 def read_crs(crs: str | None) -> str | None:
@@ -192,15 +192,17 @@ class BudgetOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class RowOptions:
-    """The rows that count. The fields are keyword arguments of `count_file`."""
+    """The rows to count. The fields are keyword arguments of `count_file`."""
 
     user: User = None
     max_per_user: MaxPerUser = None
     where: Where = None
     outside: Annotated[
-        Literal["clamp", "drop"] | None, Option(help="Clamp or drop points outside. [default: clamp up to 1%]")
+        Literal["clamp", "drop"] | None, Option(help="Clamp or drop points outside --bounds. [default: clamp up to 1%]")
     ] = None
-    drop_bad_rows: Annotated[bool, Option("--drop-bad-rows", help="Drop unusable rows. The statement says so.")] = False
+    drop_bad_rows: Annotated[bool, Option("--drop-bad-rows", help="Drop unusable rows (noted in the statement).")] = (
+        False
+    )
     table: Table = None
 
 
@@ -214,7 +216,7 @@ def choose_crs(project: str | None, crs: str | None) -> str | None:
     found = read_crs(project or crs)
     require(
         found is None or not systems.read_crs(found, "--project" if project else "--crs").is_geographic,
-        f"the map would be in {found}, and degrees are not lengths: add a projected CRS with --project",
+        f"the map would be in {found}, which has degrees instead of lengths: add a projected CRS with --project",
     )
     return found
 
@@ -237,7 +239,7 @@ class MapOptions:
 
     @property
     def columns(self) -> dict[str, str | None]:
-        """Columns and CRS of the points, as keyword arguments of `count_file`."""
+        """Columns and CRS of the points, as keyword arguments for `count_file`."""
         return {"x": self.x, "y": self.y, "crs": read_crs(self.crs)}
 
     def find_extent(self) -> tuple[tuple[float, ...], str | None]:
@@ -253,7 +255,7 @@ class MapOptions:
         return self.bounds, choose_crs(self.project, self.crs)
 
     def make_neighbourhood(self) -> Neighbourhood:
-        """Return the neighbourhood on cells of width --cell, or else δ."""
+        """Return the neighbourhood on cells of width --cell, or of width δ if --cell is auto."""
         from deltahist.space.domain import Domain, check_memory_for
         from deltahist.space.geometries import read_sources
         from deltahist.space.neighbourhood import Neighbourhood, is_far
@@ -273,7 +275,7 @@ class MapOptions:
 
 
 def read_queries(regions: Path | None, domain: Domain) -> tuple[Queries | None, str]:
-    """Return a function from a domain to its queries, and their name. The function is None without regions."""
+    """Return a function that makes the queries for a domain, or None without regions, and a name for the queries."""
     import numpy as np
     import shapely
 
@@ -286,7 +288,7 @@ def read_queries(regions: Path | None, domain: Domain) -> tuple[Queries | None, 
     names = [name or str(number) for number, name in enumerate(frame["name"])]
     fitted = fit(frame.geometry.to_numpy(), domain, frame.crs)
 
-    def clip_regions(on: Domain) -> Workload:  # with other cells the map may end slightly earlier
+    def clip_regions(on: Domain) -> Workload:  # a map with other cells may be slightly smaller
         parts = shapely.intersection(fitted.shapes, shapely.box(*on.bounds))
         there = np.flatnonzero(np.isin(shapely.get_type_id(parts), (3, 6)) & (shapely.area(parts) > 0))
         return workloads.regions(parts[there], [names[at] for at in there.tolist()])
@@ -305,18 +307,18 @@ class Chosen:
     cells: list[CellChoice]
 
     def describe_error(self) -> str:
-        """Return the expected error of a query and its two parts as text."""
+        """Describe the expected error of a query and its two parts."""
         from deltahist.planning import CellChoice
 
         expected = self.cells[0] if self.cells else CellChoice.of(self.mechanism, self.points, self.work)
         many = f"{self.points:,.0f} points"
         return format_facts(
             error=f"{expected.rmse:,.4g} points (root mean square) over {self.name}, for about {many}",
-            of_it=f"{expected.noise_error:,.4g} from noise, {expected.placement_error:,.4g} from places within cells",
+            parts=f"{expected.noise_error:,.4g} from noise, {expected.placement_error:,.4g} from places within cells",
         )
 
     def describe_cells(self) -> str:
-        """Return the compared cell sizes and their expected errors as text."""
+        """Return a table of the compared cell sizes and their expected errors."""
         rows = []
         for each in self.cells:
             errors = (each.rmse, each.noise_error, each.placement_error)
@@ -325,9 +327,9 @@ class Chosen:
 
 
 def choose_mechanism(options: MapOptions, points: Fraction | None, regions: Path | None, **how: Any) -> Chosen:
-    """Choose the mechanism, and cells if none are given. In one dimension the cell width is δ unless --cell is auto.
+    """Choose the mechanism, and the cell size if --cell is missing, without reading any rows.
 
-    No rows are read. `how` is passed to `mechanism_for`.
+    In one dimension the cell width is δ unless --cell is auto. `how` is passed to `mechanism_for`.
     """
     from deltahist.planning import mechanism_for, on_cells, plan_cells
 
@@ -347,7 +349,7 @@ def choose_mechanism(options: MapOptions, points: Fraction | None, regions: Path
 
 
 def describe_map(domain: Domain) -> dict[str, str]:
-    """Return cells, bounds and map, for `format_facts`."""
+    """Return the cells, bounds and projection of a map as arguments for `format_facts`."""
     from deltahist.space.crs import describe_map
 
     about = {
@@ -358,7 +360,7 @@ def describe_map(domain: Domain) -> dict[str, str]:
 
 
 def describe_limit(mechanism: Mechanism, asked: Any) -> str:
-    """Return one line with the cost of any move, and how to remove the default cap."""
+    """Return one line with the maximum cost of a move, and how to remove the default cap."""
     hint = " (--limit any:none removes the cap)" if asked is None and mechanism.neighbourhood.profile else ""
     return f"any move costs at most {mechanism.letter} = {mechanism.any_move:.4g}{hint}"
 
@@ -387,9 +389,9 @@ class PayerOptions:
     account_limit: Annotated[Fraction | None, Amount(help="Lifetime budget of a new account.")] = None
 
     def open(self, budget: dict[str, Any], chain: str | None = None) -> Account | None:
-        """Return the account, if any, without charging it. Raises BudgetExceeded if it cannot pay.
+        """Return the account, or None, without charging it. Raises BudgetExceeded if it cannot pay.
 
-        A chain of releases pays only the difference between the next release and the previous ones.
+        A further release of a chain costs only what the account has not already paid for the chain.
         """
         from deltahist.accounts.ledger import Ledger
         from deltahist.accounts.window import Account
@@ -442,7 +444,7 @@ def warn_of_new_account(ledger: str, account: str) -> None:
         others = {each.account: each.population for each in Ledger(ledger).list_standings()}
         people = next((each for each in others.values() if each.name == "everyone"), None)
         if people is not None and normalize_name(account=account) not in others:
-            print_note(f"warning: account {account!r} is new, and its spending adds to that of the others: {people}")
+            print_note(f"warning: account {account!r} is new, and spends in addition to the others: {people}")
 
 
 # --- releases ------------------------------------------------------------------------------------------------
@@ -457,9 +459,9 @@ def warn_of_release(path: Path | str, publishable: bool, weakness: str | None) -
 
 
 def open_release(path: Path | str, *, refuse_withdrawn: bool = True) -> BaseRelease:
-    """Open a release of any kind, downloading it from a service. Warn if it must not be published.
+    """Open a release of any kind, from a file or a service. Warn if it must not be published.
 
-    Raises InputError if it was withdrawn, but only warns if `refuse_withdrawn` is False.
+    Raises InputError if the release was withdrawn, or warns if `refuse_withdrawn` is False.
     """
     from deltahist.kinds import read_release
 
@@ -477,12 +479,12 @@ def open_release(path: Path | str, *, refuse_withdrawn: bool = True) -> BaseRele
 
 
 def is_folder(path: Path | str) -> TypeGuard[Path]:
-    """Return whether a path is a folder of releases, as `deltahist stream` writes."""
+    """Return whether a path is a folder, such as `deltahist stream` writes."""
     return isinstance(path, Path) and path.is_dir()
 
 
 def open_series(folder: Path) -> Series:
-    """Open a folder of releases. Warn if they must not be published."""
+    """Open a folder of releases, and warn if they must not be published."""
     from deltahist.releases import Series
 
     series = Series.load(folder)

@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
 
 def ask(
-    question: Annotated[Path, Argument(metavar="QUESTION", help="The query, in TOML (docs/kinds.md).")],
+    question: Annotated[Path, Argument(metavar="QUESTION", help="TOML file with the query (docs/kinds.md).")],
     *,
-    database: Annotated[str, Option(metavar="WHERE", help="DuckDB file, or postgresql://user@host/name.")],
-    ledger: Annotated[str, Option(metavar="WHERE", help="Ledger of the budgets: a file or postgresql://...")],
-    account: Annotated[str, Name(help="Account of these people in the ledger.")] = "people",
-    limit: Annotated[Fraction | None, Amount(help="Budget of each owner who joins.")] = None,
-    key: Annotated[str | None, Option(metavar="KEY", help="Key of the answer. Reusing it costs nothing.")] = None,
+    database: Annotated[str, Option(metavar="WHERE", help="Database: a DuckDB file or postgresql://user@host/name.")],
+    ledger: Annotated[str, Option(metavar="WHERE", help="Ledger with the budgets: a file or postgresql://...")],
+    account: Annotated[str, Name(help="Account in the ledger that holds the budgets.")] = "people",
+    limit: Annotated[Fraction | None, Amount(help="Let everyone in the table join, with this budget each.")] = None,
+    key: Annotated[str | None, Option(metavar="KEY", help="Key of the answer. Asking again with it is free.")] = None,
     out: Annotated[Path | None, OutFile(help="File to write: .txt or .json.")] = None,
     as_json: options.AsJson = False,
 ) -> None:
@@ -46,14 +46,14 @@ def ask(
 
     asked, account = Question.read(question), check_text(account=account)
     if asked.table is None or asked.owner is None:
-        raise InputError(f"{question} must name the table of the records and the column with their owners")
+        raise InputError(f"{question} must set `table` (the records) and `owner` (the column with their owners)")
     form = "text" if out is None else form_of(out, {".txt": "text", ".json": "json"})
     check_target(out, question)
     # Opening a missing file would create it.
     require("://" in database or Path(database).is_file(), f"--database {database!r} does not exist")
     require(
         limit is not None or (Ledger.exists(ledger) and account in Ledger(ledger).list_accounts()),
-        f"the ledger has no account {account!r}: nobody has joined; let people join with --limit 1",
+        f"the ledger has no account {account!r}, so nobody has joined: let people join with --limit 1",
     )
     budget: dict[str, Any] = {asked.answer.budget.unit: limit}
     people = People(database, asked.table, owner=asked.owner, ledger=ledger, name=account, **budget)
@@ -67,7 +67,7 @@ def ask(
 
 
 def share(
-    source: Annotated[Path, Argument(metavar="INPUT", help="A table with one row for each user.")],
+    source: Annotated[Path, Argument(metavar="INPUT", help="A table with one row per user.")],
     *,
     user: Annotated[str, Option("--id", metavar="COL", help="Column with user names.")],
     x: options.ColumnOfX = None,
@@ -76,23 +76,25 @@ def share(
     project: Annotated[str | None, Option(metavar="CRS", help="Projected CRS of the answers.")] = None,
     value: Annotated[str | None, Column(help="Column with numbers, instead of --x and --y.")] = None,
     bit: Annotated[str | None, Column(help="Column with zeros and ones, instead of --x and --y.")] = None,
-    edges: Annotated[Path, File(exists=True, help="Edges of the network: two users on each line.")],
+    edges: Annotated[Path, File(exists=True, help="Edges of the network: two user names on each line.")],
     directed: Annotated[bool, Option("--directed", help="Treat edges as directed, from owner to requester.")] = False,
-    distance: Annotated[str, Option(metavar="KIND", help="Distance between users: hops, resistance or file.")] = "hops",
+    distance: Annotated[
+        str, Option(metavar="KIND", help="Distance between users: hops, resistance or a file.")
+    ] = "hops",
     epsilon: Annotated[str, Option(metavar="E(d)", help="ε at distance d: 'exp(4-3.3d)', or 1:5,2:2,4:0.5.")],
     alpha: Annotated[Any, Length(help="α: hide differences up to this distance.")] = None,
-    step: Annotated[Fraction | None, Amount(help="Lattice step. [default: α / 1000]")] = None,
+    step: Annotated[Fraction | None, Amount(help="Spacing of possible answers. [default: at most α / 1000]")] = None,
     least: Annotated[float | None, Option(metavar="E", help="ε for users who are not connected.")] = None,
-    pairs: Annotated[Path | None, File(exists=True, help="Pairs to answer: owner,requester.")] = None,
+    pairs: Annotated[Path | None, File(exists=True, help="CSV file of pairs to answer: owner,requester.")] = None,
     requester: Annotated[str | None, Option(metavar="ID", help="User who gets answers about everybody.")] = None,
-    everything: Annotated[bool, Option("--all", help="Answer every user's requests about everyone.")] = False,
+    everything: Annotated[bool, Option("--all", help="Answer every user about everybody else.")] = False,
     state: Annotated[Path, File(help="File that holds the secret key for all answers. Created if missing.")],
     out: Annotated[Path, OutFile(help="File to write the answers to: .csv or .parquet.")],
     where: options.Where = None,
 ) -> Any:
     """Share noisy values over a network: the closer the user, the less noise.
 
-    Users who pool their answers learn no more than the closest of them knows (docs/kinds.md).
+    Users who pool their answers learn no more than the closest of them learned alone (docs/kinds.md).
 
     \b
     Example:
@@ -113,7 +115,7 @@ def share(
     places = value is None and bit is None
     require(
         (x is None) == (y is None) and sum(each is not None for each in (x, value, bit)) <= 1,
-        "give --x and --y, or else --value, or else --bit",
+        "give --x and --y, or only --value, or only --bit",
     )
     require(places or not (crs or project), "--crs and --project require --x and --y")
     given = (pairs is not None, requester is not None, everything)
@@ -147,22 +149,24 @@ def share(
     write: Any = answers.to_csv if form == "csv" else answers.to_parquet
     write_whole(out, lambda part: write(part, index=False))
     if answers.empty:
-        print_note("nobody is connected to the requesters: --least answers these pairs, too")
+        print_note("nobody is connected to the requesters: set --least to answer such pairs, too")
     requesters, owners = answers["requester"].nunique(), answers["owner"].nunique()
     if requesters > 1:
-        print_note(f"{out} is for {requesters:,} users: give each user their own rows only")
+        print_note(f"{out} has answers for {requesters:,} users: give each user only their own rows")
     print(format_facts(answers=f"{out}, {len(answers):,} about {owners:,} users to {requesters:,}"))
     print(mechanism.statement(mechanism.privacy_levels.round_down(answers["distance"])))
     return answers
 
 
 def _note_isolated_users(network: Network, data: pd.DataFrame) -> None:
-    """Print how many users lack data or edges. Raises InputError if no user is in the network."""
+    """Print how many users have no data or no edges. Raises InputError if none of them is in the network."""
     users = set(data.index)
     isolated, absent = users.difference(network.nodes), set(network.nodes) - users
     print_note(f"{len(data):,} rows read")
     if absent:
-        print_note(f"{len(absent):,} of {len(network):,} users of the network have no data: they can only request")
+        print_note(
+            f"{len(absent):,} of {len(network):,} users of the network have no data, so they can only make requests"
+        )
     if isolated == users:
         network.find_places(list(data.index))
     if isolated:

@@ -1,4 +1,4 @@
-"""`deltahist publish`, `sorted` and `quantile` make releases; `refine`, `tighten` and `withdraw` act on them."""
+"""`deltahist publish`, `sorted` and `quantile`, and the commands for releases: `refine`, `tighten` and `withdraw`."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ class NewRelease:
     out: options.ReleaseFile
     replaces: Annotated[Path | None, Option(metavar="OLD", help="Faulty release that this one corrects.")] = None
     reason: Annotated[str | None, Option(metavar="TEXT", help="Reason for --replaces. Published.")] = None
-    state: Annotated[Path | None, File(help="File for the secret state, to refine later.")] = None
+    state: Annotated[Path | None, File(help="Secret file that allows you to refine the release later.")] = None
 
     def check_files(self, *used: str | Path | None, dry_run: bool = False) -> None:
-        """Raise InputError unless the files can be written and are not among `used`."""
+        """Raise InputError if a file cannot be written, or is among `used`."""
         from deltahist._files import form_of
         from deltahist.publishers.publication import check_new
 
@@ -39,7 +39,7 @@ class NewRelease:
             check_target(self.state, self.out, *used, option="--state")
 
     def add_correction(self, counting: Preprocessing) -> Preprocessing:
-        """Add the release that this one replaces, if any, to the preprocessing of rows."""
+        """Record in the preprocessing which release this one replaces, if any."""
         from deltahist.kinds import read_release
         from deltahist.preprocessing import Correction
 
@@ -50,11 +50,11 @@ class NewRelease:
 
 @dataclass(frozen=True, kw_only=True)
 class ValueOptions:
-    """The values of one column and the rows that count."""
+    """The column with the values, and the rows to count."""
 
-    x: Annotated[str, Column(help="Column with the values: a name, or a number from 0.")]
+    x: Annotated[str, Column(help="Column with the values: a name or number.")]
     bounds: Annotated[
-        Any, Option(metavar="LOW,HIGH", parser=options.parse_corners, help="Range of the values; others are clamped.")
+        Any, Option(metavar="LOW,HIGH", parser=options.parse_corners, help="Range of the values. Clamps others.")
     ]
     delta: options.Delta
     limit: options.Limit = None
@@ -62,7 +62,7 @@ class ValueOptions:
     max_per_user: options.MaxPerUser = None
     where: options.Where = None
     outside: Annotated[
-        Literal["clamp"] | None, Option(help="Clamp any number of values. [default: clamp up to 1%]")
+        Literal["clamp"] | None, Option(help="Clamp however many values are outside --bounds. [default: up to 1%]")
     ] = None
     table: options.Table = None
 
@@ -92,8 +92,8 @@ def publish(
 ) -> Any:
     """Publish a file of points as one release file, which you may hand out.
 
-    All options are public. Lengths are in ground metres ("250m"), or plain numbers without a CRS. Bounds are extended
-    to whole cells. Row counts printed on stderr are private.
+    All options are public. Lengths are in ground metres ("250m"), or plain numbers if there is no CRS. The map is
+    extended to whole cells. Row counts printed on stderr are private.
 
     \b
     Examples:
@@ -132,7 +132,7 @@ def publish(
     if dry_run:
         print(format_facts(**about), chosen.describe_error(), sep="\n")
         if chosen.cells:
-            print(f"\nExpected errors by size of cells:\n{chosen.describe_cells()}")
+            print(f"\nExpected errors by cell size:\n{chosen.describe_cells()}")
         print(f"\n{write_statement(mechanism)}")
         return None
     with show_progress("Counting points …"):
@@ -153,7 +153,7 @@ def publish_sorted(
     files: NewRelease,
     payer: options.PayerOptions,
 ) -> Any:
-    """Publish the sorted values of one column as one release, which answers ranges and quantiles.
+    """Publish the sorted values of one column as a release, for queries of ranges and quantiles.
 
     The number of values is public.
 
@@ -198,7 +198,7 @@ def publish_quantile(
     method: Annotated[
         str, Option(metavar="METHOD", help="Sensitivity of the mechanism: inverse, or smooth (requires ε).")
     ] = "inverse",
-    out: Annotated[Path | None, OutFile(help="JSON file to write as well.")] = None,
+    out: Annotated[Path | None, OutFile(help="JSON file to write, besides printing the answer.")] = None,
 ) -> Any:
     """Publish the median or another quantile of one column.
 
@@ -216,7 +216,9 @@ def publish_quantile(
 
     amount = budget.read()
     account = payer.open(amount)
-    require(account is None or out is not None, "--ledger requires --out, so that the answer outlives the terminal")
+    require(
+        account is None or out is not None, "--ledger requires --out, so that an answer that was paid for is not lost"
+    )
     check_target(out, source, payer.ledger, replace=False)
     near = Neighbourhood(Domain(values.bounds, (1000,)), values.delta, limits=options.parse_limits(values.limit))
     near.check_on_map()
@@ -232,11 +234,13 @@ def publish_quantile(
     return found
 
 
-# --- the life of a release -----------------------------------------------------------------------------------
+# --- existing releases ---------------------------------------------------------------------------------------
 
 
 def refine(
-    release: Annotated[Path | None, Argument(metavar="RELEASE", help="[default: the last one in the state]")] = None,
+    release: Annotated[
+        Path | None, Argument(metavar="RELEASE", help="Release file. [default: last in --state]")
+    ] = None,
     *,
     state: Annotated[Path, File(help="State file that `publish --state` wrote.")],
     out: options.ReleaseFile,
@@ -244,11 +248,11 @@ def refine(
     ledger: options.LedgerFile = None,
     account: options.AccountName = None,
 ) -> Any:
-    """Publish a more accurate release of the same data. All releases of the chain together cost as much as the last.
+    """Publish a more accurate release of the same data. The releases together cost only as much as the last one.
 
-    The data are not read again. The state holds the noise, and the command updates it for the new release. The account
-    that paid for the first release pays the difference. To write the last release again after an interrupted run, leave
-    out RELEASE and the budget.
+    The command does not read the data again. It takes the noise from the state file, which it then updates. The account
+    that paid for the first release pays the difference. After an interrupted run, leave out RELEASE and the budget to
+    write the last release again.
 
     \b
     Example:
@@ -274,12 +278,12 @@ def tighten(
     *,
     out: options.ReleaseFile,
     budget: options.BudgetOptions,
-    state: Annotated[Path | None, File(help="State file of the chain, if the strategy needs one.")] = None,
+    state: Annotated[Path | None, File(help="State file of the release, if the strategy requires it.")] = None,
 ) -> Any:
     """Make a more private copy of a release, for readers who may see less. The data are not needed.
 
-    The command adds noise, as if the release had been made at the smaller budget. It spends nothing. Flows with sums
-    along the lines, which `auto` often chooses, need the state of their chain.
+    The command adds noise, as if the release had been made with the smaller budget, and spends nothing. Strategies with
+    sums along lines, which `auto` often chooses, require --state.
 
     \b
     Example:
@@ -299,13 +303,13 @@ def tighten(
 def withdraw(
     release: Annotated[Path, Argument(metavar="RELEASE", help="A release file.")],
     *,
-    reason: Annotated[str, Option(metavar="TEXT", help="Reason, in one line. Published.")],
+    reason: Annotated[str, Option(metavar="TEXT", help="Reason for the withdrawal, in one line. Published.")],
     ledger: Annotated[str | None, File(help="Ledger that paid for the release: a file or postgresql://...")] = None,
 ) -> None:
     """Withdraw a release: record it in the ledger that paid for it, and write a public notice next to the file.
 
-    Copy the notice, city.withdrawn.json for city.parquet, to every place that has the release. Commands, the service
-    and the library refuse a withdrawn release. The budget stays spent, because people have seen the release.
+    Copy the notice (city.withdrawn.json for city.parquet) to every place where you published the release. deltahist
+    refuses a release that has a notice next to it. The budget stays spent, because people have seen the release.
 
     \b
     Example:

@@ -1,4 +1,4 @@
-"""`deltahist query`, `statement`, `plot` and `export`: a release as answers, as text, as a picture, and as a file."""
+"""`deltahist query`, `statement`, `plot` and `export`: answers, text, pictures and cells from a release."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from deltahist.releases.series import Difference
     from deltahist.space.domain import Domain
 
-#: Columns of answers, as a frame or a mapping of names to arrays.
+#: Answers as a frame, or as a dictionary of columns.
 Answers: TypeAlias = "pd.DataFrame | dict[str, Any]"
 
 
@@ -28,15 +28,15 @@ def query(
     box: Annotated[
         list[Any] | None, Option(metavar="W,S,E,N", parser=options.parse_corners, help="Box to query (repeatable).")
     ] = None,
-    boxes: Annotated[Path | None, File(help="CSV file of west,south,east,north (or low,high) and name.")] = None,
-    regions: Annotated[Path | None, File(help="Polygons to query; answers keep their columns.")] = None,
+    boxes: Annotated[Path | None, File(help="CSV with columns west,south,east,north (or low,high) and name.")] = None,
+    regions: Annotated[Path | None, File(help="File of polygons to query. Answers include its columns.")] = None,
     layer: options.RegionLayer = None,
     name: options.RegionName = None,
     quantiles: Annotated[
-        Any, Option(metavar="Q,...", parser=options.parse_list(float), help="Quantiles to estimate from sorted points.")
+        Any, Option(metavar="Q,...", parser=options.parse_list(float), help="Quantiles to estimate from sorted values.")
     ] = None,
     between: options.Between = None,
-    compare: Annotated[tuple[str, str] | None, Period(help="Report the change from these steps.")] = None,
+    compare: Annotated[tuple[str, str] | None, Period(help="Report changes from these steps to --between.")] = None,
     each: Annotated[
         bool, Option("--each", help="Give one answer for each step in a folder, instead of one for their sum.")
     ] = False,
@@ -44,23 +44,24 @@ def query(
     skip_missing: Annotated[
         bool, Option("--skip-missing", help="Skip the steps in a folder that have no release.")
     ] = False,
-    level: Annotated[float, Option(metavar="L", help="Level of the intervals.")] = 0.95,
+    level: Annotated[float, Option(metavar="L", help="Confidence level of the intervals.")] = 0.95,
     ranked: Annotated[
         bool, Option("--rank", help="Rank rows by estimate, with the range of ranks that --level allows.")
     ] = False,
     nonnegative: options.Nonnegative = False,
     form: Annotated[
         Literal["table", "csv", "json", "geojson"] | None,
-        Option("--format", help="[default: inferred from --out, else table]"),
+        Option("--format", help="Output format. [default: inferred from --out, else table]"),
     ] = None,
-    out: Annotated[Path | None, OutFile(help=".csv, .json, .geojson, .parquet, .gpkg or .txt file.")] = None,
+    out: Annotated[Path | None, OutFile(help="File to write: .csv, .json, .geojson, .parquet, .gpkg or .txt.")] = None,
 ) -> None:
     """Count the points in boxes or regions: estimate, standard error and interval.
 
     Boxes are in the release's coordinates (`statement` shows its bounds), or in longitude and latitude. The standard
-    error covers the noise and, where a query cuts cells, the unknown positions of points in them. `cut` is the share of
-    the area in these cells, `unresolved` the share that the release did not measure. Regions are clipped to the map,
-    and `outside` is the share of their area beyond it. Answers from a folder are sums over its steps.
+    error covers the noise and, if a query cuts cells, the unknown positions of points in these cells. `cut` is the
+    share of the query's area in cut cells, and `unresolved` the share of the query that the release did not measure.
+    Regions are clipped to the map, and `outside` is the share of a region outside it. Answers from a folder are sums
+    over its steps.
 
     \b
     Examples:
@@ -76,7 +77,7 @@ def query(
 
     require(
         bool(box or boxes) + (regions is not None) + (quantiles is not None) == 1,
-        "give --box or --boxes, or else --regions, or else --quantiles",
+        "give --box or --boxes, or only --regions, or only --quantiles",
     )
     check_level(level)
     chosen = form or ("table" if out is None else form_of(out, {**TABLES, ".txt": "table"}))
@@ -164,10 +165,9 @@ def _choose_steps(
 
 
 def _ask_boxes(box: list[Any] | None, file: Path | None, domain: Domain, ask: Callable[[Any], Answers]) -> Answers:
-    """Return a row with the name, corners and answer of each box.
+    """Return a row with the name, corners and answer of each box, or with --each of each box in each step.
 
-    With an answer per step, all boxes repeat for each step. Boxes in map coordinates need no frame, because importing
-    pandas takes longer than answering.
+    Boxes in map coordinates are answered without a frame, because importing pandas takes longer than answering.
     """
     import numpy as np
 
@@ -191,7 +191,7 @@ def _ask_boxes(box: list[Any] | None, file: Path | None, domain: Domain, ask: Ca
 
 
 def _read_boxes(box: Sequence[tuple[float, ...]] | None, file: Path | None, domain: Domain) -> tuple[Any, list[str]]:
-    """Return the boxes of --box and of a file as an array (m, 2 d), and their names."""
+    """Return the boxes from --box and from a file as an array (m, 2 d), and their names."""
     import numpy as np
 
     from deltahist.space.geometries import read_box_file
@@ -212,9 +212,9 @@ def _name_corners(domain: Domain) -> list[str]:
 
 
 def _deliver(answers: Answers, domain: Domain, form: str, out: Path | None, about: dict[str, Any], boxes: bool) -> None:
-    """Write answers in a format, to a file or the terminal.
+    """Write answers to a file or the terminal.
 
-    Answers to boxes include the corners (one value in JSON), and shapes if the format supports them.
+    Answers to boxes include the corners (as a list in JSON), and polygons if the format supports them.
     """
     from deltahist._files import write_whole
     from deltahist.exports import encode_table, explain_below
@@ -247,7 +247,7 @@ def _deliver(answers: Answers, domain: Domain, form: str, out: Path | None, abou
 
 
 def _format_answers(answers: Answers) -> str:
-    """Return answers as a readable table. It omits the two parts of the errors of counts."""
+    """Return answers as a text table, without the two parts of standard errors."""
     from deltahist.answers import COLUMNS
 
     formats: dict[str, Callable[[Any], str]] = {
@@ -280,8 +280,8 @@ def show_statement(
 ) -> None:
     """Print the privacy statement of a release, or write it as a page with --out.
 
-    It states whether the release may be published, how it protects people at each distance, how rows were preprocessed,
-    and how to use the figures. The statement of a folder of `deltahist stream` covers all steps and their joint cost.
+    The statement says whether the release may be published, how it protects people at each distance, how rows were
+    preprocessed, and how to use the figures. For a folder, it covers all steps and what they cost together.
 
     \b
     Examples:
@@ -313,21 +313,21 @@ def plot(
     regions: Annotated[Path | None, File(help="Draw the answers for these polygons.")] = None,
     layer: options.RegionLayer = None,
     name: options.RegionName = None,
-    only: Annotated[Literal["map", "curve"] | None, Option(help="Draw only this part.")] = None,
+    only: Annotated[Literal["map", "curve"] | None, Option(help="Draw only the map or only the curve.")] = None,
     nonnegative: options.Nonnegative = False,
-    per: Annotated[Literal["area", "region"], Option(help="Show points per km², or per region (or cell).")] = "area",
-    context: Annotated[list[Path] | None, File(help="Geometries to draw in grey (repeatable).")] = None,
+    per: Annotated[Literal["area", "region"], Option(help="Show points per km², or per region or cell.")] = "area",
+    context: Annotated[list[Path] | None, File(help="File of lines or areas to draw in grey (repeatable).")] = None,
     title: options.Title = None,
     between: options.Between = None,
 ) -> None:
     """Draw the published map and, below it, the protection at each distance.
 
-    The map shows unbiased estimates, merged where they do not differ from their surroundings. With --nonnegative, every
-    cell shows its non-negative estimate. Grey cells may be empty. With --regions, every region is coloured, and hatched
-    if it does not stand out from the noise. All values and intervals are listed below the map. The text at the bottom
-    states the guarantee.
+    The map shows unbiased estimates, averaged over cells that do not clearly differ. With --nonnegative, every cell
+    shows its non-negative estimate. Grey cells may be empty. With --regions, a region is coloured if it stands out from
+    the noise, and hatched otherwise. Values and intervals are listed below the map. The text at the bottom states the
+    guarantee.
 
-    For a folder of `deltahist stream`, --regions draws lines over time.
+    For a folder, --regions draws a line over time for each region.
 
     \b
     Examples:
@@ -368,14 +368,14 @@ def plot(
 def export(
     release: options.Release,
     *,
-    out: Annotated[Path, OutFile(help=".gpkg, .parquet, .geojson, .csv or .tif file.")],
+    out: Annotated[Path, OutFile(help="File to write: .gpkg, .parquet, .geojson, .csv or .tif.")],
     nonnegative: options.Nonnegative = False,
 ) -> None:
     """Write every cell with its location, estimate and standard error, for other programs.
 
-    Estimates are unbiased, like the answers of `query`, so some are negative. With --nonnegative none are. Each file
-    states its kind of estimates. `stands_out` marks cells that surely contain points (tested jointly). Use `query` for
-    sums, because their errors do not follow from those of the cells.
+    Estimates are unbiased, like the answers of `query`, so some are negative. With --nonnegative none are. The file
+    states which kind it contains. `stands_out` marks cells that almost certainly contain points (all cells are tested
+    together). Use `query` for sums, because their errors cannot be computed from the errors of cells.
 
     \b
     Examples:

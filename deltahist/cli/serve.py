@@ -17,23 +17,23 @@ from deltahist.errors import InputError
 def serve(
     releases: Annotated[list[Path] | None, Argument(metavar="RELEASES", help="Release files and folders.")] = None,
     *,
-    private: Annotated[Path | None, Option(metavar="CONFIG", help="Configuration for serving private data.")] = None,
+    private: Annotated[Path | None, Option(metavar="CONFIG", help="TOML file for serving private data.")] = None,
     new_key: Annotated[str | None, Option(metavar="NAME", help="Create a key for this client, then exit.")] = None,
     host: Annotated[str, Option(help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, Option(min=0, max=65535, help="Port to listen on; 0 takes any free port.")] = 8000,
-    workers: Annotated[int, Option(min=1, help="Number of processes; each reads the releases.")] = 1,
+    port: Annotated[int, Option(min=0, max=65535, help="Port to listen on, or 0 for any free port.")] = 8000,
+    workers: Annotated[int, Option(min=1, help="Number of processes. Each keeps all releases in memory.")] = 1,
     cors: Annotated[list[str] | None, Option(metavar="ORIGIN", help="Web origin that may send queries, or *.")] = None,
     root_path: Annotated[str, Option(metavar="PATH", help="Path prefix that a proxy removes, such as /maps.")] = "",
-    tiles: Annotated[str | None, Option(help="Background tiles: https://a.org/{z}/{x}/{y}.png.")] = None,
-    attribution: Annotated[str, Option(metavar="TEXT", help="Credit for the background.")] = "",
+    tiles: Annotated[str | None, Option(help="URL of background tiles: https://a.org/{z}/{x}/{y}.png.")] = None,
+    attribution: Annotated[str, Option(metavar="TEXT", help="Credit for the background tiles.")] = "",
     check: Annotated[bool, Option("--check", help="Read and list the releases, then exit.")] = False,
     max_bytes: Annotated[int, Option(min=1, help="Size limit of a request body, in bytes.")] = 16 << 20,
     max_boxes: Annotated[int, Option(min=1, help="Limit on boxes or features per request.")] = 100_000,
-    max_requests: Annotated[int, Option(min=1, help="Limit on open connections per worker; others get 503.")] = 1000,
+    max_requests: Annotated[int, Option(min=1, help="Limit on connections per worker. Others get 503.")] = 1000,
 ) -> int:
     """Answer range queries over HTTP from published releases, with errors and intervals. Reads no private data.
 
-    / shows a map. The service notices when files in a folder appear, change or disappear. docs/service.md and
+    The page / shows a map. The service notices when files in a folder appear, change or disappear. docs/service.md and
     /openapi.json list all paths.
 
     With --private CONFIG, clients with keys query private data instead, and each query is charged to the people whose
@@ -87,7 +87,7 @@ def serve(
             root_path=root_path,
             limit_concurrency=max_requests,
             ws="none",
-            access_log=False,  # URLs contain the queries
+            access_log=False,  # it would record the queries
             server_header=False,
             timeout_graceful_shutdown=10,
         )

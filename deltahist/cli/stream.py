@@ -1,4 +1,4 @@
-"""`deltahist plan` ranks public choices; `deltahist stream` publishes a release per time step."""
+"""`deltahist plan` ranks choices before any data are read. `deltahist stream` publishes a release per time step."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from deltahist.cli import (
     write_json,
     write_text,
 )
-from deltahist.cli.options import Column, File, Name, require
+from deltahist.cli.options import Column, File, Name, parse_amount, parse_length, parse_list, require
 from deltahist.errors import NANO, InputError
 
 if TYPE_CHECKING:
@@ -36,16 +36,14 @@ def plan(
     *,
     bounds: options.Bounds,
     project: Annotated[
-        str | None, Option("--project", "--crs", metavar="CRS", help="CRS of the map, or auto or none.")
+        str | None, Option("--project", "--crs", metavar="CRS", help="CRS of the map; auto if --bounds is in degrees.")
     ] = None,
     deltas: Annotated[
-        Any,
-        Option("--delta", metavar="LENGTHS", parser=options.parse_list(options.parse_length), help="δ: 250m,500m,1km."),
+        Any, Option("--delta", metavar="LENGTHS", parser=parse_list(parse_length), help="One or more δ: 250m,500m,1km.")
     ],
     cell: options.Cell = None,
     epsilons: Annotated[
-        Any,
-        Option("--epsilon", metavar="E,...", parser=options.parse_list(options.parse_amount), help="Budgets ε: 0.5,1."),
+        Any, Option("--epsilon", metavar="E,...", parser=parse_list(parse_amount), help="One or more ε: 0.5,1,2.")
     ] = None,
     rho: options.Rho = None,
     limit: options.Limit = None,
@@ -55,12 +53,12 @@ def plan(
     max_per_user: options.MaxPerUser = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Rank choices of δ, ε, cells and strategies by expected error. No data is read.
+    """Rank choices of δ, ε, cells and strategies by expected error. No data are read.
 
     With one δ and one budget, the command ranks strategies and, without --cell, cell sizes. `publish` uses the best
     ones. With several δ or ε, it finds the best cells for each choice, and recommends the strongest protection that is
-    still useful. Errors are those of unbiased answers for about --points points. They come from noise and from the
-    unknown positions of points within cells.
+    still useful. Errors are those of unbiased answers about --points points. They are due to noise and to the unknown
+    positions of points within cells.
 
     \b
     Examples:
@@ -95,7 +93,7 @@ def plan(
     how |= options.BudgetOptions(epsilon=epsilons and epsilons[0], rho=rho).read()
     chosen = options.choose_mechanism(place, points, regions, **how)
     best = chosen.mechanism
-    # With --cell, rank on the neighbourhood as given, because the ranking caps it anyway.
+    # With --cell, rank on the neighbourhood as given, because ranking applies the cap anyway.
     near = best.neighbourhood if chosen.cells else place.make_neighbourhood()
     with show_progress("Comparing strategies …"):
         ranked = rank_strategies(near, chosen.work, **how)
@@ -162,7 +160,7 @@ def _recommend(found: pd.DataFrame, crs: str | None) -> str:
 
 
 def _format_interval(row: dict[Any, Any]) -> str:
-    """Return a count with half the width of its 95% interval, absolute and relative."""
+    """Format a count, with half the width of its 95% interval in points and as a share."""
     count, half = row["count"], 1.96 * row["error"]
     return f"{count:,.{0 if count >= 10 else 1}f} ± {float(f'{half:.2g}'):,.0f} ({half / count:,.0%})"
 
@@ -180,8 +178,8 @@ class StepMapOptions(options.MapOptions):
 def publish_stream(
     source: options.Input,
     *,
-    start: Annotated[str, Option(metavar="T", help="First step: a date or date-time (UTC), or a number.")],
-    until: Annotated[str, Option(metavar="T", help="Last step to publish now. Public, like --start.")],
+    start: Annotated[str, Option(metavar="T", help="First step: a date, a date-time (UTC) or a number.")],
+    until: Annotated[str, Option(metavar="T", help="Last step to publish in this run. Public, like --start.")],
     window: Annotated[int, Option(metavar="STEPS", min=1, help="Number of consecutive steps that share one budget.")],
     state: Annotated[str, File(help="Ledger of the stream: a file, or postgresql://...")],
     out: Annotated[Path, Option("--out", "-o", metavar="DIR", help="Folder for the releases, one file per step.")],
@@ -196,7 +194,7 @@ def publish_stream(
     rows: options.RowOptions,
     budget: options.BudgetOptions,
     window_limit: Annotated[
-        list[str] | None, Option(metavar="STEPS:FACTOR", help="Cap for longer spans, such as 30:2 or any:4.")
+        list[str] | None, Option(metavar="STEPS:FACTOR", help="Cost cap: 30:2 allows 2ε in any 30 steps.")
     ] = None,
     budgets: Annotated[Path | None, File(help="CSV file with the budget of each step: step,epsilon (or rho).")] = None,
     strategy: options.Strategy = "auto",
@@ -206,10 +204,10 @@ def publish_stream(
 ) -> Any:
     """Publish one map per time step, with a budget for every window of steps.
 
-    Every --window consecutive steps together spend at most --epsilon (or --rho). This hides changes in a user's data
-    within one window, if each moves points by at most δ. INPUT is a table with a time column, or a folder with one file
-    per step. To continue, run the command again with a later --until. A step that was charged but not finished,
-    because the machine stopped, is lost. --points is the number of points in a step.
+    Any --window consecutive steps together spend at most --epsilon (or --rho). This hides changes to a user's data
+    within one window, if points move by at most δ. INPUT is a table with a time column, or a folder with one file per
+    step. To continue, run the command again with a later --until. If the machine stops after a step was charged and
+    before it was published, the step is lost. --points is the number of points in one step.
 
     \b
     Example:
@@ -294,7 +292,7 @@ def describe_stream(
 ) -> str:
     """Describe the map of a stream, and the costs and errors of a step, a window, a month, a year and all steps.
 
-    Steps have equal shares if `amounts` is None.
+    `amounts` are the budgets of the steps, or None for equal shares.
     """
     from deltahist.budget import say_amount
     from deltahist.planning.advice import stream_figures
