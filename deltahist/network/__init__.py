@@ -1,4 +1,4 @@
 """Diffusion of private data over a network, and RAPPOR reports.
 
-`mechanism` and `rappor` are public. `diffusion` and `clients` see private data and draw noise.
+The modules `mechanism` and `rappor` use public values only. `diffusion` and `clients` read private data and draw noise.
 """

@@ -1,4 +1,4 @@
-"""The users' side of RAPPOR: secret permanent bits, and reports of them with less and less noise. Private.
+"""The clients of RAPPOR, which keep secret permanent bits and report them with ever less noise. Private.
 
 Source: Erlingsson, Pihur and Korolova 2014; Koufogiannis, Han and Pappas, 2015, section 4.1.
 Proofs: docs/privacy/rappor.md.
@@ -29,15 +29,15 @@ Bits = NDArray[np.uint8]
 
 
 class Clients:
-    """Users of a collection, each with a string. Private.
+    """The users of a RAPPOR collection, each with a string. Private.
 
-    `report` adds new noise to the permanent bits each time. `relax` makes the permanent bits less noisy. `refine` then
-    repeats the last report with less noise. Together, all reports cost the `guarantee` of the last settings.
+    Each `report` adds new noise to the permanent bits. `relax` makes the permanent bits less noisy. `refine` then
+    repeats the last report with less noise. All reports together cost the `guarantee` of the latest settings.
 
     Parameters
     ----------
     texts : one string per user, private. mechanism : the settings.
-    cohorts : (users,) from 0, public and chosen without looking at strings. None draws them at random.
+    cohorts : (users,) cohort numbers from 0; public, and independent of the strings. None draws them at random.
     weak_protection_accepted : accept settings that hardly protect anything (docs/privacy/weak.md).
     rng : a seeded generator, for experiments only. All reports are then marked as not for publication.
 
@@ -82,17 +82,17 @@ class Clients:
         self._relaxed, self._alone, self._process = False, threading.Lock(), os.getpid()
 
     def report(self, *, rng: np.random.Generator | None = None) -> Reports:
-        """Report the permanent bits of each user with new noise."""
+        """Report each user's permanent bits with new noise."""
         with self._alone:
             self._check_current()
             return self._publish_report(_draw_bits(self.mechanism.instantaneous, self._permanent, rng), rng)
 
     def refine(self, *, rng: np.random.Generator | None = None) -> Reports:
-        """Repeat the last report with the smaller noise of the current settings."""
+        """Repeat the last report with the smaller noise of the current settings. Without a report, make the first."""
+        if self._report is None:
+            return self.report(rng=rng)
         with self._alone:
             self._check_current()
-            if self._report is None:
-                raise InputError("there is no report to refine: call report() first")
             coarse, law = self._report.mechanism.to_report(self.mechanism), self.mechanism.instantaneous
             return self._publish_report(_refine_bits(coarse, law, self._permanent, self._report.bits, rng), rng)
 
@@ -101,8 +101,8 @@ class Clients:
     ) -> Clients:
         """Return the same users with new f, p or q (`Rappor.relaxed`), and less noise in their permanent bits.
 
-        From then on, use only the returned users. The same users cannot be relaxed twice, because two refinements of
-        the same bits would cost more than either. Source: 2015, section 4.1.
+        Use only the returned users afterwards. Users can be relaxed only once, because two refinements of the same bits
+        would together cost more than either. Source: 2015, section 4.1.
         """
         mechanism = self.mechanism.relaxed(**rates)
         _check_protection(mechanism, weak_protection_accepted, rng)
@@ -117,14 +117,14 @@ class Clients:
             return out
 
     def save(self, path: str | Path) -> None:
-        """Keep the state in a secret file, which is updated before each report."""
+        """Write the state to a secret file. Each later report updates the file before it is returned."""
         with self._alone:
             self._check_current()
             self._write_file(Path(path), self._token, self._report, self._publishable)
 
     @classmethod
     def load(cls, path: str | Path) -> Clients:
-        """Load users from a file written by `save`, and keep the file up to date.
+        """Load users from a file that `save` wrote. Their later reports update the file.
 
         Never load a copy of the file, because each state may be relaxed only once.
         """
@@ -146,7 +146,7 @@ class Clients:
         return read_state(Path(path), _FORMAT, parse)  # type: ignore[no-any-return]
 
     def _write_file(self, file: Path | None, token: str, report: Reports | None, publishable: bool) -> None:
-        """Write the file, if any. `token` must match its last write, and is "" for a new file."""
+        """Write the state to `file`, if any. `token` identifies the last write to the file, or is "" for a new file."""
         if file is None:
             return
         description = {"mechanism": self.mechanism.describe(), "report": None, "publishable": publishable}
@@ -156,19 +156,19 @@ class Clients:
         arrays: dict[str, NDArray[Any]] = {name: np.packbits(each, axis=1) for name, each in bits.items()}
         arrays["cohorts"] = self.cohorts
         with exclusive(file, "state") if token else contextlib.nullcontext():
-            if token and read_state(file, _FORMAT)[2] != token:
-                raise InputError(f"state {str(file)!r} was changed by another run: load it again")
+            self._check_current(file, token)
             written = new_token()
             write_state(file, _FORMAT, description, arrays, written, new=not token)
         self._file, self._token = file, written
 
-    def _check_current(self) -> None:
-        if self._relaxed or self._process != os.getpid():
-            rule = "use the users that relax() returned, or load their file"
-            raise InputError(f"these users were relaxed, or belong to the parent process: {rule}")
+    def _check_current(self, file: Path | None = None, token: str = "") -> None:
+        changed = file is not None and token and read_state(file, _FORMAT)[2] != token
+        if changed or self._relaxed or self._process != os.getpid():
+            rule = "use the users that relax() returned, or load the file"
+            raise InputError(f"these users were relaxed, or belong to another process, or their file changed: {rule}")
 
     def _publish_report(self, drawn: Bits, rng: np.random.Generator | None) -> Reports:
-        """Store a report, also in the file if there is one, and return it."""
+        """Store a report in memory and in the file, if any, and return the report."""
         report = Reports(self.mechanism, self.cohorts, drawn, self._publishable and rng is None)
         self._write_file(self._file, self._token, report, report.publishable)
         self._report, self._publishable = report, report.publishable
@@ -186,13 +186,13 @@ def _draw_bits(law: Channel, true: Bits, rng: np.random.Generator | None) -> Bit
 
 
 def _refine_bits(coarse: Channel, law: Channel, true: Bits, before: Bits, rng: np.random.Generator | None) -> Bits:
-    """Draw bits with less noise, given the noisier bits `before`."""
+    """Draw less noisy bits, given the noisier bits `before`."""
     if law.exact:
         return true
     return throw_coins(law.find_refinement(coarse), 2 * true + before, open_words(rng)).view(np.uint8)
 
 
 def _check_protection(mechanism: Rappor, accepted: bool, rng: np.random.Generator | None) -> None:
-    """Refuse settings that hardly protect anything (docs/privacy/weak.md), unless accepted or seeded."""
+    """Refuse settings that hardly protect anything (docs/privacy/weak.md), unless accepted or for a seeded `rng`."""
     if rng is None and not accepted:
         refuse_weak(Budget(mechanism.guarantee.epsilon), weakness_of(mechanism.guarantee))

@@ -1,4 +1,4 @@
-"""Diffusion of private data over a network. All responses about a user come from one noise path. Private."""
+"""Diffusion of private data over a network. One noise path serves all responses about a user. Private."""
 
 from __future__ import annotations
 
@@ -34,18 +34,18 @@ _BYTES_PER_PAIR = 160
 class Diffusion:
     """Share users' private data noisily with other users of a network.
 
-    A requester at distance d gets the data with the noise of ε(d), which is the same at each request. All noise about
-    one user lies on one path, so requesters who pool their responses know only what the nearest of them knows.
+    A requester at distance d receives the data with noise for ε(d), and the same response to each request. All noise
+    for one user lies on one path, so requesters who pool their responses learn no more than the nearest of them.
     Source: 2018, Problem 2, Theorem 4: y_ij = u_i + V_ε(d_ij); 2015, section 4.2. Proof: docs/privacy/diffusion.md.
 
     Parameters
     ----------
-    data : private, one row per user: a mapping of users to numbers (or n numbers, or bits), a series, or a frame with
-        the mechanism's columns and the users as index. Users without data may still request.
+    data : private, one row per user: a mapping from users to values (a number, n numbers or a bit), a series, or a
+        frame with the mechanism's columns, indexed by user. Users without data may still make requests.
     mechanism : the promise to each requester.
     state : key file, created with mode 0600 if it is missing. All responses about the same data must use one key. None
-        draws a key for this object only. Responses of another object are then independent, and their ε adds up.
-    weak_protection_accepted : answer even if an ε hardly protects anything (docs/privacy/weak.md).
+        draws a key for this object only. The ε of responses from other objects then adds to the ε of these.
+    weak_protection_accepted : respond even if an ε hardly protects anything (docs/privacy/weak.md).
     rng : a seeded generator, for experiments only. Its responses are not for publication.
 
     >>> import deltahist as dh
@@ -72,7 +72,7 @@ class Diffusion:
         names, self._values = _read_data(data, mechanism)
         self.mechanism, self.publishable, self._rng = mechanism, rng is None, rng
         self._accepts_weak = weak_protection_accepted or rng is not None
-        #: Row of each node's data, or -1.
+        #: Data row of each node; -1 if the node has no data.
         self._rows = np.full(len(mechanism.network), -1, dtype=np.int64)
         self._rows[mechanism.network.find_places(names)] = np.arange(len(names))
         self._state = None if state is None else Path(state)
@@ -80,13 +80,13 @@ class Diffusion:
         head = f"{mechanism.bits} {mechanism.dimension} {mechanism.lattice} {mechanism.reach} {len(names)}"
         text = "\n".join([head, *(f"{len(name)} {name}" for name in names)])
         self._bound = text.encode("utf-8", "surrogatepass") + self._values.astype("<i8").tobytes()
-        # Without a file, draw the key now. Copies, forks and threads with keys of their own would spend more ε.
+        # Without a file, draw the key now: copies, forks and threads that each drew a key would spend more ε.
         if self._state is None or self._state.exists():
             _ = self._paths
 
     @functools.cached_property
     def _paths(self) -> Any:
-        """Paths of all noise. A missing key file is created for the first response, not for a refused request."""
+        """The noise paths of all users. The first response, not a refused request, creates a missing key file."""
         if self._rng is not None:
             key = self._rng.bytes(32)
         else:
@@ -95,14 +95,14 @@ class Diffusion:
         return BitPaths(key) if mechanism.bits else VectorPaths(key, mechanism.dimension, mechanism.reach)
 
     def response(self, owner: str, requester: str) -> NDArray[np.float64]:
-        """Return the response about one user to another, (n,) in the data's units."""
+        """Return the response (n,) to a requester about an owner, in the data's units."""
         return self.responses([(owner, requester)])[list(self.mechanism.columns)].to_numpy(np.float64)[0]
 
     def responses(self, pairs: Iterable[tuple[Any, Any]] | pd.DataFrame) -> pd.DataFrame:
-        """Return responses to pairs (m, 2) of owners and requesters, or to those in a frame's first two columns.
+        """Return responses for pairs (m, 2) of owners and requesters, or for a frame whose first two columns are these.
 
         Each pair has a row: owner, requester, distance, epsilon, the data's columns in their units, and rmse, the root
-        mean square distance of the response from the data. Bits have `flipped` instead, the probability of a flip.
+        mean square distance between response and data. For bits, `flipped` replaces rmse: the probability of a flip.
         """
         frame, find = take_columns(pairs, 2), self.mechanism.network.find_places
         owners, requesters = find(frame.iloc[:, 0], "owner"), find(frame.iloc[:, 1], "requester")
@@ -110,7 +110,7 @@ class Diffusion:
         return self._answer_pairs(owners, requesters, self.mechanism.measure_between(owners, requesters))
 
     def to(self, requester: str) -> pd.DataFrame:
-        """Return `responses` to one requester about all connected users, or about all users if ε has a `least`."""
+        """Return `responses` to one requester about all connected owners, or about all owners if ε has a minimum."""
         return self._answer_connected(self.mechanism.network.find_places([requester], "requester"))
 
     def everything(self) -> pd.DataFrame:
@@ -118,7 +118,7 @@ class Diffusion:
         return self._answer_connected(np.arange(len(self._rows)))
 
     def signal(self, owner: str, requester: str) -> Signal:
-        """Return all responses about a user up to a requester's level (2018, section IV-A)."""
+        """Return the responses about an owner at all levels up to the requester's (2018, section IV-A)."""
         row = int(self._find_rows(self.mechanism.network.find_places([owner], "owner"))[0])
         level = int(self.mechanism.find_levels([owner], [requester])[0])
         self._refuse_weak(level)
@@ -137,20 +137,20 @@ class Diffusion:
             refuse_weak(budget, weakness_of(budget.guarantee))
 
     def _find_rows(self, owners: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the rows of nodes' data. Raises InputError if a node has none."""
+        """Return the data rows of owners. Raises InputError if an owner has no data."""
         rows = self._rows[owners]
         if (rows < 0).any():
             raise InputError(f"user {self.mechanism.network.nodes[owners[np.argmin(rows)]]!r} has no data")
         return rows
 
     def _answer_connected(self, users: NDArray[np.int64]) -> pd.DataFrame:
-        """Answer users about all others, or only about connected ones if ε has no `least`."""
+        """Respond to users about all others, or only about connected ones if ε has no minimum."""
         known = np.flatnonzero(self._rows >= 0)
         check_memory(_BYTES_PER_PAIR * len(users) * len(known), "a response to every pair")
         owners, requesters = np.repeat(known, len(users)), np.tile(users, len(known))
         distances = self.mechanism.distances.between(owners, requesters)
-        there = (owners != requesters) & ((distances != np.inf) | (self.mechanism.privacy_levels.least is not None))
-        return self._answer_pairs(owners[there], requesters[there], distances[there])
+        answered = (owners != requesters) & ((distances != np.inf) | (self.mechanism.privacy_levels.least is not None))
+        return self._answer_pairs(owners[answered], requesters[answered], distances[answered])
 
     def _answer_pairs(
         self, owners: NDArray[np.int64], requesters: NDArray[np.int64], distances: NDArray[np.float64]
@@ -174,12 +174,12 @@ class Diffusion:
 
 
 def _read_data(data: Any, mechanism: DiffusionMechanism) -> tuple[list[str], NDArray[np.int64]]:
-    """Return sorted names (m,), so that row order does not matter, and data (m, n) in whole lattice steps."""
+    """Return names (m,), sorted so that row order does not matter, and data (m, n) in whole lattice steps."""
     columns, area, most = list(mechanism.columns), mechanism.area, (1 << 40) * float(mechanism.lattice)
     names, values = [], np.zeros((0, len(columns)))
     with contextlib.suppress(KeyError, TypeError, ValueError, OverflowError):  # messages may quote data
         if isinstance(data, Mapping):
-            # NumPy would unmask masked values. Make them NaN, which is refused.
+            # Replace masked values, which NumPy would unmask, by NaN, which is refused.
             rows = np.ma.asarray(list(data.values()), dtype=np.float64).filled(np.nan)
             data = pd.DataFrame(rows, index=list(data), columns=columns)
         frame = data.to_frame(columns[0]) if isinstance(data, pd.Series) else pd.DataFrame(data)[columns]
@@ -190,18 +190,17 @@ def _read_data(data: Any, mechanism: DiffusionMechanism) -> tuple[list[str], NDA
         usable &= (values >= area.low) & (values <= area.high)
         kind += f" in the area of {mechanism.crs}, {', '.join(f'{b:.8g}' for b in area.bounds)} (x and y swapped?)"
     if not names or len(set(names)) < len(names) or not usable.all():
-        rule = f"each user must have a name and one row of {kind}, in the columns {columns}"
-        raise InputError(f"data are unusable: {rule}")
+        raise InputError(f"data are unusable: each user must have a name and one row of {kind}, in columns {columns}")
     order = sorted(range(len(names)), key=names.__getitem__)
     steps = values.astype(np.int64) if mechanism.bits else snap_to_lattice(values, mechanism.lattice)
     return [names[row] for row in order], steps[order]
 
 
 def open_key(path: Path, bound: bytes) -> bytes:
-    """Read the key for some data and parameters from a file, or create the file, readable by its owner only.
+    """Read a key from a file, or create the file, readable by its owner only.
 
-    The file contains a keyed hash of `bound`. The same noise on other data would reveal how the two differ. With
-    another α or lattice it would reveal the data themselves.
+    The file contains a keyed hash of the data and parameters (`bound`). If the noise were added to other data, it would
+    reveal how the data differ. With another α or lattice, it would reveal the data themselves.
     """
     if not path.exists():
         key = os.urandom(32)
@@ -210,17 +209,18 @@ def open_key(path: Path, bound: bytes) -> bytes:
             return key
     try:
         with path.open("rb") as file:
-            said = json.loads(file.read(1 << 10))
-        key, known = bytes.fromhex(said["key"]), said["bound"].encode()
-        whole = said["format"] == "deltahist-diffusion-key-1" and len(key) == 32
+            content = json.loads(file.read(1 << 10))
+        key, known = bytes.fromhex(content["key"]), content["bound"].encode()
+        fits = content["format"] == "deltahist-diffusion-key-1" and len(key) == 32
+        fits = fits and hmac.compare_digest(_digest(key, bound).encode(), known)
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        whole = False
-    if not whole:
-        raise DamagedFile(f"key file {str(path)!r} is damaged, or not a key file")
-    check_secret(path, "key file")
-    if not hmac.compare_digest(_digest(key, bound).encode(), known):
+        fits = False
+    if not fits:
         rule = "use another file (the ε of its responses adds to the old one)"
-        raise InputError(f"key file {str(path)!r} is for other data, other users, another α or another lattice: {rule}")
+        raise DamagedFile(
+            f"key file {str(path)!r} is damaged, or for other data, other users, another α or another lattice: {rule}"
+        )
+    check_secret(path, "key file")
     return key
 
 

@@ -1,4 +1,4 @@
-"""Networks of users, distances, privacy levels ε(d), and the promise of a diffusion. Public.
+"""Networks of users, distances between users, privacy levels ε(d), and diffusion mechanisms. Public.
 
 Source: 2018. Proofs: docs/privacy/diffusion.md.
 """
@@ -30,7 +30,7 @@ from deltahist.space.domain import Domain
 
 _NUMBER = r"\d+(?:\.\d*)?(?:e[-+]?\d+)?|\.\d+(?:e[-+]?\d+)?"
 _EXPONENTIAL = re.compile(rf"(?:({_NUMBER})\*?)?exp\((?:([-+]?(?:{_NUMBER})))?-(?:({_NUMBER})\*?)?d\)", re.IGNORECASE)
-#: Largest ε. Much larger floats cannot distinguish billionths.
+#: Largest ε. Floats much above this cannot represent billionths.
 _MOST = 1e6
 Function = Callable[[Any], Any]
 
@@ -38,14 +38,14 @@ Function = Callable[[Any], Any]
 class Network:
     """Users and the unweighted edges between them. Public.
 
-    Names are normalized (`normalize_name`): user 7 of one table is user "7" of another. Self-loops and duplicate edges
-    are ignored. Source: 2018, section II-A.
+    Names are normalized (`normalize_name`), so user 7 in one table is user "7" in another. Self-loops and duplicate
+    edges are ignored. Source: 2018, section II-A.
 
     Parameters
     ----------
     nodes : names of the N users, all different.
     adjacency : (N, N) sparse or dense matrix of zeros and ones, symmetric unless `directed`.
-    directed : edges lead from owners to users who may request the owners' data.
+    directed : whether edges have a direction: from an owner to a user who may request the owner's data.
 
     >>> Network.from_edges([("ann", "bob"), ("bob", "cem"), ("cem", "bob")])
     Network(users=3, edges=2, directed=False)
@@ -67,7 +67,7 @@ class Network:
 
     @classmethod
     def from_edges(cls, edges: Any, nodes: Iterable[Any] = (), *, directed: bool = False) -> Network:
-        """Make a network from (m, 2) names, or a frame's first two columns. `nodes` may add users without edges.
+        """Build a network from pairs (m, 2) of names, or a frame's first two columns. `nodes` adds users without edges.
 
         >>> Network.from_edges([(1, 2), (2, 2)], nodes=[3]).nodes
         ('1', '2', '3')
@@ -90,7 +90,7 @@ class Network:
         return len(self.nodes)
 
     def find_places(self, users: Any, what: str = "user") -> NDArray[np.int64]:
-        """Return the indices (m,) of users among the nodes.
+        """Return the indices (m,) of users in `nodes`.
 
         >>> Network.from_edges([("ann", "bob")]).find_places(["bob", "ann"])
         array([1, 0])
@@ -105,7 +105,7 @@ class Network:
 
 
 def take_columns(table: Any, number: int) -> pd.DataFrame:
-    """Return the first columns of a table, which may be empty."""
+    """Return the first `number` columns of a table, also if it is empty."""
     frame = pd.DataFrame(table)
     return pd.DataFrame(columns=range(number), dtype=object) if frame.empty else frame.iloc[:, :number]
 
@@ -113,7 +113,7 @@ def take_columns(table: Any, number: int) -> pd.DataFrame:
 def read_pairs(path: str | Path, columns: int = 2) -> pd.DataFrame:
     """Read the first columns of a text table, separated by commas, semicolons, tabs or spaces.
 
-    Lines that begin with # are skipped, and so is a heading such as "source,target".
+    Empty lines, lines that begin with # and a heading such as "source,target" are skipped.
     """
     text = Path(path).read_text(encoding="utf-8-sig", errors="replace")
     lines = [line for line in text.splitlines() if line.split("#")[0].strip()]
@@ -126,17 +126,17 @@ def read_pairs(path: str | Path, columns: int = 2) -> pd.DataFrame:
         del rows[0]
     wrong = [row for row in rows if len(row) < columns or not all(row) or "\ufffd" in "".join(row)]
     if not rows or wrong:
-        rule = f"each line needs {columns} columns, in UTF-8"
+        rule = f"each line must have {columns} columns, in UTF-8"
         raise InputError(f"file {str(path)!r} has {f'the line {wrong[0]}' if wrong else 'no lines'}: {rule}")
     return pd.DataFrame(rows, columns=range(columns), dtype=object)
 
 
 @dataclass(frozen=True, eq=False)
 class Distances:
-    """Distances d(i, j) from the owner i of data to a requester j. Public.
+    """Distances d(i, j) from a data owner i to a requester j. Public.
 
-    `name` appears in statements. `between` takes node indices (m,) of owners and of requesters, and returns their
-    distances (m,), infinite without a path.
+    `name` appears in statements. `between` accepts node indices (m,) of owners and of requesters, and returns the
+    distances (m,); a distance is infinite if no path leads from the owner to the requester.
     """
 
     name: str
@@ -148,8 +148,8 @@ def measure_distances(network: Network, kind: Any = "hops") -> Distances:
 
     Parameters
     ----------
-    kind : "hops" (edges of the shortest path), "resistance" (with a unit resistor on each edge; 2018, eq. (2)), or a
-        frame whose first three columns are owner, requester and distance. Missing pairs are not connected.
+    kind : "hops" (number of edges on the shortest path), "resistance" (each edge is a unit resistor; 2018, eq. (2)),
+        or a frame whose first three columns are owner, requester and distance. Pairs not listed are unconnected.
 
     >>> path = Network.from_edges([("ann", "bob"), ("bob", "cem"), ("cem", "ann"), ("cem", "dia")])
     >>> ann, dia = path.find_places(["ann"]), path.find_places(["dia"])
@@ -163,7 +163,7 @@ def measure_distances(network: Network, kind: Any = "hops") -> Distances:
 
 
 def _count_hops(network: Network) -> Distances:
-    """Count edges of the shortest path, searching from 256 owners (or backwards from requesters if fewer) at a time."""
+    """Count the edges on shortest paths, from 256 owners at a time (or back from requesters, if there are fewer)."""
 
     def between(owners: NDArray[np.int64], requesters: NDArray[np.int64]) -> NDArray[np.float64]:
         graph, starts, ends = network.adjacency, owners, requesters
@@ -183,10 +183,10 @@ def _count_hops(network: Network) -> Distances:
 def _compute_resistances(network: Network) -> Distances:
     """Compute R_ij = Γ_ii + Γ_jj − 2 Γ_ij with Γ = (L + J/n)⁻¹ of a component's Laplacian L (2018, eq. (2)).
 
-    J is all ones. Γ differs from the pseudo-inverse of L by J/n, which cancels.
+    J is the n × n matrix of ones. Γ differs from the pseudo-inverse of L by J/n, which cancels in R_ij.
     """
     components = csgraph.connected_components(network.adjacency, directed=False)[1]
-    # Each pair within a component needs entries of the Laplacian, of its inverse, and of two sums.
+    # Each pair in a component takes 32 bytes: an entry of the Laplacian, one of its inverse, and two of sums.
     check_memory(32 * int((np.bincount(components).astype(object) ** 2).sum()), "resistance distances")
 
     @functools.cache
@@ -194,7 +194,7 @@ def _compute_resistances(network: Network) -> Distances:
         members = np.flatnonzero(components == component)
         laplacian = csgraph.laplacian(network.adjacency[members][:, members].astype(np.float64)).toarray()
         inverse = np.linalg.inv(laplacian + 1 / len(members))
-        return members, (inverse + inverse.T) / 2  # symmetric to the last bit
+        return members, (inverse + inverse.T) / 2  # make R_ij and R_ji equal
 
     def between(owners: NDArray[np.int64], requesters: NDArray[np.int64]) -> NDArray[np.float64]:
         component = components[owners]
@@ -225,16 +225,15 @@ def _read_distances(network: Network, frame: pd.DataFrame) -> Distances:
 
 @dataclass(frozen=True)
 class PrivacyLevels:
-    """The privacy level ε(d) towards a requester at distance d, a non-increasing function.
+    """The privacy level ε(d) of a response to a requester at distance d. It never increases with d.
 
-    ε is rounded down to whole billionths, but not to zero.
-    Source: 2015, section 4.2, eq. (47); 2018, section II-D.
+    ε is rounded down to whole billionths, but never to zero. Source: 2015, section 4.2, eq. (47); 2018, section II-D.
 
     Parameters
     ----------
     epsilon : a string such as "exp(4-3.3d)" or "15*exp(-0.5d)", a table, or a function of an array of sorted distances.
-        The table {1: 15, 2: 8, 4: 0.5}, or "1:15,2:8,4:0.5", gives 15 up to distance 1, 8 up to 2, and 0.5 beyond.
-    least : minimum ε, also for unconnected requesters. None refuses unconnected requesters.
+        With the table {1: 15, 2: 8, 4: 0.5}, or "1:15,2:8,4:0.5", ε is 15 up to distance 1, 8 up to 2, and 0.5 beyond.
+    least : the minimum ε, which unconnected requesters get too. None refuses unconnected requesters.
 
     >>> PrivacyLevels("exp(4-3.3d)").at([0.5, 1.5])
     array([10.48556972,  0.38674102])
@@ -249,7 +248,7 @@ class PrivacyLevels:
 
     def __post_init__(self) -> None:
         if self.least is not None:
-            _check_levels(np.zeros(1), np.full(1, check_positive(least=self.least)))
+            _check_levels(self.least, np.zeros(1), np.full(1, check_positive(least=self.least)))
         _ = self._function  # raises early
 
     @functools.cached_property
@@ -258,7 +257,7 @@ class PrivacyLevels:
         if not isinstance(given, Mapping):
             return given
         ends, values = np.array(sorted((float(d), float(e)) for d, e in given.items())).T
-        _check_levels(ends, values)
+        _check_levels(given, ends, values)
         return lambda distances: values[np.minimum(np.searchsorted(ends, distances), len(ends) - 1)]
 
     def at(self, distances: ArrayLike) -> NDArray[np.float64]:
@@ -268,7 +267,7 @@ class PrivacyLevels:
         reached = unique != np.inf
         levels = np.full(len(unique), self.least or 0.0)
         found = np.asarray(self._function(unique[reached]), dtype=np.float64)
-        _check_levels(unique[reached], found)
+        _check_levels(self.epsilon, unique[reached], found)
         levels[reached] = found
         return np.maximum(levels, self.least or 0.0)[where].reshape(array.shape)
 
@@ -276,28 +275,30 @@ class PrivacyLevels:
         """Return ε at each distance in whole billionths, rounded down, but at least one."""
         epsilon = self.at(distances)
         out = np.floor(epsilon * NANO)
-        # Correct the rounding of the product. A float is taken as the decimal that it prints as.
+        # Correct the rounding of the product. A float counts as its printed decimal.
         out -= out / NANO > epsilon
         out += (out + 1) / NANO <= epsilon
         return np.maximum(out, 1).astype(np.int64)
 
     def __str__(self) -> str:
-        said = self.epsilon if isinstance(self.epsilon, str) else "a function of the distance"
+        text = self.epsilon if isinstance(self.epsilon, str) else "a function of the distance"
         if isinstance(self.epsilon, Mapping):
-            said = ",".join(f"{d:g}:{e:g}" for d, e in self.epsilon.items())
-        return said if self.least is None else f"{said}, at least {self.least:g}"
+            text = ",".join(f"{d:g}:{e:g}" for d, e in self.epsilon.items())
+        return text if self.least is None else f"{text}, at least {self.least:g}"
 
 
-def _check_levels(distances: NDArray[np.float64], values: NDArray[np.float64]) -> None:
-    """Raise InputError if a distance is negative or NaN, or if an ε is out of range or grows with the distance."""
+def _check_levels(given: Any, distances: NDArray[np.float64], values: NDArray[np.float64]) -> None:
+    """Raise InputError if a distance is negative or NaN, or if an ε is out of range or increases with distance."""
     in_range = values.shape == distances.shape and ((values > 0) & (values <= _MOST) & (distances >= 0)).all()
     if not in_range or (np.diff(values) > 0).any():
-        rule = "ε must be above zero, at most 10^6 and non-increasing, and distances must be zero or more"
-        raise InputError(f"epsilon is {values} at the distances {distances}: {rule}")
+        raise InputError(
+            f"epsilon is {given!r}, {values} at the distances {distances}: it must be above zero, at most 10^6 and "
+            "never increase, such as exp(4-3.3d) or 1:15,2:8,4:0.5 (distance:ε), and distances must be zero or more"
+        )
 
 
 def _read_levels(text: str) -> Function | dict[float, float]:
-    """Parse a function such as "exp(4-3.3d)", or a table such as "1:15,2:8"."""
+    """Parse a function such as "exp(4-3.3d)" or a table such as "1:15,2:8". Others become NaN, which is refused."""
     plain = "".join(text.split())
     match = _EXPONENTIAL.fullmatch(plain)
     if match is None:
@@ -311,16 +312,15 @@ def _read_levels(text: str) -> Function | dict[float, float]:
         highest = math.log(factor or math.nan) + start
         if 0 < rate < math.inf and highest <= math.log(_MOST):
             return lambda distances: np.maximum(np.exp(highest - rate * distances), 1 / NANO)
-    rule = "it must decrease from at most 10^6, such as exp(4-3.3d), or 1:15,2:8,4:0.5 (distance:ε)"
-    raise InputError(f"epsilon is {text!r}: {rule}")
+    return {0.0: math.nan}
 
 
 def snap_to_lattice(values: ArrayLike, step: Fraction) -> NDArray[np.int64]:
-    """Return the nearest whole steps, ⌊value/step + ½⌋ exactly. A float is taken at its exact binary value."""
+    """Return ⌊value/step + ½⌋, the nearest whole number of steps, exactly. A float keeps its binary value."""
     array = np.asarray(values, dtype=np.float64)
     place = array / float(step) + 0.5
     out = np.floor(place).astype(np.int64)
-    # Rounding may have moved these across a boundary.
+    # Recompute exactly where rounding may have crossed a boundary.
     near = np.flatnonzero(np.abs(place - np.rint(place)).ravel() <= 8 * np.spacing(np.abs(place).ravel() + 1))
     for index in near.tolist():
         out.flat[index] = math.floor(Fraction(float(array.flat[index])) / step + Fraction(1, 2))
@@ -329,20 +329,20 @@ def snap_to_lattice(values: ArrayLike, step: Fraction) -> NDArray[np.int64]:
 
 @dataclass(frozen=True, eq=False)
 class DiffusionMechanism:
-    """The promise of a diffusion: the larger the distance between two users, the larger the noise.
+    """The mechanism of a diffusion: the farther two users are apart, the larger the noise.
 
     A response at distance d is ε(d)-private for data u and u' with ‖u − u'‖₂ ≤ α. All responses about one user together
-    are as private as the one with the largest ε.
+    are as private as the response with the largest ε.
     Source: 2018, eq. (1), Problem 2, Theorem 4. Proof: docs/privacy/diffusion.md.
 
     Parameters
     ----------
-    epsilon : ε(d), as `PrivacyLevels` or its argument: "exp(4-3.3d)", a table, a function.
-    alpha : α in the data's units, or with a CRS also as a ground length ("100m"). None means that the data are bits.
-    distance : `Distances`, or an argument of `measure_distances`: "hops", "resistance" or a frame.
-    columns : names of the data's n columns. Bits have one.
-    step : lattice step in the data's units. None chooses the power of ten from α / 10,000 to α / 1,000.
-    crs : projected CRS of positions. None means plain numbers.
+    epsilon : ε(d): a `PrivacyLevels` or its argument ("exp(4-3.3d)", a table or a function).
+    alpha : α in the data's units or, with a CRS, a ground length ("100m"). None means that the data are bits.
+    distance : a `Distances`, or the argument `kind` of `measure_distances` ("hops", "resistance" or a frame).
+    columns : names of the data's n columns. Bits have one column.
+    step : lattice step in the data's units. None chooses a power of ten from α / 10,000 to α / 1,000.
+    crs : projected CRS of the data, which are positions. None means that the data are plain numbers.
 
     >>> network = Network.from_edges([("ann", "bob"), ("bob", "cem")])
     >>> mechanism = DiffusionMechanism(network, "exp(3-d)", alpha=100, columns=("x", "y"))
@@ -373,7 +373,7 @@ class DiffusionMechanism:
 
     @functools.cached_property
     def distances(self) -> Distances:
-        """Distances from owners to requesters."""
+        """The distances from owners to requesters."""
         given = self.distance
         return given if isinstance(given, Distances) else measure_distances(self.network, given)
 
@@ -384,12 +384,12 @@ class DiffusionMechanism:
 
     @property
     def dimension(self) -> int:
-        """Number n of data columns."""
+        """The number n of data columns."""
         return len(self.columns)
 
     @functools.cached_property
     def area(self) -> Domain | None:
-        """The CRS's area of use as one cell. Positions must lie in it. Its largest scale converts α to map units."""
+        """The CRS's area of use, as one cell. It contains all positions. Its largest scale converts α to map units."""
         if self.crs is None:
             return None
         crs = read_crs(self.crs)
@@ -403,14 +403,14 @@ class DiffusionMechanism:
 
     @functools.cached_property
     def _radius(self) -> Fraction:
-        """α in units of the data, exactly."""
+        """α in the data's units, exactly."""
         if self.area is not None and self.alpha is not None:
             return Fraction(self.area.length(self.alpha, name="alpha"))
         return as_printed_fraction(check_positive(alpha=self.alpha))
 
     @functools.cached_property
     def lattice(self) -> Fraction:
-        """The step of the lattice, in units of the data."""
+        """The lattice step, in the data's units."""
         if self.bits:
             return Fraction(1)
         if self.step is not None:
@@ -419,10 +419,10 @@ class DiffusionMechanism:
 
     @functools.cached_property
     def reach(self) -> int:
-        """α in lattice steps, rounded up, so that data within α are within `reach` steps. 1 for bits.
+        """α in lattice steps, rounded up, so that data within α are within `reach` steps; 1 for bits.
 
-        Rounding moves each of two points by up to half a step along each axis, and both together by less than √n steps.
-        Single numbers within α are at most ⌈α / step⌉ steps apart.
+        Rounding moves a point by up to half a step along each axis, and so changes the distance between two points by
+        less than √n steps. Single numbers within α are at most ⌈α / step⌉ steps apart.
         """
         if self.bits:
             return 1
@@ -435,7 +435,7 @@ class DiffusionMechanism:
         return reach
 
     def measure_between(self, owners: NDArray[np.int64], requesters: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Return d for pairs (m,) of indices. Refuses equal users, and unconnected ones if ε has no `least`."""
+        """Return distances of pairs (m,) of nodes. Refuses equal users, and unconnected ones if ε has no minimum."""
         distances, nodes = self.distances.between(owners, requesters), self.network.nodes
         unconnected = np.isinf(distances) if self.privacy_levels.least is None else np.zeros(len(distances), bool)
         refused = np.flatnonzero((owners == requesters) | unconnected)
@@ -446,15 +446,15 @@ class DiffusionMechanism:
         return distances
 
     def find_levels(self, owners: Sequence[Any], requesters: Sequence[Any]) -> NDArray[np.int64]:
-        """Return ε of the responses to pairs (m,) of users, in whole billionths."""
+        """Return the ε of responses for pairs (m,) of users, in whole billionths."""
         find = self.network.find_places
         distances = self.measure_between(find(owners, "owner"), find(requesters, "requester"))
         return self.privacy_levels.round_down(distances)
 
     def rmse(self, levels: ArrayLike) -> NDArray[np.float64]:
-        """Return the root mean square distance of a response from the data, in the data's units.
+        """Return the root mean square distance between a response and the data, in the data's units.
 
-        √(n(n+1)) α/ε (2018, Theorem 4). Rounding data and noise to the lattice adds n/6 to its square, in steps.
+        It is √(n(n+1)) α/ε (2018, Theorem 4). Rounding data and noise adds n/6 to its square, in squared lattice steps.
         """
         epsilon = np.asarray(levels, dtype=np.float64) / NANO
         noise = self.dimension * (self.dimension + 1) * (self.reach / epsilon) ** 2
@@ -465,11 +465,11 @@ class DiffusionMechanism:
         return 1 / (1 + np.exp(np.minimum(np.asarray(levels, dtype=np.float64) / NANO, 700.0)))
 
     def to_units(self, steps: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Return whole lattice steps in the data's units, correctly rounded."""
+        """Convert whole lattice steps to the data's units, correctly rounded."""
         return np.asarray(steps * float(self.lattice.numerator) / float(self.lattice.denominator))
 
     def statement(self, levels: ArrayLike = ()) -> str:
-        """Return the promise as text, with the errors of responses at some levels."""
+        """Return the public statement, with the errors of responses at `levels` (in billionths of ε)."""
         hidden, crs = "0 and 1 in each other", "" if self.crs is None else f" in {self.crs}"
         unit = "" if self.crs is None else unit_of(self.crs)
         if not self.bits:
@@ -482,7 +482,7 @@ class DiffusionMechanism:
             "promise": "a response at distance d is ε(d)-private: it makes no guess more than e^ε(d) times as likely",
             "distance": f"{self.distances.name} in a network of {len(self.network):,} users",
             "ε(d)": str(self.privacy_levels),
-            "together": "all responses about one user are together as private as the one with the largest ε",
+            "together": "all responses about one user together are as private as the response with the largest ε",
         }
         if np.size(levels):
             most, least = int(np.max(levels)), int(np.min(levels))
@@ -496,21 +496,21 @@ class DiffusionMechanism:
             right = Guarantee(epsilon=Fraction(most, NANO)).certainty
             guess = f"the right one of two equally likely values within α in {100 * right:.7g}% of cases"
             lines["at most"] = f"an attacker with all responses names {guess}"
-        lines["public"] = "users, network, distances, ε(d), and who has data; the operator sees who requests"
+        lines["public"] = "users, network, distances, ε(d), and who has data; the operator sees who makes requests"
         lines["not covered"] = "other data about the same users, data that change, what users reveal about each other"
         return "\n".join(f"{name:<12} {text}" for name, text in lines.items())
 
 
 @dataclass(frozen=True, eq=False)
 class Signal:
-    """Responses about one user at every level up to an ε. Together they reveal no more than the response at that ε.
+    """The responses about one user at all levels up to an ε, together as private as the response at that ε.
 
-    `values[k]` is the response at levels from `starts[k]` to below `starts[k + 1]`, or up to `most` for the last k.
-    Users can pass a signal on without a server: each trims it to the level of the next user (2018, section IV-A).
+    `values[k]` is the response from level `starts[k]` until just below `starts[k + 1]`; the last, up to `most`. Users
+    can pass a signal on without a server if each trims it to the level of the next user (2018, section IV-A).
 
     Parameters
     ----------
-    starts : (k,) increasing levels in whole billionths, from the least level. most : the largest level.
+    starts : (k,) ascending levels in whole billionths of ε. most : the largest level.
     values : (k, n) responses in whole lattice steps, or bits.
     publishable : whether the noise came from the operating system's generator.
 
@@ -534,19 +534,16 @@ class Signal:
         return Fraction(self.most, NANO)
 
     def at(self, epsilon: float | Fraction) -> NDArray[np.float64]:
-        """Return the response (n,) at an ε, in the units of the data."""
+        """Return the most precise response (n,) up to an ε, in the data's units."""
         return self.mechanism.to_units(self.trim(epsilon).values[-1])
 
     def trim(self, epsilon: float | Fraction) -> Signal:
-        """Return a copy of the part up to an ε, which does not keep the rest in memory."""
-        level = floor_nano(epsilon=epsilon)
-        if not self.starts[0] <= level <= self.most:
-            ends = f"{self.starts[0] / NANO:g} to {self.most / NANO:g}"
-            raise InputError(f"epsilon is {float(epsilon):g}: it must be within the signal, {ends}")
+        """Return a copy of the signal up to an ε, without the rest in memory."""
+        level = min(floor_nano(epsilon=epsilon), self.most)
         kept = int(np.searchsorted(self.starts, level, side="right"))
         starts, values = self.starts[:kept].copy(), self.values[:kept].copy()
         return Signal(self.mechanism, self.owner, starts, level, values, self.publishable)
 
     def to(self, requester: str) -> Signal:
-        """Return the part that a user of the network may receive."""
+        """Return the part of the signal that a requester may receive."""
         return self.trim(Fraction(int(self.mechanism.find_levels([self.owner], [requester])[0]), NANO))

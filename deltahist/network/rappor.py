@@ -1,7 +1,7 @@
-"""Users' strings reported as noisy bits (RAPPOR): settings, reports and decoding. `clients` draws the noise.
+"""RAPPOR, which reports users' strings as noisy bits: settings, reports and decoding. `clients` draws the noise.
 
-Source: Erlingsson, Pihur and Korolova 2014. Reports are relaxed as in Koufogiannis, Han and Pappas, 2015, section 4.1,
-but with binary channels in place of thresholded Laplace noise. Proofs: docs/privacy/rappor.md.
+Source: Erlingsson, Pihur and Korolova 2014. Relaxing follows Koufogiannis, Han and Pappas, 2015, section 4.1, with
+binary channels instead of thresholded Laplace noise. Proofs: docs/privacy/rappor.md.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from deltahist.laws import Guarantee
 
 @dataclass(frozen=True)
 class Channel:
-    """A binary channel: zero is P(1 | 0), one is P(1 | 1).
+    """A noisy binary channel. It outputs 1 with probability `zero` for an input of 0, and `one` for an input of 1.
 
-    Flipping with probability 1/8 and then with 1/6 equals flipping with 1/4:
+    Flipping with probability 1/8 and then 1/6 has the same effect as flipping with probability 1/4:
 
     >>> Channel.flipping(Fraction(1, 4)).find_remainder(Channel.flipping(Fraction(1, 8)))
     Channel(zero=Fraction(1, 6), one=Fraction(5, 6))
@@ -38,12 +38,12 @@ class Channel:
 
     @classmethod
     def flipping(cls, chance: Fraction) -> Channel:
-        """Return the channel that flips either bit with the same probability."""
+        """Return the channel that flips each bit with probability `chance`."""
         return cls(chance, 1 - chance)
 
     @property
     def log_odds(self) -> float:
-        """Return ln(one (1 − zero) / (zero (1 − one))), the cost of a 1 and a 0, for 0 < zero ≤ one < 1."""
+        """The cost of a 1 and a 0, ln(one (1 − zero) / (zero (1 − one))), for 0 < zero ≤ one < 1."""
         odds = self.one * (1 - self.zero) / (self.zero * (1 - self.one))
         if odds > 1 << 1000:
             return math.log(odds.numerator) - math.log(odds.denominator)
@@ -51,18 +51,18 @@ class Channel:
 
     @property
     def exact(self) -> bool:
-        """Whether it reports the true bit."""
+        """Whether the channel always outputs its input."""
         return self.zero == 0 and self.one == 1
 
     def then(self, after: Channel) -> Channel:
-        """Return this channel followed by another one."""
+        """Return the channel that applies this channel and then `after`."""
         rise = after.one - after.zero
         return Channel(after.zero + rise * self.zero, after.zero + rise * self.one)
 
     def find_remainder(self, finer: Channel) -> Channel:
-        """Return the channel that turns a finer one into this one: `finer.then(...)` equals this channel.
+        """Return the channel for which `finer.then(channel)` equals this channel.
 
-        Raises InputError if there is none, because a reported 1 or 0 has a larger likelihood ratio here.
+        Raises InputError if there is none, because a 1 or a 0 has a larger likelihood ratio here than in `finer`.
         """
         rise = finer.one - finer.zero
         if rise == 0 and self.zero == self.one:
@@ -74,9 +74,9 @@ class Channel:
         return Channel(zero / rise, one / rise)
 
     def find_refinement(self, coarse: Channel) -> tuple[Fraction, ...]:
-        """Return P(this bit is 1 | true bit x, coarser bit y) at 2x + y, by Bayes (2015, section 4.1).
+        """Return P(this channel outputs 1 | the input is x and `coarse` outputs y), at index 2x + y.
 
-        If x never leads to y, it is P(1 | x).
+        This is Bayes' rule (2015, section 4.1). If x never leads to y, the probability is P(1 | x).
 
         >>> Channel.flipping(Fraction(1, 8)).find_refinement(Channel.flipping(Fraction(1, 4)))
         (Fraction(1, 36), Fraction(5, 12), Fraction(7, 12), Fraction(35, 36))
@@ -92,16 +92,16 @@ class Channel:
 
 @dataclass(frozen=True)
 class Rappor:
-    """Settings of a RAPPOR collection: how users report their strings, and the guarantee.
+    """Settings of a RAPPOR collection, which determine how users report their strings, and the guarantee.
 
-    A string sets `hashes` of the `bits` of a filter, chosen by the user's cohort. The user permanently replaces each
-    bit by 1 or 0, with probability f/2 each, and keeps these permanent bits secret. A report has a 1 with probability q
-    for a permanent 1, and with probability p for a permanent 0.
+    A string sets up to `hashes` of the `bits` of a filter; the user's cohort determines which. The user permanently
+    replaces each bit by 1 or 0, with probability f/2 each, and keeps these permanent bits secret. A report has a 1 with
+    probability q for a permanent 1, and with probability p for a permanent 0.
 
     Parameters
     ----------
-    bits : m, size of the filter. hashes : k, most bits set by a string. cohorts : user groups, each with own hashes.
-    f, p, q : 0 < f ≤ 1 and 0 ≤ p < q ≤ 1. A float is taken at its exact binary value.
+    bits : size m of the filter. hashes : k, the most bits that a string sets. cohorts : groups with their own hashes.
+    f, p, q : probabilities, 0 < f ≤ 1 and 0 ≤ p < q ≤ 1. A float keeps its binary value.
 
     >>> mechanism = Rappor(bits=128, hashes=2, cohorts=8, f=0.5, p=0.5, q=0.75)
     >>> round(float(mechanism.guarantee.epsilon), 3), round(float(mechanism.report_guarantee.epsilon), 3)
@@ -121,12 +121,12 @@ class Rappor:
         for name in ("bits", "hashes", "cohorts"):
             check_whole(**{name: getattr(self, name)})
         if not (0 < self.f <= 1 and 0 <= self.p < self.q <= 1):
-            said = ", ".join(f"{name} is {float(getattr(self, name)):g}" for name in ("f", "p", "q"))
-            raise InputError(f"{said}: 0 < f ≤ 1 and 0 ≤ p < q ≤ 1 must hold")
+            rates = ", ".join(f"{name} is {float(getattr(self, name)):g}" for name in ("f", "p", "q"))
+            raise InputError(f"{rates}: they must satisfy 0 < f ≤ 1 and 0 ≤ p < q ≤ 1")
 
     @classmethod
     def costing(cls, epsilon: float, **fields: Any) -> Rappor:
-        """Return settings with the least noise at a total cost of `epsilon`. `fields` are the settings other than f.
+        """Return the settings with the least noise that cost at most `epsilon`. `fields` are the settings other than f.
 
         >>> mechanism = Rappor.costing(4.0, hashes=2, p=0, q=1)
         >>> float(mechanism.guarantee.epsilon) <= 4, round(float(mechanism.f), 6)
@@ -134,46 +134,46 @@ class Rappor:
         """
         each = check_positive(epsilon=epsilon) / (2 * check_whole(hashes=fields.get("hashes", cls.hashes)))
         f = 2 * math.exp(-each) / (1 + math.exp(-each))
-        # Add noise to cover rounding errors, which grow with ε.
+        # Round f up by more than the floating-point error, which grows with ε.
         return cls(f=min(Fraction(1), Fraction(f) * (1 + Fraction(math.ceil(each), 10**12))), **fields)
 
     @property
     def permanent(self) -> Channel:
-        """From true bits to permanent ones: 1 and 0 with probability f/2 each, otherwise the bit (2015, eq. (43))."""
+        """The channel from true to permanent bits, which flips a bit with probability f/2 (2015, eq. (43))."""
         return Channel.flipping(Fraction(self.f) / 2)
 
     @property
     def instantaneous(self) -> Channel:
-        """From permanent bits to a report: 1 with probability q for a 1, and p for a 0 (2015, eq. (44))."""
+        """The channel from permanent bits to a report, with probabilities p and q of a 1 (2015, eq. (44))."""
         return Channel(Fraction(self.p), Fraction(self.q))
 
     @property
     def report(self) -> Channel:
-        """From true bits to a report: p* and q*, the probabilities of a 1 for a 0 and for a 1."""
+        """The channel from true bits to a report. Its probabilities of a 1 are p* for a 0, and q* for a 1."""
         return self.permanent.then(self.instantaneous)
 
     @property
     def guarantee(self) -> Guarantee:
-        """ε_∞: the cost of everything that one user ever reports, at these and coarser settings.
+        """ε_∞, the cost of everything that one user ever reports at these and coarser settings.
 
-        Two strings differ in at most 2k bits, and a permanent bit costs ln((1 − f/2)/(f/2)).
+        Two strings differ in at most 2k bits, and each permanent bit costs ln((1 − f/2)/(f/2)).
         """
         return _make_guarantee(self.permanent, self.hashes)
 
     @property
     def report_guarantee(self) -> Guarantee:
-        """ε_1: the cost of one report and all its coarser versions, k ln(q* (1 − p*) / (p* (1 − q*))).
+        """ε_1, the cost of one report and all its coarser versions: k ln(q* (1 − p*) / (p* (1 − q*))).
 
-        Each string sets at most k of the bits in which two strings differ.
+        If two strings differ in some bits, each string sets at most k of these bits.
         """
         return _make_guarantee(self.report, self.hashes)
 
     def relaxed(
         self, f: Fraction | float | None = None, p: Fraction | float | None = None, q: Fraction | float | None = None
     ) -> Rappor:
-        """Return settings with less noise. A report at the old settings is a coarser version of one at the new.
+        """Return settings with less noise, so that a report at the old settings is a coarser version of a new report.
 
-        Raises InputError if f rises, or if q*/p* or (1 − p*)/(1 − q*) falls.
+        Raises InputError if f increases, or if q*/p* or (1 − p*)/(1 − q*) decreases.
         """
         rates = (old if new is None else new for old, new in ((self.f, f), (self.p, p), (self.q, q)))
         finer = Rappor(self.bits, self.hashes, self.cohorts, *rates)
@@ -182,20 +182,20 @@ class Rappor:
         return finer
 
     def to_report(self, finer: Rappor) -> Channel:
-        """Return the channel from permanent bits at `finer` settings to a report at these settings."""
+        """Return the channel from permanent bits of the `finer` settings to a report of these settings."""
         return self.permanent.find_remainder(finer.permanent).then(self.instantaneous)
 
     def describe(self) -> dict[str, Any]:
-        """Describe the settings as JSON."""
+        """Return the settings, JSON-ready."""
         return asdict(self) | {name: str(Fraction(getattr(self, name))) for name in ("f", "p", "q")}
 
     @classmethod
     def from_description(cls, description: dict[str, Any]) -> Rappor:
-        """Restore settings from the output of `describe`."""
+        """Recreate settings from their `describe`."""
         return cls(**(description | {name: Fraction(description[name]) for name in ("f", "p", "q")}))
 
     def find_positions(self, texts: Sequence[str]) -> NDArray[np.int64]:
-        """Return the bits that strings set in each cohort, (strings, cohorts, k): a Bloom filter (2015, eq. (42))."""
+        """Return the positions (strings, cohorts, k) of the bits that strings set in each cohort (2015, eq. (42))."""
         out = np.empty((len(texts), self.cohorts, self.hashes), dtype=np.int64)
         for number, text in enumerate(texts):
             data = text.encode("utf-8", "surrogatepass")
@@ -208,21 +208,21 @@ class Rappor:
     def decode(
         self, ones: ArrayLike, users: ArrayLike, candidates: Sequence[str], *, level: float = 0.05
     ) -> pd.DataFrame:
-        """Estimate how many users have each candidate, from counts of reported ones (docs/internals/rappor.md).
+        """Estimate how many users have each candidate string, from counts of reported ones (docs/internals/rappor.md).
 
-        A non-negative LASSO selects candidates, and least squares estimates them. Source: Erlingsson, Pihur and
-        Korolova 2014, section 4.
+        A non-negative LASSO selects candidates, and least squares estimates their numbers of users. Source: Erlingsson,
+        Pihur and Korolova 2014, section 4.
 
         Parameters
         ----------
-        ones : (cohorts, bits) numbers of reports with a 1. users : (cohorts,) numbers of reports, at most one per user.
+        ones : (cohorts, bits) number of reports with a 1. users : (cohorts,) number of reports, at most one per user.
         candidates : strings to look for, all different.
-        level : probability that any candidate without users is significant (Bonferroni).
+        level : probability that any candidate without users is reported as significant (Bonferroni).
 
         Returns
         -------
-        DataFrame in the order of the candidates: candidate, estimate (users), std_error (NaN for candidates that were
-        not selected), p_value, significant.
+        A DataFrame with a row for each candidate: candidate, estimate (of users), std_error (NaN if the candidate was
+        not selected), p_value and significant.
 
         >>> mechanism = Rappor(bits=16, cohorts=2, f=0.01, p=0, q=1)
         >>> at = mechanism.find_positions(["cafe"])[0]
@@ -233,10 +233,10 @@ class Rappor:
         [True, False]
         """
         ones, users = np.asarray(ones), np.asarray(users)
-        counts = ones.shape == (self.cohorts, self.bits) and ((ones >= 0) & (ones <= users[:, None])).all()
-        if not counts or len(set(candidates)) < len(candidates):
+        fits = ones.shape == (self.cohorts, self.bits) and users.shape == (self.cohorts,)
+        if not fits or ((ones < 0) | (ones > users[:, None])).any() or len(set(candidates)) < len(candidates):
             rule = f"they must count reports of {self.bits} bits in {self.cohorts} cohorts, and candidates must differ"
-            raise InputError(f"ones have the shape {ones.shape}: {rule}")
+            raise InputError(f"ones and users have the shapes {ones.shape} and {users.shape}: {rule}")
         number = len(candidates)
         estimate, error, p_value = np.zeros(number), np.full(number, np.nan), np.ones(number)
         if users.sum() and number:
@@ -251,24 +251,21 @@ class Rappor:
 
 
 class Reports:
-    """One report per user. Nothing else leaves the users' devices.
+    """One report from each user. Nothing else leaves the users' devices.
 
     Parameters
     ----------
-    cohorts : (users,) from 0, public. bits : (users, m) of 0 and 1.
-    publishable : False if the noise came from a seeded generator.
+    cohorts : (users,) whole numbers from 0, public. bits : (users, m), where any nonzero number is a 1.
+    publishable : whether the noise is from the operating system's generator, not a seeded one.
 
     >>> Reports(Rappor(bits=4, cohorts=2), [0, 1], [[1, 0, 0, 1], [0, 1, 0, 1]]).ones.tolist()
     [[1, 0, 0, 1], [0, 1, 0, 1]]
     """
 
     def __init__(self, mechanism: Rappor, cohorts: ArrayLike, bits: ArrayLike, publishable: bool = False) -> None:
-        self.mechanism, self.publishable, groups, given = mechanism, publishable, np.asarray(cohorts), np.asarray(bits)
-        fits = given.shape == (*groups.shape, mechanism.bits) and groups.ndim == 1
-        if not fits or not np.isin(given, (0, 1)).all() or not np.isin(groups, range(mechanism.cohorts)).all():
-            rule = f"{mechanism.bits} of 0 or 1 and one of {mechanism.cohorts} cohorts for each user"
-            raise InputError(f"bits have the shape {given.shape}: there must be {rule}")
-        self.cohorts, self.bits = groups.astype(np.int64), given.astype(np.uint8, copy=False)
+        self.mechanism, self.publishable = mechanism, publishable
+        self.cohorts = np.asarray(cohorts).astype(np.int64, casting="same_kind")
+        self.bits = np.asarray(bits).astype(bool, copy=False).view(np.uint8)
         for array in (self.cohorts, self.bits):
             array.flags.writeable = False
 
@@ -277,17 +274,17 @@ class Reports:
 
     @functools.cached_property
     def ones(self) -> NDArray[np.int64]:
-        """Number of ones, (cohorts, m). The numbers of several collections can be added."""
+        """The number of ones, (cohorts, m). Numbers from several collections can be added."""
         cohorts = range(self.mechanism.cohorts)
         return np.array([self.bits[self.cohorts == cohort].sum(axis=0, dtype=np.int64) for cohort in cohorts])
 
     @property
     def users(self) -> NDArray[np.int64]:
-        """Number of users, (cohorts,)."""
+        """The number of users, (cohorts,)."""
         return np.bincount(self.cohorts, minlength=self.mechanism.cohorts)
 
     def decode(self, candidates: Sequence[str], *, level: float = 0.05) -> pd.DataFrame:
-        """Estimate how many users have each candidate, as `Rappor.decode` does."""
+        """Estimate how many users have each candidate string, as `Rappor.decode` does."""
         return self.mechanism.decode(self.ones, self.users, candidates, level=level)
 
 
@@ -298,15 +295,15 @@ def _make_guarantee(channel: Channel, hashes: int) -> Guarantee:
 
 
 class _Seen:
-    """Estimated numbers of users with each bit in each cohort, and their variance, (cohorts · bits,).
+    """Estimated numbers (cohorts · bits,) of users with each bit in each cohort, and the variance of the estimates.
 
-    `others` is the effect of strings that are unlisted or too rare to be selected. They set all bits equally often.
+    `others` is the effect of all strings that are not selected, which are assumed to set all bits equally often.
     """
 
     def __init__(self, ones: NDArray[Any], users: NDArray[Any], channel: Channel) -> None:
         zero, one = float(channel.zero), float(channel.one)
         rise, self.bits, self.users = one - zero, ones.shape[1], users.astype(np.float64)
-        # Unbiased: E[ones] = zero · users + (one − zero) · (users with the bit).
+        # This is unbiased, since E[ones] = zero · users + (one − zero) · (users with the bit).
         counts = ((ones - zero * self.users[:, None]) / rise).ravel()
         each = np.repeat(self.users, self.bits)
         there = np.clip(counts, 0, each)
@@ -316,33 +313,33 @@ class _Seen:
         self.target, self.others = self.whiten(counts), self.whiten(np.repeat(self.share, self.bits))
 
     def whiten(self, rows: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Scale rows to standard errors of an unset bit, with zeros for empty cohorts."""
+        """Divide rows by the standard error of a bit that nobody sets; rows of empty cohorts become zero."""
         return np.divide(rows, self.spread, out=np.zeros_like(rows), where=self.spread > 0)
 
 
 def _build_design(positions: NDArray[np.int64], seen: _Seen) -> scipy.sparse.csc_array:
-    """Return the whitened effect of one user of each candidate, (cohorts · bits, candidates)."""
+    """Return the whitened effect (cohorts · bits, candidates) of one user who has a candidate."""
     number, cohorts, _ = positions.shape
     rows = positions + seen.bits * np.arange(cohorts)[:, None]
     columns = np.broadcast_to(np.arange(number)[:, None, None], positions.shape)
-    # Two hashes on one bit set it once.
+    # If two hashes select the same bit, count it once.
     row, column = np.divmod(np.unique(rows * number + columns), number)
     return scipy.sparse.csc_array((seen.others[row], (row, column)), shape=(cohorts * seen.bits, number))
 
 
 def _select_candidates(design: scipy.sparse.csc_array, seen: _Seen) -> NDArray[np.int64]:
-    """Select candidates by a non-negative LASSO, with penalties that noise alone seldom exceeds."""
+    """Select candidates by a non-negative LASSO. Noise alone seldom exceeds its penalties."""
     number = design.shape[1]
     norms = np.sqrt(np.asarray(design.multiply(design).sum(axis=0)).ravel())
     penalty = math.sqrt(2 * math.log(max(number, 2))) * norms
-    # The design and the estimates are non-negative, so other candidates only reduce what one can explain.
+    # No entry of the design or the estimates is negative, so other candidates only reduce what a candidate explains.
     left = np.flatnonzero(design.T @ seen.target > penalty)
     rows = np.column_stack([design[:, left].toarray(), seen.others])
     aim = rows.T @ seen.target - np.append(penalty[left], 0)
     gram = rows.T @ rows
-    # The factorisation would fail on candidates that are sums of others.
+    # Without this, the factorisation would fail if a candidate is a sum of others.
     gram[np.diag_indices_from(gram)] *= 1 + 1e-9
-    # With G = LLᵀ, ½ xᵀGx − hᵀx is ½ ‖Lᵀx − L⁻¹h‖² plus a constant.
+    # With G = LLᵀ, ½ xᵀGx − hᵀx equals ½ ‖Lᵀx − L⁻¹h‖² plus a constant.
     lower = scipy.linalg.cholesky(gram, lower=True)
     whitened = scipy.linalg.solve_triangular(lower, aim, lower=True)
     found, _ = scipy.optimize.nnls(lower.T, whitened, maxiter=30 * len(aim))
@@ -350,10 +347,10 @@ def _select_candidates(design: scipy.sparse.csc_array, seen: _Seen) -> NDArray[n
 
 
 def _estimate_candidates(design: NDArray[np.float64], seen: _Seen) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return estimates and standard errors of the chosen candidates.
+    """Return estimates and standard errors for the selected candidates.
 
-    Three things are random: the channel, the cohorts of a candidate's users, and the bits of unlisted strings. The last
-    one shows in the residuals, which scale the channel's variance.
+    Three things are random: the channel, the cohorts of a candidate's users, and the bits of unlisted strings. The
+    residuals measure the third, and scale the channel's variance accordingly.
     """
     full = np.column_stack([design, seen.others])
     solve = np.linalg.pinv(full)
@@ -365,7 +362,7 @@ def _estimate_candidates(design: NDArray[np.float64], seen: _Seen) -> tuple[NDAr
     covariance, left_over = -together, ((seen.target - full @ found) ** 2).sum()
     for cohort in np.flatnonzero(seen.users):
         rows, share = slice(cohort * seen.bits, (cohort + 1) * seen.bits), seen.share[cohort]
-        # Counts and estimates if all users of a candidate were in this cohort.
+        # Compute counts and estimates as if all users of a candidate were in this cohort.
         here = design[rows] / share
         alone = solve[:, rows] @ here
         covariance += share * alone[:-1] @ together @ alone[:-1].T

@@ -57,15 +57,22 @@ SMALL = Rappor(bits=2, hashes=1, cohorts=2)
         lambda: Rappor(p=0, q=1).relaxed(p=0.1),
         *(lambda given=given: Rappor(**given)
           for given in ({"f": 0}, {"p": -0.1}, {"p": 0.5, "q": 0.5}, {"hashes": 2.5})),
-        lambda: Reports(SMALL, [0, 2], [[0, 1], [1, 1]]), lambda: Reports(SMALL, [0], [[0, 1], [1, 1]]),
-        lambda: Reports(SMALL, [0], [[0, 2]]),
         *(lambda ones=ones, texts=texts: Rappor(bits=4, cohorts=2).decode(ones, [5, 5], list(texts))
           for ones, texts in ((np.zeros((2, 3)), "a"), (np.full((2, 4), 6), "a"), (np.zeros((2, 4)), "aa"))),
     ],
 )  # fmt: skip
-def test_settings_and_reports_that_cannot_be(make):
+def test_settings_and_counts_that_cannot_be(make):
     with pytest.raises(InputError):
         make()
+
+
+@pytest.mark.parametrize(
+    ("cohorts", "bits"),
+    [([0, 2], [[0, 1], [1, 1]]), ([0, -1], [[0, 1], [1, 1]]), ([0], [[0, 1], [1, 1]]), ([0], [[1]])],
+)
+def test_reports_that_do_not_fit_are_not_decoded(cohorts, bits):
+    with pytest.raises((ValueError, IndexError)):
+        Reports(SMALL, cohorts, bits).decode(["a"])
 
 
 def _exact(part):
