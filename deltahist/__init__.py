@@ -1,8 +1,9 @@
 """Distance-aware differentially private maps and range queries.
 
-The six main concepts are Domain, Neighbourhood, Strategy, Mechanism, Release and Ledger. Functions such as `count`,
-`sensitivity`, `plan`, `publish` and `answer` do the work. Public names are listed in `__init__.pyi` and imported on
+The six main classes are Domain, Neighbourhood, Strategy, Mechanism, Release and Ledger. Functions such as `count`,
+`sensitivity`, `plan`, `publish` and `answer` do the work. `__init__.pyi` lists the public names. They are imported on
 first use, so that `import deltahist` and `deltahist --help` are fast.
+
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Write files atomically, and read release files (untrusted input) and files in object storage."""
+"""Write files atomically, and read release files, which are untrusted input, from disk or object storage."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-#: Parquet metadata keys of a release's description and digest. A JSON release has its digest under the same key.
+#: Parquet metadata keys of a release's description and digest. In a JSON release, the digest has the same key.
 KEY, DIGEST = b"deltahist", "sha256"
-#: Size limit of a description in bytes. Real ones have a few thousand.
+#: Maximum size of a description in bytes. Real descriptions have a few thousand bytes.
 _MOST_DESCRIPTION = 64 << 20
 _Read = TypeVar("_Read")
-#: Schemes of object storage, and the pattern of an address. `Path` collapses two slashes into one.
+#: Schemes of object storage, and the pattern of an address. One slash is enough, because `Path` collapses two.
 STORES = ("s3", "gs", "az")
 _ADDRESS = re.compile(r"([a-z][a-z0-9+.-]+):/+(.*)", re.IGNORECASE | re.DOTALL)
 
@@ -34,8 +34,8 @@ _ADDRESS = re.compile(r"([a-z][a-z0-9+.-]+):/+(.*)", re.IGNORECASE | re.DOTALL)
 def digest_of(description: dict[str, Any], columns: Mapping[str, NDArray[Any]]) -> str:
     """Return the SHA-256 of a description and columns (m,), as 64 hexadecimal digits.
 
-    The hashed bytes are the description as JSON (sorted keys, no spaces) and, for each column, its name, type and
-    length as JSON, followed by its little-endian values.
+    The hash covers the description as JSON (sorted keys, no spaces), then for each column its name, type and length as
+    JSON and its little-endian values.
     """
     import numpy as np
 
@@ -53,9 +53,9 @@ def digest_of(description: dict[str, Any], columns: Mapping[str, NDArray[Any]]) 
 def write_parquet(
     target: Path | BinaryIO, columns: Mapping[str, NDArray[Any]], description: dict[str, Any], digest: str, readme: str
 ) -> None:
-    """Write columns to a Parquet file, with the public description, the digest of both and a readme as metadata.
+    """Write columns to a Parquet file. Its metadata hold the public description, the digest of both, and a readme.
 
-    The digest does not cover the readme, and the package never reads it.
+    The digest does not cover the readme, which the package never reads.
     """
     import numpy as np
     import pyarrow as pa
@@ -75,7 +75,7 @@ def write_parquet(
 def read_described(path: str | Path, read: Callable[..., _Read]) -> _Read:
     """Open a release file and return `read(description, digest, file, path)`.
 
-    `digest` is the one stated in the file. `file` is the open Parquet file, or None for a JSON release.
+    `digest` is the digest that the file states. `file` is the open Parquet file, or None for a JSON release.
 
     Raises InputError if the file is missing, and DamagedFile if it is truncated, oversized or not a release, or if
     `read` fails on its content.
@@ -92,7 +92,7 @@ def read_described(path: str | Path, read: Callable[..., _Read]) -> _Read:
 
 
 def read_parquet(content: bytes | BinaryIO, path: Path | str, read: Callable[..., _Read]) -> _Read:
-    """Do what `read_described` does, for an open Parquet file or its bytes. Errors name `path`."""
+    """Return `read(description, digest, file, path)` for an open Parquet file or its bytes. Errors name `path`."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -131,34 +131,35 @@ def _parse_description(text: bytes) -> dict[str, Any]:
 
 
 def open_regular(path: Path, what: str) -> BinaryIO:
-    """Open a regular file for reading. Raises InputError on anything else. Messages call the file `what`."""
+    """Open a regular file for reading. Raises InputError if that fails; the message calls the file `what`."""
+    reason: str | None = "it must be a regular file"
     try:
         # Opening a named pipe would wait for its writer.
-        if path.exists() and not path.is_file():
-            raise OSError(0, "it must be a regular file")
-        return path.open("rb")
+        if path.is_file() or not path.exists():
+            return path.open("rb")
     except OSError as problem:
-        raise InputError(f"{what} {str(path)!r} cannot be opened: {problem.strerror}") from None
+        reason = problem.strerror
+    raise InputError(f"{what} {str(path)!r} cannot be opened: {reason}")
 
 
 def check_format(description: dict[str, Any], path: str, forms: Collection[str], version: int) -> str:
-    """Return a file's format. Raises DamagedFile unless it is in `forms` and its version is at most `version`."""
+    """Return a file's format. Raises DamagedFile if it is not in `forms`, or if the file's version is too new."""
     form, stated = description["format"], check_whole(version=description["version"])
     if form not in forms or stated > version:
         raise DamagedFile(
-            f"file {path!r} is {form!r:.80}, version {stated}: this program reads {', '.join(forms)} up to {version}"
+            f"file {path!r} has format {form!r:.80}, version {stated}: this program reads {', '.join(forms)} up to "
+            f"version {version}"
         )
     return str(form)
 
 
 def read_values(file: Any) -> NDArray[np.int64]:
-    """Return the column `value` of an open Parquet file. Callers must check its stated size first."""
+    """Return the column `value` of an open Parquet file. Callers must first check the number of rows it states."""
     import numpy as np
 
+    # Surplus rows do not fit and raise an error. Missing rows and other types give values that do not match the digest.
     values, start = np.zeros(file.metadata.num_rows, dtype=np.int64), 0
-    if (kind := file.schema_arrow.field("value").type) != "int64":
-        raise ValueError(f"its values are {kind}: they must be int64")
-    # Surplus rows do not fit and raise an error. Missing rows leave values that do not match the digest.
+
     for batch in file.iter_batches(1 << 17, columns=["value"], use_threads=False):
         part = batch.column("value")
         # Arrow's own conversion to NumPy would import pandas.
@@ -175,7 +176,7 @@ def form_of(path: str | Path, forms: Mapping[str, str]) -> str:
 
 @contextlib.contextmanager
 def _make_part(target: Path) -> Iterator[Path]:
-    """Make an empty temporary file next to a target, and remove it at the end. Raises InputError if that fails."""
+    """Create an empty temporary file next to a target, and delete it at the end. Turns OSError into InputError."""
     part = None
     try:
         if target.is_dir():
@@ -191,22 +192,22 @@ def _make_part(target: Path) -> Iterator[Path]:
 
 
 def check_creatable(target: str | Path) -> None:
-    """Raise InputError unless `write_whole` can write the target. Call this before charging anything."""
+    """Raise InputError unless `write_whole` can create the target. Call this before charging anything."""
     with _make_part(Path(target)):
         pass
 
 
 def write_whole(target: Path, write: Callable[[Path], Any], *, secret: bool = False, replace: bool = True) -> bool:
-    """Let `write(path)` fill a temporary file next to the target, then rename it, so that no partial file appears.
+    """Call `write(path)` on a temporary file next to the target, then rename it, so that no partial file appears.
 
-    A secret file is readable only by its owner from the start, and is synced to disk together with its name. If the
-    target of a secret is a symbolic link, the linked file is replaced, so that no older secret remains there. Without
-    `replace`, an existing file is kept and False returned.
+    Only the owner can ever read a secret file, and its content and name are synced to disk. If the target of a secret
+    is a symbolic link, the linked file is replaced, so that no older secret remains there. If `replace` is False, an
+    existing file is kept and False is returned.
     """
     target = target.resolve() if secret else target
     for left in target.parent.glob(f".{glob.escape(target.name)}.????????{glob.escape(target.suffix)}"):
-        with contextlib.suppress(OSError):  # another process may remove it as well
-            if time.time() - left.stat().st_mtime > 3600:  # from a process that was killed
+        with contextlib.suppress(OSError):  # another process may have deleted it
+            if time.time() - left.stat().st_mtime > 3600:  # the process that made it was killed
                 left.unlink()
     with _make_part(target) as part:
         write(part)
@@ -230,11 +231,11 @@ def write_whole(target: Path, write: Callable[[Path], Any], *, secret: bool = Fa
 
 
 def check_secret(path: Path, what: str, *, readable: bool = False) -> None:
-    """Raise InputError if other users can read a secret file or, when it is `readable`, write it."""
+    """Raise InputError if other users can access a secret file, or can write a secret that may be `readable`."""
     mode = stat.S_IMODE(path.stat().st_mode)
     if os.name == "posix" and mode & (0o022 if readable else 0o077):
         mended = "go-w" if readable else "600"
-        raise InputError(f"{what} {str(path)!r} has mode {mode:o}, which is open to other users: run chmod {mended}")
+        raise InputError(f"{what} {str(path)!r} has mode {mode:o}, so other users can access it: run chmod {mended}")
 
 
 @contextlib.contextmanager
@@ -266,11 +267,11 @@ def first_line(problem: Exception) -> str:
 
 
 class UnseenObject(InputError):  # noqa: N818
-    """An object that does not exist, or that access rights hide."""
+    """An object that does not exist, or that the credentials do not allow to read."""
 
 
 def is_address(path: str | Path) -> bool:
-    """Return whether a path is an address, with a scheme, a colon and a slash.
+    """Return True if a path is an address, which starts with a scheme, a colon and a slash.
 
     >>> is_address(Path("s3://bucket/visits")), is_address(Path("/data/s3/visits"))
     (True, False)
@@ -279,7 +280,7 @@ def is_address(path: str | Path) -> bool:
 
 
 def is_stored_file(place: str | Path) -> bool:
-    """Return whether a release's location is a file in object storage, or Parquet on a web server.
+    """Return True if a release is a file in object storage, or a Parquet file on a web server.
 
     >>> [is_stored_file(each) for each in ("s3://maps/a.parquet", "https://example.org/releases/a", "a.parquet")]
     [True, False, False]
@@ -300,8 +301,8 @@ def read_address(path: str | Path, what: str, schemes: tuple[str, ...] = STORES)
     secret = "@" in bucket or "?" in rest or "#" in rest or (scheme in STORES and ":" in bucket)
     if scheme not in schemes or not bucket or ".." in key.split("/") or secret:
         raise InputError(
-            f"{what} is an address {scheme}://: it must be a file, or an address in {', '.join(schemes)} without a "
-            "user, port or options (keys come from the environment)"
+            f"{what} is a {scheme}:// address: it must be a file or a {' or '.join(schemes)} address, without a user, "
+            "port or options (set access keys in the environment)"
         )
     return f"{scheme}://{bucket}", key.strip("/")
 
@@ -310,7 +311,7 @@ def read_object(place: str | Path, kind: str, most: int | None = None) -> bytes:
     """Return an object's bytes. Messages call the object `kind`.
 
     Raises UnseenObject if the object is missing or hidden, and InputError if it cannot be read, has more than `most`
-    bytes or does not fit in memory. Messages omit the storage's own text, which may contain keys and signatures.
+    bytes or does not fit in memory. Messages omit the storage service's text, which may contain keys and signatures.
     """
     bucket, key = read_address(place, kind, (*STORES, "http", "https"))
     options: Any = {"client_options": {"allow_http": True}} if bucket.startswith("http:") else {}
@@ -331,4 +332,4 @@ def read_object(place: str | Path, kind: str, most: int | None = None) -> bytes:
     except Exception as problem:
         reason = type(problem).__name__
     unseen = reason in ("FileNotFoundError", "NotFoundError", "PermissionDeniedError")
-    raise (UnseenObject if unseen else InputError)(f"{kind} {bucket}/{key} cannot be read from the storage ({reason})")
+    raise (UnseenObject if unseen else InputError)(f"{kind} {bucket}/{key} cannot be read from storage ({reason})")

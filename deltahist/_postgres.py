@@ -1,6 +1,6 @@
 """Set and check the PostgreSQL settings that transactions rely on.
 
-If a server, role or connection pooler changes them, text constants and dates are read differently.
+If a server, role or connection pooler changed them, PostgreSQL would read strings and dates differently.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ def apply_settings(
     *,
     timeouts: Mapping[str, str] | None = None,
 ) -> None:
-    """Apply the settings of a transaction, or of a session if `isolation` is None, before its first statement.
+    """Apply settings before the first statement of a transaction, or of a session if `isolation` is None.
 
-    `own` adds settings to the common ones. `timeouts` are not checked, because the server reports them in other units.
-    Raises InputError if the server keeps other values. Its message names `place`.
+    `own` are additional settings. `timeouts` are not checked, because the server reports them in other units. Raises
+    InputError, which names `place`, if the server keeps other values.
     """
     wanted = {
         "standard_conforming_strings": "on",
@@ -45,7 +45,7 @@ def apply_settings(
     run(f"SELECT {', '.join(calls)}", values)
     if isolation is not None:
         wanted["transaction_isolation"] = isolation
-    # Use a second statement, because set_config returns its argument even if later statements see another value.
+    # Read the values in a second statement, because set_config returns its argument even if it has no effect.
     calls = [f"pg_catalog.current_setting(%(name{at})s)" for at in range(len(wanted))]
     found = run(f"SELECT {', '.join(calls)}", {f"name{at}": name for at, name in enumerate(wanted)})
     for (name, value), there in zip(wanted.items(), found, strict=True):
@@ -54,7 +54,8 @@ def apply_settings(
 
 
 def read_search_path(run: Run) -> str:
-    """Return the search path without system schemas. PostgreSQL then searches these first, so none is shadowed."""
+    """Return the search path without system schemas, so that PostgreSQL searches system schemas first."""
+
     (schemas,) = run("SELECT pg_catalog.current_schemas(false)", {})
     own = (name for name in schemas if not name.startswith("pg_"))
     return ", ".join('"' + name.replace('"', '""') + '"' for name in own)

@@ -1,4 +1,4 @@
-"""Answers to queries from a release: estimate, standard error and interval."""
+"""Answer queries from a release, with a standard error and an interval for each estimate."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
     from deltahist.remote import RemoteRelease
 
-#: Columns of answers (m,) by name.
+#: Columns of answers, each (m,), by name.
 Columns: TypeAlias = dict[str, NDArray[Any]]
-#: All columns that answers may have. A region's own columns with these names are renamed.
+#: All columns that answers may have. Columns of regions with the same names are renamed.
 COLUMNS = (
     *("rank", "step", "before", "after", "estimate", "std_error", "low", "high"),
     *("noise_error", "placement_error", "cut"),
@@ -43,48 +43,48 @@ def answer(
     level: float = 0.95,
     nonnegative: bool = False,
 ) -> pd.DataFrame:
-    """Answer a workload. The stated error covers all noise in each answer.
+    """Answer a workload from a release. The stated error of an answer covers all of its noise.
 
-    Noise does not bias the answers unless `nonnegative` is set. Positions within cells are assumed
-    (docs/internals/placement.md).
+    Noise does not bias the answers unless `nonnegative` is set. Queries that cut cells rely on an assumption about the
+    positions of points within cells (docs/internals/placement.md).
 
     Parameters
     ----------
-    release : a release, a `Series` (sums over its steps, or means per step), the change between two series
-        (`Difference`), or a release behind a service (`dh.connect`).
-    workload : boxes, all ranges or regions. Also corners (m, 4), or (m, 2) on a line; shapely geometries in the
-        release's coordinates; a GeoSeries or GeoDataFrame in any CRS. Geometries are clipped to the map, and
-        self-intersecting ones repaired. Boxes clearly in degrees are projected. A workload must lie on the map.
-    level : of the interval, between 0 and 1.
+    release : a release, a `Series` (answered by the sum over its steps, or the mean per step), the change between two
+        series (`Difference`), or a release behind a service (`dh.connect`).
+    workload : boxes, all ranges or regions, which must lie on the map. Also corners of boxes (m, 4), or (m, 2) on a
+        line; shapely geometries in the release's coordinates; a GeoSeries or GeoDataFrame in any CRS. Geometries are
+        clipped to the map, and repaired if they intersect themselves. Boxes clearly in degrees are projected.
+    level : confidence level of the interval, between 0 and 1.
     nonnegative : answer from non-negative cells (`Release.cells`). Such answers are biased, but usually closer to the
         truth. Their intervals are those of the unbiased answers, clipped to possible counts and widened to include the
-        estimate. For a series, the sum is made non-negative, not each step.
+        estimate. In a series, the sum is made non-negative, not each step.
 
     Returns
     -------
-    DataFrame with one row per query, in points. A GeoDataFrame keeps its rows, columns, index and CRS. Its columns that
-    share a name with those below get the suffix "_region". Answers from sorted points have only the first four columns
-    (`SortedRelease.count_between`).
+    DataFrame with one row per query, in points. A GeoDataFrame keeps its rows, columns, index and CRS, but its columns
+    get the suffix "_region" if their names are listed below. Answers from sorted points have only the first four
+    columns (`SortedRelease.count_between`).
 
-    - `estimate` : the sum of whole cells and the covered shares of cut cells, shifted slightly towards denser
-      neighbours;
+    - `estimate` : the sum of whole cells and of the covered shares of cut cells. A share is adjusted slightly if
+      neighbouring cells are denser on one side;
     - `std_error` : the standard error from noise and from unknown positions in cut cells;
-    - `low`, `high` : the interval. For a query without a whole cell, which may be centred on a known point, it extends
-      further above the estimate than below;
+    - `low`, `high` : the interval. If a query contains no whole cell, it may be centred on a known point, so its
+      interval extends further above the estimate than below;
     - `noise_error`, `placement_error` : the parts of `std_error`, if any query cuts cells;
     - `cut` : the share of the query's area in cut cells; `inner`, `outer` : the answers if all points of these cells
       lay outside the query (`inner`) or inside it (`outer`);
-    - `steps` : the number of steps in the answer of a series. A change has `before` and `after` instead of `inner` and
-      `outer`;
+    - `steps` : the number of steps in the answer from a series. A change has `before` and `after` instead of `inner`
+      and `outer`;
     - `unresolved` : the share of the query's squared norm that was not measured, if the strategy does not determine
       every cell. If it is above 0, the error can be larger than stated;
-    - `estimator` : the name of non-negative estimates;
+    - `estimator` : the method that made the estimates non-negative;
     - `outside` : the share of the geometry's area outside the map, if any. The other columns describe the part inside;
     - `note` : whether a geometry was clipped or repaired, why it has no answer, or that most of it lies in cut cells.
 
-    Raises InputError if a query is reversed, empty or outside the domain; if no geometry can be answered; if steps of a
-    series are missing; or if `nonnegative` is set for a change. Warns about clipped, repaired or unanswered geometries,
-    renamed columns, and boxes in degrees.
+    Raises InputError if a query is reversed, empty or outside the domain, no geometry can be answered, steps of a
+    series are missing, or `nonnegative` is set for a change. Warns about geometries that are clipped, repaired or not
+    answered, renamed columns, and boxes in degrees.
 
     >>> import deltahist as dh, numpy as np
     >>> domain = dh.Domain((0, 1), (4,))
@@ -94,28 +94,28 @@ def answer(
     [10.0]
     """
     check_level(level)
-    asked, framed = _asked(workload, release.domain)
+    asked, framed = _read_workload(workload, release.domain)
     return framed(release.answer_workload(asked, level=level, nonnegative=nonnegative))
 
 
-def asker(
+def make_answerer(
     domain: Domain, workload: Workload | Any, *, level: float = 0.95, nonnegative: bool = False
 ) -> Callable[[BaseRelease | Series], pd.DataFrame]:
-    """Return a function that answers a workload from any release on a domain. Parameters as for `answer`."""
+    """Return a function that answers a workload from any release on a domain. For parameters, see `answer`."""
     check_level(level)
-    asked, framed = _asked(workload, domain)
+    asked, framed = _read_workload(workload, domain)
     return lambda release: framed(release.answer_workload(asked, level=level, nonnegative=nonnegative))
 
 
 def answer_each(
     series: Series, workload: Workload | Any, *, level: float = 0.95, nonnegative: bool = False
 ) -> pd.DataFrame:
-    """Answer every step of a series in order of time. Parameters as for `answer`, which sums over steps.
+    """Answer a workload from every step of a series, in order. For parameters, see `answer`, which sums over steps.
 
     Returns
     -------
-    DataFrame with a row per step and query: `step`, the name of the step, and the columns of `answer`. Missing steps
-    have rows of NaN, or no rows after `Series.skip_missing`.
+    DataFrame with a row for each step and query. The column `step` names the step, and the others are those of
+    `answer`. A missing step has rows of NaN, or no rows after `Series.skip_missing`.
 
     >>> import deltahist as dh, numpy as np
     >>> near = dh.Neighbourhood(dh.Domain((0, 4), (4,)), 1)
@@ -128,7 +128,7 @@ def answer_each(
     import pandas as pd
 
     check_level(level)
-    asked, framed = _asked(workload, series.domain)
+    asked, framed = _read_workload(workload, series.domain)
     found = {step: each.answer_workload(asked, level=level, nonnegative=nonnegative) for step, each in series if each}
     empty = {name: np.full(len(each), np.nan) for name, each in next(iter(found.values())).items()}
     steps = list(found) if series.skipping else series.step_labels
@@ -138,11 +138,11 @@ def answer_each(
 
 
 def rank(release: Release, workload: Workload | Any, *, level: float = 0.95) -> pd.DataFrame:
-    """Answer a workload, with the possible ranks of each answer.
+    """Answer a workload, and add a column `rank` with the possible ranks of each answer.
 
-    All pairs of answers are compared by the exact error of their difference, with a Bonferroni correction. With
-    probability `level`, every true rank lies within its range. The column `rank` is "1" for the largest answer, or a
-    range such as "2 to 5" for answers that cannot be distinguished. The strategy must determine every cell.
+    A rank is "1" for the largest answer, or a range such as "2 to 5" for answers that cannot be distinguished. With
+    probability `level`, all ranges contain the true ranks: each pair of answers is compared by the exact error of its
+    difference, with a Bonferroni correction. The strategy must determine every cell.
 
     >>> import deltahist as dh, numpy as np
     >>> near = dh.Neighbourhood(dh.Domain((0, 3), (3,)), delta=1)
@@ -153,7 +153,7 @@ def rank(release: Release, workload: Workload | Any, *, level: float = 0.95) -> 
     check_level(level)
     if not isinstance(release, Release) or release.strategy.determines_cells is not True:
         raise InputError("ranks require one release of counts whose strategy determines every cell")
-    asked, framed = _asked(workload, release.domain)
+    asked, framed = _read_workload(workload, release.domain)
     found, rows = release.answer_workload(asked, level=level, nonnegative=False), asked.matrix(release.domain)
     estimate = found["estimate"]
     # Add the placement errors of two answers, not their variances, because they may be correlated.
@@ -174,11 +174,8 @@ def rank(release: Release, workload: Workload | Any, *, level: float = 0.95) -> 
     return framed({"rank": np.array(ranks, dtype=object), **found})
 
 
-def _asked(workload: Any, domain: Domain) -> tuple[Workload, Callable[[Columns], pd.DataFrame]]:
-    """Return a workload on the domain, and a function that turns its answers into a frame.
-
-    Raises InputError unless given a workload, a GeoDataFrame, geometries or corners.
-    """
+def _read_workload(workload: Any, domain: Domain) -> tuple[Workload, Callable[[Columns], pd.DataFrame]]:
+    """Return a workload on the domain, and a function that turns its answers into a frame."""
     import pandas as pd
 
     if isinstance(workload, Regions):
@@ -188,8 +185,7 @@ def _asked(workload: Any, domain: Domain) -> tuple[Workload, Callable[[Columns],
         return workload, _frame
     shapes, crs = _shapes(workload)
     if shapes is None:
-        given = workload if isinstance(workload, np.ndarray) else list(workload)
-        corners = np.atleast_2d(np.asarray(given, dtype=np.float64))
+        corners = np.atleast_2d(np.asarray(workload, dtype=np.float64))
         shapes, crs = boxes_in_degrees(corners, domain), LONGITUDE_LATITUDE
         if shapes is None:
             return boxes(corners), _frame
@@ -207,25 +203,25 @@ def _asked(workload: Any, domain: Domain) -> tuple[Workload, Callable[[Columns],
 
 
 def note_cut(columns: Columns) -> Columns:
-    """Return columns of answers, with a note on each query that lies mostly in cut cells."""
+    """Add a note to each answer whose query lies mostly in cut cells."""
     percent = np.rint(100 * columns.get("cut", np.zeros(0)))
     mostly = np.flatnonzero(percent > 50)
     if not len(mostly):
         return columns
-    said = [f"{share}% of its area lies in cut cells, where positions are assumed" for share in range(101)]
+    texts = [f"{share}% of its area lies in cut cells, where positions are assumed" for share in range(101)]
     notes = columns.get("note", np.full(len(percent), None)).copy()
-    told = zip(notes[mostly], percent[mostly].astype(int), strict=True)
-    notes[mostly] = ["; ".join(filter(None, (own, said[share]))) for own, share in told]
+    pairs = zip(notes[mostly], percent[mostly].astype(int), strict=True)
+    notes[mostly] = ["; ".join(filter(None, (own, texts[share]))) for own, share in pairs]
     return columns | {"note": notes}
 
 
 def _frame(columns: Columns, index: pd.Index | None = None) -> pd.DataFrame:
-    """Return columns as a frame, from a single float64 array if possible, which is four times as fast."""
+    """Return columns as a frame, which is built four times as fast if all columns are float64."""
     import pandas as pd
 
     if any(column.dtype != np.float64 for column in columns.values()):
         return pd.DataFrame(columns, index=index)
-    names = _names(tuple(columns)).view()  # naming this frame's columns must not name the cached index
+    names = _names(tuple(columns)).view()  # a view, so that users can name it without changing the cache
     return pd.DataFrame(np.stack(list(columns.values())).T, index, names, copy=False)
 
 
@@ -237,7 +233,7 @@ def _names(names: tuple[str, ...]) -> pd.Index:
 
 
 def _shapes(workload: Any) -> tuple[Any, Any]:
-    """Return a workload's geometries (m,) and CRS, or None for corners of boxes."""
+    """Return a workload's geometries (m,) and their CRS, or None for both if it consists of corners of boxes."""
     if isinstance(workload, np.ndarray) and workload.dtype.kind in "if" and workload.size:
         return None, None
     if hasattr(workload, "geometry") and hasattr(workload, "crs"):  # a frame or a series
@@ -245,19 +241,14 @@ def _shapes(workload: Any) -> tuple[Any, Any]:
     if hasattr(workload, "geom_type") and not hasattr(workload, "__len__"):
         workload = [workload]  # one geometry
     items = list(workload) if hasattr(workload, "__iter__") else []
-    shapes = [item for item in items if hasattr(item, "geom_type")]
+    shapes = any(hasattr(item, "geom_type") for item in items)
     if shapes and all(item is None or hasattr(item, "geom_type") for item in items):
         return items, None
-    if isinstance(workload, str) or hasattr(workload, "columns") or not items:  # a frame without geometries
-        raise InputError(
-            f"workload is {str(workload)[:40]!r}: it must be a workload, a GeoDataFrame, geometries, or corners of "
-            "boxes (m, 4), or (m, 2) on a line"
-        )
     return None, None
 
 
 def rename_own(names: Iterable[Any]) -> dict[Any, str]:
-    """Return new names for columns of regions that share a name with an answer column."""
+    """Return new names for those columns of regions that have the name of an answer column."""
     own: dict[Any, str] = {}
     taken = set(names := list(names))
     for name in names:
@@ -269,11 +260,11 @@ def rename_own(names: Iterable[Any]) -> dict[Any, str]:
 
 
 def _own(frame: gpd.GeoDataFrame) -> gpd.GeoDataFrame:
-    """Rename the columns of a frame that share a name with an answer column."""
+    """Rename the columns of a frame that have the name of an answer column."""
     own = rename_own(frame.columns)
     if own:
         warnings.warn(
-            f"columns of the regions were renamed: {', '.join(f'{old} to {new}' for old, new in own.items())}",
+            f"columns of regions were renamed: {', '.join(f'{old} to {new}' for old, new in own.items())}",
             DeltaHistWarning,
             stacklevel=4,
         )

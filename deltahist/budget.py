@@ -1,4 +1,4 @@
-"""Read and check budgets and amounts of ε or ρ."""
+"""Budgets, charges and payments in ε or ρ, as exact fractions."""
 
 from __future__ import annotations
 
@@ -24,38 +24,37 @@ LETTERS = {"epsilon": "ε", "rho": "ρ"}
 
 
 def read_amount(**amount: Any) -> Fraction:
-    """Return the keyword's value as an exact fraction. A float counts as its printed decimal.
+    """Return the keyword's value as an exact fraction. A float is read as the decimal that it prints.
 
-    People type and add up budgets, so ten times 0.1 must be 1, although the float 0.1 is slightly larger than 1/10.
-
-    Raises InputError unless the value is a number from 0 to 10^9.
+    Ten amounts of 0.1 must add up to 1, although the float 0.1 is slightly larger than 1/10. Raises InputError unless
+    the value is a number from 0 to 10^9.
 
     >>> read_amount(epsilon=0.1)
     Fraction(1, 10)
     """
     ((name, value),) = amount.items()
-    # Sums of many amounts must stay within 64 bits.
+    # The limit keeps sums of many amounts within 64 bits.
     if not is_number(value) or value != value or not 0 <= value <= 10**9:
         raise InputError(f"{name} is {value!r:.200}: it must be a finite number from 0 to 10^9")
     return as_printed_fraction(value)
 
 
 def ceil_nano(**amount: Any) -> int:
-    """Return an amount to charge in billionths, rounded up."""
+    """Return an amount to charge, in billionths rounded up."""
     return -int(-read_amount(**amount) * NANO // 1)
 
 
 def floor_nano(**amount: Any) -> int:
-    """Return a limit in billionths, rounded down."""
+    """Return a limit, in billionths rounded down."""
     return int(read_amount(**amount) * NANO // 1)
 
 
-def say_amount(amount: Fraction, limit: Fraction) -> str:
+def format_amount(amount: Fraction, limit: Fraction) -> str:
     """Return an amount as decimal text, rounded to a millionth of its limit.
 
-    Shares are rounded down to billionths, so a few billionths of a limit may remain. They are shown as 0.
+    Shares are rounded down to billionths, so a few billionths of a limit may be left over. The text shows them as 0.
 
-    >>> say_amount(Fraction(3, 10), Fraction(1)), say_amount(Fraction(48, 10**9), Fraction(1))
+    >>> format_amount(Fraction(3, 10), Fraction(1)), format_amount(Fraction(48, 10**9), Fraction(1))
     ('0.3', '0')
     """
     digits = 6 - math.floor(math.log10(limit)) if limit else 0
@@ -64,13 +63,14 @@ def say_amount(amount: Fraction, limit: Fraction) -> str:
 
 @dataclass(frozen=True)
 class Charge:
-    """An amount charged to an account, in the account's unit. `publish(..., epsilon=charge)` spends it.
+    """An amount that an account was charged, in the account's unit. `publish(..., epsilon=charge)` spends it.
 
-    Spend each charge on one release only, because the account does not notice a second. Division gives equal parts.
+    Spend each charge on one release only, because the account does not notice a second one. Dividing a charge by a
+    whole number returns one of the equal parts.
 
     Parameters
     ----------
-    amount : ε or ρ, in whole billionths unless divided.
+    amount : ε or ρ, in whole billionths unless the charge was divided.
     unit : "epsilon" or "rho".
 
     >>> half = Charge(Fraction(1, 3), "epsilon") / 2
@@ -88,7 +88,6 @@ class Charge:
         return float(self.amount)
 
     def __truediv__(self, parts: int) -> Charge:
-        """Return one of `parts` equal parts."""
         return Charge(self.amount / check_whole(parts=parts), self.unit)
 
     @property
@@ -103,10 +102,10 @@ class Budget:
 
     Parameters
     ----------
-    epsilon : pure ε, spent by Laplace noise; or
-    rho : ρ of zCDP, spent by Gaussian noise. Either is a number or a `Charge`.
+    epsilon : pure ε for Laplace noise, a number or a `Charge`; or
+    rho : ρ of zCDP for Gaussian noise, a number or a `Charge`.
 
-    Raises InputError unless exactly one is given, it is finite and above zero, and a charge has the same unit.
+    Raises InputError unless exactly one of them is given, as a finite number above zero or a charge in that unit.
 
     >>> Budget(epsilon=0.5).guarantee
     Guarantee(epsilon=Fraction(1, 2), rho=None)
@@ -116,21 +115,26 @@ class Budget:
     rho: Fraction | float | Charge | None = None
 
     def __post_init__(self) -> None:
-        if (self.epsilon is None) == (self.rho is None):
-            raise InputError("a budget must be either epsilon (Laplace noise) or rho (zCDP, Gaussian noise)")
-        _ = self.amount
+        _ = self.guarantee
 
     @functools.cached_property
+    def guarantee(self) -> Guarantee:
+        """The guarantee of a mechanism that spends the whole budget, with the exact amount."""
+        exact = {}
+        for unit, given in (("epsilon", self.epsilon), ("rho", self.rho)):
+            if isinstance(given, Charge):
+                check_choice((unit,), **{f"unit of the charge for {unit}": given.unit})
+                given = given.amount
+            exact[unit] = None if given is None else as_exact_fraction(**{unit: given})
+        return Guarantee(**exact)
+
+    @property
     def amount(self) -> Fraction:
         """ε or ρ, exact."""
-        given = self.epsilon if self.rho is None else self.rho
-        if isinstance(given, Charge):
-            check_choice((self.unit,), **{f"unit of the charge for {self.unit}": given.unit})
-            given = given.amount
-        return as_exact_fraction(**{self.unit: given})
+        return self.guarantee.amount
 
     def law(self, *, refinable: bool = False) -> type[Law]:
-        """Return the noise law that spends the budget, the first in `LAWS` that fits."""
+        """Return the first law in `LAWS` whose noise spends this unit and, if `refinable`, can be refined."""
         return next(law for law in LAWS.values() if law.unit == self.unit and refinable in law.refinable)
 
     @property
@@ -140,29 +144,25 @@ class Budget:
 
     def of(self, amount: Fraction) -> Budget:
         """Return a budget of another amount in the same unit."""
-        return Budget(amount) if self.rho is None else Budget(rho=amount)
+        return Budget(**{self.unit: amount})
 
     @property
     def exact(self) -> tuple[Fraction | None, Fraction | None]:
-        """ε and ρ, one of which is None."""
-        return (self.amount, None) if self.rho is None else (None, self.amount)
-
-    @property
-    def guarantee(self) -> Guarantee:
-        """The guarantee of a mechanism that spends the whole budget."""
-        return Guarantee(*self.exact)
+        """Exact ε and exact ρ. One of them is None."""
+        return self.guarantee.epsilon, self.guarantee.rho
 
 
 @dataclass(frozen=True)
 class Population:
-    """The joint spending of all accounts of the same people. Public, like budgets.
+    """The joint spending of all accounts about the same people. It is public, as budgets are.
 
     Parameters
     ----------
-    name : name of the people. accounts : number of their accounts, not counting people's own budgets.
-    sums : for each unit, the amount spent, its limit (None for no limit), and the most spent in any one window of each
-        stream.
-    own_budgets : whether people also pay from their own budgets. That spending is private, and not included.
+    name : name of the population. accounts : number of its accounts, not counting people's own budgets.
+    sums : for each unit, the amount spent, the limit on everything (None without one), and the limit on what is spent
+        if only one window of each stream counts.
+
+    own_budgets : whether people also pay from their own budgets. Their spending is private, so it is not included.
 
     >>> print(Population("everyone", 2, (("epsilon", Fraction(3), None, Fraction(2)),)))
     the 2 accounts of population 'everyone' have spent ε = 3 together, without a limit (one window of each stream: 2)
@@ -174,14 +174,13 @@ class Population:
     own_budgets: bool = False
 
     def __str__(self) -> str:
-        """Return a phrase about the accounts' spending and its limits."""
         parts = []
         for unit, spent, most, window in self.sums:
-            part = f"{LETTERS[unit]} = {say_amount(spent, window)}"
+            part = f"{LETTERS[unit]} = {format_amount(spent, window)}"
             if most is None:
-                part += f" together, without a limit (one window of each stream: {say_amount(window, window)})"
+                part += f" together, without a limit (one window of each stream: {format_amount(window, window)})"
             else:
-                part += f" of {say_amount(most, most)} together"
+                part += f" of {format_amount(most, most)} together"
             parts.append(part)
         who = "the only account" if self.accounts == 1 else f"the {self.accounts:,} accounts"
         has = "has" if self.accounts == 1 else "have"
@@ -191,12 +190,12 @@ class Population:
     def describe(self) -> dict[str, Any]:
         """Return a JSON-ready description."""
         names = ("unit", "spent", "most", "in_any_window")
-        texts = [[None if each is None else str(each) for each in one] for one in self.sums]
-        return {**vars(self), "sums": [dict(zip(names, each, strict=True)) for each in texts]}
+        rows = [[None if each is None else str(each) for each in one] for one in self.sums]
+        return {**vars(self), "sums": [dict(zip(names, each, strict=True)) for each in rows]}
 
     @classmethod
     def from_description(cls, description: dict[str, Any]) -> Population:
-        """Make the object that `describe` described."""
+        """Recreate a population from its `describe`."""
         sums = []
         for each in description["sums"]:
             spent, most, window = (each[name] for name in ("spent", "most", "in_any_window"))
@@ -208,16 +207,16 @@ class Population:
 
 @dataclass(frozen=True)
 class Payment:
-    """The payment for a release: the account, its limit and its spending so far. Public, like budgets.
+    """The payment for a release: the account, its limit and its spending so far. It is public, as budgets are.
 
     Raises InputError unless the spending is above zero and at most the limit.
 
     Parameters
     ----------
     account : name of the account. unit : "epsilon" or "rho".
-    limit : limit of the account. spent : its spending so far, including this release.
-    steps : number of time steps that limit and spending cover; None for everything ever published.
-    population : joint spending so far of all accounts of the same people.
+    limit : limit of the account. spent : spending of the account so far, including this release.
+    steps : number of time steps that the limit and the spending cover; None if they cover all releases.
+    population : joint spending so far of all accounts about the same people.
     """
 
     account: str
@@ -237,10 +236,9 @@ class Payment:
             )
 
     def __str__(self) -> str:
-        """Return a phrase about the account, its spending and what was left."""
         letter = LETTERS[self.unit]
-        spent, limit = (say_amount(each, self.limit) for each in (self.spent, self.limit))
-        then = f"and {say_amount(self.limit - self.spent, self.limit)} was left"
+        spent, limit = (format_amount(each, self.limit) for each in (self.spent, self.limit))
+        then = f"and {format_amount(self.limit - self.spent, self.limit)} was left"
         if self.steps is not None:
             then = f"in the last {self.steps:,} steps"
         people = "" if self.population is None else f"; {self.population}"
@@ -253,7 +251,8 @@ class Payment:
 
     @classmethod
     def from_description(cls, description: dict[str, Any] | None) -> Payment | None:
-        """Make the object that `describe` described. Returns None for a release that no account paid for."""
+        """Recreate a payment from its `describe`. Returns None if no account paid for the release."""
+
         if description is None:
             return None
         limit, spent = (Fraction(description[name]) for name in ("limit", "spent"))

@@ -1,4 +1,4 @@
-"""Check a strategy against the plain definitions that publishing, pricing and decoding rely on."""
+"""Check that a strategy meets the definitions that publishing, pricing and decoding rely on."""
 
 from __future__ import annotations
 
@@ -18,15 +18,16 @@ from deltahist.strategies.base import Strategy, check_groups, from_description
 
 
 def check_strategy(strategy: Strategy, near: Neighbourhood) -> None:
-    """Compare a strategy with the plain definitions, and raise InputError on the first difference.
+    """Check that a strategy meets its definitions. Raises InputError on the first failure.
 
-    Answers must be linear and exact integers, and adjoints correct. Groups must contain every noise draw once, and
-    noise must enter as `scatter`, `gather` and `changes` describe. The sensitivity in both norms must cover all edges.
-    The description must restore the same strategy. The decoder must be unbiased and state its true error, and its
-    estimates on a grid must agree with those of cells.
+    - Answers must be linear and exact integers, and adjoints must be correct.
+    - Each noise draw must be in exactly one group, and noise must enter as `scatter`, `gather` and `changes` describe.
+    - In both norms, the stated cost of an edge must not be less than its cost in the matrix.
+    - The description must restore the same strategy.
+    - The decoder must be unbiased and state its true error. Its estimates on a grid must be those of the cells.
 
-    On more than 2,048 cells, random counts replace the matrix and sensitivities are not compared. Check the class on a
-    small domain as well.
+    On more than 2,048 cells, the checks use random counts instead of the matrix, and skip costs and the decoder. Check
+    the class on a small domain as well.
 
     >>> import deltahist as dh
     >>> near = dh.Neighbourhood(dh.Domain((0, 1), (6,)), delta=0.5)
@@ -52,7 +53,7 @@ def check_foreign(strategy: Strategy, mechanism: Mechanism | None = None) -> Non
     """Check a strategy from another package, and its mechanism if given, before `publish` trusts it.
 
     Raises InputError unless answers are linear integers, adjoints are correct, noise enters as integers, and the
-    mechanism's sensitivity is up to date.
+    mechanism's sensitivity has not changed.
     """
     _require(strategy, _check_answers(strategy))
     _require(strategy, _check_noise(strategy))
@@ -63,14 +64,14 @@ def check_foreign(strategy: Strategy, mechanism: Mechanism | None = None) -> Non
 
 
 def _require(strategy: Strategy, checks: Iterable[tuple[Any, str]]) -> None:
-    """Raise InputError on the first check that fails. Later checks, which rely on it, are not computed."""
+    """Raise InputError on the first check that fails. Later checks rely on earlier ones, so they are not computed."""
     for holds, text in checks:
         if not holds:
             raise InputError(f"strategy {strategy.name}: {text}")
 
 
 def _check_answers(strategy: Strategy) -> Iterator[tuple[Any, str]]:
-    """Yield whether answers to integers are integers, of the right shape, and linear."""
+    """Check that answers to integers are integers, have the right shape, and are linear."""
     rows, cells = strategy.shape
     expected = strategy.domain.size
     yield cells == expected, f"its shape is ({rows}, {cells}); it must be (k, {expected})"
@@ -93,18 +94,18 @@ def _check_answers(strategy: Strategy) -> Iterator[tuple[Any, str]]:
 
 
 def _check_noise(strategy: Strategy) -> Iterator[tuple[Any, str]]:
-    """Yield whether adjoints are correct, and noise enters as integers."""
+    """Check that adjoints are correct, and that noise enters as integers."""
     rng = np.random.default_rng(13)
     x = rng.integers(-9, 10, (strategy.shape[1], 1))
     y = rng.integers(-9, 10, (strategy.shape[0], 1))
     back = strategy._rmatmat(y)
-    yield back.shape == x.shape, f"_rmatmat gives the shape {back.shape}; it must be {x.shape}"
+    yield back.shape == x.shape, f"_rmatmat returns the shape {back.shape}; it must be {x.shape}"
     same = int((strategy._matmat(x) * y).sum()) == int((x * back).sum())
     yield same, "_rmatmat is not the adjoint of _matmat; ⟨Ax, y⟩ must be ⟨x, Aᵀy⟩ to decode"
     released = strategy.scatter(rng.integers(-99, 100, strategy.draws))
     yield (
         released.shape == (strategy.shape[0],) and np.issubdtype(released.dtype, np.integer),
-        f"scatter gives type {released.dtype} and shape {released.shape}; noise must enter as {strategy.shape[0]:,} "
+        f"scatter returns type {released.dtype} and shape {released.shape}; it must return {strategy.shape[0]:,} "
         "integers",
     )
     noise, weights = rng.normal(size=strategy.draws), rng.normal(size=strategy.shape[0])
@@ -142,7 +143,7 @@ def _check_changes(strategy: Strategy, near: Neighbourhood) -> Iterator[tuple[An
 
 
 def _check_total(strategy: Strategy) -> Iterator[tuple[Any, str]]:
-    """Yield whether `keeps_total` is True if a combination of the values is the number of points without noise."""
+    """Check that `keeps_total` is True if a combination of the values is the exact number of points."""
     rows = strategy.matrix().toarray().T.astype(np.float64)
     entered = np.stack([strategy.gather(w) for w in np.eye(strategy.shape[0])], axis=1)
     system, wanted = np.concatenate([rows, entered]), np.zeros(len(rows) + len(entered))
@@ -150,8 +151,8 @@ def _check_total(strategy: Strategy) -> Iterator[tuple[Any, str]]:
     weight = np.linalg.lstsq(system, wanted, rcond=None)[0]
     yield (
         strategy.keeps_total or np.abs(system @ weight - wanted).max() >= 1e-9,
-        "a combination of its values is the number of points without noise; keeps_total must be True, or releases "
-        "reveal the number even if it is not public",
+        "a combination of its values is the exact number of points; keeps_total must be True, or releases reveal the "
+        "number even if it is not public",
     )
 
 
@@ -160,11 +161,11 @@ def _check_description(strategy: Strategy) -> Iterator[tuple[Any, str]]:
     x = np.random.default_rng(16).integers(0, 99, (strategy.domain.size, 1))
     same = again.shape == strategy.shape and (again._matmat(x) == strategy._matmat(x)).all()
     same = same and [g.share for g in again.groups] == [g.share for g in strategy.groups]
-    yield same, "its description makes another strategy; its releases would not load"
+    yield same, "its description restores a different strategy; its releases would not load"
 
 
 def _check_decoder(strategy: Strategy) -> Iterator[tuple[Any, str]]:
-    # Give groups noise that differs beyond their shares, to expose a decoder that ignores the noise.
+    # The noise of groups differs by more than their shares do, which exposes a decoder that ignores the noise.
     laws = [Gaussian((i + 2) / g.share**2) for i, g in enumerate(strategy.groups)]
     rng = np.random.default_rng(17)
     found = make_decoder(strategy, laws, total_known=False)
@@ -186,7 +187,7 @@ def _check_decoder(strategy: Strategy) -> Iterator[tuple[Any, str]]:
     yield right, f"the errors that {kind} states differ from those of its coefficients; they must be equal"
     field, drawn = found.estimate_on_grid(values, None), found.simulate_noise(np.random.default_rng(18)).shape
     yield drawn == field.shape, f"simulate_noise of {kind} has shape {drawn}; estimate_on_grid has {field.shape}"
-    # The default metric has the grid of the domain, and need not be computed.
+    # The default metric has the grid of the domain, so there is no need to compute it.
     metric = None if type(found).noise_metric is Decoder.noise_metric else found.noise_metric()
     grid = strategy.domain.shape if metric is None else metric.grid
     yield (

@@ -1,4 +1,4 @@
-"""Errors, and checks of parameters and memory. Each message gives the name, the value and the rule."""
+"""Errors, and checks of parameters and memory. Each message states the name, the value and the rule."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class InputError(ValueError):
 
 
 class BudgetExceeded(InputError):  # noqa: N818
-    """A charge that an account cannot pay. Nothing was charged.
+    """A charge that an account cannot pay. Nothing has been charged.
 
     >>> import deltahist as dh
     >>> dh.Window(length=2, epsilon=1).charge(0, 1.5)
@@ -35,7 +35,7 @@ class BudgetExceeded(InputError):  # noqa: N818
 
 
 class OutsideBounds(InputError):  # noqa: N818
-    """More than one point in a hundred lies outside the bounds, and the caller chose no rule for such points.
+    """More than 1% of the points lie outside the bounds, and the caller did not choose what to do with such points.
 
     >>> import deltahist as dh
     >>> dh.count([[7, 1], [8, 2]], dh.Domain((0, 5, 5, 10), (5, 5)))  # doctest: +ELLIPSIS
@@ -46,7 +46,7 @@ class OutsideBounds(InputError):  # noqa: N818
 
 
 class DamagedFile(InputError):  # noqa: N818
-    """A file that is truncated, contradicts itself or is not of the expected kind.
+    """A file that is truncated, inconsistent or of another kind.
 
     >>> import deltahist as dh
     >>> dh.load(__file__)  # doctest: +ELLIPSIS
@@ -57,7 +57,7 @@ class DamagedFile(InputError):  # noqa: N818
 
 
 class DeltaHistWarning(UserWarning):
-    """Something that works, but is probably a mistake.
+    """A warning about something that works, but is probably a mistake.
 
     >>> import warnings
     >>> warnings.simplefilter("ignore", DeltaHistWarning)
@@ -67,19 +67,19 @@ class DeltaHistWarning(UserWarning):
 def _refuse(name: str, value: Any, rule: str) -> InputError:
     try:
         return InputError(f"{name} is {value!r:.200}: it must be {rule}")
-    except ValueError:  # Python refuses to print integers of thousands of digits
-        return InputError(f"{name} is too long a number: it must be {rule}")
+    except ValueError:  # Python refuses to print integers with thousands of digits
+        return InputError(f"{name} has thousands of digits: it must be {rule}")
 
 
 def is_number(value: Any) -> bool:
-    """Return whether a value is a real number (booleans are not)."""
+    """Return True if a value is a real number. A boolean is not."""
     return isinstance(value, numbers.Real) and not isinstance(value, bool)
 
 
 def _is_finite(value: Any) -> bool:
     try:
         return is_number(value) and math.isfinite(value)
-    except OverflowError:  # a whole number larger than any float
+    except OverflowError:  # a whole number that exceeds the largest float
         return False
 
 
@@ -120,16 +120,16 @@ def check_choice(choices: tuple[Any, ...], **parameter: Any) -> Any:
 
 
 def as_exact_fraction(**parameter: Any) -> Fraction:
-    """Return the keyword's value, a positive number, as a fraction. A float keeps its binary value."""
+    """Return the keyword's value, a positive number, as a fraction. A float is read at its exact binary value."""
     value = check_positive(**parameter)
-    # NumPy's fixed-width integers would overflow in fractions.
+    # Convert NumPy's integers, which would overflow in fractions.
     if isinstance(value, numbers.Rational):
         return Fraction(int(value.numerator), int(value.denominator))
     return Fraction(float(value))
 
 
 def as_printed_fraction(value: Any) -> Fraction:
-    """Return a number as a fraction. A float counts as its printed decimal.
+    """Return a number as a fraction. A float is read as the decimal that it prints.
 
     >>> as_printed_fraction(0.1), as_printed_fraction(Fraction(1, 3))
     (Fraction(1, 10), Fraction(1, 3))
@@ -140,7 +140,7 @@ def as_printed_fraction(value: Any) -> Fraction:
 
 
 def available_memory() -> int:
-    """Return the bytes that can be allocated without swapping and within a container's limit."""
+    """Return how many bytes can be allocated without swapping or exceeding a container's limit."""
     free = 1 << 62
     try:
         lines = Path("/proc/meminfo").read_text().splitlines()
@@ -148,7 +148,7 @@ def available_memory() -> int:
     except (OSError, LookupError, ValueError, StopIteration):  # not Linux: an allocation may fail later
         pass
     for limit, used in (
-        ("memory.max", "memory.current"),  # control groups, version 2 and 1
+        ("memory.max", "memory.current"),  # control groups: version 2, then version 1
         ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"),
     ):
         group = Path("/sys/fs/cgroup")
@@ -160,9 +160,10 @@ def available_memory() -> int:
 
 
 def check_memory(needed: int, what: str) -> None:
-    """Raise InputError if `needed` bytes exceed the free memory. Requests up to 1 MiB always pass."""
+    """Raise InputError if `needed` bytes exceed the free memory, unless they are at most 1 MiB."""
+
     if needed > 1 << 20 and needed > (available := available_memory()):
         raise InputError(
-            f"{what} needs about {needed / 2**30:,.1f} GiB, but {available / 2**30:,.1f} GiB are available: use larger "
-            "cells or a smaller domain"
+            f"{what} needs about {needed / 2**30:,.1f} GiB, but only {available / 2**30:,.1f} GiB are available: use "
+            "larger cells or a smaller domain"
         )

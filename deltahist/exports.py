@@ -1,4 +1,4 @@
-"""Export cells and answers for other programs: GeoPackage, GeoParquet, GeoJSON, CSV and GeoTIFF."""
+"""Export cells and answers to GeoPackage, GeoParquet, GeoJSON, CSV and GeoTIFF."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ if TYPE_CHECKING:
     from deltahist.releases.base import BaseRelease
     from deltahist.releases.histogram import Release
 
-#: Format of a table's file by its suffix.
+#: Formats of tables, by the suffix of their files.
 TABLES = {f".{form}": form for form in ("csv", "json", "geojson", "parquet", "gpkg")} | {".geoparquet": "parquet"}
-#: Format of a file of cells by its suffix.
+#: Formats of cells, by the suffix of their files.
 FORMS = {**TABLES, ".json": "geojson", ".tif": "geotiff", ".tiff": "geotiff"}
-#: Key of a table's description in Parquet and GeoJSON.
+#: Key under which Parquet and GeoJSON files contain a table's description.
 KEY = "deltahist_export"
-#: Unit and meaning of each column. An empty unit means the unit of the estimate.
+#: Unit and meaning of each column. An empty unit stands for the unit of the estimate.
 _COLUMNS = {
     "column": ("1", "number of the cell from the west, starting at 0"),
     "row": ("1", "number of the cell from the south, starting at 0"),
     **{side: ("units of the map", f"{side} edge") for side in ("west", "south", "east", "north")},
     **{axis: ("units of the map", f"{axis} of the centre") for axis in ("x", "y")},
-    "rank": ("1", "possible ranks, 1 for the largest; the level applies to all rows together"),
+    "rank": ("1", "possible ranks, where 1 is the largest; the level is the probability that all rows are right"),
     "step": ("1", "step of the series"),
     "before": ("", "estimate of the earlier period"),
     "after": ("", "estimate of the later period"),
@@ -58,34 +58,34 @@ _COLUMNS = {
     "steps": ("1", "number of steps in the answer"),
     "unresolved": ("1", "share of the query that was not measured"),
     "estimator": ("1", "name of the estimate"),
-    "stands_out": ("1", "whether the cell almost certainly has points; all marked rows are right in 95 of 100 files"),
-    "outside": ("1", "share of the area outside the map"),
+    "stands_out": ("1", "whether the cell almost certainly has points; in 95 of 100 files, every marked cell has some"),
+    "outside": ("1", "share of the region's area outside the map"),
     "note": ("1", "what was changed or assumed about the region, or why it has no answer"),
     "q": ("1", "share of the points below the quantile"),
 }
 
 
 def check_form(path: str | Path) -> str:
-    """Return the format for a file's suffix.
+    """Return the format of a file of cells from its suffix.
 
-    Raises InputError on an unknown suffix, or if rasterio is needed but missing.
+    Raises InputError if the suffix is unknown, or if a GeoTIFF requires rasterio, which is not installed.
 
     >>> check_form("cells.gpkg")
     'gpkg'
     """
     form = form_of(path, FORMS)
     if form == "geotiff" and importlib.util.find_spec("rasterio") is None:
-        raise InputError("GeoTIFF needs rasterio: pip install '.[geotiff]'")
+        raise InputError("GeoTIFF requires rasterio: pip install '.[geotiff]'")
     return form
 
 
 def export(release: Release, path: str | Path, *, nonnegative: bool = False) -> None:
     """Write all cells of a release to a file, in the format of its suffix.
 
-    Each row has the index, centre, box, estimate and standard error of a cell, and whether it almost certainly has
-    points (`stands_out`, tested for all cells together). GeoJSON is in longitude and latitude, and all else in the
-    release's CRS. GeoTIFF has two bands. All formats except CSV carry units and the privacy statement. CSV and GeoJSON
-    have three decimals.
+    Each row states the index, centre, box, estimate and standard error of a cell, and whether it almost certainly
+    contains points (`stands_out`, tested for all cells together). A GeoTIFF has the estimates and standard errors as
+    bands. GeoJSON is in longitude and latitude, and other formats are in the release's CRS. CSV and GeoJSON have three
+    decimals. All formats except CSV contain units and the privacy statement.
 
     Parameters
     ----------
@@ -93,7 +93,7 @@ def export(release: Release, path: str | Path, *, nonnegative: bool = False) -> 
     path : .gpkg, .parquet, .geojson, .csv or .tif.
     nonnegative : write non-negative estimates instead of unbiased ones.
 
-    Raises InputError on an unknown suffix, a 1-D release in any format except CSV, or a map too large for memory.
+    Raises InputError if the suffix is unknown, a 1-D release is not written as CSV, or the memory is too small.
 
     >>> import tempfile, pandas as pd, deltahist as dh, numpy as np
     >>> near = dh.Neighbourhood(dh.Domain((0, 0, 4, 4), (4, 4)), delta=1)
@@ -119,15 +119,15 @@ def export(release: Release, path: str | Path, *, nonnegative: bool = False) -> 
 def encode_table(
     frame: pd.DataFrame, form: str, domain: Domain, about: dict[str, Any] | None = None, *, layer: str = "answers"
 ) -> bytes:
-    """Return a table as the content of a file.
+    """Encode a table as the content of a file.
 
     Parameters
     ----------
-    frame : table, or a GeoDataFrame in any CRS. Shapes without a CRS are in the domain's coordinates.
-    form : format. csv and json leave shapes out, geojson has them in longitude and latitude, and parquet and gpkg in
-        the domain's CRS.
-    about : description that every format except CSV carries (`describe_cells`, `describe_answers`).
-    layer : layer name in a GeoPackage.
+    frame : a table, or a GeoDataFrame in any CRS. Geometries without a CRS are in the domain's coordinates.
+    form : the format. csv and json omit geometries, geojson has them in longitude and latitude, and parquet and gpkg
+        have them in the domain's CRS.
+    about : the description that all formats except csv contain (`describe_cells`, `describe_answers`).
+    layer : the name of the layer in a GeoPackage.
 
     >>> import pandas as pd, deltahist as dh
     >>> encode_table(pd.DataFrame({"name": ["a"], "estimate": [2.5]}), "csv", dh.Domain((0, 1), (4,)))
@@ -173,8 +173,8 @@ def encode_table(
     frame = frame.drop(columns=shape) if shape else frame
     if form == "json":
         rows = frame.astype(object).where(frame.notna(), None).to_dict(orient="records")
-        carried = ("how_to_read", "unit", "level", "estimator", "promise", "may_be_published", "digest")
-        content = {"answers": rows, **{key: about[key] for key in carried if key in about}}
+        keys = ("how_to_read", "unit", "level", "estimator", "promise", "may_be_published", "digest")
+        content = {"answers": rows, **{key: about[key] for key in keys if key in about}}
         return (json.dumps(content, indent=2, ensure_ascii=False, default=_as_json) + "\n").encode()
     if form == "csv" and about and "estimator" not in frame:
         frame = frame.assign(estimator=about["estimator"])
@@ -187,7 +187,7 @@ def encode_table(
 
 
 def describe_cells(release: BaseRelease, nonnegative: bool, names: Iterable[str]) -> dict[str, Any]:
-    """Return a JSON-ready description of a file of cells: promise, statement, and columns with their units."""
+    """Describe a file of cells, JSON-ready, with its promise, privacy statement and columns."""
     estimator = release.name_estimator(nonnegative)
     return {
         "title": f"Estimates of points per cell, {estimator}, with standard errors",
@@ -199,7 +199,7 @@ def describe_cells(release: BaseRelease, nonnegative: bool, names: Iterable[str]
 
 
 def describe_answers(facts: dict[str, Any], table: Mapping[str, Any], level: float) -> dict[str, Any]:
-    """Return a JSON-ready description of answers and their columns. `facts` come from `facts_of`."""
+    """Describe answers and their columns, JSON-ready. `facts_of` returns the `facts`."""
     names = list(map(str, table))
     kinds = [each for each in dict.fromkeys(table["estimator"]) if each == each] if "estimator" in names else []
     unbiased = PLACED if "cut" in names else UNBIASED
@@ -211,14 +211,14 @@ def describe_answers(facts: dict[str, Any], table: Mapping[str, Any], level: flo
         what, how = "Changes", f"{how} The estimate is after minus before."
     if "q" in names:
         about["unit"] = "units of the map" if facts["unit"] == "units" else facts["unit"]
-        what, how = "Quantiles", f"A share q of all points lies below the estimate. {read}"
+        what, how = "Quantiles", f"The estimate lies above a share q of all points. {read}"
     title = f"{what}, {about['estimator']}, with {share} intervals"
     columns = _describe_columns(names, about["unit"])
     return {"title": title, "how_to_read": how, "level": level, **about, "columns": columns}
 
 
 def facts_of(source: Any) -> dict[str, Any]:
-    """Return the facts of a local or remote release, or of all releases of a series or a change together."""
+    """Return the facts of a local or remote release, or the joint facts of the releases of a series or change."""
     if not isinstance(source, Series | Difference):
         return list_facts(source)
     periods = [source.before, source.after] if isinstance(source, Difference) else [source]
@@ -234,7 +234,7 @@ def facts_of(source: Any) -> dict[str, Any]:
 def explain_below(about: dict[str, Any]) -> str:
     """Return two lines to print below a table of answers."""
     digest = about["digest"]
-    # The promise of a folder starts with its number of releases, withdrawn ones included.
+    # The promise of a folder begins with its number of releases, which includes withdrawn ones.
     whose = "" if isinstance(digest, dict) else f"Release {str(digest)[:16]}: "
     return f"Unit: {about['unit']}. Estimates: {about['estimator']}. {about['how_to_read']}\n{whose}{about['promise']}."
 
@@ -253,14 +253,14 @@ def _describe_columns(names: Iterable[str], unit: str) -> dict[str, dict[str, st
 
 
 def _on_map(frame: gpd.GeoDataFrame, domain: Domain) -> gpd.GeoDataFrame:
-    """Return a frame in the domain's CRS, without shapes that cannot be projected to it."""
+    """Project a frame to the domain's CRS. Geometries that cannot be projected become missing."""
     operation = Operation.onto(domain, frame.crs)
     shapes = frame.geometry.to_numpy()
     return frame.set_geometry(shapes if operation is None else operation.shapes(shapes), crs=domain.crs)
 
 
 def _plain(frame: Any) -> Any:
-    """Return a table with only its numbers, its text and its active geometry."""
+    """Convert objects in a table to text, and drop geometries other than the active one."""
     shape = getattr(frame, "_geometry_column_name", None)
     objects = {name for name in frame.columns if frame[name].dtype == object}
     others = {name for name in frame.columns if str(frame[name].dtype) == "geometry" and name != shape}
@@ -280,7 +280,7 @@ def _write_layer(frame: gpd.GeoDataFrame, file: io.BytesIO, driver: str, **more:
     import pyogrio
 
     frame = _plain(frame)
-    fast = not any(frame[name].dtype == object for name in frame.columns)  # Arrow alters columns of mixed types
+    fast = not any(frame[name].dtype == object for name in frame.columns)  # Arrow would alter columns of mixed types
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # planar maps have no CRS
         pyogrio.write_dataframe(frame, file, driver=driver, use_arrow=fast, **more)
@@ -298,7 +298,8 @@ def _encode_geotiff(release: BaseRelease, nonnegative: bool) -> bytes:
     with rasterio.open(content, "w", width=width, height=height, count=2, **profile) as file:
         bands = zip(("estimate", "std_error"), release.estimate_cells(nonnegative=nonnegative), strict=True)
         for number, (name, cells) in enumerate(bands, start=1):
-            file.write(cells.T[::-1], number)  # rows of a raster run from north to south
+            file.write(cells.T[::-1], number)  # the first row of a raster is the northernmost
+
             file.set_band_description(number, name)
             file.set_band_unit(number, about["columns"][name]["unit"])
             file.update_tags(number, description=about["columns"][name]["description"])

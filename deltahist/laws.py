@@ -1,4 +1,4 @@
-"""Noise laws and guarantees as plain data: the cost and size of noise, and the sum of guarantees."""
+"""Noise laws and privacy guarantees as plain data, without samplers."""
 
 from __future__ import annotations
 
@@ -22,32 +22,32 @@ MOST_SCALE = 1 << 50
 class Law(abc.ABC):
     """The law of one group's noise on whole numbers.
 
-    To add one, write a class here, list it in `LAWS`, and add a sampler in `noise/samplers.py`. `Budget.law` chooses
-    the first law of the budget's unit.
+    To add a law, write a class here, list it in `LAWS`, and add a sampler to `noise/samplers.py`. `Budget.law` chooses
+    the first law in the budget's unit.
 
     Parameters
     ----------
-    parameter : exact scale to the power of `norm`. Zero means no noise, because nothing was private.
-    continuous : whether moments are those of the continuous law with the same parameter, to compare with papers.
+    parameter : exact scale to the power of `norm`. Zero means no noise, because neighbours have equal answers.
+    continuous : whether to compute moments for the continuous law with the same parameter, to compare with papers.
     """
 
     parameter: Fraction
     continuous: bool = field(default=False, kw_only=True, repr=False)
-    #: Name in files, name of the noise in options, and description of the noise.
+    #: The law's name in files, its name in options, and a phrase that describes the noise.
     kind: ClassVar[str]
     noise: ClassVar[str]
     words: ClassVar[str]
-    #: Unit of the budget that the noise spends, and norm in which that budget measures changes.
+    #: Unit of the budget that the noise spends, and the norm that measures changes for it.
     unit: ClassVar[str]
     norm: ClassVar[int]
-    #: Whether releases with this noise can be refined.
+    #: Whether the law serves releases that can be refined, others, or both.
     refinable: ClassVar[tuple[bool, ...]]
 
     @classmethod
     def hiding(cls, change: Fraction, amount: Fraction) -> Law:
-        """Return the law that hides a change at a budget. `change` is given to the power of the norm.
+        """Return the law whose noise hides a change at a cost of `amount`. `change` is raised to the power of the norm.
 
-        ε is change / b, and ρ is change² / (2σ²): b = Δ/ε is the Laplace mechanism, f(D) + Lap(Δ/ε).
+        For Laplace noise b = change / ε, as in f(D) + Lap(Δ/ε). For Gaussian noise σ² = change² / (2ρ).
         Source: 2014, section 2.2; 2015, Definition 8, eq. (11), (17), (30).
 
         Raises InputError if the scale would exceed 2^50.
@@ -55,7 +55,7 @@ class Law(abc.ABC):
         parameter = change / (cls.norm * amount)
         if parameter > MOST_SCALE**cls.norm:
             raise InputError(
-                f"{cls.unit} is {float(amount):.10g}: it must be larger, because the noise scale exceeds 2^50"
+                f"{cls.unit} is {float(amount):.10g}: it must be larger, so that the noise scale is at most 2^50"
             )
         return cls(parameter)
 
@@ -66,7 +66,7 @@ class Law(abc.ABC):
 
     @abc.abstractmethod
     def weights(self, k: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the probabilities of whole numbers, up to a common factor."""
+        """Return weights in proportion to the probabilities of whole numbers."""
 
     @abc.abstractmethod
     def variance(self) -> float:
@@ -74,15 +74,15 @@ class Law(abc.ABC):
 
     @abc.abstractmethod
     def kurtosis(self) -> float:
-        """Return the excess kurtosis: the fourth cumulant over the squared variance."""
+        """Return the excess kurtosis, which is the fourth cumulant divided by the squared variance."""
 
     @abc.abstractmethod
     def reach(self, level: float) -> float:
-        """Return how many standard deviations noise of a large scale stays within, with probability `level`."""
+        """Return within how many standard deviations noise of a large scale stays, with probability `level`."""
 
     @abc.abstractmethod
     def tail(self, draws: int, alpha: float) -> float:
-        """Return the value that a sum of draws exceeds with probability `alpha`."""
+        """Return the value that the sum of `draws` draws exceeds with probability `alpha`."""
 
     @abc.abstractmethod
     def simulate(self, size: int, rng: np.random.Generator) -> NDArray[np.float64]:
@@ -91,12 +91,12 @@ class Law(abc.ABC):
     def least_variance(self, times: float) -> float | None:
         """Return the variance, in squared steps, that the proof of (ε, δ_prob) may assume; None if there is no proof.
 
-        `times` : ratio of the budget to that of the first release of its chain.
+        `times` is the release's budget divided by the budget of the first release in its chain.
         """
         return None
 
     def describe(self) -> dict[str, str]:
-        """Return a JSON-ready description with the exact fraction."""
+        """Return a JSON-ready description with the exact parameter."""
         return {"kind": self.kind, "parameter": str(self.parameter)}
 
 
@@ -135,7 +135,7 @@ class Gaussian(Law):
 
     kind, noise, words = "gaussian", "gaussian", "Gaussian noise on whole numbers"
     unit, norm, refinable = "rho", 2, (False,)
-    #: Excess of the second moment over the continuous law's, and of the fourth moment: a slope in σ² and a constant.
+    #: (s, t, u): by how much moments exceed those of the continuous law, s for the second and t σ² + u for the fourth.
     _OFF: ClassVar[tuple[float, float, float]] = (0.0, 0.0, 0.0)
 
     def weights(self, k: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -146,14 +146,14 @@ class Gaussian(Law):
 
     def kurtosis(self) -> float:
         second, fourth = self._moments if self.parameter else (0.0, 0.0)
-        # Divide twice, because the square of a small variance underflows.
+        # Divide twice, because the square of a small variance would underflow.
         return fourth / second / second - 3 if second > 0 else 0.0
 
     @property
     def _moments(self) -> tuple[float, float]:
-        """Second and fourth moment."""
+        """Second and fourth moments."""
         value, (second, slope, fourth) = float(self.parameter), self._OFF
-        if value > 25:  # sums and integrals agree to the last digit well below this
+        if value > 25:  # far above the point from which sums and integrals agree to the last digit
             return value + second, 3 * value * value + (slope * value + fourth)
         k = np.arange(0, 200, dtype=np.float64)
         weight = self.weights(k) * np.where(k == 0, 1.0, 2.0)
@@ -190,12 +190,12 @@ class RoundedGaussian(Gaussian):
         return np.asarray(ndtr(-nearer) - ndtr(-farther))
 
     def least_variance(self, times: float) -> float | None:
-        # Rounding costs no privacy. The noise of a chain's first release has a variance of at least 2^46
-        # squared steps of its lattice (`noise/samplers.py`), which later releases keep.
+        # Rounding costs no privacy. The variance of a chain's first release is at least 2^46 squared steps of its
+        # lattice (`noise/samplers.py`), and later releases use the same lattice.
         return 2.0**46 / times if self.parameter else None
 
 
-#: Name of a law in files -> its class.
+#: Laws by their names in files.
 LAWS: dict[str, type[Law]] = {law.kind: law for law in (Laplace, Gaussian, RoundedGaussian)}
 
 
@@ -204,8 +204,8 @@ def _laplace_tail(draws: int, alpha: float) -> float:
     """Return the value that a sum of Laplace draws of scale 1 exceeds with probability `alpha`.
 
     A sum of m draws is the difference of two Gamma(m) variables, each the duration of m exponential stages. With
-    probability C(2m − r − 1, m − 1) / 2^(2m − r), the first has r stages left when the second ends, and the difference
-    is Gamma(r). Very long sums are normal with a correction for kurtosis.
+    probability C(2m − r − 1, m − 1) / 2^(2m − r), the first has r stages left when the second ends. The difference is
+    then Gamma(r). Sums of more than 4,096 draws are treated as normal, with a correction for kurtosis.
     """
     import scipy.optimize
     import scipy.special as special
@@ -228,15 +228,15 @@ def _laplace_tail(draws: int, alpha: float) -> float:
 class Guarantee:
     """A privacy guarantee under a stated neighbourhood: pure ε or ρ-zCDP.
 
-    Pure ε: Pr(A(D₁) ∈ R) ≤ e^ε Pr(A(D₂) ∈ R) for all neighbours D₁, D₂ and all sets R of results.
-    Source: 2014, eq. (1), (2), (4); 2015, Definition 2, eq. (4); 2018, Definition 1. ρ: Bun and Steinke 2016.
+    Pure ε means Pr(A(D₁) ∈ R) ≤ e^ε Pr(A(D₂) ∈ R) for all neighbours D₁, D₂ and all sets R of results.
+    Source: 2014, eq. (1), (2), (4); 2015, Definition 2, eq. (4); 2018, Definition 1. For zCDP, Bun and Steinke 2016.
 
     Parameters
     ----------
     epsilon : ε; or
     rho : ρ of zCDP.
 
-    Raises InputError unless exactly one is given, and it is finite and not negative.
+    Raises InputError unless exactly one of them is given, as a finite number of at least zero.
 
     >>> (Guarantee(epsilon=Fraction(1, 2)) + Guarantee(epsilon=Fraction(1, 4))).epsilon
     Fraction(3, 4)
@@ -249,7 +249,8 @@ class Guarantee:
         one = (self.epsilon is None) != (self.rho is None)
         if not one or not is_number(self.amount) or not 0 <= self.amount < math.inf:
             raise InputError(
-                f"epsilon is {self.epsilon!r}, rho is {self.rho!r}: one of them must be a finite number, zero or more"
+                f"epsilon is {self.epsilon}, rho is {self.rho}: exactly one must be given, as a finite number of at "
+                "least zero"
             )
 
     @property
@@ -260,7 +261,7 @@ class Guarantee:
         return amount
 
     def __add__(self, other: Guarantee) -> Guarantee:
-        """Return the guarantee of sequential composition, Σ ε_i. Pure ε implies (ε²/2)-zCDP.
+        """Return the guarantee of both together by sequential composition, Σ ε_i. Pure ε implies (ε²/2)-zCDP.
 
         Source: 2014, section 3.2; 2015, Proposition 4; Bun and Steinke 2016, lemma 1.7 and proposition 1.4.
         """
@@ -271,10 +272,11 @@ class Guarantee:
 
     @property
     def certainty(self) -> float:
-        """The largest probability of guessing from a release which of two equally likely neighbours is the data set.
+        """Largest probability of guessing correctly, from a release, which of two equally likely neighbours is true.
 
-        It is (1 + total variation) / 2. For pure ε that is e^ε / (1 + e^ε), attained by randomised response. For
+        It is (1 + total variation) / 2. For pure ε this is e^ε / (1 + e^ε), which randomised response attains. For
         Gaussian noise it is Φ(√(ρ/2)), which integer noise far below one can exceed by 0.006 (docs/privacy/weak.md).
+
 
         >>> round(Guarantee(epsilon=1).certainty, 3), round(Guarantee(rho=Fraction(1, 2)).certainty, 3)
         (0.731, 0.691)
@@ -285,9 +287,9 @@ class Guarantee:
         return 0.5 if mu == 0 else (1 + gaussian_failure(mu, 0.0)) / 2
 
     def times(self, steps: int) -> Guarantee:
-        """Return the guarantee between data sets that are c = `steps` neighbours apart, c ε or c² ρ.
+        """Return the guarantee for data sets that differ by `steps` changes: c ε or c² ρ for c changes.
 
-        This is group privacy, e^(cε) for c changes (2014, eq. (3); Dwork and Roth 2014, theorem 2.2).
+        This is group privacy (2014, eq. (3); Dwork and Roth 2014, theorem 2.2).
         """
         check_whole(least=0, steps=steps)
         if self.epsilon is None:
@@ -296,9 +298,9 @@ class Guarantee:
         return Guarantee(self.epsilon * steps)
 
     def approximate(self, probability: float) -> float:
-        """Return ε of the (ε, δ_prob) guarantee at a failure probability δ_prob. For pure ε, it is ε itself.
+        """Return ε of the (ε, δ_prob) guarantee with failure probability δ_prob. A pure ε stays the same.
 
-        For zCDP it is the minimum over orders α of ρ α + (ln(1/δ_prob) + (α − 1) ln(1 − 1/α) − ln α) / (α − 1)
+        For zCDP, ε is the minimum over orders α of ρ α + (ln(1/δ_prob) + (α − 1) ln(1 − 1/α) − ln α) / (α − 1)
         (Canonne, Kamath, Steinke 2020, proposition 12 at the Rényi divergences ρ α).
         """
         if check_positive(probability=probability) >= 1:
@@ -313,17 +315,17 @@ class Guarantee:
 
 
 def gaussian_epsilon(rho: float, probability: float, *, least_variance: float, draws: int) -> float:
-    """Return ε at a failure probability δ_prob for discrete Gaussian noise with ρ-zCDP; infinite if none is proved.
+    """Return ε for discrete Gaussian noise with ρ-zCDP and failure probability δ_prob; infinity if there is no proof.
 
-    Up to a factor within e^(±κ), a discrete Gaussian of variance σ² is a continuous one of variance σ² − τ², rounded
-    at random. Its guarantee is therefore that of the continuous mechanism (Balle and Wang 2018, theorem 8) with
-    μ² = 2ρ σ² / (σ² − τ²), at ε − 2κ and δ_prob / e^κ. Proof: docs/privacy/gaussian.md.
+    Up to a factor between e^−κ and e^κ, discrete Gaussian noise of variance σ² has the probabilities of continuous
+    noise of variance σ² − τ², rounded at random. So its guarantee is that of the continuous mechanism (Balle and Wang
+    2018, theorem 8) with μ² = 2ρ σ² / (σ² − τ²), at ε − 2κ and δ_prob / e^κ. Proof: docs/privacy/gaussian.md.
 
     Parameters
     ----------
     rho : upper bound on the sum of (change)² / (2 σ²) over draws.
     probability : δ_prob.
-    least_variance : smallest variance parameter among the draws. draws : number of draws.
+    least_variance : smallest σ² of any draw. draws : number of draws.
     """
     check_positive(rho=rho)
     check_positive(probability=probability)
@@ -331,14 +333,14 @@ def gaussian_epsilon(rho: float, probability: float, *, least_variance: float, d
     for aside in (0.75, 1.0, 1.25, 1.5, 1.75, 2.0, 2.5, 3.0):
         if aside >= least_variance:
             break
-        # By Poisson summation, the normalising sums of the rounding vary by a relative 2 Σ_m exp(−2 π² τ² m²).
+        # By Poisson summation, the rounding's normalising sums vary by 2 Σ_m exp(−2 π² τ² m²), relative to their mean.
         theta = 2.0001 * math.exp(-2 * math.pi**2 * aside)
         kappa = 2.1 * theta * draws
         if kappa > 0.1:
             continue
         mu = math.sqrt(2 * rho * least_variance / (least_variance - aside))
-        target = probability * math.exp(-kappa) * (1 - 1e-9)  # margin for float rounding
-        # Skip values of τ² that cannot improve on the best so far.
+        target = probability * math.exp(-kappa) * (1 - 1e-9)  # with a margin for rounding
+        # Skip a τ² that cannot improve on the best so far.
         if best == math.inf or gaussian_failure(mu, max(best - 2 * kappa, 0.0)) <= target:
             best = min(best, gaussian_curve(mu, target) + 2 * kappa)
     return best
@@ -351,17 +353,18 @@ def gaussian_curve(mu: float, probability: float) -> float:
         high *= 2
     for _ in range(80):
         middle = (low + high) / 2
-        if not low < middle < high:  # no float lies between them
+        if not low < middle < high:  # there is no float between low and high
             break
         low, high = (middle, high) if gaussian_failure(mu, middle) > probability else (low, middle)
     return high * (1 + 1e-12)
 
 
 def gaussian_failure(mu: float, epsilon: float) -> float:
-    """Return Φ(μ/2 − ε/μ) − e^ε Φ(−μ/2 − ε/μ), the failure probability of continuous noise at ε, rounded up."""
+    """Return the failure probability of continuous noise at ε, Φ(μ/2 − ε/μ) − e^ε Φ(−μ/2 − ε/μ), rounded up."""
     from scipy.special import log_ndtr
 
     first, second = log_ndtr(mu / 2 - epsilon / mu), epsilon + log_ndtr(-mu / 2 - epsilon / mu)
-    # For small μ the two terms nearly cancel, so a bound on their rounding errors is added.
+    # For small μ the two terms nearly cancel, so add a bound on their rounding errors.
+
     off = 4e-15 * (1 + abs(first) + abs(second) + epsilon)
     return float(math.exp(first) * (1 + 1e-12) * -math.expm1(min(second - first, 0.0) - off))

@@ -1,6 +1,6 @@
 """How rows become counts: the unit of privacy, the rows that may be left out, and the steps of time.
 
-All of it is public, and fixed before any row is read.
+These choices are public, and made before any row is read.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 
 from deltahist.errors import InputError, check_choice, check_whole, is_number
 
-#: Rows of people whose own budget cannot pay.
+#: The kind of rows whose users cannot pay from their own budgets.
 UNPAID = "people who cannot pay"
 #: Kinds of rows that may be left out before counting.
 DROPS = ("bad rows", "points outside", UNPAID)
@@ -25,29 +25,29 @@ DROPS = ("bad rows", "points outside", UNPAID)
 
 @dataclass(frozen=True)
 class Correction:
-    """A faulty release that another one replaces: its SHA-256 as 64 hexadecimal digits, and the public reason."""
+    """The SHA-256 of a faulty release that a new one replaces, and the public reason."""
 
     digest: str
     reason: str
 
     def __post_init__(self) -> None:
         if not isinstance(self.digest, str) or not re.fullmatch(r"[0-9a-f]{64}", self.digest):
-            raise InputError(f"digest is {self.digest!r:.80}: it must be a SHA-256, 64 hexadecimal digits")
+            raise InputError(f"digest is {self.digest!r:.80}: it must be a SHA-256 of 64 hexadecimal digits")
         object.__setattr__(self, "reason", check_line(reason=self.reason))
 
 
 @dataclass(frozen=True)
 class Preprocessing:
-    """How rows become counts.
+    """The public choices of how rows become counts.
 
     Parameters
     ----------
-    contributions : number of points of one user that may move at once; 1 if the unit of privacy is a point.
-    user : whether the unit of privacy is a user, whose kept points may all move. True if `contributions` exceeds 1.
-    dropped : kinds of rows that may be missing: "bad rows", "points outside", "people who cannot pay".
+    contributions : number of points that one user may move at once; 1 if the unit of privacy is a point.
+    user : whether the unit of privacy is a user, who may move all of their kept points. True if `contributions` > 1.
+    dropped : kinds of rows that may be left out: "bad rows", "points outside", "people who cannot pay".
     projection : operation that projected coordinates to the map; None if they were already in its CRS.
-    where : one-line condition on other columns that selected the rows; None if all rows count.
-    replaces : faulty release that this one replaces; None for a first release.
+    where : one-line condition that selected the rows; None if all rows count.
+    replaces : the faulty release that this one replaces, if any.
 
     >>> Preprocessing(contributions=3).unit, Preprocessing(contributions=1, user=True).unit, Preprocessing().unit
     ('user', 'user', 'point')
@@ -75,14 +75,14 @@ class Preprocessing:
 
     @property
     def who(self) -> str:
-        """Unit of privacy in words, with its number of points."""
+        """Unit of privacy as a phrase, with the number of points."""
         if not self.user:
             return "point"
         return f"user ({self.contributions:,} point{'s' if self.contributions > 1 else ''})"
 
     @property
     def how(self) -> str:
-        """Description in a few words, for messages."""
+        """Short description for messages."""
         out = f"one {self.who} as the unit of privacy"
         out += f" and {' and '.join(self.dropped)} dropped" if self.dropped else ""
         return out + (f", of rows where {self.where}" if self.where is not None else "")
@@ -98,7 +98,7 @@ class Preprocessing:
 
     @classmethod
     def from_description(cls, description: dict[str, Any]) -> Preprocessing:
-        """Make the object that `describe` described. Raises InputError if the description contradicts itself."""
+        """Recreate the choices from their `describe`. Raises InputError if the description is inconsistent."""
         projection, replaces = description["projection"], description.get("replaces")
         found = cls(
             description["contributions"],
@@ -113,7 +113,7 @@ class Preprocessing:
 
 
 def check_line(**given: Any) -> str:
-    """Return the keyword's value as one printable line, so that privacy statements can quote it in full."""
+    """Return the keyword's value as one printable line, which privacy statements can quote in full."""
     ((name, value),) = given.items()
     line = value.strip() if isinstance(value, str) else ""
     if not 0 < len(line) <= 1000 or not line.isprintable():
@@ -127,9 +127,9 @@ POINTS = Preprocessing()
 
 # --- time ---------------------------------------------------------------------------------------------------
 
-#: Time formats that are not patterns: seconds or milliseconds since 1970 in UTC.
+#: Names of time formats that have no pattern: seconds or milliseconds since 1970 in UTC.
 SINCE_1970 = ("unix", "unix-ms")
-#: Average seconds of a calendar month. A clock's period of months is a multiple of it.
+#: Seconds of an average calendar month. Clocks represent a period of n months as n times this number.
 MONTH = 2_629_746
 _STEP_NUMBER = re.compile(r"[-+]?\d{1,15}")
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
@@ -137,14 +137,14 @@ _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
 @dataclass(frozen=True)
 class Clock:
-    """Steps of time: equal periods from a start, calendar months, or plain step numbers.
+    """A division of time into steps: equal periods from a start, calendar months, or plain step numbers.
 
     Parameters
     ----------
-    start : first second of step 0 since 1970, in UTC or in local time of `tz`; or the first step number.
-    every : seconds of a step, a multiple of `MONTH` for calendar months; 0 for plain step numbers.
-    format : format of times in text, a `strptime` pattern, "unix" or "unix-ms"; None for ISO 8601.
-    tz : time zone of the days or months that steps are, such as "Europe/Berlin"; None for UTC.
+    start : start of step 0 in seconds since 1970, in UTC or in the local time of `tz`; or the first step number.
+    every : length of a step in seconds; a multiple of `MONTH` for calendar months, and 0 for plain step numbers.
+    format : format of times in text: a `strptime` pattern, "unix" or "unix-ms"; None for ISO 8601.
+    tz : time zone in which days and months begin, such as "Europe/Berlin"; None for UTC.
 
     >>> clock = Clock.of("2010-01-01", "1d")
     >>> clock.step("2010-01-31"), clock.label(30), Clock.of("2010-11-01", "month").label(3)
@@ -162,43 +162,42 @@ class Clock:
             if fits and (self.tz is None or zoneinfo.ZoneInfo(self.tz)):
                 return
         raise InputError(
-            f"tz is {self.tz!r}: it must be a time zone, such as Europe/Berlin, and steps must be whole days, weeks or "
-            "months"
+            f"tz is {self.tz!r}: it must be a time zone, such as Europe/Berlin, with steps of whole days, weeks "
+            "or months"
         )
 
     @classmethod
     def of(cls, start: str, every: str | None, format: str | None = None, tz: str | None = None) -> Clock:
-        """Read a clock from text: a date or date-time and a period such as 1d or month, or a whole number and None."""
+        """Read a clock from text: a date or date-time with a period such as 1d or month, or a step number alone."""
         numbered = _STEP_NUMBER.fullmatch(start.strip()) is not None
         if numbered and (every, format, tz) == (None, None, None):
             return cls(int(start), 0)
-        if numbered or every is None:
-            raise InputError(
-                f"start is {start!r}: a time requires every, such as 1d or 6h; a step number allows no every, "
-                "time_format or tz"
-            )
-        length = read_period(every, "every")
-        clock = cls(seconds(start, "start"), length, None if format is None else check_format(format), tz)
-        if clock.months and clock.begin(0) != clock.start:
-            raise InputError(f"start is {start!r}: steps of months must start with a month, such as 2010-01")
-        return clock
+        if not numbered and every is not None:
+            length = read_period(every, "every")
+            clock = cls(seconds(start, "start"), length, None if format is None else check_format(format), tz)
+            if not clock.months or clock.begin(0) == clock.start:
+                return clock
+        raise InputError(
+            f"start is {start!r}: it must be a time with every (such as 1d or 6h), the start of a month (such as "
+            "2010-01) with every in months, or a step number without every, time_format and tz"
+        )
 
     @property
     def months(self) -> int:
-        """Calendar months of a step; 0 if steps are not months."""
+        """Number of calendar months in a step; 0 if steps are not months."""
         return 0 if self.every % MONTH else self.every // MONTH
 
     @property
     def first_month(self) -> int:
-        """Month that step 0 starts with, counted from the year 0."""
+        """Number of months from the year 0 to step 0."""
         at = _EPOCH + datetime.timedelta(seconds=self.start)
         return 12 * at.year + at.month - 1
 
     def step(self, text: str, name: str = "until") -> int:
-        """Return the step, counted from 0, that contains a time given as text."""
+        """Return the number of the step, from 0, that contains a time, which is given as text."""
         if self.every == 0:
             if not _STEP_NUMBER.fullmatch(text.strip()):
-                raise InputError(f"{name} is {text!r}: it must be a whole number, as start is")
+                raise InputError(f"{name} is {text!r}: it must be a step number, because start is one")
             return int(text) - self.start
         at = seconds(text, name)
         if self.months:
@@ -206,18 +205,18 @@ class Clock:
         return (at - self.start) // self.every
 
     def begin(self, step: int) -> int:
-        """Return the first second of a step since 1970, in UTC or in local time of `tz`; or its step number."""
+        """Return the start of a step in seconds since 1970, in UTC or in the local time of `tz`; or its step number."""
         if not self.months:
             return self.start + step * (self.every or 1)
         year, month = divmod(self.first_month + step * self.months, 12)
         return int((datetime.datetime(year, month + 1, 1, tzinfo=datetime.UTC) - _EPOCH).total_seconds())
 
     def since(self, step: int) -> Clock:
-        """Return the clock whose step 0 is a step of this one."""
+        """Return the same clock, but counting from `step` as step 0."""
         return replace(self, start=self.begin(step))
 
     def label(self, step: int) -> str:
-        """Return a step's name: its month or date, with the time if steps are not whole days, or its number."""
+        """Return the name of a step: its month, its date, its date and time if steps are not days, or its number."""
         if self.every == 0:
             return str(self.start + step)
         at = _EPOCH + datetime.timedelta(seconds=self.begin(step))
@@ -228,7 +227,7 @@ class Clock:
 
     @property
     def period(self) -> str:
-        """Length of a step in words; empty for plain step numbers."""
+        """Length of a step as text; empty for plain step numbers."""
         zone = f" ({self.tz})" if self.tz else ""
         names = {"month": MONTH, "week": 7 * 86_400, "day": 86_400, "hour": 3600, "minute": 60, "second": 1}
         for name, length in names.items():
@@ -242,13 +241,13 @@ def read_period(text: str, name: str) -> int:
     found = re.fullmatch(r"\s*(\d{0,9})\s*(s|min|h|d|w|months?)\s*", text)
     number = 0 if found is None else int(found[1] or found[2] == "month")
     if found is None or not number:
-        raise InputError(f"{name} is {text!r}: it must be a number with a unit (1d, 6h, 15min, 1w), or month")
+        raise InputError(f'{name} is {text!r}: it must be a number with a unit (1d, 6h, 15min, 1w), or "month"')
     units = {"s": 1, "min": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400, "month": MONTH}
     return number * units[found[2].removesuffix("s") or "s"]
 
 
 def seconds(text: str, name: str) -> int:
-    """Return the seconds since 1970 of an ISO 8601 date, date-time or month, in UTC unless it says otherwise."""
+    """Return an ISO 8601 date, date-time or month as seconds since 1970, in UTC unless it states a time zone."""
     try:
         found = datetime.datetime.fromisoformat(re.sub(r"^\d{4}-\d\d$", r"\g<0>-01", text.strip()))
     except ValueError:
@@ -261,7 +260,7 @@ def seconds(text: str, name: str) -> int:
 
 
 def check_format(format: str) -> str:
-    """Return a format of times that is in SINCE_1970, or a `strptime` pattern with a day, a month and a year."""
+    """Return the format. Raises InputError unless it is in SINCE_1970, or a `strptime` pattern of a whole date."""
     day = datetime.datetime(2031, 12, 30, tzinfo=datetime.UTC)
     try:
         if format in SINCE_1970 or datetime.datetime.strptime(day.strftime(format), format).date() == day.date():
@@ -269,16 +268,16 @@ def check_format(format: str) -> str:
     except (ValueError, TypeError):
         pass
     raise InputError(
-        f"time_format is {format!r}: it must name a day, a month and a year, such as '%d/%m/%Y %H:%M' (or be 'unix' or "
-        "'unix-ms', seconds or milliseconds since 1970)"
+        f"time_format is {format!r}: it must be a pattern with a day, a month and a year, such as '%d/%m/%Y %H:%M', or "
+        "'unix' or 'unix-ms' for seconds or milliseconds since 1970"
     )
 
 
 def normalize_name(**parameter: Any) -> str:
     """Return the keyword's value, the name of a user, owner, account or key, in a canonical form for comparison.
 
-    Text becomes NFC without surrounding spaces, a whole number its digits, and a UUID its text. Raises InputError on
-    empty text, on floats beyond 2^53, which cannot be told apart, and on anything else.
+    Text is converted to NFC without surrounding spaces, and whole numbers and UUIDs become text. Raises InputError for
+    empty text, floats beyond 2^53, which do not represent all whole numbers, and other types.
 
     >>> normalize_name(user=" Jose\u0301 ") == "Jos\u00e9", normalize_name(user=7.0), normalize_name(user=2**70)
     (True, '7', '1180591620717411303424')
@@ -291,5 +290,6 @@ def normalize_name(**parameter: Any) -> str:
     else:
         text = ""
     if not text:
-        raise InputError(f"{name} is {value!r:.200}: it must be text or a whole number (a float only up to 2^53)")
+        raise InputError(f"{name} is {value!r:.200}: it must be text or a whole number, at most 2^53 if it is a float")
+
     return text

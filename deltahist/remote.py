@@ -1,4 +1,4 @@
-"""A release behind a service (`deltahist serve`), with the methods of a release."""
+"""Query a release behind a service (`deltahist serve`) as if it were local."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ import pyarrow as pa
 import shapely
 from numpy.typing import NDArray
 
-import deltahist.kinds  # noqa: F401  registers every kind of release
+import deltahist.kinds  # noqa: F401  registers all kinds of releases
 from deltahist.answers import COLUMNS
 from deltahist.errors import InputError
 from deltahist.kinds import parse_release
@@ -27,30 +27,30 @@ from deltahist.releases.base import BaseRelease, join_answers
 from deltahist.space.domain import Domain
 from deltahist.space.workloads import Boxes, Regions, Workload
 
-#: Maximum queries and vertices per request (defaults of a service), and maximum bytes of an answer and of a file.
+#: Maximum numbers of queries and vertices in a request (a service's defaults), and bytes in an answer and in a file.
 _MOST_QUERIES, _MOST_VERTICES, _MOST_ANSWER, _MOST_FILE = 100_000, 200_000, 64 << 20, 2 << 30
 
 
 def connect(url: str) -> RemoteRelease:
-    """Return the release at an address of a service. Raises InputError if there is none.
+    """Return the release at the URL of a service. Raises InputError if there is none.
 
-    `dh.answer` sends its queries to the service, whose responses are untrusted input.
+    `dh.answer` then sends its queries to the service. Responses are treated as untrusted input.
 
     >>> connect("city.parquet")
     Traceback (most recent call last):
     ...
-    deltahist.errors.InputError: url is 'city.parquet': it must be that of a release, like http://127.0.0.1:8000/releases/city
+    deltahist.errors.InputError: url is 'city.parquet': it must name a release, as in http://127.0.0.1:8000/releases/city
     """
     address = quote(str(url).rstrip("/"), safe="/%:@[]")
     if re.fullmatch(r"https?://[^/]+/(.+/)?releases/[^/]+", address):
         content = _send(address, "application/json")
         with contextlib.suppress(ValueError, LookupError, TypeError):
             return RemoteRelease(address, dict(json.loads(content)["statement"]))
-    raise InputError(f"url is {url!r}: it must be that of a release, like http://127.0.0.1:8000/releases/city")
+    raise InputError(f"url is {url!r}: it must name a release, as in http://127.0.0.1:8000/releases/city")
 
 
 class RemoteRelease:
-    """A release behind a service that answers its queries. Everything else is read from the downloaded file."""
+    """A release whose queries a service answers. Everything else is read from the file, which is then downloaded."""
 
     def __init__(self, url: str, facts: dict[str, Any]) -> None:
         self.url, self.stated_facts = url, facts
@@ -58,7 +58,7 @@ class RemoteRelease:
 
     def answer_workload(self, work: Workload, *, level: float, nonnegative: bool) -> dict[str, NDArray[Any]]:
         """Return the columns of `dh.answer` for a workload, each an array (m,)."""
-        if not len(work):  # services refuse empty requests
+        if not len(work):  # a service refuses empty requests
             return self.load().answer_workload(work, level=level, nonnegative=nonnegative)
         how: dict[str, Any] = {"level": float(level), "nonnegative": bool(nonnegative)}
         how |= {} if self.domain.crs is None else {"crs": self.domain.crs}
@@ -66,13 +66,13 @@ class RemoteRelease:
 
     @functools.lru_cache(maxsize=8)  # noqa: B019  few releases, each read once
     def load(self) -> BaseRelease:
-        """Download the release file once, and return its release. Raises the errors of `dh.load`."""
+        """Download the release's file once, and return the release. Raises the same errors as `dh.load`."""
         release = parse_release(_send(f"{self.url}/download", "*/*", most=_MOST_FILE), self.url)
         self._check_digest(release.digest)
         return release
 
     def __getattr__(self, name: str) -> Any:
-        """Return any other attribute of a release, such as `to_geopandas`, from the downloaded file."""
+        """Return another attribute of the release, such as `to_geopandas`, from the downloaded file."""
         if name.startswith("_"):
             raise AttributeError(name)
         return getattr(self.load(), name)
@@ -81,7 +81,7 @@ class RemoteRelease:
         return f"RemoteRelease({self.url!r})"
 
     def _requests(self, work: Workload) -> Iterator[tuple[int, Any]]:
-        """Yield the number of queries in each request, and their corners or geometries."""
+        """Yield the number of queries in each request, and the corners or geometries of the queries."""
         if isinstance(work, Regions):
             work.check(self.domain)
             shapes = shapely.force_2d(work.geometries)
@@ -89,7 +89,7 @@ class RemoteRelease:
             for some in np.split(shapes, np.flatnonzero(np.diff(groups)) + 1):
                 yield len(some), some
             return
-        spans = work.spans(self.domain)  # raises InputError on queries that are not on the map
+        spans = work.spans(self.domain)  # raises InputError if a query is not on the map
         ends = [[self.domain.edges(axis)[each.astype(int)] for each in span] for axis, span in enumerate(spans)]
         corners = work.corners if isinstance(work, Boxes) else np.column_stack([e[k] for k in (0, 1) for e in ends])
         for first in range(0, len(corners), _MOST_QUERIES):
@@ -109,26 +109,27 @@ class RemoteRelease:
             digest = table.schema.metadata[b"digest"].decode()
             columns = {name: table[name].to_numpy() for name in table.column_names if name != "note"}
             columns = {name: each if name == "estimator" else each.astype(float) for name, each in columns.items()}
+            reason = f"it has {table.num_rows:,} rows for {number:,} queries, and columns {', '.join(columns)}"
             named = {"estimate", "std_error", "low", "high"} <= columns.keys() <= set(COLUMNS)
-            if not named or table.num_rows != number:
-                raise ValueError(
-                    f"it has {table.num_rows:,} rows for {number:,} queries, or its columns are not the expected ones"
-                )
+            expected = named and table.num_rows == number
         except (pa.ArrowException, LookupError, TypeError, ValueError) as problem:
-            raise InputError(f"url is {self.url!r}: the answer cannot be read ({problem})") from None
+            expected, reason = False, str(problem)
+        if not expected:
+            raise InputError(f"url is {self.url!r}: the answer cannot be read ({reason:.200})")
         self._check_digest(digest)
         return columns
 
     def _check_digest(self, digest: str) -> None:
-        if digest != self.digest:  # answers of two releases would look like those of one
+        if digest != self.digest:  # do not mix answers from two releases
             raise InputError(f"the release at {self.url} was replaced: connect again")
 
 
 def _send(url: str, accept: str, body: bytes | None = None, media: str = "", most: int = _MOST_ANSWER) -> bytes:
-    """Return the content at an address, at most `most` bytes. Raises InputError on any failure.
+    """Return the content at a URL, of at most `most` bytes. Raises InputError on any failure.
 
-    Tries a busy service up to 60 times, one second apart.
+    A busy service is tried up to 60 times, one second apart.
     """
+
     for left in reversed(range(60)):
         try:
             request = urllib.request.Request(url, body, {"Accept": accept} | ({"Content-Type": media} if media else {}))

@@ -1,4 +1,4 @@
-"""Generate a small invented city from a seed, for demonstrations and tests. It contains no real data."""
+"""Generate an invented city for demonstrations and tests, without any real data."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ BOUNDS = (-74.07, 40.66, -73.91, 40.80)
 def sample_points(seed: int = 7) -> pd.DataFrame:
     """Return the visits of 2,000 invented users to a city with clustered homes, a busy centre and an empty river.
 
-    Returns 20,000 rows in random order: `user` (0 to 1999, each at least once), and `lon` and `lat` in degrees
-    (EPSG:4326, six decimals), all inside `BOUNDS`. Users have from one visit to over a hundred, so that
-    contribution bounds matter. The same seed always gives the same table.
+    The table has 20,000 rows in random order, with columns `user` (0 to 1999, each at least once), `lon` and `lat`
+    (degrees inside `BOUNDS`, EPSG:4326, six decimals). Users have between one visit and over a hundred, so bounds on
+    contributions matter. The same seed always gives the same table.
 
     >>> city = sample_points()
     >>> city.shape, city.user.nunique()
@@ -28,15 +28,15 @@ def sample_points(seed: int = 7) -> pd.DataFrame:
     import pandas as pd
 
     rng, users, points, places = np.random.default_rng(seed), 2_000, 20_000, 300
-    # Draw each user once, and the rest in proportion to a heavy-tailed activity.
+    # Draw each user once. Draw the users of the other points in proportion to a heavy-tailed activity.
     activity = 1_000_000 // rng.integers(20, 1_000, size=users)
     user = rng.permutation(np.concatenate([np.arange(users), _pick(rng, activity, points - users)]))
-    # Homes in 14 clusters, and places to go to, in metres from the centre.
+    # Draw homes in 14 clusters and places to visit, in metres from the centre.
     middle = rng.uniform((-4_800, -6_000), (4_800, 6_000), size=(14, 2))
     spread = rng.uniform(300, 900, size=14)
     cluster = _pick(rng, rng.integers(1, 10, size=14), users)
     home = middle[cluster] + rng.normal(size=(users, 2)) * spread[cluster, None]
-    place = home[rng.integers(users, size=places)] * 0.6  # shops lean towards the centre
+    place = home[rng.integers(users, size=places)] * 0.6  # places are closer to the centre than homes
     popular = _pick(rng, 100_000 // np.arange(10, 10 + places), points)
     options = np.stack(
         [
@@ -47,11 +47,12 @@ def sample_points(seed: int = 7) -> pd.DataFrame:
         ]
     )
     x, y = options[_pick(rng, np.array([50, 25, 20, 5]), points), np.arange(points)].T
-    # Mirror points in a 500 m wide river at the nearer bank, so that the river is truly empty.
+    # Mirror points in a 500 m wide river at the nearer bank, so that no point remains in the river.
     offset = x - (-1_600.0 + 0.12 * y + 600.0 * np.sin(y / 2_300.0))
     side = np.where(offset < 0, -1.0, 1.0)
     x = np.where(np.abs(offset) < 250.0, x + 2 * (side * 250.0 - offset), x)
-    # A degree of longitude is 84,360 m here, and of latitude 111,050 m. Six decimals are a tenth of a metre.
+    # Here a degree of longitude is 84,360 m, and a degree of latitude 111,050 m. Six decimals are about 10 cm.
+
     west, south, east, north = BOUNDS
     lon = np.clip(-73.99 + x / 84_360.0, west, east).round(6)
     lat = np.clip(40.73 + y / 111_050.0, south, north).round(6)
@@ -59,7 +60,7 @@ def sample_points(seed: int = 7) -> pd.DataFrame:
 
 
 def sample_districts(number: int = 24, seed: int = 8) -> geopandas.GeoDataFrame:
-    """Return the districts of the invented city: `name` and polygons in degrees (EPSG:4326) that cover `BOUNDS`.
+    """Return the districts of the invented city, with a `name` and a polygon (EPSG:4326) each. They cover `BOUNDS`.
 
     >>> sample_districts().name.iloc[0]
     'District 1'
@@ -76,6 +77,6 @@ def sample_districts(number: int = 24, seed: int = 8) -> geopandas.GeoDataFrame:
 
 
 def _pick(rng: np.random.Generator, weights: np.ndarray, size: int) -> np.ndarray:
-    """Draw indices (size,) in proportion to weights, which are integers to avoid rounding."""
+    """Draw indices (size,) in proportion to whole-number weights, which avoid rounding."""
     ends = np.cumsum(weights)
     return np.searchsorted(ends, rng.integers(ends[-1], size=size), side="right")

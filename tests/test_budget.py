@@ -13,8 +13,8 @@ PAID = Charge(Fraction(1, 2), "epsilon")
 @pytest.mark.parametrize(
     ("budget", "words"),
     [
-        ({}, "either epsilon"),
-        ({"epsilon": 1, "rho": 1}, "either epsilon"),
+        ({}, "exactly one must be given"),
+        ({"epsilon": 1, "rho": 1}, "exactly one must be given"),
         ({"epsilon": 0}, "epsilon is 0"),
         ({"rho": float("inf")}, "rho is inf"),
         ({"epsilon": True}, "epsilon is True"),

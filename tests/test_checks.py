@@ -178,7 +178,7 @@ def entering(times, adjoint=None):
 @pytest.mark.parametrize(
     ("members", "words", "published"),
     [({"_rmatmat": lambda self, X: X}, "_rmatmat is not the adjoint of _matmat", False),
-     ({"_rmatmat": lambda self, X: X[:3]}, "_rmatmat gives the shape", False),
+     ({"_rmatmat": lambda self, X: X[:3]}, "_rmatmat returns the shape", False),
      ({"_matmat": lambda self, X: X / 2}, "have type float64", False),
      ({"_matmat": lambda self, X: (X / 2).astype(X.dtype)}, "rows must be linear", False),
      ({"edge_cost": lambda self, near, norm: 1}, r"edge_cost\(near, 1\) is 1; an edge costs 2", True),
@@ -186,12 +186,12 @@ def entering(times, adjoint=None):
      ({"groups": (Group("all", slice(0, 8)), Group("one", slice(7, 8)))}, "groups of", False),
      ({"groups": (Group("one twice", np.array([0, 1, 2, 3, 4, 5, 6, 6])),)}, "groups of", False),
      ({"parts": (Group("cells", slice(0, 5)),)}, "parts of", False),
-     (entering(0.5), "scatter gives type float64", False),
+     (entering(0.5), "scatter returns type float64", False),
      (entering(2), "gather is not the adjoint of scatter", False),
      (entering(0), "gather is not the adjoint of scatter", False),
      (entering(2, 2), "changes.near. does not offset edge", True), (entering(0, 0), "does not offset", True),
      ({"changes": _forgetful}, "does not offset edge", True),
-     ({"describe": lambda self: {"strategy": "Wrong", "times": 2}}, "makes another strategy", True),
+     ({"describe": lambda self: {"strategy": "Wrong", "times": 2}}, "restores a different strategy", True),
      ({"shape": property(lambda self: (8, 9))}, "it must be .k, 8.", False),
      ({"measure": lambda self, counts: 1000 * counts}, "measure differs from _matmat", False)],
 )  # fmt: skip

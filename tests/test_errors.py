@@ -58,7 +58,7 @@ def test_exact_fractions_hold_whole_numbers_of_any_length(kind):
 def test_a_large_allocation_is_refused_with_both_figures(monkeypatch):
     monkeypatch.setattr("deltahist.errors.available_memory", lambda: 2 * 2**30)
     check_memory(2 * 2**30, "a map")
-    with pytest.raises(dh.InputError, match=r"a map needs about 3\.0 GiB, but 2\.0 GiB"):
+    with pytest.raises(dh.InputError, match=r"a map needs about 3\.0 GiB, but only 2\.0 GiB"):
         check_memory(3 * 2**30, "a map")
     monkeypatch.setattr("deltahist.errors.available_memory", lambda: 0)
     check_memory(2**20, "a small map")

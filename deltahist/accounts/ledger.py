@@ -17,7 +17,7 @@ from typing import Any
 from sqlalchemy import Connection, bindparam, func, insert, select, text, update
 
 from deltahist.accounts.databases import ACCOUNTS, CHARGES, POPULATIONS, find_database
-from deltahist.budget import Budget, Charge, Population, ceil_nano, floor_nano, read_amount, say_amount
+from deltahist.budget import Budget, Charge, Population, ceil_nano, floor_nano, format_amount, read_amount
 from deltahist.errors import NANO, BudgetExceeded, DamagedFile, InputError, check_whole
 from deltahist.laws import Guarantee
 from deltahist.preprocessing import normalize_name
@@ -419,7 +419,7 @@ class Limit:
         return self.most - self.spent
 
     def __str__(self) -> str:
-        spent, most, left = (say_amount(each, self.most) for each in (self.spent, self.most, self.left))
+        spent, most, left = (format_amount(each, self.most) for each in (self.spent, self.most, self.left))
         return f"{self.subject} spent {spent} of {most}, {left} is left"
 
 

@@ -111,14 +111,14 @@ def open_ledger(where: str) -> Ledger:
 
 
 def _format_limits(standing: Standing) -> list[tuple[str, ...]]:
-    from deltahist.budget import LETTERS, say_amount
+    from deltahist.budget import LETTERS, format_amount
 
     letter = LETTERS[standing.unit]
     if standing.kind == "purses":
         return [(standing.account, "of each person", f"in {letter}", "", "")]
     rows: list[tuple[str, ...]] = []
     for each in standing.spans:
-        figures = (f"{letter} = {say_amount(amount, each.most)}" for amount in (each.most, each.spent, each.left))
+        figures = (f"{letter} = {format_amount(amount, each.most)}" for amount in (each.most, each.spent, each.left))
         name = "" if rows else standing.account
         rows.append((name, "altogether" if each.steps is None else f"in {each.steps:,} steps", *figures))
     return rows

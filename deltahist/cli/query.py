@@ -335,7 +335,7 @@ def plot(
       deltahist plot city/ --regions districts.gpkg --between 2010-05-01 2010-08-31 --out summer.png
     """
     from deltahist._files import form_of
-    from deltahist.answers import answer, asker
+    from deltahist.answers import answer, make_answerer
     from deltahist.plots import draw_lines, ground, save_picture
     from deltahist.space.geometries import read_geometries
 
@@ -349,7 +349,7 @@ def plot(
         series = options.open_series(release)
         series = series if between is None else series.between(*between)
         asked = options.read_regions(regions, layer, name, series.domain)
-        figure = draw_lines(series, asker(series.domain, asked, nonnegative=nonnegative), title=title)
+        figure = draw_lines(series, make_answerer(series.domain, asked, nonnegative=nonnegative), title=title)
         ground.write_figure(figure, out)
     else:
         require(between is None, "--between requires a folder of `deltahist stream`")

@@ -294,7 +294,7 @@ def describe_stream(
 
     `amounts` are the budgets of the steps, or None for equal shares.
     """
-    from deltahist.budget import say_amount
+    from deltahist.budget import format_amount
     from deltahist.planning.advice import stream_figures
 
     mechanism, work = chosen.mechanism, chosen.work
@@ -303,10 +303,10 @@ def describe_stream(
     expected = None if points is None else float(points)
     rows, drowned = [], []
     for each in stream_figures(mechanism, spans, clock, steps, work, expected, amounts):
-        limit = "" if each.limit is None else say_amount(each.limit, most)
+        limit = "" if each.limit is None else format_amount(each.limit, most)
         error = "" if each.error is None else f"{each.error:,.4g}"
         few = "" if each.drowned is None else f"{len(each.drowned):,} of {each.queries:,}"
-        rows.append((each.name, f"{each.steps:,}", say_amount(each.cost, most), limit, error, few))
+        rows.append((each.name, f"{each.steps:,}", format_amount(each.cost, most), limit, error, few))
         if names and each.drowned is not None and len(each.drowned):
             listed = ", ".join(names[at] for at in each.drowned[:5]) + ", …" * (len(each.drowned) > 5)
             over = f"{each.steps:,} step{'s'[: each.steps != 1]}"

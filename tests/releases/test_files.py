@@ -176,7 +176,7 @@ def grids_of(width):
     [
         (lambda t: t.slice(1), "there must be"),
         (lambda t: t.set_column(1, "value", pa.array([None] * len(t), pa.int64())), "altered"),
-        (lambda t: t.set_column(1, "value", t["value"].cast(pa.float64())), "int64"),
+        (lambda t: t.set_column(1, "value", t["value"].cast(pa.float64())), "altered"),
         (lambda t: t.select(["group"]), "value"),
         (lambda t: t.set_column(0, "group", pa.array(np.full(len(t), 1, dtype=np.int16))), "altered"),
     ],
