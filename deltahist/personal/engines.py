@@ -58,13 +58,13 @@ class Session:
         self.connection.execute(f"CREATE TEMPORARY VIEW {name} AS {self._write_sql(expression)} OFFSET 0")
 
     def plan_fetch(self, expression: Any) -> Callable[[], Any]:
-        """Plan an unbound Ibis table without reading records, and return a function that fetches it as Arrow."""
+        """Plan a query without reading records, and return a function that fetches its result as an Arrow table."""
         statement, schema = self._write_sql(expression), expression.schema().to_pyarrow()
         self.connection.execute(f"EXPLAIN {statement}")
         return lambda: self._engine.run_statement(self.connection, statement, schema)
 
     def _write_sql(self, expression: Any) -> str:
-        """Return an expression as SQL, after putting its public tables into the database."""
+        """Return an expression as SQL, after copying its public tables into the database."""
         for name, rows in find_public_tables(expression).items():
             self.put_table(name, rows)
         return self._engine.write_sql(self.connection, expression)
@@ -90,7 +90,7 @@ class Session:
 
 
 class Engine(ABC):
-    """A database with people's records, with a `name` for messages. Several threads may use it."""
+    """A database of people's records. Messages call it by its `name`. Several threads may use it at once."""
 
     name: str
 
@@ -98,14 +98,11 @@ class Engine(ABC):
     def open(cls, where: Any) -> Engine:
         """Open a DuckDB file or connection, or a server ("postgresql://user@host/city")."""
         is_server = isinstance(where, str) and where.startswith(("postgresql://", "postgres://"))
-        try:
-            return PostgreSQLEngine(where) if is_server else DuckDBEngine(where)
-        except ImportError:
-            raise InputError("PostgreSQL needs a driver: pip install '.[postgresql]'") from None
+        return PostgreSQLEngine(where) if is_server else DuckDBEngine(where)
 
     @abstractmethod
     def read_schema(self, table: str, database: str | None) -> Any:
-        """Return the Ibis schema of a table or view, or None if there is none. `database` is its schema, if given."""
+        """Return the Ibis schema of a table or view, or None if it does not exist. `database` names its SQL schema."""
 
     @abstractmethod
     def open_session(self) -> AbstractContextManager[Session]:
@@ -113,7 +110,7 @@ class Engine(ABC):
 
     @abstractmethod
     def compare_as_bytes(self, column: Any) -> Any:
-        """Return a column as text that compares by its bytes, whatever its collation."""
+        """Return a column as strings that compare byte by byte, whatever the column's collation."""
 
     @abstractmethod
     def put_table(self, connection: Any, name: str, rows: Any) -> None:
@@ -132,7 +129,7 @@ class Engine(ABC):
         """Stop the running statement of a connection, from another thread."""
 
     def narrow_time(self, column: Any) -> Any:
-        """Return a column of times, with NULL for those that do not fit in 64 bits of microseconds."""
+        """Return a column of times, with NULL for times that do not fit in 64 bits of microseconds."""
         return column
 
     def close(self) -> None:  # noqa: B027  only some engines need it
@@ -152,7 +149,7 @@ class Engine(ABC):
         raise_without_context(InputError(text))
 
     def make_query(self, table: str, owner: str) -> Query:
-        """Return a query of all records of a table or view, "visits" or "schema.visits".
+        """Return a query of all records of a table or view, such as "visits" or "schema.visits".
 
         Owners are strings, whole numbers or UUIDs. Raises InputError if there is no such table or column.
         """
@@ -206,7 +203,7 @@ def raise_without_context(failed: Exception) -> NoReturn:
 
 
 def write_sql(expression: Any, dialect: str, quote: Callable[[str], str] | None = None, pretty: bool = False) -> str:
-    """Return an expression of unbound tables as SQL. `quote` writes text constants, if a database needs that."""
+    """Return an Ibis expression as SQL. `quote` writes string constants in a database's own form."""
 
     def rewrite(node: Any) -> Any:
         if quote is not None and isinstance(node, exp.Anonymous) and node.name == "bytewise":
@@ -222,7 +219,7 @@ def write_sql(expression: Any, dialect: str, quote: Callable[[str], str] | None 
 
 @functools.cache
 def _make_function(name: str, taken: str, given: str) -> Any:
-    """Return a database's built-in function from one Ibis type to another."""
+    """Return a built-in function of a database that takes one Ibis type and returns another."""
     return ibis.udf.scalar.builtin(lambda one: ..., name=name, signature=((taken,), given))
 
 
@@ -248,7 +245,7 @@ class DuckDBEngine(Engine):
                 start = file.read(16)
             if not path or "://" in str(where) or (start and start[8:12] != b"DUCK"):
                 name = str(where).partition("://")[0]
-                raise InputError(f"database is {name!r}: it must be a DuckDB file or postgresql://...")
+                raise InputError(f"database is {name!r}: it must be a DuckDB file or a postgresql:// address")
             path = str(Path(path).resolve())
         try:
             self._connection = duckdb.connect(path)
@@ -256,7 +253,7 @@ class DuckDBEngine(Engine):
             said = str(problem).splitlines()[0][:200]
             raise InputError(f"database {where!r} cannot be opened: {said}") from None
         if Path(path).is_file():
-            # DuckDB spills records to this folder. If it were missing, DuckDB would let other users read it.
+            # DuckDB spills records to this folder. Create it here, since DuckDB would let other users read it.
             self._spill = Path(f"{path}.tmp")
             with suppress(OSError):
                 self._spill.mkdir(mode=0o700)
@@ -315,21 +312,24 @@ class DuckDBEngine(Engine):
 
 
 class PostgreSQLEngine(Engine):
-    """A PostgreSQL database. Each session has its own connection. Rows are sent as CSV by COPY."""
+    """A PostgreSQL database. Each session has its own connection. COPY sends rows as CSV."""
 
     def __init__(self, where: str) -> None:
-        import psycopg
-        from psycopg.conninfo import conninfo_to_dict
-
-        self._url = where
+        self._url, parts = where, {"host": "@"}
+        rule = "its address must be postgresql://user@host/name, with %40 for @ in a password"
         try:
+            import psycopg
+            from psycopg.conninfo import conninfo_to_dict
+
             parts = conninfo_to_dict(where)
+        except ImportError:
+            rule = "PostgreSQL needs a driver (pip install '.[postgresql]')"
         except psycopg.ProgrammingError:
-            parts = {"host": "@"}
-        # The address may contain a password. If that has an @, part of it would be taken for the host.
+            pass
+        # The address may contain a password. Part of a password with an @ would be parsed as the host, and shown.
         port = str(parts.get("port") or "0").replace(",", "")
         if any("@" in str(parts.get(name, "")) for name in ("host", "dbname")) or not port.isdigit():
-            raise InputError("database is an unreadable address: use postgresql://user@host/name (@ as %40)")
+            raise InputError(f"the database cannot be opened: {rule}")
         self.name = repr(f"{parts.get('dbname', '')} on {parts.get('host', 'localhost')}")
         with self.open_session():
             pass
@@ -359,7 +359,7 @@ class PostgreSQLEngine(Engine):
     def write_sql(self, connection: Any, expression: Any) -> str:
         from psycopg.sql import Literal
 
-        # Views take no parameters, so the driver writes text constants for this connection.
+        # Views accept no parameters, so the driver writes string constants for this connection.
         return write_sql(expression, "postgres", lambda text: Literal(text).as_string(connection))
 
     def run_statement(self, connection: Any, statement: str, schema: Any) -> Any:

@@ -1,8 +1,8 @@
 """People with their own budgets, and queries charged to the people whose records they use. Private.
 
-People take part in a query if they can pay for all of their derived records, whatever others have. One ledger
-transaction covers the charge, the noise and the stored answer, and ends before the answer is returned. A query
-interrupted while reading charges its maximum cost to everybody (docs/privacy/personal.md, section 6).
+People take part in a query if they can pay for all of their own derived records. One ledger transaction covers the
+charge, the noise and the stored answer, and ends before the answer is returned. A query that is interrupted while it
+reads charges everybody its maximum cost (docs/privacy/personal.md, section 6).
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _ANSWERS = Table(
 
 
 class InterruptedQuestionError(InputError):
-    """A query ran out of memory or time, or the database failed. Everybody has paid. The message is constant."""
+    """A query ran out of memory or time, or the database failed. Everybody has paid. The message never varies."""
 
     def __init__(self) -> None:
         super().__init__("the query was interrupted while reading: everybody was charged its maximum cost")
@@ -71,7 +71,7 @@ class KeyReuseError(InputError):
 
 
 class Purses:
-    """The purses of a ledger's account: the limit of each user, and the amount spent.
+    """The purses in an account of a ledger: each user's limit, and the amount spent.
 
     The ledger keeps a keyed digest (BLAKE2b, 128 bits) of each normalized name. So users who join again have the same
     purse, even if another database has their records. Limits never change. Purses are stored as columns, so that one
@@ -97,7 +97,7 @@ class Purses:
 
 
 class Turn:
-    """Purses within one transaction of their ledger: `limits` and `spent`, (m,) billionths in the order of joining."""
+    """Purses within one transaction of their ledger: `limits` and `spent`, (m,) billionths, in the order of joining."""
 
     def __init__(self, connection: Connection, name: str) -> None:
         self._connection, self._name = connection, name
@@ -113,7 +113,7 @@ class Turn:
             raise DamagedFile(f"account {name!r} is damaged: purses are missing, or were changed (by a trigger?)")
 
     def find_places(self, names: Sequence[str]) -> NDArray[np.int64]:
-        """Return the indices (k,) of people by any form of their names, or -1 for people who have not joined."""
+        """Return the indices (k,) of people's purses, or -1 for people who have not joined. Normalizes their names."""
         digests, marks = (
             pa.FixedSizeBinaryArray.from_buffers(pa.binary(16), len(each) // 16, [None, pa.py_buffer(each)])
             for each in (self._digest_names(names), self._marks)
@@ -127,7 +127,7 @@ class Turn:
         return pa.table({NAME: pa.array(names, pa.string()).filter(pa.array(able)), OWNER: places[able]})
 
     def charge_people(self, times: NDArray[np.int64], price: int) -> NDArray[np.bool_]:
-        """Charge each person `times` (m,) a price in billionths, if they can pay it all, and return who can, (m,).
+        """Charge people `times` (m,) a price in billionths if they can pay it all, and return who has paid (m,).
 
         Charges add up (ProPer, sequential composition).
         """
@@ -176,7 +176,7 @@ class Turn:
 
 
 def _normalize_text(name: str) -> str:
-    """Return a text in the form of `normalize_name`, or "" if it is blank."""
+    """Return a string in the form of `normalize_name`, but "" if it is blank."""
     return unicodedata.normalize("NFC", name).strip()
 
 
@@ -185,10 +185,10 @@ def _digest(spent: bytes) -> str:
 
 
 class People:
-    """People with their own budgets: a query charges the owners of the records that it uses.
+    """People with budgets of their own. A query charges the owners of the records that it uses.
 
     Records of people who cannot pay are left out silently. All answers together are ε-private for all records of one
-    user, where ε is the user's limit. If D' lacks these records, Pr(A(D) ∈ S) ≤ e^ε Pr(A(D') ∈ S), and vice versa.
+    user, where ε is the user's limit. If D' is D without them, Pr(A(D) ∈ S) ≤ e^ε Pr(A(D') ∈ S), and vice versa.
     Proof: docs/privacy/personal.md. Source: ProPer, Definition 1, Proposition 1 (Ebadi, Sands, Schneider 2015).
 
     Parameters
@@ -236,7 +236,7 @@ class People:
 
     @property
     def records(self) -> Records:
-        """All records, for queries."""
+        """All records of the table."""
         schema = {**self._query.table.schema(), OWNER: "int64"}
         return Records(ibis.table(schema, name=RECORDS), self._query.source, people=self)
 
@@ -267,7 +267,7 @@ class People:
             turn.join_people(listed, limits)
             differs = turn.limits[turn.find_places(listed)] != limits
             if differs.any():
-                raise InputError(f"{listed[int(np.argmax(differs))]!r} joined with another budget, which never changes")
+                raise InputError(f"{listed[int(np.argmax(differs))]!r} has another budget: budgets never change")
 
     def enrol(self) -> int:
         """Let all other owners join with the default budget, and return how many joined. Private."""
@@ -288,7 +288,7 @@ class People:
         return [limit - spent for spent, limit in self._read_purses(names)]
 
     def _read_purses(self, names: Sequence[str]) -> list[tuple[Fraction, Fraction]]:
-        """Return what people have spent, with their limits."""
+        """Return what people have spent, and their limits."""
         listed = _list_names(names)
         with self.purses.open_turn() as turn:
             places = turn.find_places(listed)
@@ -313,15 +313,15 @@ class People:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Records(Query):
-    """Records of people, or records derived from them, for queries.
+    """People's records, or records derived from them.
 
     A query costs people its ε times the number of their derived records, or its ρ times the square of that number.
     Repeating a query under the same key repeats the answer, without a second charge.
 
     Parameters
     ----------
-    seconds : time for reading records. A query is stopped at a random time in the second half, and sleeps for the rest,
-        so that every query locks the ledger equally long.
+    seconds : time for reading records. Reading must end by a random moment in the second half. The query sleeps for the
+        rest, so that every query locks the ledger for the same time.
     until : latest end of a query (`time.monotonic`).
     """
 
@@ -332,9 +332,9 @@ class Records(Query):
     def ask(self, aggregate: Aggregate, key: str | None = None) -> Any:
         """Answer a query (`deltahist.personal.questions`). Source: ProPer, Corollary 1, provenance.
 
-        Raises InterruptedQuestionError if it is interrupted while reading, which charges its maximum cost to everybody.
-        Raises InputError, and charges nothing, if its unit is not the account's, if the key was used for another query,
-        or if the database or the ledger fails before reading.
+        A query that is interrupted while it reads charges everybody its maximum cost, and raises
+        InterruptedQuestionError. Raises InputError, and charges nothing, if the query's unit is not the account's, if
+        the key was used for another query, or if the database or the ledger fails before reading.
         """
         people, price = self.people, aggregate.price
         check_choice((people.purses.unit,), unit=aggregate.budget.unit)
@@ -353,7 +353,7 @@ class Records(Query):
             fetch_sums = session.plan_fetch(expression)
             begun, before = time.monotonic(), turn.spent
             if begun + self.seconds > self.until:
-                raise UnusableError("queries took too long to plan: nothing was charged")
+                raise UnusableError("planning took too long: nothing was charged")
             end = begun + self.seconds * (1 - secrets.randbelow(1 << 20) / (1 << 21))
             try:
                 with session.stop_at(end):
@@ -387,15 +387,15 @@ class Records(Query):
         return self.ask(Count(**price), key)  # type: ignore[no-any-return]
 
     def sum(self, column: str, clip: tuple[float, float], *, key: str | None = None, **more: Any) -> Answer:
-        """Sum a value clipped to a public range (`Sum`), over the records that have it."""
+        """Sum a value, clipped to a public range, over the records that have one (`Sum`)."""
         return self.ask(Sum(column, clip, **more), key)  # type: ignore[no-any-return]
 
     def mean(self, column: str, clip: tuple[float, float], *, key: str | None = None, **more: Any) -> Answer:
-        """Average a value clipped to a public range (`Mean`), over the records that have it."""
+        """Average a value, clipped to a public range, over the records that have one (`Mean`)."""
         return self.ask(Mean(column, clip, **more), key)  # type: ignore[no-any-return]
 
     def histogram(self, column: str, values: Sequence[Any], *, key: str | None = None, **price: Any) -> Answers:
-        """Count the records with each of some public values (`Histogram`)."""
+        """Count the records with each public value of a column (`Histogram`)."""
         return self.ask(Histogram(column, values, **price), key)  # type: ignore[no-any-return]
 
 
@@ -413,7 +413,7 @@ def as_unusable() -> Iterator[None]:
 
 
 def _count_most_prices(turn: Turn, query: Query, aggregate: Aggregate) -> NDArray[np.int64]:
-    """Return how often each user pays the price at most, (m,): for the most records, or up to the limit."""
+    """Return how many times each user pays the price at most (m,)."""
     affordable = (turn.limits - turn.spent) // aggregate.price
     if query.most is None:
         return affordable
@@ -421,7 +421,7 @@ def _count_most_prices(turn: Turn, query: Query, aggregate: Aggregate) -> NDArra
 
 
 def _count_prices(number: NDArray[np.int64], aggregate: Aggregate) -> NDArray[np.int64]:
-    """Return how many times owners with `number` derived records pay the price."""
+    """Return how many times owners of `number` derived records pay the price."""
     times = number if aggregate.budget.unit == "epsilon" else number**2
     # No limit pays for this many records, and their square may overflow.
     return np.asarray(np.where(number > 1 << 31, 1 << 62, times))

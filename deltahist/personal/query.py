@@ -1,15 +1,15 @@
-"""Queries of people's records: each derived record has one owner, and is made from that owner's records alone. Public.
+"""Queries of people's records. Each derived record is made from the records of one owner. Public.
 
 F(D) is the union of F(D_o) over the owners o, where D_o are the records of o. So an ε-private aggregate costs o only
 size(F(D_o)) · ε. Source: ProPer, Lemma 1, Corollary 1.
 
-An error caused by a record, such as an overflow or a division by zero, would reveal it. So queries accept only SQL
-expressions that cannot fail on any record, and that mean the same in DuckDB and PostgreSQL. sqlglot parses an
-expression, and Ibis rebuilds each operation, with a guard that gives NULL where it could fail. Operations without a
-guard are refused. No guard relies on the order in which a database evaluates an expression.
+An error caused by a record, such as an overflow or a division by zero, would reveal the record. So queries accept only
+SQL expressions that cannot fail on any record, and that mean the same in DuckDB and PostgreSQL. sqlglot parses an
+expression, and Ibis rebuilds each operation, with a guard that returns NULL where the operation could fail. Operations
+without a guard are refused. No guard relies on the order in which a database evaluates an expression.
 
 Values are of six kinds: "truth", "whole" (64 bits), "number" (a float), "text", "time" (UTC) and "date". Nonzero
-numbers have a size of 1e-100 to 1e100 in columns and results, and of 1e-300 to 1e300 in between.
+numbers have a magnitude of 1e-100 to 1e100 in columns and results, and of 1e-300 to 1e300 in intermediate steps.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ DTYPES = {
 SMALLEST, LARGEST, _FACTOR = 1e-100, 1e100, (1e-150, 1e150)
 #: Limits on the number of parts of an expression, including guards, and on their nesting.
 _MOST_NODES, _MOST_DEEP = 4000, 60
-#: Longest text, in characters. Longer strings in records are truncated, so that no record takes long.
+#: Maximum length of strings, in characters. Longer ones in records are truncated, so that no record takes long.
 LONGEST_TEXT = 1000
-#: Operations that keep the kind of their operands: kind, parts, function. Databases agree only on A to Z.
+#: Operations between values of one kind: kind, number of parts, function. Databases agree on the case of A to Z only.
 _OPERATIONS: dict[str, tuple[str, int, Any]] = {
     "And": ("truth", 1, operator.and_),
     "Or": ("truth", 1, operator.or_),
@@ -78,15 +78,16 @@ def write_float(value: float) -> Any:
 
 
 def bound_number(value: Any, least: float, most: float) -> Any:
-    """Return a number, or zero for sizes below `least`, or NULL for sizes above `most` and NaN."""
+    """Return a number, but zero if its magnitude is below `least`, and NULL if it is NaN or above `most`."""
     low, high, zero = (write_float(each) for each in (least, most, 0.0))
     return ibis.cases((value.abs().between(low, high), value), (value.abs() < low, zero))
 
 
 def read_expression(text: str, records: Any, columns: Mapping[str, str], sizes: Mapping[str, int]) -> SafeExpression:
-    """Turn an SQL expression on columns of an Ibis table, with their kinds, into one that cannot fail.
+    """Turn an SQL expression on an Ibis table into one that cannot fail.
 
-    `sizes` are the numbers of parts behind columns (1 by default), which a database may inline at each use.
+    `columns` are the kinds of the table's columns. `sizes` are the numbers of parts that compute them (1 by default),
+    which a database may inline at each use.
 
     >>> import ibis
     >>> visits = ibis.table({"kind": "string", "time": "timestamp"}, name="visits")
@@ -96,7 +97,7 @@ def read_expression(text: str, records: Any, columns: Mapping[str, str], sizes: 
     >>> read_expression("random() < 0.5", visits, kinds, {})
     Traceback (most recent call last):
     ...
-    deltahist.errors.InputError: expression is 'random() < 0.5', which asks for 'RAND()': use columns, ...
+    deltahist.errors.InputError: expression is 'random() < 0.5', which contains 'RAND()': use columns, ...
     """
     if isinstance(text, str) and len(text) <= 1 << 16:
         with suppress(sqlglot.errors.ParseError, sqlglot.errors.TokenError, RecursionError):
@@ -104,7 +105,7 @@ def read_expression(text: str, records: Any, columns: Mapping[str, str], sizes: 
             made = _clip_size(made, SMALLEST, LARGEST) if made.kind == "number" else made
             if made.nodes <= _MOST_NODES and made.deep <= _MOST_DEEP:
                 return made
-    most = f"at most {_MOST_NODES:,} parts, {_MOST_DEEP} deep"
+    most = f"at most {_MOST_NODES:,} parts, nested at most {_MOST_DEEP} deep"
     raise InputError(f"expression is {str(text)[:60]!r}: it must be SQL with {most}; {_RULE}")
 
 
@@ -116,7 +117,7 @@ class SafeExpression:
     ----------
     value : Ibis expression. kind : one of the six, or "null" for NULL itself.
     least, most : bounds on a number's magnitude, unless it is zero.
-    nodes, deep : number of its parts when written out, and depth of their nesting.
+    nodes, deep : number of parts when written out, and depth of their nesting.
     constant : its value, if it is a constant.
     """
 
@@ -144,14 +145,14 @@ def convert_kind(made: SafeExpression, kind: str) -> SafeExpression:
     if made.kind == "text" and made.constant is not None and kind in ("time", "date"):
         with suppress(ValueError, OverflowError):
             return make_constant(_read_time(made.constant, kind))
-    rule = "values must be of one kind, with times such as '2026-05-01 22:30:00'"
+    rule = "values must be of one kind, and times look like '2026-05-01 22:30:00'"
     raise InputError(f"the query uses a {made.kind} as a {kind}: {rule}")
 
 
 def unify_kinds(parts: Sequence[SafeExpression]) -> list[SafeExpression]:
     """Convert expressions to one kind, which is text if all are NULL. Refuse expressions without a common kind."""
     kinds = {part.kind for part in parts if part.kind != "null"}
-    # A constant text may mean a time.
+    # A constant string may be a time.
     steady = {part.kind for part in parts if part.constant is None or part.kind != "text"} - {"null"} or kinds
     wide = next((to for one, to in (("whole", "number"), ("date", "time")) if steady == {one, to}), None)
     common = wide or min(steady, default="text")
@@ -176,12 +177,12 @@ def make_constant(value: Any) -> SafeExpression:
         return SafeExpression(ibis.literal(str(value)).cast(DTYPES[kind]), kind, constant=value)
     raise InputError(
         f"constant is {repr(value)[:60]}: it must be a truth value, a time, a date, a number (0, or 1e-100 to 1e100 in "
-        f"size, below 2^63 if whole) or a text of at most {LONGEST_TEXT:,} characters without the character 0"
+        f"magnitude, below 2^63 if whole) or a string of at most {LONGEST_TEXT:,} characters without NUL"
     )
 
 
 def _read_time(value: str, kind: str) -> datetime.datetime | datetime.date:
-    """Parse a text as a date, or as a time in UTC."""
+    """Parse a string as a date, or as a time in UTC."""
     time = datetime.datetime.fromisoformat(value)
     if time.tzinfo is not None:
         time = time.astimezone(datetime.UTC).replace(tzinfo=None)
@@ -197,14 +198,14 @@ def _combine_parts(
 
 
 def _clip_size(part: SafeExpression, least: float, most: float) -> SafeExpression:
-    """Return a number, or zero for sizes below `least`, or NULL for sizes above `most`."""
+    """Return a number, but zero if its magnitude is below `least`, and NULL if it is above `most`."""
     if part.least >= least and part.most <= most:
         return part
     return _combine_parts(bound_number(part.value, least, most), "number", [part] * 4, least, most, more=6)
 
 
 def _choose_part(value: Any, results: list[SafeExpression], others: list[SafeExpression]) -> SafeExpression:
-    """Combine the parts of a `value` that equals one of the results."""
+    """Return the expression of a `value` that equals one of the results."""
     least, most = min(p.least for p in results), max(p.most for p in results)
     return _combine_parts(value, results[0].kind, [*results, *others], least, most)
 
@@ -222,7 +223,7 @@ class _Reader:
         method: Any = self._compare if name in _COMPARISONS else getattr(self, f"_read_{name.lower()}", None)
         made: SafeExpression | None = None if method is None else method(node)
         if made is None:
-            raise InputError(f"expression is {self.text[:60]!r}, which asks for {node.sql()[:40]!r}: {_RULE}")
+            raise InputError(f"expression is {self.text[:60]!r}, which contains {node.sql()[:40]!r}: {_RULE}")
         return made
 
     def _read_as(self, kind: str, node: Any) -> SafeExpression:
@@ -246,7 +247,7 @@ class _Reader:
         text = str(node.this)
         if node.is_string:
             return make_constant(text)
-        # 20 digits are too many already, and Python would take long to read thousands.
+        # Even 20 digits are too many, and Python would take long to parse thousands.
         return make_constant(int(text.lstrip("0")[:20] or "0") if text.isdigit() else float(text))
 
     def _compare(self, node: Any) -> SafeExpression | None:
@@ -299,7 +300,7 @@ class _Reader:
             least, most = one.least / other.most / 2, one.most / other.least * 2
         else:
             value = one.value + other.value if name == "Add" else one.value - other.value
-            # If numbers cancel, a nonzero result is at least the last bit of the smaller one.
+            # Where numbers cancel, a nonzero result is at least the last bit of the smaller one.
             least, most = min(one.least, other.least) * 2.0**-53, one.most + other.most
         return _combine_parts(value, "number", parts, least, most, more=3 if name == "Div" else 1)
 
@@ -399,7 +400,7 @@ class Query:
     source : the table, and the column with its owners.
     copies : maximum number of records derived from one record of the table.
     most : maximum number of records of one owner, or None if unbounded.
-    parts : number of expression parts evaluated per record of the table. sizes : their number behind each column.
+    parts : number of expression parts evaluated per record of the table. sizes : number of parts that compute a column.
 
     >>> import ibis
     >>> table = ibis.table({OWNER: "string", "kind": "string", "stay": "float64"}, name="visits")
@@ -438,11 +439,11 @@ class Query:
     def flat_map(self, *rows: Mapping[str, str]) -> Self:
         """Derive several records from each one. Each of them costs its owner ε (ProPer, Lemma 1, Corollary 1).
 
-        A row gives expressions for the columns of one new record, and as "where" an optional condition on the old one.
+        Each row maps columns of one new record to expressions, and optionally "where" to a condition on the old record.
         """
         columns = [set(row) - {"where"} for row in rows]
         if not rows or not columns[0] or any(each != columns[0] for each in columns):
-            raise InputError(f"flat_map has rows with the columns {columns}: all rows need the same")
+            raise InputError(f"flat_map has rows with the columns {columns}: all must have the same, at least one")
         copies = self.copies * len(rows)
         self._derive_query(self.table, 0, copies=copies)  # refuse too many copies before building them
         names = [name for name in rows[0] if name != "where"]
@@ -465,15 +466,15 @@ class Query:
         return kept._derive_query(kept.table.distinct(), len(kept.columns))
 
     def at_most(self, number: int, by: str | Sequence[str] = ()) -> Self:
-        """Keep at most `number` records of each owner: the first ones in the order of the columns `by`.
+        """Keep at most `number` records of each owner, the first in order of the columns `by` (all by default).
 
-        The default is the order of all columns. Records that are equal in `by` are kept or dropped together.
+        Records that are equal in `by` are kept or dropped together.
         """
         most = check_whole(number=number)
         names = [by] if isinstance(by, str) else list(by) or list(self.columns)
         for name in names:
             check_choice(tuple(self.columns), column=name)
-        # Of equal records, any may be kept.
+        # Among equal records, any may be kept.
         alike = set(names) == set(self.columns)
         table, stays = self.table, f"{OWNER}_stays"
         order = [table[name].asc(nulls_first=False) for name in names]
@@ -486,17 +487,17 @@ class Query:
         return self._derive_query(chosen, len(names), most=most)
 
     def add_up(self, *by: str, **values: Any) -> Any:
-        """Return an Ibis table with the number of records and sums, for each owner (and values of columns)."""
+        """Return an Ibis table of each owner's number of records and sums of values, grouped also by columns `by`."""
         # Keep sums within 64 bits.
         sums = {name: value.sum().clip(-(1 << 62), 1 << 62) for name, value in values.items()}
         return self.table.group_by([OWNER, *by]).aggregate(number=self.table.count(), **sums)
 
     def _derive_query(self, table: Any, parts: int, **changes: Any) -> Self:
-        """Return the records of another table. Refuse queries that may exhaust memory or time on some records."""
+        """Return a query with another table. Refuse queries that could exhaust memory or time on some records."""
         made = replace(self, table=table, parts=self.parts + self.copies * parts, **changes)
         for number, most, what in ((made.copies, 1000, "records"), (made.parts, 10_000, "parts of expressions")):
             if number > most:
-                raise InputError(f"query makes up to {number:,} {what} of one record: at most {most:,} are allowed")
+                raise InputError(f"query makes up to {number:,} {what} from one record: at most {most:,} are allowed")
         return made
 
     def _read(self, expression: str) -> SafeExpression:

@@ -1,6 +1,6 @@
-"""Queries of derived records, in Python or in TOML and JSON, and their answers.
+"""Queries of derived records, written in Python, TOML or JSON, and their answers.
 
-An aggregate protects the addition or removal of one derived record (prices: `deltahist.personal.people.Records`).
+An aggregate hides the addition or removal of one derived record. `deltahist.personal.people.Records` states the price.
 Constructors check all public parameters, since a failure while reading is charged to everybody.
 """
 
@@ -37,7 +37,7 @@ _CELL = f"{OWNER}_cell"
 _ABOUT = "records whose owners could pay; the true number of records may be larger"
 _Model = TypeVar("_Model", bound=BaseModel)
 
-#: Whole numbers (n,) by name, for each owner (and value): "number" of records, "total" in steps, _CELL.
+#: Arrays (n,) by name, with an entry for each owner (and value): "number" of records, "total" in steps, _CELL.
 Sums: TypeAlias = Mapping[str, NDArray[np.int64]]
 
 
@@ -47,7 +47,7 @@ class Answer:
 
     Parameters
     ----------
-    what : the number's meaning. estimate, std_error : the number, and the standard deviation of its noise.
+    what : meaning of the number. estimate, std_error : the noisy number, and the standard deviation of its noise.
     low, high : an interval that contains the true number in 95 of 100 cases.
     unit : "epsilon" or "rho". amount : price of one record in that unit.
 
@@ -100,7 +100,7 @@ class Answers(dict[Any, Answer]):
 class Aggregate(ABC):
     """A query of derived records, answered from whole numbers with noise from one law.
 
-    A record costs ε or ρ, above zero and at most 10^9. A float is taken as the decimal that it prints as.
+    A record costs ε or ρ, above zero and at most 10^9. A float counts as its printed decimal.
     """
 
     epsilon: float | Fraction | None = None
@@ -129,11 +129,11 @@ class Aggregate(ABC):
 
     @property
     def sensitivity(self) -> int:
-        """The most that one derived record changes the measured numbers, in the 1-norm for ε or the 2-norm for ρ."""
+        """The most by which one derived record changes the measured numbers, in the 1-norm for ε, the 2-norm for ρ."""
         return 1
 
     def release(self, sums: Sums) -> NDArray[np.int64]:
-        """Compute exact numbers from the sums of people who paid, and add noise."""
+        """Measure the sums of people who paid, and add noise."""
         measured = self.measure(sums)
         return measured + sample_law(self.law, len(measured), None)
 
@@ -177,14 +177,14 @@ class Count(Aggregate):
 
 @dataclass(frozen=True)
 class Histogram(Aggregate):
-    """The number of records with each public value of a column. Others cost nothing (ProPer, parallel queries)."""
+    """The number of records with each public value of a column. Other values are free (ProPer, parallel queries)."""
 
     column: str
     values: Sequence[Any]
 
     @functools.cached_property
     def public(self) -> Any:
-        """An Arrow table of the values, all different, and their indices."""
+        """An Arrow table of the distinct values and their indices."""
         given = [] if isinstance(self.values, str) else self.values
         parts = unify_kinds([make_constant(value) for value in given])
         kind = parts[0].kind if parts else "number"
@@ -216,7 +216,7 @@ class ValueAggregate(Aggregate):
     Parameters
     ----------
     column : the value, an expression.
-    clip : the least and the greatest value, public. Values are rounded to about a millionth of the `change`.
+    clip : the least and the greatest value; both are public. Values are rounded to about a millionth of the `change`.
     """
 
     column: str
@@ -228,7 +228,7 @@ class ValueAggregate(Aggregate):
         low, high = (as_printed_fraction(check_finite(clip=bound)) for bound in self.clip)
         ends = [make_constant(float(each)).constant for each in (low, high)]
         if ends[0] >= ends[1]:
-            raise InputError(f"clip is {self.clip!r}: its first bound must be below its second one")
+            raise InputError(f"clip is {self.clip!r}: the first bound must be smaller than the second")
         return low, high
 
     @functools.cached_property
@@ -243,12 +243,12 @@ class ValueAggregate(Aggregate):
 
     @property
     def change(self) -> Fraction:
-        """The most that one record changes the result, in units of the value."""
+        """The most by which one record changes the result, in units of the value."""
         return self.bounds[1] - self.bounds[0]
 
     @property
     def sensitivity(self) -> int:
-        """The most that one record changes the result, in steps."""
+        """The most by which one record changes the result, in steps."""
         return round(self.change / self.step)
 
     def add_up(self, query: Query) -> Any:
@@ -293,9 +293,9 @@ class Sum(ValueAggregate):
 
 @dataclass(frozen=True)
 class Mean(ValueAggregate):
-    """The mean of a value, from the sums of the distances to the lower and to the upper bound.
+    """The mean of a value, from the sums of its distances to the lower and to the upper bound.
 
-    One record changes both sums by the range in total, so by no more in the 2-norm, and both get the whole budget.
+    One record's two distances add up to the range, so noise for one range covers both sums, also in the 2-norm.
 
     >>> Mean("fare", clip=(0, 50), epsilon=0.5).sensitivity
     5000000
@@ -315,7 +315,7 @@ class Mean(ValueAggregate):
 
 
 def _format_number(value: float, digits: int = 6) -> str:
-    """Format a number to some significant digits, but write out large ones up to 10^15."""
+    """Format a number with a few significant digits, but write out large numbers up to 10^15."""
     return f"{value:,.0f}" if 10.0**digits <= abs(value) < 1e15 else f"{value:,.{digits}g}"
 
 
@@ -351,13 +351,13 @@ def _estimate_ratio(above: float, below: float, law: Law) -> tuple[float, float,
 
 
 class Strict(BaseModel):
-    """A model that refuses unknown names, and strings in place of numbers."""
+    """A model that refuses unknown fields, and strings where it expects numbers."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
 class Step(Strict):
-    """One step of a query: a method of `Query` with its argument. Only at_most takes `by`."""
+    """One step of a query: a method of `Query` with its argument. Only at_most accepts `by`."""
 
     where: str | None = None
     select: list[str] | dict[str, str] | None = None
@@ -370,7 +370,7 @@ class Step(Strict):
     def _check_one(self) -> Step:
         given = self.model_fields_set - {"by"}
         if len(given) != 1 or ("by" in self.model_fields_set and given != {"at_most"}):
-            raise ValueError("a step must be one of where, select, flat_map, distinct, at_most (with by)")
+            raise ValueError("a step must be one of where, select, flat_map, distinct and at_most (optionally with by)")
         return self
 
     def derive_records(self, records: Any) -> Any:
@@ -400,7 +400,7 @@ class Question(Strict):
     @classmethod
     def read(cls, path: str | Path) -> Question:
         """Read a query from a TOML file."""
-        return cls.from_mapping(read_toml(Path(path), "question"))
+        return check_model(cls, Path(path), "question")
 
     @classmethod
     def from_mapping(cls, given: Mapping[str, Any]) -> Question:
@@ -415,27 +415,20 @@ class Question(Strict):
         return kinds[check_choice(tuple(kinds), kind=named.pop("kind", None))](**named)
 
     def ask(self, records: Any, key: str | None = None) -> Any:
-        """Return the `Answer` or `Answers` about the records of a table (`Records.ask`)."""
+        """Return the `Answer` or `Answers` to the query (`Records.ask`)."""
         for step in self.steps:
             records = step.derive_records(records)
         return records.ask(self.answer, key)
 
 
-def read_toml(path: Path, what: str) -> dict[str, Any]:
-    """Read a TOML file. Raises InputError if it is missing or damaged."""
-    try:
-        return tomllib.loads(path.read_text("utf-8-sig"))
-    except (OSError, ValueError, RecursionError) as problem:
-        raise InputError(f"{what} {str(path)!r} cannot be read: {problem}") from None
-
-
 def check_model(model: type[_Model], given: Any, what: str) -> _Model:
-    """Validate data as a model. Raises InputError with the first invalid field."""
+    """Validate data, or those of a TOML file, as a model. Raises InputError with the first invalid field."""
     try:
-        return model.model_validate(given)
+        data = tomllib.loads(given.read_text("utf-8-sig")) if isinstance(given, Path) else given
+        return model.model_validate(data)
     except ValidationError as problem:
         first = problem.errors(include_url=False, include_input=False, include_context=False)[0]
         name, message = ".".join(map(str, first["loc"])) or what, first["msg"].removeprefix("Value error, ")
-    except (RecursionError, TypeError) as problem:  # nested too deeply, or wrong parameters
-        name, message = what, str(problem)
-    raise InputError(f"{name} is refused: {message}")
+    except (OSError, RecursionError, TypeError, ValueError) as problem:  # no TOML, nested too deeply, wrong parameters
+        name, message = f"{what} {str(given)!r}" if isinstance(given, Path) else what, str(problem)
+    raise InputError(f"{name} is invalid: {message}")

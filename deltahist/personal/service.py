@@ -1,7 +1,7 @@
-"""The private service: clients with keys query private data over HTTP, charged to the people whose records it uses.
+"""The private service: clients with keys send queries over HTTP, and each query charges the owners of its records.
 
-The service sends every answer one step after reading its query, and locks the ledger for one share of the step. Neither
-time depends on records.
+The service sends every answer one step after reading the query, and locks the ledger for a fixed share of the step. So
+timing reveals nothing about records.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ from deltahist.accounts.ledger import Ledger
 from deltahist.errors import DamagedFile, InputError
 from deltahist.personal.engines import Engine
 from deltahist.personal.people import InterruptedQuestionError, KeyReuseError, People, UnusableError
-from deltahist.personal.questions import Question, Strict, check_model, read_toml
+from deltahist.personal.questions import Question, Strict, check_model
 
 _LOG = logging.getLogger("deltahist.personal")
-#: Fractions of a step: one for reading records, and one at its end without reading. Planning takes the rest.
+#: Fractions of a step: for reading records, and at the end, where nothing is read. Planning has the rest.
 _READ, _LAST = 0.64, 0.1
 
 _Text = Annotated[str, Field(min_length=1)]
@@ -43,7 +43,7 @@ _Positive = Annotated[int, Field(ge=1)]
 
 
 class AskedAccount(Strict):
-    """An account that clients may query: the table of its records, and the column with their owners."""
+    """An account that clients may query: the table of its records, and the column of their owners."""
 
     table: _Text
     owner: _Text
@@ -72,7 +72,7 @@ class PrivateSettings(Strict):
     database: _Text
     ledger: _Text
     accounts: Annotated[dict[str, AskedAccount], Field(min_length=1)]
-    # The ledger's key joins the client's name and the request's key by a colon, so names must not contain one.
+    # The ledger's key joins the client's name and the request's key with a colon, so names must not contain one.
     clients: Annotated[dict[Annotated[str, Field(pattern=r"^[\w .@-]{1,60}$")], Client], Field(min_length=1)]
     host: _Text = "127.0.0.1"
     port: Annotated[int, Field(ge=0, le=65535)] = 8001
@@ -88,7 +88,7 @@ class PrivateSettings(Strict):
             check_secret(path, "config")
             if path.stat().st_uid != os.geteuid():
                 raise InputError(f"config {str(path)!r} belongs to another user: it must be yours")
-        return check_model(cls, read_toml(path, "config"), "config")
+        return check_model(cls, path, "config")
 
     @model_validator(mode="after")
     def _check_host(self) -> PrivateSettings:
@@ -114,7 +114,7 @@ def hash_key(key: str) -> str:
 
 
 def open_people(settings: PrivateSettings) -> dict[str, People]:
-    """Open the people of each account. Raises InputError if an account, a table or the database is missing."""
+    """Return the people of each account. Raises InputError if an account, a table or the database is missing."""
     known = Ledger(settings.ledger).list_accounts() if Ledger.exists(settings.ledger) else {}
     for name in sorted({*settings.accounts, *(name for each in settings.clients.values() for name in each.accounts)}):
         if name not in settings.accounts or known.get(name, {}).get("kind") != "purses":
@@ -179,7 +179,7 @@ def create_app(settings: PrivateSettings, people: Mapping[str, People]) -> FastA
             body += part
             if len(body) > settings.max_bytes:
                 return _refuse(413, "body", f"body is longer than {settings.max_bytes:,} bytes")
-        # Each request takes one whole step, so this depends only on when other requests arrived.
+        # Each request takes one whole step, so a refusal depends only on when other requests arrived.
         if at_work >= settings.max_waiting:
             return _refuse(503, "body", "too many queries are waiting: try again later", **{"retry-after": "1"})
         due = time.monotonic() + settings.step
@@ -203,7 +203,7 @@ def create_app(settings: PrivateSettings, people: Mapping[str, People]) -> FastA
 
 
 def _refuse(status: int, field: str, detail: str, **headers: str) -> Response:
-    """Return a response that refuses a request, with the field at fault and the rule."""
+    """Return a response that refuses a request, and names the field at fault and the rule."""
     content = {"status": status, "detail": detail, "field": field}
     return JSONResponse(content, status, headers, media_type="application/problem+json")
 
@@ -221,7 +221,7 @@ def _ask_people(people: People, settings: PrivateSettings, name: str, body: byte
             asked = getattr(question, field)
             if asked not in (None, own):
                 return _refuse(400, field, f"{field} is {asked!r}: account {name!r} has {own!r}, so leave it out")
-        # All queries of a step must fit within the step.
+        # All queries of a step must fit in the step.
         seconds = _READ * settings.step / settings.max_waiting
         records = replace(people.records, seconds=seconds, until=until)
         return JSONResponse(question.ask(records, key).to_json())
@@ -245,7 +245,7 @@ def _ask_people(people: People, settings: PrivateSettings, name: str, body: byte
 
 
 class _LogFormatter(logging.Formatter):
-    """Shows messages of this service and of uvicorn, but only the origin of errors and other messages."""
+    """Prints messages of this service and of uvicorn. Of errors and other messages, it prints only the origin."""
 
     def format(self, record: logging.LogRecord) -> str:
         is_own = record.name.startswith(("uvicorn", _LOG.name)) and not record.exc_info
@@ -253,7 +253,7 @@ class _LogFormatter(logging.Formatter):
 
 
 def run_private(config: Path, check: bool = False) -> None:
-    """Serve with the settings in a file, or only open everything (`check`). Raises InputError if opening fails."""
+    """Run the service with the settings in a file. With `check`, only test that everything opens."""
     settings = PrivateSettings.read(config)
     app = create_app(settings, open_people(settings))
     if check:

@@ -65,7 +65,7 @@ def test_settings_are_checked(night, capsys):
     assert "tls_in_front = true" in capsys.readouterr().err
     file.write_text(file.read_text().partition("[clients")[0])
     assert main(["serve", "--private", str(file)]) == 2
-    assert "clients is refused" in capsys.readouterr().err
+    assert "clients is invalid" in capsys.readouterr().err
     assert main(["serve"]) == 2
     assert "RELEASES is missing" in capsys.readouterr().err
 
