@@ -1,8 +1,9 @@
-"""Strategies: measurements of a map of counts, each in one file with its exact cost and its decoder.
+"""Strategies measure a map of counts. Each has its own file, with its exact cost and its decoder.
 
-To add a strategy, add a file here and a name to the list below (docs/internals/adding-a-strategy.md).
+To add a strategy, add a file here and register its class below (docs/internals/adding-a-strategy.md).
 
-This compares sensitivity and mean squared error over all ranges, for 64 cells on a line and moves by one at ε = 1:
+This example compares sensitivity and mean squared error over all ranges, on a line of 64 cells, for moves by one cell
+at ε = 1:
 
 >>> import deltahist as dh
 >>> near = dh.Neighbourhood(dh.Domain((0, 64), (64,)), delta=1)

@@ -1,4 +1,4 @@
-"""Code shared by the best strategies for Gaussian noise: cost bounds, the optimisation, and packed arrays."""
+"""Code that `Optimal` and `Spectral` share: bounds on costs, the optimisation, and packed arrays."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from deltahist.space.neighbourhood import Neighbourhood
 from deltahist.space.workloads import Workload
 from deltahist.strategies.base import Strategy, read_numbers
 
-#: Certified gap, as a share of the variance, at which optimisation stops.
+#: The optimisation stops at this certified gap, relative to the variance.
 GAP = 1e-3
-#: Strict upper limit for entries of saved arrays, so that squared differences fit in 64 bits.
+#: Entries of saved arrays are below this, so that squared differences fit in 64 bits.
 LARGEST_ENTRY = 1 << 30
 
 
 class BestGaussian(Strategy):
-    """A strategy that is best for Gaussian noise, given a neighbourhood and a workload (all ranges when None)."""
+    """A strategy that is optimal for Gaussian noise, a neighbourhood and a workload (None means all ranges)."""
 
     determines_cells: ClassVar[bool] = True
-    #: Neighbourhood that bounds the costs, and the queries; both None after `restore`.
+    #: The neighbourhood that bounds the costs, and the queries. Both are None after `restore`.
     near: Neighbourhood
     workload: Workload | None
 
@@ -39,7 +39,7 @@ class BestGaussian(Strategy):
 
     @classmethod
     def _from_solution(cls, **known: Any) -> Self:
-        """Return a strategy whose solution was read from a file."""
+        """Return a strategy with a solution from a file."""
         out = object.__new__(cls)
         out.__dict__.update(near=None, workload=None, **known)
         return out
@@ -48,20 +48,20 @@ class BestGaussian(Strategy):
     def from_text(cls, near: Neighbourhood, text: str, norm: int) -> Self:
         read_numbers(text, 0)
         if norm == 1:
-            raise InputError(f"strategy is {text!r} with pure ε: it requires Gaussian noise, so give rho")
+            raise InputError(f"strategy is {text!r}: it requires Gaussian noise, so use rho instead of epsilon")
         return cls(near)  # type: ignore[call-arg]
 
 
 def bound_levels(near: Neighbourhood) -> tuple[NDArray[np.intp], FloatArray]:
-    """Return which of `near.relations` first contains each displacement (domain.shape), and all bounds.
+    """Return the index of the first of `near.relations` that contains each displacement (domain.shape), and all bounds.
 
-    Bounds are the squared factors of the relations, followed by infinity for displacements in none.
+    The bounds are the squared factors of the relations, then infinity for displacements that no relation contains.
     """
     shape = near.domain.shape
     rows, long = (shape[0], shape[1]) if len(shape) == 2 else (1, shape[0])
     ends = np.zeros((rows, long + 1), dtype=np.intp)
     for _, relation in near.relations:
-        # In each row of displacements, those up to the reach belong to the relation.
+        # In each row, the relation contains the displacements up to its reach.
         reach = np.full(rows, -1)
         reach[: len(relation.reach)] = relation.reach
         ends[np.arange(rows), reach + 1] += 1
@@ -70,7 +70,7 @@ def bound_levels(near: Neighbourhood) -> tuple[NDArray[np.intp], FloatArray]:
 
 
 def arrival_squares(near: Neighbourhood) -> FloatArray:
-    """Return the bound on the squared cost of an arrival in each cell (domain.shape); infinite without arrivals."""
+    """Return a bound on the squared cost of arrivals in each cell (domain.shape): infinity if there are none."""
     out = np.full(near.domain.shape, np.inf)
     if not near.fixed_membership:
         for factor, relation in reversed(near.relations):
@@ -79,7 +79,7 @@ def arrival_squares(near: Neighbourhood) -> FloatArray:
 
 
 class Climb(NamedTuple):
-    """Result of `maximise_bound`: the best feasible form, its λ and variance, and the best lower bound."""
+    """The result of `maximise_bound`: the best feasible form with its λ and variance, and the best lower bound."""
 
     weight: FloatArray
     form: FloatArray
@@ -93,19 +93,19 @@ def maximise_bound(
     most_steps: int,
     gap: float,
 ) -> Climb:
-    """Maximise the lower bound f(λ)² in steps λ_e ← λ_e · (cost_e / f)^p, on logarithms with Nesterov momentum.
+    """Maximise the lower bound f(λ)² by steps λ_e ← λ_e · (cost_e / f)^p, with Nesterov momentum on ln λ.
 
-    Every λ gives a bound, and a feasible form: X divided by its largest cost. If edges did not interact, p = 2 would
-    find λ in one step. p grows as long as f grows. When f falls, p is halved and the momentum restarts.
+    Every λ yields a bound and a feasible form, X divided by its largest cost. If edges did not interact, p = 2 would
+    find the best λ in one step. p grows while f grows. If f falls, p is halved and the momentum restarts.
 
     Parameters
     ----------
-    evaluate : for λ (M,) with sum one, returns X, the costs of edges over their bounds (M,), tr(V X⁻¹) and f.
-    start : initial ln λ (M,), up to a constant.
+    evaluate : a function of λ (M,) with sum one that returns X, each edge's cost / bound (M,), tr(V X⁻¹) and f.
+    start : the initial ln λ (M,), up to a constant.
     """
     at = before = start
     power, moved, last = 2.0, 0, 0.0
-    floor = gap / 1000 / len(start)  # keep λ above zero, since its edge may be needed again
+    floor = gap / 1000 / len(start)  # keep λ above zero, because an edge may matter again later
     best = Climb(np.zeros(0), np.zeros((0, 0)), math.inf, 0.0)
     for _ in range(most_steps):
         weight = np.exp(at - at.max())
@@ -129,13 +129,13 @@ def maximise_bound(
 
 
 def pack_integers(array: IntArray) -> str:
-    """Return integers below 2^30 as compressed text. Differences along the last axis compress better."""
+    """Return integers below 2^30 as a compressed string, using differences along the last axis."""
     steps = np.diff(array, axis=-1, prepend=0).astype("<i4")
     return base64.b64encode(zlib.compress(steps.tobytes(), 6)).decode("ascii")
 
 
 def unpack_integers(text: Any, shape: tuple[int, ...], name: str) -> IntArray:
-    """Return the array in an untrusted packed text, unpacking no more bytes than the shape needs."""
+    """Unpack the array in an untrusted string, decompressing at most the bytes that its shape requires."""
     number, reader = math.prod(shape), zlib.decompressobj()
     try:
         data = reader.decompress(base64.b64decode(text, validate=True), 4 * number + 1)
@@ -146,4 +146,4 @@ def unpack_integers(text: Any, shape: tuple[int, ...], name: str) -> IntArray:
         out = out.reshape(shape).astype(np.int64).cumsum(axis=-1)
         if np.abs(out).max(initial=0) < LARGEST_ENTRY:
             return out
-    raise InputError(f"{name} is damaged: it must be {number:,} compressed integers below 2^30, in base64")
+    raise InputError(f"{name} is damaged: it must contain {number:,} integers below 2^30, compressed and in base64")

@@ -1,4 +1,4 @@
-"""Strategies that count sets of cells: Identity, ShiftedGrids and CutAugmented, and the base class of all grids."""
+"""Strategies that count sets of cells: Identity, ShiftedGrids, CutAugmented, and the base class of all grids."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ from deltahist.strategies.base import (
 
 
 class Grids(Strategy):
-    """A list of grids with one row per box; each grid puts every cell in exactly one box.
+    """A list of grids. Each grid divides the cells into boxes, and each box is one row.
 
-    A move costs 2 · share for each grid with a line between its two ends: one box loses a point and another gains it.
-    An arrival costs the share of every grid. This is the graph-cut sensitivity (2014, section 5.3).
+    A move costs 2 · share for each grid with a line between its two ends, because one box loses a point and another
+    gains it. An arrival costs the sum of all shares. This is the graph-cut sensitivity (2014, section 5.3).
     """
 
     shares: tuple[Fraction, ...] | None
-    #: First cells of the blocks for each grid and axis, increasing from 0, and names of the grids.
+    #: The first cells of the blocks of each grid along each axis, increasing from 0, and the names of the grids.
     starts: tuple[Starts, ...]
     names: tuple[str, ...]
 
@@ -48,7 +48,7 @@ class Grids(Strategy):
 
     @functools.cached_property
     def blocks(self) -> tuple[tuple[int, ...], ...]:
-        """Number of boxes along each axis, for each grid."""
+        """The number of boxes along each axis, for each grid."""
         return tuple(tuple(len(s) for s in starts) for starts in self.starts)
 
     @functools.cached_property
@@ -67,7 +67,7 @@ class Grids(Strategy):
     @property
     def determines_cells(self) -> bool:  # type: ignore[override]
         lines = [np.concatenate([s[axis] for s in self.starts]) for axis in range(self.domain.ndim)]
-        if self.domain.ndim == 1:  # the count before each line is a sum of rows
+        if self.domain.ndim == 1:  # sums of rows determine the count before each line
             return len(np.unique(lines[0])) == self.domain.size
         return self.domain.shape in self.blocks
 
@@ -87,7 +87,7 @@ class Grids(Strategy):
         most = int(weight.sum()) if near.source_cells.any() else 0
         crossable = [any(len(s[axis]) > 1 for axis in range(self.domain.ndim)) for s in self.starts]
         bound = 2 * int(weight[crossable].sum())
-        # A longer move crosses every line that a shorter one crosses, so only the frontier matters.
+        # A longer move crosses all lines that a shorter one crosses, so the frontier is enough.
         for move in near.frontier:
             if most >= bound:
                 break
@@ -95,8 +95,8 @@ class Grids(Strategy):
         return Fraction(most, denominator**norm)
 
     def _heaviest_crossing(self, move: list[int], weight: NDArray[Any]) -> int:
-        """Return the largest total weight of the grids with a line between the ends of a move."""
-        crossed = []  # for each axis, the different sets of grids that a step of this length may cross
+        """Return the largest total weight of grids with a line between the two ends of a move."""
+        crossed = []  # for each axis, the distinct sets of grids that a step of this length can cross
         for axis, length in enumerate(move):
             first = np.arange(self.domain.shape[axis] - length)
             lines = [np.searchsorted(s[axis], [first, first + length], side="right") for s in self.starts]
@@ -104,7 +104,7 @@ class Grids(Strategy):
             crossed.append(np.unpackbits(packed, axis=1, count=len(self.starts)).astype(bool))
         if len(crossed) == 1:  # treat a line as a plane with one row of cells
             crossed.append(np.zeros((1, len(self.starts)), dtype=bool))
-        if weight.sum() >= 1 << 52:  # too large for exact floats, so use Python's integers
+        if weight.sum() >= 1 << 52:  # floats would not be exact, so use Python's integers
             return int(max(weight[a | b].sum() for a in crossed[0] for b in crossed[1]))
         x, y, w = crossed[0].astype(float), crossed[1].astype(float), weight.astype(float)
         either = (x @ w)[:, None] + (y @ w)[None, :] - (x * w) @ y.T
@@ -144,21 +144,22 @@ class Identity(Grids):
 
 @dataclass(frozen=True, eq=False)
 class ShiftedGrids(Grids):
-    """Overlapping grids, of one or several widths, that never share a line (2014, section 5.3).
+    """Overlapping grids of one or more widths, no two of which share a line (2014, section 5.3).
 
-    Every line is in one grid only, so a move of at most the distance between lines crosses at most one line per axis.
-    It costs 4 in 2-D and 2 in 1-D for any number of grids.
+    A move that is not longer than the distance between lines crosses at most one line per axis, and that line is in
+    only one grid. So the move costs at most 4 in 2-D and 2 in 1-D, for any number of grids.
 
-    The paper's form has `m` grids with blocks of `width` cells, each shifted by `shift` cells along both axes relative
-    to the one before. m defaults to ⌊width / shift⌋. With the paper's ⌈width / shift⌉, lines of the last grid and the
-    first may be less than shift apart, and a move by shift that crosses both costs 6 (4 in 1-D).
+    The paper has `m` grids with blocks of `width` cells, each shifted by `shift` cells along both axes from the
+    previous grid. m defaults to ⌊width / shift⌋. The paper's ⌈width / shift⌉ may place lines of the last and first
+    grids closer than shift. A move by shift that crosses both would cost 6 (4 in 1-D).
 
     Parameters
     ----------
-    width, shift, m : the paper's form, in cells.
-    widths, offsets : the general form, in cells per grid, with lines at offset, offset + width, ... along both axes.
+    width, shift, m : the paper's parameters, in cells.
+    widths, offsets : the width and offset in cells of each grid, with lines at offset, offset + width, ... along both
+        axes. Use these instead of width, shift and m.
 
-    Raises InputError if two grids share a line, or if neither form is complete.
+    Raises InputError if two grids share a line, or if neither set of parameters is complete.
 
     >>> A = ShiftedGrids(Domain((0, 0, 1, 1), (6, 6)), width=3, shift=1)
     >>> A.blocks
@@ -182,20 +183,20 @@ class ShiftedGrids(Grids):
         lines, times = np.unique(np.concatenate([_place_lines(*grid, n) for grid in self.grids]), return_counts=True)
         if (times > 1).any():
             raise InputError(
-                f"several grids have a line at cell {lines[times > 1][0]}: no line may be used twice, or a move would "
-                "cost more"
+                f"several grids have a line at cell {lines[times > 1][0]}: two grids may not share a line, because "
+                "moves would cost more"
             )
 
     @functools.cached_property
     def grids(self) -> tuple[tuple[int, int], ...]:
-        """Width and offset of each grid."""
+        """The width and offset of each grid."""
         paper, widths, offsets = (self.width, self.shift, self.m), self.widths, self.offsets
         if widths and offsets and len(widths) == len(offsets) and paper == (None,) * 3:
             return tuple(
                 (check_whole(widths=w), check_whole(least=0, offsets=o)) for w, o in zip(widths, offsets, strict=True)
             )
         if self.width is None or self.shift is None or widths is not None or offsets is not None:
-            raise InputError("ShiftedGrids takes width and shift (and m), or else widths and offsets, one per grid")
+            raise InputError("ShiftedGrids requires either width and shift (m is optional), or widths and offsets")
         width, shift = check_whole(width=self.width), check_whole(shift=self.shift)
         m = check_whole(m=self.m if self.m is not None else max(1, width // shift))
         return tuple((width, shift * i) for i in range(m))
@@ -209,7 +210,7 @@ class ShiftedGrids(Grids):
         return tuple(f"blocks of {width} cells a side, shifted by {offset}" for width, offset in self.grids)
 
     def describe(self) -> dict[str, Any]:
-        # Use the general form, so that equal strategies have equal descriptions.
+        # Use only widths and offsets, so that equal strategies have equal descriptions.
         widths, offsets = map(list, zip(*self.grids, strict=True))
         return {"strategy": type(self).__name__, "widths": widths, "offsets": offsets}
 
@@ -221,14 +222,14 @@ class ShiftedGrids(Grids):
 
 
 def _place_lines(width: int, offset: int, n: int) -> NDArray[np.int64]:
-    """Return a grid's lines inside an axis of n cells. Width and offset may exceed n."""
+    """Return a grid's lines inside an axis of n cells. The width and offset may exceed n."""
     return np.arange(min(offset % width or width, n), n, min(width, n), dtype=np.int64)
 
 
 def dyadic_grids(domain: Domain, delta_cells: int) -> ShiftedGrids:
     """Return shifted grids with widths 2δ, 4δ, 8δ, ...
 
-    Lines lie at multiples of δ. Odd multiples belong to the finest grid, half of the rest to the next one, and so on.
+    The lines are at multiples of δ. Odd multiples belong to the finest grid, half of the rest to the next, and so on.
     """
     spacing = check_whole(delta_cells=delta_cells)
     widths, offsets = [2 * spacing], [spacing]
@@ -239,7 +240,7 @@ def dyadic_grids(domain: Domain, delta_cells: int) -> ShiftedGrids:
 
 
 class CellsDecoder(Decoder):
-    """Decode cells whose noise has a single law. The estimate is the release itself, adjusted to the public total."""
+    """Decode cells that have the same noise. The estimates are the released values, adjusted to the public total."""
 
     def solve(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
         return values
@@ -252,12 +253,12 @@ class CellsDecoder(Decoder):
         if order == 4:
             return [(law.kurtosis() * law.variance() ** 2, CentralFourth(n if self.total_known else math.inf))]
         own: SumOfProducts = [(law.variance(), (BlockPower(1, 2),) * self.domain.ndim)]
-        # Squared length of an interval, with the whole axis as a single block
+        # The squared length of an interval: the whole axis is a single block.
         squared = tuple(BlockPower(cells, 2) for cells in self.domain.shape)
         return [*own, (-law.variance() / n, squared)] if self.total_known else own
 
     def moments(self, work: Asked) -> Moments:
-        """Return errors. For regions with shares f of the cells, they are sums of (f − Σ f / n)² and of its square."""
+        """Return errors, which for regions with shares f of the cells are sums of (f − Σ f / n)² and (f − Σ f / n)⁴."""
         if not isinstance(work, RegionCover):
             return super().moments(work)
         area, law = np.bincount(work.whole, (work.high - work.low).prod(axis=1), work.number), self.laws[0]
@@ -279,7 +280,7 @@ class CellsDecoder(Decoder):
         out = np.where(aligned_spans(spans), cells, 0.0)
         if self.total_known:
             # Adjusting estimates to the total subtracts a share of the noise of all cells. An answer's noise is close
-            # to a whole number only while that share is well below one point.
+            # to a whole number only if this share is well below one point.
             share = cells / self.domain.size
             spread = np.sqrt(self.laws[0].variance() * self.domain.size) * share
             out[(spread > 0.25) | (4 * share * np.sqrt(variance) > 0.25)] = 0.0
@@ -288,7 +289,7 @@ class CellsDecoder(Decoder):
 
 @dataclass(frozen=True)
 class CentralFourth(BoxFunction):
-    """Σ (q_i − s / n)⁴ over n cells, where q_i are a box's shares of the cells and s = Σ q_i; Σ q_i⁴ for infinite n."""
+    """Σ (q_i − s / n)⁴ over n cells, where q_i is a box's share of a cell and s = Σ q_i (Σ q_i⁴ for infinite n)."""
 
     size: float
 
@@ -298,7 +299,7 @@ class CentralFourth(BoxFunction):
 
 
 def _compute_central_sums(powers: Sequence[FloatArray], size: float) -> tuple[FloatArray, FloatArray]:
-    """Return Σ (q − s / n)² and Σ (q − s / n)⁴ over n cells, from the sums s = Σ q, Σ q², Σ q³ and Σ q⁴."""
+    """Return Σ (q − s / n)² and Σ (q − s / n)⁴ over n cells, given the sums s = Σ q, Σ q², Σ q³ and Σ q⁴."""
     first, second, third, fourth = powers
     mean = first / size
     return second - mean * first, fourth - 4 * mean * third + 6 * mean**2 * second - 3 * mean**3 * first
@@ -306,11 +307,11 @@ def _compute_central_sums(powers: Sequence[FloatArray], size: float) -> tuple[Fl
 
 @dataclass(frozen=True, eq=False)
 class CutAugmented(Strategy):
-    """Binary rows, given as sets of cells; `CutAugmented.greedy` finds good ones (2014, section 5.3).
+    """Binary rows, defined as sets of cells. `CutAugmented.greedy` finds good sets (2014, section 5.3).
 
     Parameters
     ----------
-    sets : one tuple of flat cell indices per row.
+    sets : a tuple of flat cell indices for each row.
 
     >>> A = CutAugmented(Domain((0, 1), (3,)), sets=((0, 1), (2,)))
     >>> A.matrix().toarray().tolist()
@@ -325,18 +326,18 @@ class CutAugmented(Strategy):
         for row in self.sets or ((),):
             if size > 4096 or not row or min(row) < 0 or max(row) >= size or len(set(row)) < len(row):
                 raise InputError(
-                    f"sets has {row[:5]}...: each needs distinct cells from 0 to {size - 1}, on at most 4,096 cells"
+                    f"sets has {row[:5]}...: each row needs distinct cells from 0 to {size - 1}, at most 4,095"
                 )
 
     @classmethod
     def greedy(cls, base: Strategy, near: Neighbourhood, gram: NDArray[np.float64] | None = None) -> CutAugmented:
-        """Repeatedly add the box that helps a workload most without raising the sensitivity of a base.
+        """Add boxes to a base strategy, each time the one that helps a workload most without raising the sensitivity.
 
         Parameters
         ----------
-        base : a strategy with equal shares whose rows contain only 0 and 1; they come first.
-        near : the neighbourhood whose edges are cut.
-        gram : V = QᵀQ (N, N) of the workload Q; all ranges when None.
+        base : a strategy with equal shares and rows of 0 and 1. Its rows come first.
+        near : the neighbourhood that determines the sensitivity.
+        gram : V = QᵀQ (N, N) of the workload Q. None means all ranges.
 
         Raises InputError if the base is not binary, or if the boxes do not fit in memory.
         """
@@ -345,7 +346,7 @@ class CutAugmented(Strategy):
         check_memory(16 * boxes * domain.size, f"the greedy algorithm with {boxes:,} boxes (try ShiftedGrids)")
         rows = base.matrix().toarray()
         if not np.isin(rows, (0, 1)).all() or any(g.share != base.groups[0].share for g in base.groups):
-            raise InputError(f"base is {base.name}: its rows must have entries 0 and 1, and equal shares")
+            raise InputError(f"base is {base.name}: its rows must contain only 0 and 1, and have equal shares")
         choice = AllRanges(domain).matrix(domain).toarray().astype(np.int64)
         added = choose_greedy_rows(rows, near.incidence(), choice, range_gram(domain) if gram is None else gram)
         return cls(domain, tuple(tuple(np.flatnonzero(r).tolist()) for r in (*rows, *choice[added])))
@@ -386,24 +387,24 @@ class CutAugmented(Strategy):
 def choose_greedy_rows(
     rows: NDArray[np.int64], incidence: scipy.sparse.csc_array, candidates: NDArray[np.int64], gram: NDArray[np.float64]
 ) -> list[int]:
-    """Return indices of the candidates (c, N) that the greedy algorithm adds to rows (k, N), in order.
+    """Return the indices of the candidates (c, N) that the greedy algorithm adds to the rows (k, N), in order.
 
-    A candidate fits if it raises no edge's cut above the largest cut of `rows`. The algorithm adds the one that lowers
-    tr(V M⁻¹) most, with M = AᵀA, until none fits. By Sherman and Morrison, a row r lowers it by
-    r M⁻¹ V M⁻¹ rᵀ / (1 + r M⁻¹ rᵀ). Source: 2014, section 5.3.
+    A candidate fits if it raises no edge's cut above the largest cut of `rows`. Until no candidate fits, the algorithm
+    adds the one that lowers tr(V M⁻¹) most, where M = AᵀA. By Sherman and Morrison, a row r lowers tr(V M⁻¹) by r M⁻¹ V
+    M⁻¹ rᵀ / (1 + r M⁻¹ rᵀ). Source: 2014, section 5.3.
     """
     cuts = np.abs(rows @ incidence).sum(axis=0)
     limit = cuts.max(initial=0)
     cut_by = np.abs(scipy.sparse.csr_array(candidates) @ incidence).tocsr()
-    # A small prior precision keeps gains finite until the rows determine the cells.
+    # A small prior precision keeps the gains finite while the rows do not determine all cells.
     factor = scipy.linalg.cho_factor(rows.T @ rows + 1e-6 * np.eye(rows.shape[1]))
     inverse = scipy.linalg.cho_solve(factor, np.eye(rows.shape[1]))
-    # A row may be added again, which averages its noise.
+    # A row may be added several times, which averages its noise.
     alive = np.ones(len(candidates), dtype=bool)
     added: list[int] = []
     while True:
         alive &= (cut_by @ (cuts >= limit).astype(np.int64)) == 0
-        # A row that cuts no edge measures something public.
+        # A row that cuts no edge measures public data.
         fits = np.flatnonzero(alive & (np.diff(cut_by.indptr) > 0))
         if not len(fits):
             return added

@@ -1,4 +1,4 @@
-"""Hierarchical: nested grids, decoded by one pass up and one pass down (Hay et al. 2010), for any block sizes."""
+"""Nested grids of any block sizes, decoded by one pass up and one pass down (Hay et al. 2010)."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from deltahist.strategies.grids import Grids
 
 @dataclass(frozen=True, eq=False)
 class Hierarchical(Grids):
-    """Nested grids with blocks of 1, b, b², ... cells a side up to the whole domain: H_n (Hay et al. 2010).
+    """Nested grids with blocks of 1, b, b², ... cells per side, up to the whole domain: H_n (Hay et al. 2010).
 
-    Source: 2014, section 5.4.1. Figure 2 there prints the identity instead of H_n.
+    Source: 2014, section 5.4.1 (but its Figure 2 prints the identity instead of H_n).
 
     Parameters
     ----------
-    branching : b, at least 2, the number of blocks along each axis that form a block of the next level.
-    shares : one number per level, from the whole domain down to the cells; equal when None.
+    branching : b, the number of blocks along each axis that form a block of the next level, at least 2.
+    shares : one share of ε per level, from the whole domain down to the cells. None means equal shares.
 
     >>> A = Hierarchical(Domain((0, 1), (4,)), branching=2)
     >>> A.matrix().toarray().tolist()
@@ -49,7 +49,7 @@ class Hierarchical(Grids):
 
     @functools.cached_property
     def widths(self) -> tuple[int, ...]:
-        """Side of the blocks on each level in cells, from the whole domain down to 1."""
+        """The blocks' side in cells on each level, from the whole domain down to 1."""
         widths = [1]
         while widths[0] < max(self.domain.shape):
             widths.insert(0, widths[0] * int(self.branching))
@@ -78,15 +78,15 @@ class Hierarchical(Grids):
 
 
 class TreeDecoder(Decoder):
-    """Least squares on nested grids, from the whole domain to single cells, by one pass up and one pass down.
+    """Least squares on nested grids, by one pass up from the cells and one pass down from the whole domain.
 
-    Up, from the cells: the best estimate z of a block combines its own value y, of variance v, with its children's sum
-    S = Σ z, of variance V_S, weighted by precision. The variance of z is u:
+    The pass up combines a block's own value y of variance v with its children's sum S = Σ z of variance V_S, weighted
+    by precision. The result is the estimate z of variance u:
 
         z = S + t (y − S),   t = V_S / (v + V_S),   u = v V_S / (v + V_S).
 
-    Down, from the whole domain: children share the difference between their block's final estimate x and S in
-    proportion to their variances u, which add up to V_S:
+    The pass down divides the difference between a block's final estimate x and S among its children, in proportion to
+    their variances u, which add up to V_S:
 
         x_child = z_child + u_child / V_S · (x − S),   x = z for the whole domain.
     """
@@ -96,7 +96,7 @@ class TreeDecoder(Decoder):
     def __init__(self, strategy: Strategy, laws: Sequence[Law], total_known: bool) -> None:
         super().__init__(strategy, laws, total_known)
         self.level_variance = [law.variance() for law in laws]
-        #: Whether all blocks of a level have the same size. Small trees with mixed sizes get exact errors.
+        #: Whether all blocks of a level have the same size. If not, small trees still have exact errors.
         self.regular = all(
             n % min(w, n) == 0 and (w <= n or n in self.strategy.widths)
             for w in self.strategy.widths
@@ -106,7 +106,7 @@ class TreeDecoder(Decoder):
 
     @functools.cached_property
     def _children(self) -> list[Starts]:
-        """First child of every block, per level and axis, counted in blocks of the next level."""
+        """For each level and axis, the first child of every block, as an index of blocks on the next level."""
         return [
             tuple(np.searchsorted(fine, coarse) for coarse, fine in zip(a, b, strict=True))
             for a, b in itertools.pairwise(self.strategy.starts)
@@ -114,7 +114,7 @@ class TreeDecoder(Decoder):
 
     @functools.cached_property
     def _variances(self) -> tuple[list[FloatArray], list[FloatArray]]:
-        """V_S of each block on every level except the last, and u of each block on every level."""
+        """V_S of the blocks on every level except the last, and u of the blocks on every level."""
         of_sums: list[FloatArray] = []
         of_best = [np.full(self.strategy.blocks[-1], self.level_variance[-1])]
         for own, children in zip(self.level_variance[-2::-1], reversed(self._children), strict=True):
@@ -123,7 +123,7 @@ class TreeDecoder(Decoder):
         return of_sums, of_best
 
     def _get_trust(self, level: int) -> FloatArray:
-        """Return t of each block of a level; 0 where both variances are zero in floats."""
+        """Return t for each block of a level, or 0 where both variances are zero in floats."""
         of_sums = self._variances[0][level]
         return _divide(of_sums, self.level_variance[level] + of_sums)
 
@@ -143,7 +143,7 @@ class TreeDecoder(Decoder):
         return cells.ravel()
 
     def solve_adjoint(self, query: FloatArray) -> FloatArray:
-        """Apply the transposed passes of `solve` in reverse order: weights of x go to z and S, and from there to y."""
+        """Transpose the passes of `solve` in reverse order: convert weights of x to weights of z and S, then of y."""
         of_sums, of_best = self._variances
         levels, on_cells = len(of_sums), query.reshape(self.domain.shape)
         on_estimate: list[FloatArray] = [np.zeros(0)] * (levels + 1)
@@ -197,11 +197,11 @@ class TreeDecoder(Decoder):
 
     @functools.cached_property
     def _covariance_levels(self) -> list[tuple[FloatArray, FloatArray, Starts]]:
-        """For each level: weights a of its blocks, the share g of each cell in its block, and the blocks' first cells.
+        """For each level, the weights a of its blocks, each cell's share g of its block, and the blocks' first cells.
 
-        The covariance of the cells is V = Σ_b a_b g_b g_bᵀ (docs/internals/theory.md, section 3). The cells of a block
-        share its surplus in proportion to g, the product of u_child / V_S down the tree. A block's weight a is its
-        variance u minus V_S, the variance of its children's sum.
+        The covariance of the cells is V = Σ_b a_b g_b g_bᵀ over all blocks b (docs/internals/theory.md, section 3). g
+        is the product of u_child / V_S down the tree, so a block's cells share its surplus in proportion to g. A
+        block's weight a is u − V_S.
         """
         out: list[tuple[FloatArray, FloatArray, Starts]] = []
         share, (of_sums, of_best) = np.ones(self.domain.shape), self._variances
@@ -216,7 +216,7 @@ class TreeDecoder(Decoder):
 
     @property
     def _with_total(self) -> PublicTotal:
-        """The variance that a public total removes, with V1 = Σ u g over the blocks of the first level."""
+        """The variance that a public total removes, where V1 = Σ u g over the blocks of the first level."""
         _, share, starts = self._covariance_levels[0]
         return PublicTotal(share * spread_blocks(self._variances[1][0], starts, self.domain.shape))
 
@@ -228,21 +228,22 @@ class TreeDecoder(Decoder):
     def note(self) -> str:  # type: ignore[override]
         if self.regular or self._small:
             return "exact"
-        return "a bound: blocks at the upper edges count as whole"
+        return "a bound: blocks at the upper edges count as whole blocks"
 
     def box_cumulant(self, order: int) -> SumOfProducts | None:
-        """Return V = Σ_l (1/λ_l − 1/λ_{l+1}) P_l, with P_l the mean over blocks (docs/internals/theory.md, section 3).
+        """Return V = Σ_l (1/λ_l − 1/λ_{l+1}) P_l, where P_l averages over blocks (docs/internals/theory.md, section 3).
 
-        λ_l = Σ_{m ≥ l} S_m/σ_m² for blocks of S_m cells. 1/λ_l is 0 beyond the last level, and for the whole domain if
-        its total is known. For a box q, qᵀP_l q is the product over axes of `BlockPower(width, 2)`, divided by S_l.
+        λ_l is Σ_{m ≥ l} S_m/σ_m² for blocks of S_m cells. 1/λ_l is 0 beyond the last level, and also for the whole
+        domain if the total is known. For a box q, qᵀP_l q is the product over axes of `BlockPower(width, 2)`, divided
+        by S_l.
 
-        Blocks that extend beyond the domain's upper edges count as whole, with unknown counts outside. Those counts are
-        zero, and using that could only lower the variance, so it is never understated.
+        Blocks that extend beyond the domain's upper edges count as whole blocks with unknown counts outside. The counts
+        there are in fact zero, and knowing this can only lower the variance, so the variance is never understated.
         """
         if order == 4 or min(self.level_variance) <= 0:
             return None
         sides = self.strategy.widths
-        # Cap sides at the smallest block that contains the axis.
+        # Limit sides to the smallest block that contains the axis.
         widths = [[min(w, min(s for s in sides if s >= n)) for w in sides] for n in self.domain.shape]
         cells = np.prod(np.array(widths, dtype=np.float64), axis=0)  # S_l, coarse to fine
         precision = np.cumsum((cells / np.array(self.level_variance))[::-1])[::-1]
@@ -256,5 +257,5 @@ class TreeDecoder(Decoder):
 
 
 def _divide(figure: FloatArray, variance: FloatArray) -> FloatArray:
-    """Return a figure divided by a variance, or 0 where there is no noise."""
+    """Return figures divided by variances, or 0 where there is no noise."""
     return np.divide(figure, variance, out=np.zeros_like(variance), where=variance > 0)

@@ -1,18 +1,18 @@
-"""Optimal: the strategy with the least mean variance under Gaussian noise, found by convex optimisation and certified.
+"""The strategy with the least mean variance under Gaussian noise, found by convex optimisation, with a certificate.
 
-Problem: minimise tr(V X⁻¹) over X = AᵀA, with V = QᵀQ for the workload Q, subject to eᵀ X e ≤ w_e² for every column e
-of the incidence matrix. w_e is the least factor that the neighbourhood promises for the edge: 1 within δ. Let E have
-the columns e / w_e, so that all bounds are one. With fixed membership the total is public, and the problem is
-restricted to cell vectors that add up to zero, such as the columns of E.
+Problem: minimise tr(V X⁻¹) over X = AᵀA, where V = QᵀQ for the workload Q, subject to eᵀ X e ≤ w_e² for every column e
+of the incidence matrix. w_e is the least factor that the neighbourhood promises for the edge, which is 1 within δ. Let
+E have the columns e / w_e, so that all bounds are one. With fixed membership the total is public, and only cell vectors
+with sum zero matter, such as the columns of E.
 
-Lower bound: let λ ≥ 0 add up to one and L = E diag(λ) Eᵀ, so that tr(L X) ≤ 1 for every feasible X. Let U be the
+Lower bound: let λ ≥ 0 have sum one, and let L = E diag(λ) Eᵀ. Then tr(L X) ≤ 1 for every feasible X. Let U be the
 orthogonal factor of the polar decomposition of V^½ L^½. By the Cauchy-Schwarz inequality,
 
     f(λ) := tr (L^½ V L^½)^½ = tr(U V^½ X^-½ · X^½ L^½) ≤ √tr(V X⁻¹) · √tr(L X) ≤ √tr(V X⁻¹),
 
-so f(λ)² bounds the optimum from below. Cauchy-Schwarz is an equality if X⁻¹ V X⁻¹ ∝ L, that is, if X is proportional to
-L^-½ (L^½ V L^½)^½ L^-½, the geometric mean of L⁻¹ and V. Then tr(V X⁻¹) = tr(L X) = f(λ), and X divided by its largest
-eᵀ X e is feasible. The gap closes at the best λ, where all edges with λ > 0 share the largest eᵀ X e.
+so f(λ)² is a lower bound on the optimum. Equality requires X⁻¹ V X⁻¹ ∝ L, so X must be proportional to the geometric
+mean of L⁻¹ and V, L^-½ (L^½ V L^½)^½ L^-½. For this mean, tr(V X⁻¹) = tr(L X) = f(λ), and X divided by its largest eᵀ X
+e is feasible. The gap closes at the best λ, where all edges with λ > 0 have the largest eᵀ X e.
 """
 
 from __future__ import annotations
@@ -45,18 +45,18 @@ from deltahist.strategies.gaussian import (
     unpack_integers,
 )
 
-#: Largest number of cells; each optimisation step decomposes matrices of that size.
+#: The largest number of cells. Each optimisation step decomposes matrices of this size.
 MOST_CELLS = 2000
-#: Largest number of optimisation steps.
+#: The largest number of optimisation steps.
 MOST_STEPS = 200
-#: Upper limit of 4 N max², so that no exact sum overflows int64.
+#: 4 N max² is below this, so that exact sums fit in int64.
 _MOST_SQUARED = 2**62
 
 
 class Certificate(NamedTuple):
-    """Mean variances of the workload's queries at σ = Δ₂ (ρ = 1/2).
+    """The mean variance of the workload's queries at σ = Δ₂ (ρ = 1/2).
 
-    `primal` is achieved by the integer strategy with its exact Δ₂. `dual` is a lower bound over all strategies.
+    The integer strategy achieves `primal` with its exact Δ₂. No strategy can have less than `dual`.
     """
 
     primal: float
@@ -64,24 +64,23 @@ class Certificate(NamedTuple):
 
     @property
     def gap(self) -> float:
-        """primal / dual - 1: a bound on the strategy's excess variance, relative to the optimum."""
+        """primal / dual - 1, which bounds the strategy's excess variance relative to the optimum."""
         return self.primal / self.dual - 1 if self.primal else 0.0
 
 
 @dataclass(frozen=True, eq=False)
 class Optimal(BestGaussian):
-    """The best Gaussian strategy for a workload, in integers, on at most 2,000 cells.
+    """The best Gaussian strategy for a workload on at most 2,000 cells, rounded to integers.
 
-    The N rows are a dense symmetric matrix, computed on first use (seconds for 32 × 32 cells) and stored in releases.
-    `certificate.gap` bounds the distance to the optimum. Source: this module's docstring; Li et al. 2010 for any move.
+    The N rows are a dense symmetric matrix, which is computed on first use (seconds for 32 × 32 cells) and stored in
+    releases. `certificate.gap` bounds the distance to the optimum. Source: this module's docstring; Li et al. 2010 (any
+    move).
 
     Parameters
     ----------
-    near : the neighbourhood; its limits beyond δ are also bounds.
-    workload : the queries; all ranges when None.
-
-    Raises InputError if there are more than 2,000 cells and, on first use, if the workload does not fit the domain or
-    no strategy within 5% of the optimum is found.
+    near : the neighbourhood. Its limits beyond δ are also constraints.
+    workload : the queries; all ranges when None. Raises InputError if there are more than 2,000 cells and, on first
+        use, if the workload does not fit the domain or no strategy within 5% of the optimum is found.
 
     >>> import deltahist as dh
     >>> near = dh.Neighbourhood(Domain((0, 1), (4,)), delta=0.25)
@@ -96,7 +95,7 @@ class Optimal(BestGaussian):
 
     @classmethod
     def candidates(cls, near: Neighbourhood, workload: Workload, norm: int) -> Iterator[tuple[str, Strategy]]:
-        # On more cells it takes seconds, and Spectral is nearly as good.
+        # More cells would take seconds, and Spectral is nearly as good.
         if norm == 2 and 1 < near.domain.size <= 400:
             yield "Optimal", cls(near, workload)
 
@@ -105,17 +104,17 @@ class Optimal(BestGaussian):
 
     @functools.cached_property
     def solution(self) -> tuple[IntArray, Certificate]:
-        """The rows and their certificate; the optimisation runs here."""
+        """The rows and their certificate. The first access runs the optimisation."""
         return solve_optimal(self.near, workload_gram(self.workload, self.domain))
 
     @property
     def certificate(self) -> Certificate:
-        """Bound on the distance from the optimum; not saved in files."""
+        """A bound on the distance to the optimum. Files do not contain it."""
         return self.solution[1]
 
     @functools.cached_property
     def rows(self) -> IntArray:
-        """The rows (N, N), symmetric and dense."""
+        """The symmetric dense matrix of the rows (N, N)."""
         return self.solution[0]
 
     def matrix(self) -> scipy.sparse.csr_array:
@@ -161,13 +160,13 @@ class Optimal(BestGaussian):
 def _check_size(domain: Domain) -> None:
     if domain.size > MOST_CELLS:
         raise InputError(
-            f"the domain has {domain.size:,} cells: the strategy Optimal accepts at most {MOST_CELLS:,} (use Spectral, "
+            f"the domain has {domain.size:,} cells: strategy Optimal accepts at most {MOST_CELLS:,} (use Spectral, "
             "which is nearly as good on grids of any size)"
         )
 
 
 def solve_optimal(near: Neighbourhood, gram: FloatArray) -> tuple[IntArray, Certificate]:
-    """Return the optimal strategy in integers for V (N, N), with its certificate.
+    """Return the integer rows of the optimal strategy for V (N, N), with their certificate.
 
     Raises InputError if the certified gap is above 5% after 200 steps.
     """
@@ -176,24 +175,25 @@ def solve_optimal(near: Neighbourhood, gram: FloatArray) -> tuple[IntArray, Cert
     free = not (edges < 0).any()
     parts = _split_symmetric(near, gram, free)
     rank = sum(part.factor.shape[1] for part in parts)
-    if not rank:  # a single cell, or only queries of the public total, whose answers have no noise
+    if not rank:  # there is one cell, or all queries ask for the public total, so no noise matters
         return np.eye(domain.size, dtype=np.int64), Certificate(0.0, 0.0)
 
     def evaluate(weight: FloatArray) -> tuple[FloatArray, FloatArray, float, float]:
         form, variance, bound = _geometric_mean(parts, _weighted_laplacian(weight / bounds, edges, domain.size))
         return form, evaluate_edges(form, edges) / bounds, variance, bound
 
-    # λ starts with the same sum over the edges of each bound. Otherwise the many long moves would dominate.
+    # Initially λ has the same sum over all edges with the same bound. Otherwise the many long moves would dominate.
     _, place, number = np.unique(bounds, return_inverse=True, return_counts=True)
-    # Of the gap, the iteration may use 80%, making unused cells invertible 5%, and rounding 10%.
+    # The iteration may use 80% of the gap, making the matrix invertible 5%, and rounding 10%.
     climb = maximise_bound(evaluate, -np.log(number[place]), MOST_STEPS, 0.8 * GAP)
     best = climb.form
     if rank < domain.size - free:
-        # A convex combination of feasible matrices is feasible. The identity raises the variance by at most its share.
+        # A convex combination of feasible matrices is feasible. Adding the identity raises the variance by at most its
+        # weight.
         best = (1 - 0.05 * GAP) * best + 0.05 * GAP / 2 * np.eye(domain.size)
 
     def mean_variance(matrix: NDArray[Any]) -> float:
-        """Return the mean variance of the queries at σ = Δ₂; infinite if the matrix is not positive definite."""
+        """Return the mean variance of the queries at σ = Δ₂, or infinity if the matrix is not positive definite."""
         square = exact_gram(matrix) if matrix.dtype == np.int64 else matrix @ matrix
         scale = math.sqrt((evaluate_edges(square, edges) / bounds).max())
         try:
@@ -210,15 +210,15 @@ def solve_optimal(near: Neighbourhood, gram: FloatArray) -> tuple[IntArray, Cert
     certificate = Certificate(mean_variance(matrix), climb.dual)
     if not certificate.gap <= 0.05:
         raise InputError(
-            f"no optimal strategy found: after {MOST_STEPS} steps the error of the best may be {certificate.gap:.1%} "
-            "above the optimum (use the strategy Spectral, or larger cells)"
+            f"no optimal strategy found: after {MOST_STEPS} steps the variance may be {certificate.gap:.1%} above the "
+            "optimum (use strategy Spectral or larger cells)"
         )
     assert _is_invertible(matrix)
     return matrix, certificate
 
 
 def edge_bounds(near: Neighbourhood) -> tuple[IntArray, FloatArray]:
-    """Return all edges (M, 2) of a neighbourhood's relations, moves first, and bounds (M,) on their squared costs."""
+    """Return all edges (M, 2) of a neighbourhood's relations, moves first, with bounds (M,) on their squared costs."""
     edges = near.relations[-1][1].edges()  # the widest relation contains all moves
     edges = edges[edges[:, 0] >= 0]
     start, end = (np.array(np.unravel_index(side, near.domain.shape)) for side in edges.T)
@@ -231,7 +231,7 @@ def edge_bounds(near: Neighbourhood) -> tuple[IntArray, FloatArray]:
 
 
 def workload_gram(work: Workload | None, domain: Domain) -> FloatArray:
-    """Return V = QᵀQ (N, N) divided by the number of queries; all ranges when None."""
+    """Return V = QᵀQ (N, N) divided by the number of queries. None means all ranges."""
     if work is None or (isinstance(work, AllRanges) and work.domain == domain):
         return range_gram(domain) / len(AllRanges(domain))
     rows = work.matrix(domain)
@@ -239,7 +239,7 @@ def workload_gram(work: Workload | None, domain: Domain) -> FloatArray:
 
 
 def exact_gram(matrix: IntArray) -> IntArray:
-    """Return the exact AᵀA (N, N) of a symmetric matrix, using float products of 16-bit limbs."""
+    """Return AᵀA (N, N) exactly for a symmetric matrix, using float products of 16-bit limbs."""
     limit = len(matrix) * int(np.abs(matrix).max()) ** 2
     if limit < 2**53:
         whole = matrix.astype(np.float64)
@@ -253,7 +253,7 @@ def exact_gram(matrix: IntArray) -> IntArray:
 
 
 def evaluate_edges(form: NDArray[Any], edges: IntArray) -> NDArray[Any]:
-    """Return eᵀ X e (M,) of a symmetric X (N, N), for every edge (M, 2) of `Neighbourhood.edges`."""
+    """Return eᵀ X e (M,) for a symmetric X (N, N) and every edge (M, 2) of `Neighbourhood.edges`."""
     start, end = edges.T
     diagonal = np.diagonal(form)
     moved = diagonal[start] + diagonal[end] - 2 * form[start, end]
@@ -262,7 +262,7 @@ def evaluate_edges(form: NDArray[Any], edges: IntArray) -> NDArray[Any]:
 
 @dataclass(frozen=True, eq=False)
 class _Part:
-    """A subspace decoupled from the others, with an orthonormal `basis` (N, m) and `factor` F, where V = FFᵀ."""
+    """A subspace that is decoupled from the others. Its orthonormal `basis` is (N, m), and `factor` F has V = FFᵀ."""
 
     basis: scipy.sparse.csr_array
     factor: FloatArray
@@ -272,16 +272,16 @@ class _Part:
         return np.asarray(self.basis.T @ (self.basis.T @ form).T)
 
     def extend(self, form: FloatArray) -> FloatArray:
-        """Return the matrix (N, N) with this restriction that is zero on the other subspaces."""
+        """Return the matrix (N, N) that has this restriction and is zero on the other subspaces."""
         return np.asarray(self.basis @ (self.basis @ form).T)
 
 
 def _split_symmetric(near: Neighbourhood, gram: FloatArray, free: bool) -> list[_Part]:
-    """Split the space into even and odd functions along every axis whose reflection changes neither V nor the edges.
+    """Split the space into even and odd functions along each axis whose reflection changes neither V nor the edges.
 
-    The problem is convex, so the mean of X and its reflection is no worse than X. Hence some optimal X maps even
-    functions to even ones and odd ones to odd ones. In 2-D this gives four problems, each a quarter of the size. Where
-    the total is free, X acts on functions that add up to zero.
+    The problem is convex, so the mean of X and its reflection is at least as good as X. So some optimal X maps even
+    functions to even ones and odd ones to odd ones. In 2-D this yields four problems of a quarter of the size. If the
+    total is free, X acts only on functions with sum zero.
     """
     shape, rounding = near.domain.shape, 1e-13
     cube, arrivals = gram.reshape(shape * 2), arrival_squares(near)
@@ -302,7 +302,7 @@ def _split_symmetric(near: Neighbourhood, gram: FloatArray, free: bool) -> list[
         form = np.asarray(basis.T @ (basis.T @ gram).T)
         ones, within = basis.sum(axis=0), np.eye(len(form))
         if free and ones @ ones > 0.5:
-            # The Householder reflection of the ones onto the first axis gives a basis orthogonal to them.
+            # The Householder reflection of the ones to the first axis provides a basis orthogonal to the ones.
             normal = ones / np.linalg.norm(ones)
             normal[0] += 1
             within = (within - np.outer(normal, normal) * (2 / (normal @ normal)))[:, 1:]
@@ -324,11 +324,12 @@ def _weighted_laplacian(weight: FloatArray, edges: IntArray, size: int) -> Float
 
 
 def _geometric_mean(parts: list[_Part], laplacian: FloatArray) -> tuple[FloatArray, float, float]:
-    """Return the geometric mean X (N, N) of L⁻¹ and V, tr(V X⁻¹), and f(λ), the last rounded down.
+    """Return the geometric mean X (N, N) of L⁻¹ and V, then tr(V X⁻¹), and f(λ) rounded down.
 
-    For V = FFᵀ of any rank, X = F (FᵀLF)^-½ Fᵀ, since X L X = F Fᵀ = V. Then tr(V X⁻¹) = tr(L X) = tr((FᵀLF)^½) = f(λ),
-    which in each part is the sum of the square roots of the eigenvalues of FᵀLF. Rounding may change an eigenvalue by
-    `error`. So X raises smaller eigenvalues to `error`, and the lower bound subtracts `error` from all.
+    For V = FFᵀ of any rank, X = F (FᵀLF)^-½ Fᵀ, because X L X = F Fᵀ = V. Then tr(V X⁻¹) = tr(L X) = tr((FᵀLF)^½) =
+    f(λ). In each part, f(λ) is the sum of the square roots of the eigenvalues of FᵀLF. Rounding may change an
+    eigenvalue by `error`. So eigenvalues below `error` are raised to `error` in X, and all are lowered by `error` in
+    the bound.
     """
     form, value, bound = np.zeros_like(laplacian), 0.0, 0.0
     for part in parts:
@@ -345,7 +346,7 @@ def _geometric_mean(parts: list[_Part], laplacian: FloatArray) -> tuple[FloatArr
 
 
 def _square_root(form: FloatArray, parts: list[_Part]) -> FloatArray:
-    """Return the symmetric square root (N, N) of a form that does not couple the parts."""
+    """Return the symmetric square root (N, N) of a form in which the parts are decoupled."""
     out = np.zeros_like(form)
     for part in parts:
         value, vector = scipy.linalg.eigh(part.restrict(form))
@@ -354,11 +355,11 @@ def _square_root(form: FloatArray, parts: list[_Part]) -> FloatArray:
 
 
 def _round_root(root: FloatArray, free: bool, mean_variance: Callable[[NDArray[Any]], float], loss: float) -> IntArray:
-    """Return round(2^bits · A) with few bits, raising the mean variance by at most the loss (a share).
+    """Return round(2^bits · A) with so few bits that the mean variance rises by at most a fraction `loss`.
 
-    Where the total is free, one integer is added to all entries. It cancels exactly from every move, and from every
-    answer once the total is known. It measures the total as precisely as the best-measured wave, but no better, because
-    a total that is not published (rows were dropped) should stay noisy.
+    If the total is free, the same integer is added to all entries. It cancels exactly in every move, and in every
+    answer if the total is known. The total is then measured as precisely as the best-measured wave. It is not measured
+    better, because an unpublished total (if rows were dropped) should stay noisy.
     """
     total = float(scipy.linalg.norm(root, 2)) / len(root) if free else 0.0
     exact = mean_variance(root + total)

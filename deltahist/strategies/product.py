@@ -1,4 +1,4 @@
-"""Products of one square matrix per axis: cumulative sums and wavelets, with their decoder in closed form."""
+"""Products of one square matrix per axis (cumulative sums and wavelets), and their decoder in closed form."""
 
 from __future__ import annotations
 
@@ -33,19 +33,19 @@ from deltahist.strategies.base import Strategy
 
 
 class Product(Strategy):
-    """F_x ⊗ F_y with square, invertible factors: N rows that determine every cell."""
+    """A product F_x ⊗ F_y of square, invertible factors. Its N rows determine every cell."""
 
     determines_cells: ClassVar[bool] = True
-    #: A square integer matrix F (n, n) for each axis. Its methods work along the first axis of an array: `multiply`
-    #: returns F x, `transpose` Fᵀ y, `solve` F⁻¹ y, `solve_transpose` F⁻ᵀ q. Let P_e be the cells before edge e = 0,
-    #: ..., n. `prefixes` are the few non-zero rows of F⁻ᵀ P_e, and their entries (n + 1, few).
+    #: A square integer matrix F (n, n) for each axis. Its methods act on the first axis of an array: `multiply` returns
+    #: F x, `transpose` returns Fᵀ y, `solve` returns F⁻¹ y, and `solve_transpose` returns F⁻ᵀ q. Let P_e be the cells
+    #: before edge e = 0, ..., n. `prefixes` lists the few non-zero rows of F⁻ᵀ P_e and their entries (n + 1, few).
     factors: tuple[_Sums | _Haar, ...]
 
     def decoder_class(self) -> type[Decoder]:
         return ProductDecoder
 
     def along_axes(self, name: str, X: NDArray[Any]) -> NDArray[Any]:
-        """Return the result of applying one of the factors' methods to X (N, m) along every axis."""
+        """Apply the factors' method of this name to X (N, m) along every axis, and return the result."""
         cube = X.reshape(*self.domain.shape, -1)
         for axis, factor in enumerate(self.factors):
             cube = np.moveaxis(getattr(factor, name)(np.moveaxis(cube, axis, 0)), 0, axis)
@@ -60,7 +60,7 @@ class Product(Strategy):
 
 @dataclass(frozen=True)
 class _Sums:
-    """Prefix sums (all cells up to each cell) or suffix sums (all cells from each cell on)."""
+    """Prefix sums (over each cell and all before it) or suffix sums (over each cell and all after it)."""
 
     n: int
     suffix: bool
@@ -89,14 +89,14 @@ class _Sums:
 
 @dataclass(frozen=True, eq=False)
 class Cumulative(Product):
-    """Cumulative sums of cells: C_n (2014, section 5.2, eq. (6), section 5.4.1); in 2-D along both axes.
+    """Cumulative sums of cells, in 2-D along both axes: C_n (2014, section 5.2, eq. (6), section 5.4.1).
 
-    A move by d cells costs d. Suffix sums (eq. (6)) charge 1 for an arrival at the left end, and prefix sums (section
-    5.4.1) at the right end.
+    In 1-D, a move by d cells costs d. An arrival costs 1 at the left end for suffix sums (eq. (6)), and 1 at the right
+    end for prefix sums (section 5.4.1).
 
     Parameters
     ----------
-    direction : "suffix" sums all cells from each cell on, "prefix" all cells up to it.
+    direction : "suffix" sums each cell and all after it, "prefix" sums each cell and all before it.
 
     >>> Cumulative(Domain((0, 1), (3,))).matrix().toarray().tolist()
     [[1, 1, 1], [0, 1, 1], [0, 0, 1]]
@@ -123,15 +123,15 @@ class Cumulative(Product):
         return tuple(_Sums(n, self.direction == "suffix") for n in self.domain.shape)
 
     def edge_cost(self, near: Neighbourhood, norm: int) -> int:
-        """Return the largest number of rows that contain only one end of an edge (2014, section 5.3).
+        """Return the largest number of rows that contain exactly one end of an edge (2014, section 5.3).
 
         Entries are 0 or 1, so both norms count rows. Number the cells from 0, starting at the far end for prefix sums.
-        Then r(u) = Π (u_i + 1) rows contain cell u, and r(min(u, v)) contain both u and v (minimum axis by axis). An
-        arrival at u costs r(u). A move costs C(u, v) = r(u) + r(v) − 2 r(min(u, v)).
+        Then r(u) = Π (u_i + 1) rows contain cell u, and r(min(u, v)) rows contain both u and v, with the minimum along
+        each axis. An arrival at u costs r(u). A move costs C(u, v) = r(u) + r(v) − 2 r(min(u, v)).
 
-        If d = v − u has no negative component, C = r(u + d) − r(u). C never falls as u or d grows, so the costliest
-        move of the frontier ends in the far corner: Π n_i − Π (n_i − d_i). In 2-D the move from (x, y + d_y) to
-        (x + d_x, y) costs d_x d_y less than the one from (x, y) to (x + d_x, y + d_y).
+        If d = v − u has no negative component, C = r(u + d) − r(u). C never decreases as u or d grows, so the most
+        expensive move of the frontier ends in the far corner and costs Π n_i − Π (n_i − d_i). In 2-D the move from (x,
+        y + d_y) to (x + d_x, y) costs d_x d_y less than the move from (x, y) to (x + d_x, y + d_y).
         """
         shape = self.domain.shape
         most = max(
@@ -146,13 +146,13 @@ class Cumulative(Product):
 
 @dataclass(frozen=True)
 class _Haar:
-    """Row 0 sums all cells. Every other row is +1 on the left half of a segment, and −1 on the right half."""
+    """A Haar matrix. Row 0 sums all cells. Every other row is +1 on a segment's left half and −1 on its right half."""
 
     n: int
 
     @functools.cached_property
     def levels(self) -> tuple[tuple[slice, IntArray, IntArray, IntArray], ...]:
-        """Rows per level, coarse to fine, and their segments [low, high), split at mid; the left half may be longer."""
+        """For each level, coarse to fine: its rows, and their segments [low, high), which are split at mid."""
         low, high, row = np.array([0]), np.array([self.n]), 1
         out: list[tuple[slice, IntArray, IntArray, IntArray]] = []
         while (split := high - low > 1).any():
@@ -165,7 +165,7 @@ class _Haar:
 
     @functools.cached_property
     def depth(self) -> NDArray[np.int64]:
-        """Level of the last row that contains each cell (n,). Each level up to that one has one row with the cell."""
+        """The last level with a row that contains each cell (n,). Every earlier level has one such row, too."""
         change = np.zeros(self.n + 1, dtype=np.int64)
         for _, low, _, high in self.levels:
             change[low] += 1
@@ -187,7 +187,7 @@ class _Haar:
         return change.cumsum(axis=0)[:-1]
 
     def solve(self, y: NDArray[Any]) -> FloatArray:
-        # total[low] is the sum of the segment that starts at low: left = (sum + difference) / 2.
+        # total[low] is the sum of the segment that starts at low, and left = (sum + difference) / 2.
         total = np.zeros(y.shape, dtype=np.float64)
         total[0] = y[0]
         for rows, low, mid, _ in self.levels:
@@ -205,8 +205,8 @@ class _Haar:
 
     @property
     def prefixes(self) -> tuple[IntArray, FloatArray]:
-        # A prefix is constant on every segment that its edge does not cut, so each level has one coefficient, from the
-        # segment around the edge. `mean` is the prefix's mean over that segment.
+        # A prefix is constant on every segment that its edge does not cut. So each level has one coefficient, that of
+        # the segment around the edge. `mean` is the prefix's mean over this segment.
         mean = np.ones(self.n + 1)
         mean[0] = 0.0
         rows = np.zeros((self.n + 1, 1 + len(self.levels)), dtype=np.int64)
@@ -227,7 +227,7 @@ class _Haar:
 class Wavelet(Product):
     """Haar wavelets with entries −1, 0 and 1: Y_n (2014, section 5.4.1, Figure 2; Xiao et al. 2010).
 
-    An odd number of cells is split into nearly equal halves. In 2-D each row is a product of one row per axis.
+    An odd number of cells is split into nearly equal halves. In 2-D, each row is a product of one row per axis.
 
     >>> Wavelet(Domain((0, 1), (4,))).matrix().toarray().tolist()
     [[1, 1, 1, 1], [1, 1, -1, -1], [1, -1, 0, 0], [0, 0, 1, -1]]
@@ -243,22 +243,23 @@ class Wavelet(Product):
     def edge_cost(self, near: Neighbourhood, norm: int) -> int:
         """Return the largest cost of an edge, in closed form.
 
-        Let h(u) be the number of rows of one axis' factor that contain cell u. In 2-D rows are products, so an arrival
-        at (u, v) costs h(u) h(v). `_cost` computes the cost of moves, here for all distinct pairs of cells along x and
-        y within reach. The reach along y falls as dx grows, so each pair along x is tried only at its least dx.
+        Let h(u) be the number of rows of one axis' factor that contain cell u. In 2-D, rows are products, so an arrival
+        at (u, v) costs h(u) h(v). `_cost` computes the cost of a move. It is applied to all distinct pairs of cells
+        along x and y that are within reach. The reach along y decreases with dx, so each pair along x is tried only at
+        its least dx.
         """
         most = 0
         if near.source_cells.any():
             held = functools.reduce(np.multiply.outer, [1 + f.depth for f in self.factors])
             most = int(held[near.source_cells].max())
-        if self.domain.ndim == 1:  # treat a line as a plane with one row of cells, whose factor is the matrix [1]
+        if self.domain.ndim == 1:  # treat a line as a plane with one row of cells and the factor [1]
             reach = [0] * (int(near.reach[0]) + 1)
             along_y = [{Pair(1, 1, 1, 0)}]
         else:
             reach = near.reach.tolist()
             along_y = _list_pairs(self.factors[1], reach[0])
         along_x = _list_pairs(self.factors[0], len(reach) - 1)
-        within = list(accumulate(along_y, operator.or_))  # for each distance, the pairs along y at most that far apart
+        within = list(accumulate(along_y, operator.or_))  # the pairs along y at most 0, 1, 2, ... cells apart
         tried = set[Pair]()
         for dx, dy in enumerate(reach):
             fresh = along_x[dx] - tried
@@ -271,7 +272,7 @@ class Wavelet(Product):
 
 
 class Pair(NamedTuple):
-    """Numbers of rows that contain u (`first`), u' (`second`), and both, with the same or opposite signs."""
+    """The numbers of rows that contain u (`first`), u' (`second`), and both with equal or opposite signs."""
 
     first: Any
     second: Any
@@ -282,8 +283,8 @@ class Pair(NamedTuple):
 def _cost(x: Pair, y: Pair, norm: int) -> Any:
     """Return Σ_r |A_r(u, v) − A_r(u', v')|^p for a move from (u, v) to (u', v'), with x = (u, u') and y = (v, v').
 
-    h_u h_v rows contain (u, v), and h_u' h_v' rows contain (u', v'). Both numbers include the rows that contain both.
-    Those rows change by 0 if their factors agree on both axes or on neither, and by 2 otherwise.
+    h_u h_v rows contain (u, v), and h_u' h_v' rows contain (u', v'). Rows that contain both cells are in both numbers.
+    They change by 0 if their factors agree on both axes or on neither axis, and by 2 otherwise.
     """
     agree = x.agree * y.agree + x.opposite * y.opposite
     opposite = x.agree * y.opposite + x.opposite * y.agree
@@ -295,16 +296,16 @@ def _list_pairs(haar: _Haar, longest: int) -> list[set[Pair]]:
     """Return the distinct pairs of cells d apart, for d = 0, ..., longest.
 
     Let m be the level of the coarsest segment with a split between u < u'. On each of the m levels above, one row has
-    both cells in the same half. On level m, one row has them in opposite halves. No row below contains both. So a pair
-    depends only on m and both depths, and few such triples exist. Both orders of a pair are listed, since the other
-    axis may run either way.
+    both cells in the same half. On level m, one row has them in opposite halves. No row on lower levels contains both.
+    So a pair depends only on m and the two depths, and only few such triples exist. Both orders of a pair are listed,
+    because the other axis may go either way.
     """
     n, depth, number = haar.n, haar.depth, 1 + len(haar.levels)
-    split = np.zeros(n, dtype=np.int64)  # level of the segment that is split just before each cell
+    split = np.zeros(n, dtype=np.int64)  # the level of the segment split just before each cell
     for level, (_, _, mid, _) in enumerate(haar.levels, start=1):
         split[mid] = level
     out = [{Pair(1 + i, 1 + i, 1 + i, 0) for i in depth.tolist()}]
-    parting = np.full(n, np.iinfo(np.int64).max)  # least split between u and u + d, as d grows from 0
+    parting = np.full(n, np.iinfo(np.int64).max)  # the least split between u and u + d
     for d in range(1, longest + 1):
         parting = np.minimum(parting[: n - d], split[d:])
         pairs: set[Pair] = set()
@@ -317,13 +318,13 @@ def _list_pairs(haar: _Haar, longest: int) -> list[set[Pair]]:
 
 
 class PrefixForm(QuadraticForm):
-    """F⁻ᵀP_i · F⁻ᵀP_j for prefixes P and a square factor F, with noise of variance one in each row."""
+    """F⁻ᵀP_i · F⁻ᵀP_j for prefixes P and a square factor F, if each row has noise of variance one."""
 
     def __init__(self, factor: _Sums | _Haar) -> None:
         self.factor, self.size = factor, factor.n + 1
         self.rows, self.entries = factor.prefixes
         ones = factor.solve_transpose(np.ones((factor.n, 1)))
-        #: |F⁻ᵀ1|², and the total's covariance with the sum of the cells before each edge (n + 1,).
+        #: |F⁻ᵀ1|², and the covariance of the total with the sum of the cells before each edge (n + 1,).
         self.total = float((ones * ones).sum())
         self.total_covariance = np.concatenate([[0.0], factor.solve(ones)[:, 0].cumsum()])
 
@@ -332,7 +333,7 @@ class PrefixForm(QuadraticForm):
         return np.asarray((common * self.entries[i] * self.entries[j]).sum(axis=-1))
 
     def value_at(self, weight: FloatArray) -> float:
-        # The prefixes of all edges after a cell contain it.
+        # A cell is in the prefixes of all later edges.
         held = np.cumsum(weight[::-1])[::-1][1:]
         own = self.factor.solve_transpose(held.reshape(-1, 1))
         return float((own * own).sum())
@@ -340,7 +341,7 @@ class PrefixForm(QuadraticForm):
 
 @dataclass(frozen=True, eq=False)
 class FourthPowers(IntervalFunction):
-    """Σ_k a_k⁴ of the coefficients a = F⁻ᵀq, with q rounded to whole cells."""
+    """Σ_k a_k⁴ for the coefficients a = F⁻ᵀq of an interval q, rounded to whole cells."""
 
     form: PrefixForm
 
@@ -352,7 +353,7 @@ class FourthPowers(IntervalFunction):
 
 @dataclass(frozen=True, eq=False)
 class TotalReduction(IntervalFunction):
-    """(Σ_k a_k a_k(1))², the variance that a public total removes."""
+    """(Σ_k a_k a_k(1))², which is proportional to the variance that a public total removes."""
 
     form: PrefixForm
 
@@ -365,14 +366,14 @@ class TotalReduction(IntervalFunction):
 
 
 class ProductDecoder(Decoder):
-    """Decode F_x ⊗ F_y with invertible factors: x̂ = F⁻¹ y, whatever the noise."""
+    """Decode F_x ⊗ F_y with invertible factors. The estimate is x̂ = F⁻¹ y for any noise."""
 
     strategy: Product
 
     def __init__(self, strategy: Strategy, laws: Sequence[Law], total_known: bool) -> None:
         super().__init__(strategy, laws, total_known)
         self.forms = tuple(map(PrefixForm, self.strategy.factors))
-        #: Factor of the variance along each axis.
+        #: The variance's factor along each axis.
         self._squares = tuple(IntervalForms([form]) for form in self.forms)
 
     def solve(self, values: FloatArray) -> FloatArray:
@@ -384,7 +385,7 @@ class ProductDecoder(Decoder):
     def box_cumulant(self, order: int) -> SumOfProducts:
         law = self.laws[0]
         if order == 4:
-            # The public total shifts every coefficient a little, which hardly changes the kurtosis.
+            # A public total changes every coefficient slightly, which hardly affects the kurtosis.
             return [(law.kurtosis() * law.variance() ** 2, tuple(map(FourthPowers, self.forms)))]
         own: SumOfProducts = [(law.variance(), self._squares)]
         if not self.total_known:
@@ -395,5 +396,5 @@ class ProductDecoder(Decoder):
     def draws_summed(self, spans: Sequence[Span], variance: FloatArray) -> FloatArray | None:
         if not isinstance(self.strategy, Cumulative) or self.laws[0].variance() == 0:
             return None
-        # Answers are differences of sums, so every released value has coefficient −1, 0 or 1.
+        # Answers are differences of sums, so every released value has the coefficient −1, 0 or 1.
         return np.where(aligned_spans(spans), np.rint(variance / self.laws[0].variance()), 0.0)

@@ -1,11 +1,11 @@
-"""Spectral: the strategy for Gaussian noise that is best on a torus, its decoder and certificate, in Fourier space.
+"""The best strategy for Gaussian noise on a torus, with its decoder and certificate in Fourier space.
 
 Problem: minimise Σ V̂/X̂ subject to 2 (x(0) − x(d)) ≤ w(d)² for every displacement d of a move, and x(0) ≤ w² for
-arrivals. For multipliers λ that add up to one, the optimum is X̂ = √(V̂ / L̂), L̂ = Σ_d λ_d |1 − e^{iω·d}|² / w(d)²
-(+ λ₀ / w²). Let f be the mean of √(V̂ L̂) over the frequencies. f² is a lower bound on the minimum. X̂ divided by its
-largest cost / w² is feasible, and its objective is f times that ratio. f is also the λ-weighted mean of cost / w², so
-the gap closes when all d with λ_d > 0 have the largest ratio. Each round raises multipliers where the ratio is above
-the mean. Derivation: docs/internals/theory.md, section 6.
+arrivals. For multipliers λ with sum one, the optimum is X̂ = √(V̂ / L̂), where L̂ = Σ_d λ_d |1 − e^{iω·d}|² / w(d)² (+
+λ₀ / w²). Let f be the mean of √(V̂ L̂) over the frequencies. f² is a lower bound on the minimum. X̂ divided by its
+largest ratio cost / w² is feasible, and its objective is f times this ratio. f is also the λ-weighted mean of the
+ratios, so the gap closes when all d with λ_d > 0 have the largest ratio. Each round raises the multipliers of ratios
+above the mean. Derivation: docs/internals/theory.md, section 6.
 """
 
 from __future__ import annotations
@@ -40,27 +40,28 @@ from deltahist.strategies.gaussian import (
     unpack_integers,
 )
 
-#: Side in cells (more if δ is long) of the torus whose multipliers are the starting point for larger ones.
+#: The multipliers of a torus with this side in cells (more if δ is long) are the start for larger ones.
 _COARSE = 256
-#: Weight of single cells, added to the workload so that it has every frequency.
+#: The weight of single cells, which are added to the workload so that it contains every frequency.
 _CELLS = 1e-3
 
 
 @dataclass(frozen=True, eq=False)
 class Spectral(BestGaussian):
-    """The best strategy for Gaussian noise (use `rho`) whose rows are shifts of one kernel on a torus.
+    """The best strategy for Gaussian noise (use `rho`) among those whose rows are shifts of one kernel on a torus.
 
     It minimises tr(V X⁻¹) over circulant X = AᵀA for the workload's power spectrum V̂. (e_u − e_v)ᵀ X (e_u − e_v) is at
     most 1 for moves within δ, and at most the squared limit for longer ones. The kernel is rounded to integers, and the
-    sensitivity is exactly that of the rounded kernel. The torus wraps around, so moves across the seam are protected
-    too. It is about a quarter longer than the domain, because an empty margin makes non-negative estimates sharper.
+    sensitivity is exactly that of the rounded kernel. The torus wraps around, so moves across its seam are also
+    protected. It is about a quarter longer than the domain, because an empty margin makes non-negative estimates more
+    accurate.
     Source: docs/internals/theory.md, section 6.
 
     Parameters
     ----------
-    near : the neighbourhood whose moves are constraints. With sources, arrivals are protected in every cell, with the
-        smallest factor promised for any arrival.
-    workload : the queries; all ranges when None. Only their sizes matter.
+    near : the neighbourhood, whose moves are constraints. If it has sources, arrivals in every cell are protected with
+        the smallest factor promised for any arrival.
+    workload : the queries, of which only the sizes matter. None means all ranges.
 
     Raises InputError if the workload does not fit the domain, or if the torus does not fit in memory.
 
@@ -87,7 +88,7 @@ class Spectral(BestGaussian):
 
     @functools.cached_property
     def torus(self) -> tuple[int, ...]:
-        """Cells of the torus along each axis. Raises InputError if it does not fit in memory."""
+        """The cells of the torus along each axis. Raises InputError if the torus does not fit in memory."""
         padded = [n + n // 4 for n in self.domain.shape]
         halves = [1 << max(0, n.bit_length() - 6) for n in padded]
         # Round up to numbers with many factors of 2, for fast transforms.
@@ -101,12 +102,12 @@ class Spectral(BestGaussian):
 
     @functools.cached_property
     def solution(self) -> SpectralSolution:
-        """The best spectrum, before rounding, with its certificate."""
+        """The best spectrum before rounding, with its certificate."""
         return solve_spectral(self.near, self.workload, self.torus)
 
     @functools.cached_property
     def kernel(self) -> IntArray:
-        """The row of cell 0 (torus): integers, symmetric along each axis."""
+        """The row of cell 0 (torus), which is in integers and symmetric along each axis."""
         spectrum = self.solution.spectrum
         kernel = cosine_transform(spectrum, self.torus) / math.prod(self.torus)
         for bits in range(8, 29, 2):
@@ -118,10 +119,10 @@ class Spectral(BestGaussian):
 
     @functools.cached_property
     def transform(self) -> FloatArray:
-        """Spectrum of the rounded kernel at the frequencies of a real transform; never zero."""
+        """The spectrum of the rounded kernel at the frequencies of a real transform. It is never zero."""
         out = np.asarray(scipy.fft.rfftn(self.kernel.astype(np.float64)).real)
         if np.abs(out).min() <= 1e-12 * np.abs(out).max():
-            raise InputError("the kernel of strategy Spectral is damaged: its spectrum must not be zero anywhere")
+            raise InputError("the kernel of strategy Spectral is damaged: its spectrum must be nonzero everywhere")
         return out
 
     @functools.cached_property
@@ -147,16 +148,16 @@ class Spectral(BestGaussian):
         return SpectralDecoder
 
     def edge_cost(self, near: Neighbourhood, norm: int) -> int | None:
-        """Return the exact largest Σ (k(w) − k(w − d))² over moves d within δ, or Σ k(w)² if an arrival costs more.
+        """Return the exact largest Σ (k(w) − k(w − d))² over moves d within δ, or Σ k(w)² if arrivals cost more.
 
-        Mirrored moves cost the same, and the position of a move on the torus does not matter.
+        Neither mirroring a move nor shifting it on the torus changes its cost.
         """
         if norm == 1:
             return None
-        # A move across more than half the torus ends where a shorter one does, which is also tried.
+        # A move across more than half the torus ends in the same place as a shorter one, which is also tried.
         distances, error = np.atleast_2d(self._distances[0]), self._distances[1]
         reach = np.minimum(near.reach[: len(distances)], distances.shape[1] - 1)
-        # Each row contains the moves from 0 to the reach.
+        # Each row contains the moves from 0 to its reach.
         found = np.maximum.accumulate(distances[: len(reach)], axis=1)[np.arange(len(reach)), reach]
         least = found.max() - 2 * error
         moves = [
@@ -166,17 +167,17 @@ class Spectral(BestGaussian):
         ]
         arrival = squared_distance(self.kernel, None) if near.source_cells.any() else 0
         if len(moves) > 16:  # one convolution is faster than many distances
-            with contextlib.suppress(InputError):  # if sums exceed 64 bits
+            with contextlib.suppress(InputError):  # raised if sums exceed 64 bits
                 moves = [min(moves, key=convolve_circularly(self.kernel, self.kernel).__getitem__)]
         return max(arrival, *(squared_distance(self.kernel, move) for move in moves))
 
     @functools.cached_property
     def _distances(self) -> tuple[FloatArray, float]:
-        """Σ (k(w) − k(w − d))² for the displacements d of a quarter of the torus, and a bound on their errors."""
+        """Σ (k(w) − k(w − d))² for the displacements d in a quarter of the torus, and a bound on rounding errors."""
         size, times = math.prod(self.torus), count_mirrored(self.torus)
         squares = self.transform[slice_quarter(self.torus)] ** 2
         covariance = cosine_transform(squares, self.torus) / size
-        # Bound from the 2-norm errors of both transforms
+        # A bound from the 2-norm errors of both transforms.
         largest, norm = (times * squares).sum() / size, math.sqrt((times * squares**2).sum() / size)
         return 2 * (covariance.flat[0] - covariance), float(4 * transform_error(size) * (2 * largest + norm))
 
@@ -192,9 +193,9 @@ class Spectral(BestGaussian):
 
 
 class SpectralDecoder(Decoder):
-    """ĉ is the domain's part of A⁻¹y on the torus.
+    """Estimate ĉ as the domain's part of A⁻¹y on the torus.
 
-    The noise is stationary on the torus, so a box's variance depends only on its side lengths, and one table suffices.
+    The noise is stationary on the torus, so a box's variance depends only on its side lengths and is in one table.
     """
 
     strategy: Spectral
@@ -218,16 +219,16 @@ class SpectralDecoder(Decoder):
 
     @functools.cached_property
     def spectrum(self) -> FloatArray:
-        """Variance of the estimates at each frequency of the torus, before a public total is used."""
+        """The variance of the estimates at each frequency of the torus, without using a public total."""
         return np.asarray(self.laws[0].variance() / self.strategy.transform**2)
 
     def estimate_on_grid(self, values: NDArray[Any], total: int | None) -> FloatArray:
-        """Return estimates on the whole torus, adjusted to the total if it is known."""
+        """Return the estimates on the whole torus, adjusted to the total if it is known."""
         field = self._divide_spectrum(np.asarray(values, dtype=np.float64).reshape(self.strategy.torus))
         return field if total is None else field + (total - field.sum()) / field.size
 
     def noise_metric(self) -> Metric:
-        """Return the metric, which is exact because its waves are those of the torus."""
+        """Return the metric, which is exact because both use the waves of the torus."""
         spectrum = self.spectrum.copy()
         if self.total_known:
             spectrum.flat[0] = 0.0
@@ -235,13 +236,13 @@ class SpectralDecoder(Decoder):
 
     @functools.cached_property
     def table(self) -> FloatArray:
-        """Variance of boxes by side lengths (n + 1 per axis), before a public total is used."""
+        """The variance of boxes by side lengths (n + 1 per axis), without using a public total."""
         last = self.strategy.torus[-1]
-        # The frequencies that a real transform omits mirror others.
+        # A real transform omits frequencies that mirror others.
         out = self.spectrum[..., np.minimum(np.arange(last), last - np.arange(last))]
         for axis, n in enumerate(self.domain.shape):
             out = np.moveaxis(_variance_by_length(np.moveaxis(out, axis, -1), n), -1, axis)
-        return np.maximum(out, 0.0, order="C")  # contiguous, because boxes index it as one row
+        return np.maximum(out, 0.0, order="C")  # contiguous, because boxes index the flat table
 
     @functools.cached_property
     def _public_total(self) -> PublicTotal | None:
@@ -252,7 +253,7 @@ class SpectralDecoder(Decoder):
         return PublicTotal(along.reshape(self.domain.shape))
 
     def box_variance(self, spans: Sequence[Span]) -> FloatArray:
-        # q = Σ w_e P_e has the autocorrelation −½ Σ w_e w_f tri(e − f) along each axis, since the weights add up to 0.
+        # The weights add up to 0, so q = Σ w_e P_e has autocorrelation −½ Σ w_e w_f tri(e − f) along each axis.
         flat, row = self.table.ravel(), self.table.shape[-1]
         pairs = []
         for low, high in spans:
@@ -289,9 +290,9 @@ def _variance_by_length(spectrum: FloatArray, n: int) -> FloatArray:
 
 
 class SpectralSolution(NamedTuple):
-    """The best feasible √X̂ at a quarter of the torus' frequencies (the others mirror them), with its certificate.
+    """The best feasible √X̂ at a quarter of the frequencies, which determines the others, with its certificate.
 
-    `gap` is the largest share by which its variance can exceed that of the best strategy on the torus.
+    The variance exceeds that of the best strategy on the torus by at most the fraction `gap`.
     """
 
     spectrum: FloatArray
@@ -299,39 +300,39 @@ class SpectralSolution(NamedTuple):
 
 
 def solve_spectral(near: Neighbourhood, workload: Workload | None, torus: tuple[int, ...]) -> SpectralSolution:
-    """Return the best spectrum of a torus for a neighbourhood and the sizes of a workload's queries."""
+    """Return the best spectrum on a torus for a neighbourhood and a workload."""
     longest = int(max(near.reach.max(initial=1), len(near.reach) - 1 if len(torus) == 2 else 1, 1))
     coarse = tuple(min(n, max(_COARSE, 4 * longest)) for n in torus)
     chart = _Chart(near, workload, coarse)
-    if not len(chart.scale):  # a single cell without arrivals has nothing to protect
+    if not len(chart.scale):  # a single cell without arrivals needs no protection
         return SpectralSolution(np.ones(chart.place.shape), 0.0)
     climb = _climb_limited if near.profile else _climb_plain
     multipliers, spectrum, reached = climb(chart, chart.start_evenly(), 400, GAP)
     if coarse != torus:
         fine = _Chart(near, workload, torus)
-        # With limits the multipliers spread over the whole torus and need more rounds.
+        # With limits, the multipliers spread over the whole torus and need more rounds.
         rounds, gap = (40, 3 * GAP) if near.profile else (4, GAP)
         _, spectrum, reached = climb(fine, fine.start_from(chart, multipliers), rounds, gap)
     if not chart.arrivals:
-        # No move changes the total, so it can be measured as precisely as the best frequency.
+        # No move changes the total, so measuring it as precisely as the best frequency costs nothing.
         spectrum.flat[0] = spectrum.max()
     return SpectralSolution(np.sqrt(spectrum), reached)
 
 
 class _Chart:
-    """A torus with the bounded displacements marked on its quarter; displacement 0 represents arrivals.
+    """A torus on whose quarter the bounded displacements are marked. Displacement 0 represents arrivals.
 
-    Multipliers form a flat array over the marked displacements. Each is the sum over all mirror images.
+    Multipliers are a flat array over the marked displacements. Each is the sum over all mirror images.
     """
 
     def __init__(self, near: Neighbourhood, workload: Workload | None, torus: tuple[int, ...]) -> None:
         self.torus, quarter = torus, slice_quarter(torus)
         self.weight = workload_power(workload, near.domain, torus)[quarter] + _CELLS
         place, squares = bound_levels(near)
-        # Moves across more than half the torus end where shorter ones do, and the shorter ones have the smaller bounds.
+        # A move across more than half the torus ends in the same place as a shorter one, whose bound is smaller.
         known = place[quarter]
         missing = [(0, n // 2 + 1 - have) for n, have in zip(torus, known.shape, strict=True)]
-        #: Index of the relation that bounds each displacement, or the number of relations if none does.
+        #: The index of the relation that bounds each displacement, or the number of relations if none does.
         self.place = np.pad(known, missing, constant_values=len(squares) - 1)
         entry = float(arrival_squares(near).min())
         self.arrivals = math.isfinite(entry)
@@ -343,16 +344,16 @@ class _Chart:
             self.scale[0] = 1 / entry
 
     def start_evenly(self) -> FloatArray:
-        """Return initial multipliers: equal shares for all relations, each spread evenly."""
+        """Return initial multipliers: equal shares for all relations, each spread evenly over its displacements."""
         place = self.place[self.bounded]
         out = self.times / np.bincount(place, self.times)[place]
         return np.asarray(out / out.sum())
 
     def start_from(self, coarse: _Chart, multipliers: FloatArray) -> FloatArray:
-        """Return initial multipliers, given those of a smaller torus.
+        """Return initial multipliers based on those of a smaller torus.
 
-        Relations that fit the smaller torus keep their multipliers. The others keep their sum, spread evenly, but get
-        at least 1% together.
+        Relations that fit on the smaller torus keep their multipliers. The others keep their sum, which is spread
+        evenly and is at least 1% in total.
         """
         place, before = self.place[self.bounded], coarse.place[coarse.bounded]
         number = int(place.max()) + 1
@@ -364,7 +365,7 @@ class _Chart:
         return np.asarray(start / start.sum())
 
     def find_costs(self, multipliers: FloatArray) -> tuple[FloatArray, FloatArray, float]:
-        """Return X̂, the ratios of costs to bounds (arrivals first, then 2 (x(0) − x(d)) / w²), and their mean f."""
+        """Return X̂, the ratios of costs to bounds (for arrivals, then 2 (x(0) − x(d)) / w²), and their mean f."""
         forces = np.zeros(self.place.shape)
         forces[self.bounded] = multipliers * self.scale / self.times
         entry = float(forces.flat[0])
@@ -383,7 +384,7 @@ class _Chart:
 
 
 def _climb_plain(chart: _Chart, start: FloatArray, number: int, gap: float) -> tuple[FloatArray, FloatArray, float]:
-    """Return multipliers, the feasible spectrum and the gap after rounds of λ ← λ · cost (without limits)."""
+    """Return the multipliers, feasible spectrum and gap after rounds of λ ← λ · cost (for no limits beyond δ)."""
     multipliers = start
     for left in range(number, -1, -1):
         spectrum, relative, mean = chart.find_costs(multipliers)
@@ -396,7 +397,7 @@ def _climb_plain(chart: _Chart, start: FloatArray, number: int, gap: float) -> t
 
 
 def _climb_limited(chart: _Chart, start: FloatArray, number: int, gap: float) -> tuple[FloatArray, FloatArray, float]:
-    """Return the same as `_climb_plain`, using `maximise_bound`."""
+    """Return the same as `_climb_plain`, but use `maximise_bound`."""
 
     def evaluate(multipliers: FloatArray) -> tuple[FloatArray, FloatArray, float, float]:
         spectrum, relative, mean = chart.find_costs(multipliers)
@@ -407,15 +408,15 @@ def _climb_limited(chart: _Chart, start: FloatArray, number: int, gap: float) ->
 
 
 def convolve_circularly(kernel: IntArray, field: NDArray[Any]) -> NDArray[Any]:
-    """Return the circular convolution of two arrays of one shape, exactly for integers.
+    """Return the circular convolution of two arrays of the same shape, exactly for integers.
 
-    Integers are split into digits short enough to keep the error of the transforms below a quarter, so rounding is
-    exact. Raises InputError if a result could exceed 64 bits.
+    Integers are split into digits so short that the transforms have errors below a quarter, so rounding is exact.
+    Raises InputError if a result might exceed 64 bits.
     """
     if field.dtype.kind == "f":
         return np.asarray(scipy.fft.irfftn(_transform_real(kernel) * _transform_real(field), field.shape))
     if float(np.abs(kernel).max()) * float(np.abs(field).sum(dtype=np.float64)) >= 2.0**62:
-        raise InputError("sums of counts times the rows of strategy Spectral exceed 64 bits: there are too many points")
+        raise InputError("counts have too many points for strategy Spectral: its sums must fit in 64 bits")
     longest = 1 + max(int(np.abs(part).max(initial=0)).bit_length() for part in (kernel, field))
     for digits in range(1, 13):
         bits = -(-longest // digits)
@@ -423,7 +424,7 @@ def convolve_circularly(kernel: IntArray, field: NDArray[Any]) -> NDArray[Any]:
         if max(_product_error(a, b) for a in left for b in right) < 0.25:
             break
     else:
-        raise InputError(f"a torus of {field.size:,} cells is too large for exact sums: use fewer cells")
+        raise InputError(f"the torus has {field.size:,} cells: this is too many for exact sums (use larger cells)")
     spectra = [_transform_real(a) for a in left]
     out = np.zeros(field.shape, dtype=np.int64)
     for j, b in enumerate(right):
@@ -435,7 +436,7 @@ def convolve_circularly(kernel: IntArray, field: NDArray[Any]) -> NDArray[Any]:
 
 
 def squared_distance(kernel: IntArray, move: Sequence[int] | None) -> int:
-    """Return the exact Σ (k(w) − k(w − move))², or Σ k(w)² without a move."""
+    """Return Σ (k(w) − k(w − move))² exactly, or Σ k(w)² if `move` is None."""
     step = max(1, (1 << 16) * len(kernel) // kernel.size)  # fits in the processor's cache
     total = 0
     for start in range(0, len(kernel), step):
@@ -454,7 +455,7 @@ def _transform_real(field: NDArray[Any]) -> NDArray[np.complex128]:
 
 
 def _split_digits(field: IntArray, bits: int) -> list[IntArray]:
-    """Return signed digits in base 2^bits, lowest first; at least one."""
+    """Return at least one signed digit in base 2^bits, lowest first."""
     out: list[IntArray] = []
     rest, half = field, np.int64(1) << (bits - 1)
     while not out or rest.any():
@@ -465,12 +466,12 @@ def _split_digits(field: IntArray, bits: int) -> list[IntArray]:
 
 
 def _product_error(a: IntArray, b: IntArray) -> float:
-    """Return a bound on the error of a ∗ b, from three transforms. No entry of a's spectrum exceeds a's 1-norm."""
+    """Return a bound on the error of a ∗ b by three transforms. No entry of a's spectrum exceeds a's 1-norm."""
     return transform_error(a.size) * float(np.linalg.norm(b) * (2 * np.linalg.norm(a) + np.abs(a).sum()))
 
 
 def transform_error(size: int) -> float:
-    """Return a bound on a transform's relative error in the 2-norm: 8 roundings per doubling of its length."""
+    """Return a bound on a transform's relative error in the 2-norm, with 8 roundings per doubling of its length."""
     return float(8 * max(1.0, math.log2(size)) * np.finfo(np.float64).eps)
 
 
@@ -484,18 +485,18 @@ def _mirror_places(n: int) -> IntArray:
 
 
 def mirror_quarter(quarter: NDArray[Any], torus: Sequence[int]) -> NDArray[Any]:
-    """Return the whole array from its quarter, bit-identical on both sides of every axis."""
+    """Return the whole array for a quarter. It is bit-identical on both sides of every axis."""
     return quarter[np.ix_(*map(_mirror_places, torus))]
 
 
 def count_mirrored(torus: Sequence[int]) -> FloatArray:
-    """Return how many entries of the torus each entry of the quarter represents."""
+    """Return the number of entries of the torus that each entry of the quarter represents."""
     each = [np.bincount(_mirror_places(n)).astype(np.float64) for n in torus]
     return functools.reduce(np.multiply.outer, each)
 
 
 def cosine_transform(quarter: FloatArray, torus: Sequence[int]) -> FloatArray:
-    """Return a quarter of the Fourier transform (real and even) of a real even array, given a quarter of the array."""
+    """Return a quarter of the (real, even) Fourier transform of a real even array, given a quarter of the array."""
     out = quarter
     for axis, n in enumerate(torus):
         if n % 2 == 0:
@@ -506,9 +507,9 @@ def cosine_transform(quarter: FloatArray, torus: Sequence[int]) -> FloatArray:
 
 
 def workload_power(work: Boxes | AllRanges | Regions | None, domain: Domain, torus: tuple[int, ...]) -> FloatArray:
-    """Return the mean |q̂(ω)|² of the queries (all ranges when None) at the frequencies of a torus, mirrored.
+    """Return the mean |q̂(ω)|² of queries (None means all ranges) and their mirror images on a torus.
 
-    A translation-invariant strategy depends only on this. Box sizes are rounded to whole cells.
+    A translation-invariant strategy depends only on this mean. Box sizes are rounded to whole cells.
     """
     if isinstance(work, Regions):
         return _power_of_regions(work, domain, torus)
@@ -528,7 +529,7 @@ def workload_power(work: Boxes | AllRanges | Regions | None, domain: Domain, tor
 
 
 def _power_of_all(n: int, omega: FloatArray) -> FloatArray:
-    """Return the mean of |q̂|² over all intervals on n cells, using Fejér's kernel."""
+    """Return the mean of |q̂|² over all intervals on n cells, through Fejér's kernel."""
     # For an interval of l cells, |q̂|² = (1 − cos lω) / (1 − cos ω).
     out = np.full(len(omega), (n + 1) * (n + 2) / 6)
     half = omega[1:] / 2
@@ -538,7 +539,7 @@ def _power_of_all(n: int, omega: FloatArray) -> FloatArray:
 
 
 def _power_of_lengths(lengths: IntArray, omega: FloatArray) -> FloatArray:
-    """Return |q̂|² of intervals (lengths, frequencies)."""
+    """Return |q̂|² (lengths, frequencies) for intervals of these lengths."""
     out = np.empty((len(lengths), len(omega)))
     out[:, 0] = lengths.astype(np.float64) ** 2
     out[:, 1:] = np.sin(np.multiply.outer(lengths, omega[1:] / 2)) ** 2 / np.sin(omega[1:] / 2) ** 2
@@ -546,14 +547,14 @@ def _power_of_lengths(lengths: IntArray, omega: FloatArray) -> FloatArray:
 
 
 def _power_of_regions(work: Regions, domain: Domain, torus: tuple[int, ...]) -> FloatArray:
-    """Return the mean of |q̂|² over at most 64 regions. Using boxes of equal area would raise the error by 6 to 58%."""
+    """Return the mean of |q̂|² over at most 64 regions. Boxes of equal area would have 6 to 58% more error."""
     rows = work.matrix(domain)
     out = np.zeros(torus)
     chosen = range(0, rows.shape[0], -(-rows.shape[0] // 64))
     for i in chosen:
         cells = np.unravel_index(rows[[i]].indices, domain.shape)
         field = np.zeros(torus)
-        # Cells one torus length apart have the same phase.
+        # Cells that are one torus length apart have the same phase.
         np.add.at(field, tuple(c % p for c, p in zip(cells, torus, strict=True)), rows[[i]].data)
         out += np.abs(np.fft.fftn(field)) ** 2
     for axis in range(out.ndim):

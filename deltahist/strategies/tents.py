@@ -1,4 +1,4 @@
-"""Tents: noise on every cell and on overlapping smooth sums of cells, so that even long moves cost little."""
+"""Noise on every cell and on overlapping smooth sums of cells, which makes even long moves cheap."""
 
 from __future__ import annotations
 
@@ -33,28 +33,29 @@ from deltahist.space.workloads import AllRanges, Boxes, RegionCover, Regions, Sp
 from deltahist.strategies.base import Group, Strategy, read_numbers, read_shares, whole_shares
 from deltahist.strategies.flow.tuning import find_minimum
 
-#: Number of array entries (boxes × waves, or regions × products of waves) that fit in the processor's cache.
+#: The number of array entries (boxes × waves, or regions × products of waves) that fit in the processor's cache.
 _TOGETHER = 1 << 18
-#: Largest number of tents along an axis. Dense linear algebra finds their eigenvectors.
+#: The largest number of tents along an axis. Dense linear algebra computes their eigenvectors.
 MOST_TENTS = 4128
 
 
 @dataclass(frozen=True, eq=False)
 class Tents(Strategy):
-    """Every cell, and tents over the cells: products of B-splines, centred every few cells along each axis.
+    """Measure every cell and tents, which are products of B-splines centred every few cells along each axis.
 
     A short move hardly changes the tents, and a move of any length changes only its two cells and the tents over them.
     With shares a for the cells and h for the tents, every move costs at most 2 (a + h). Least squares estimates smooth
-    parts from the tents and finer parts from the cells.
+    parts of the map from the tents and finer parts from the cells.
     Source: docs/internals/theory.md, section 7; costs: docs/privacy/tents.md.
 
     Parameters
     ----------
-    spacing : cells between the centres of tents, one number or one per axis. The default suits all ranges.
-    degree : degree of the B-splines: 1 for hats, 2 or 3 for smoother and wider tents.
-    shares : shares of ε for the cells and for the tents; equal when None.
+    spacing : the distance between centres of tents in cells, as one number or one per axis. None means a distance that
+        suits all ranges.
+    degree : the degree of the B-splines: 1 for hats, 2 or 3 for smoother and wider tents.
+    shares : the shares of ε for the cells and for the tents. None means equal shares.
 
-    Raises InputError if a spacing gives too many tents or weights that are too large.
+    Raises InputError if a spacing leads to too many tents or to weights that are too large.
 
     >>> import math, deltahist as dh
     >>> near = dh.Neighbourhood(dh.Domain((0, 0, 1, 1), (64, 64)), delta=1 / 64, limits=[(math.inf, 2)])
@@ -89,13 +90,14 @@ class Tents(Strategy):
         spacing: int | tuple[int, ...] | None = None,
         degree: int | None = None,
     ) -> Tents:
-        """Return the tents with the least expected error on a workload that keep all promises of a neighbourhood.
+        """Return the tents that keep a neighbourhood's promises and have the least expected error on a workload.
 
         Parameters
         ----------
-        near : the neighbourhood with its limits.
-        workload : the queries; all ranges when None. Boxes of equal area replace regions.
-        spacing, degree : chosen if not given. Shares are the best for Laplace noise (`Spectral` suits Gaussian noise).
+        near : the neighbourhood and its limits.
+        workload : the queries. None means all ranges, and regions are replaced by boxes of equal area.
+        spacing, degree : the spacing and degree, or None to choose the best. Shares are optimal for Laplace noise
+            (`Spectral` suits Gaussian noise).
 
         >>> import deltahist as dh
         >>> near = dh.Neighbourhood(dh.Domain((0, 1), (50,)), delta=0.02)
@@ -129,7 +131,7 @@ class Tents(Strategy):
 
     @functools.cached_property
     def apart(self) -> tuple[int, ...]:
-        """Cells between the centres of tents along each axis, at most the whole axis."""
+        """The distance between centres of tents in cells along each axis, at most the whole axis."""
         shape, given = self.domain.shape, self.spacing
         if given is None:
             given = tuple(round(1.5 * n ** (1 / 3)) for n in shape)
@@ -147,12 +149,12 @@ class Tents(Strategy):
 
     @functools.cached_property
     def scale(self) -> int:
-        """Sum of the weights of all tents over a cell."""
+        """The sum of the weights of all tents over a cell."""
         return math.prod(axis.scale for axis in self.lattices)
 
     @functools.cached_property
     def tents(self) -> tuple[int, ...]:
-        """Number of tents along each axis."""
+        """The number of tents along each axis."""
         return tuple(axis.size for axis in self.lattices)
 
     @functools.cached_property
@@ -190,10 +192,10 @@ class Tents(Strategy):
 
 
 class TentsDecoder(Decoder):
-    """Least squares ĉ = y₁ + Tᵀ (r⁻¹ + T Tᵀ)⁻¹ (y₂ − T y₁), for measured cells y₁ and tents y₂.
+    """Least-squares estimates ĉ = y₁ + Tᵀ (r⁻¹ + T Tᵀ)⁻¹ (y₂ − T y₁) from released cells y₁ and tents y₂.
 
-    r is the noise variance of a cell divided by that of a tent. T Tᵀ is a product over the axes, inverted through the
-    eigenvectors of its small factors (docs/internals/theory.md, section 7).
+    r is the noise variance of a cell divided by that of a tent. T Tᵀ is a product over the axes, so the eigenvectors of
+    its small factors are enough to invert r⁻¹ + T Tᵀ (docs/internals/theory.md, section 7).
     """
 
     strategy: Tents
@@ -202,30 +204,30 @@ class TentsDecoder(Decoder):
     def __init__(self, strategy: Strategy, laws: Sequence[Law], total_known: bool) -> None:
         super().__init__(strategy, laws, total_known)
         self._lattices = self.strategy.lattices
-        #: Variance of a cell's noise, and r in points, capped at 10¹² because cells add nothing beyond that.
+        #: The variance of a cell's noise, and r in points, at most 10¹² because cells add nothing beyond that.
         self._cells, tents = self.laws[0].variance(), self.laws[1].variance() / self.strategy.scale**2
         self._precision = self._cells / max(tents, self._cells / 1e12) if self._cells > 0 else 0.0
 
     def _invert_gram(self, tents: FloatArray) -> FloatArray:
-        """Return (r⁻¹ + T Tᵀ)⁻¹ times a field over the tents."""
+        """Return (r⁻¹ + T Tᵀ)⁻¹ times an array over the tents."""
         values, vectors = zip(*(axis.gram_eigen for axis in self._lattices), strict=True)
         factor = self._precision / (1 + self._precision * outer_product(values))
         return apply_along_axes(vectors, factor * apply_along_axes([each.T for each in vectors], tents))
 
     def _to_tents(self, cells: FloatArray) -> FloatArray:
-        """Return T times cells (N,), in points, as a field over the tents."""
+        """Return T times cells (N,), in points, as an array over the tents."""
         field = apply_along_axes([axis.matrix for axis in self._lattices], cells.reshape(self.domain.shape))
         return np.asarray(field / self.strategy.scale)
 
     def _to_cells(self, tents: FloatArray) -> FloatArray:
-        """Return Tᵀ times a field over the tents, in points, as cells (N,)."""
+        """Return Tᵀ times an array over the tents, in points, as cells (N,)."""
         return apply_along_axes([axis.transpose for axis in self._lattices], tents / self.strategy.scale).ravel()
 
     def solve(self, values: FloatArray) -> FloatArray:
         return self.estimate_cells(values, None).ravel()
 
     def estimate_cells(self, values: NDArray[Any], total: int | None) -> FloatArray:
-        # Adjusting the few tents to the total, instead of the cells, saves memory.
+        # Adjusting the few tents to the total instead of the cells saves memory.
         cells, tents = values[: self.domain.size], values[self.domain.size :]
         field = self._invert_gram(tents.reshape(self.strategy.tents) / self.strategy.scale - self._to_tents(cells))
         if self.total_known and total is not None:
@@ -255,7 +257,7 @@ class TentsDecoder(Decoder):
             asked = [sum_intervals(axis.wave_sums, *span) for axis, span in zip(self._lattices, boxes, strict=True)]
             taken = _sum_waves([each**2 for each in asked], known)
             if self.total_known:
-                # Half of the waves are odd about the middle of the axis, so they add nothing to the total.
+                # Half of the waves are odd about the middle of the axis, so they do not contribute to the total.
                 held = [np.abs(axis.wave_sums[-1]) > 1e-9 for axis in self._lattices]
                 seen = [each[:, waves] for each, waves in zip(asked, held, strict=True)]
                 taken += _sum_waves(seen, onto[np.ix_(*held)]) ** 2 / spread
@@ -295,8 +297,8 @@ class TentsDecoder(Decoder):
         return self.bound_kurtosis(variance)
 
     def noise_metric(self) -> Metric:
-        """Return the metric with the exact variance of each cosine, since waves of tents are nearly cosines."""
-        # Of the powers tried for `shrink_long_waves`, 1 had the least error on real counts.
+        """Return a metric of cosines, which are nearly the waves of tents, with the exact variance of each cosine."""
+        # Power 1 had the least error on real counts among those tried for `shrink_long_waves`.
         seen = [scipy.fft.dct(np.diff(axis.wave_sums, axis=0), axis=0, norm="ortho") ** 2 for axis in self._lattices]
         variance = self._cells * (1 - apply_along_axes(seen, self._covariance_parts[0]))
         if self.total_known:
@@ -310,12 +312,12 @@ class TentsDecoder(Decoder):
 
 
 def _spread_cut_cells(cover: RegionCover, lattices: Sequence[Lattice]) -> RegionCover:
-    """Return T q for the cells that queries q cut, as shares of tents."""
+    """Return T q as shares of tents, where q contains only the cells that queries cut."""
     over = list(zip(lattices, (cover.x, cover.y), strict=True))
     first, weights = [axis.first[cell] for axis, cell in over], [axis.weights[cell] for axis, cell in over]
     begins = np.flatnonzero(np.diff(cover.owner, prepend=-1))
     query = np.repeat(np.arange(len(begins)), np.diff(begins, append=len(cover.owner)))
-    # A query's tents are those from the first to the last one over its cells.
+    # The tents of a query range from the first to the last tent over its cells.
     low = [np.minimum.reduceat(each, begins) for each in first]
     wide, tall = (np.maximum.reduceat(f, begins) - a + w.shape[1] for f, a, w in zip(first, low, weights, strict=True))
     number = wide * tall
@@ -327,21 +329,21 @@ def _spread_cut_cells(cover: RegionCover, lattices: Sequence[Lattice]) -> Region
             found += np.bincount(row + j, share * across, len(found))
     owner = np.repeat(np.arange(len(begins)), number)
     x, y = np.divmod(count_up_to(number), tall[owner])
-    # Only tents of weight zero lie before the first or beyond the last one.
+    # Tents before the first or after the last one have weight zero.
     held, shape = found != 0, tuple(axis.size for axis in lattices)
     tents = ((x + low[0][owner]) * shape[1] + y + low[1][owner])[held]
     return RegionCover.of_cells(cover.number, shape, cover.owner[begins][owner][held], tents, found[held])
 
 
 def _sum_waves(asked: Sequence[FloatArray], field: FloatArray) -> FloatArray:
-    """Return for each query (m,) the sum over waves of a field times the coefficients `asked`, given per axis."""
-    # Make arrays contiguous. Otherwise the order of summation would depend on the number of queries.
+    """Return the sum over waves of `field` times the coefficients (m, waves) of each query along each axis."""
+    # Contiguous arrays make the order of summation independent of the number of queries.
     first, *rest = map(np.ascontiguousarray, asked)
     return np.einsum("mw,mw->m", multiply_rows(first, field), *rest) if rest else np.einsum("mw,w->m", first, field)
 
 
 class Choice(NamedTuple):
-    """Tents with their best shares, and their mean variance at a budget of one."""
+    """Tents with their best shares, and their mean variance with a budget of one."""
 
     error: float
     spacing: tuple[int, ...]
@@ -350,7 +352,7 @@ class Choice(NamedTuple):
 
 
 class TentSearch:
-    """Find the tents with the least error, trying no choice twice."""
+    """Search for the tents with the least error, without trying any choice twice."""
 
     def __init__(self, near: Neighbourhood, workload: Workload | None) -> None:
         self.near, self.shape = near, near.domain.shape
@@ -359,15 +361,16 @@ class TentSearch:
         self.boxes = workload.take_evenly(1000).spans(near.domain) if isinstance(workload, Boxes) else None
         if isinstance(workload, AllRanges):
             workload.check(near.domain)
-        # Use at most 12 relations of a profile, mostly for short moves, since limits on long moves change little.
+        # Use at most 12 relations of a profile, mostly for short moves, because limits on long moves hardly matter.
         every = near.relations
         some = np.unique(np.geomspace(1, len(every), 12).round().astype(int)) - 1
         self.relations = [every[i] for i in some.tolist()]
-        #: The best choice for a spacing and a degree. Its error is infinite if the tents are too many or too large.
+        #: The best choice for a spacing and a degree. Its error is infinite if there are too many tents or their
+        #: weights are too large.
         self.best_shares = functools.cache(self._find_shares)
 
     def descend_from_guess(self, degree: int) -> Choice:
-        """Return the best choice for a degree, found in coarse, then fine steps along all axes and single ones."""
+        """Return the best choice for a degree, by coarse and then fine steps along all axes and along single axes."""
         reach = self.near.frontier.max(axis=0, initial=1).tolist()
         guess = {1: 1.5, 2: 1.4, 3: 1.3}[degree]
         start = [round(guess * n ** (1 / 3) * min(r, 16) ** 0.28) for n, r in zip(self.shape, reach, strict=True)]
@@ -395,7 +398,7 @@ class TentSearch:
         many = any(n // s + degree > MOST_TENTS for n, s in zip(self.shape, spacing, strict=True))
         if many or scale > 1 << 34:  # 2^34 leaves room for 268 million points
             return Choice(math.inf, spacing, degree, (1.0, 1.0))
-        # The largest changes of cells and of tents in each relation, divided by its factor
+        # The largest changes of cells and tents in each relation, divided by the relation's factor.
         costs = [
             (n / factor, change / scale / factor)
             for factor, relation in ((float(factor), relation) for factor, relation in self.relations)
@@ -405,29 +408,29 @@ class TentSearch:
             return Choice(0.0, spacing, degree, (1.0, 1.0))
         error = TentError(lattices, self.boxes, self.near.fixed_membership, 40)
 
-        def largest_cost(ratio: float) -> float:  # when the cells' share is one
+        def largest_cost(ratio: float) -> float:  # if the cells' share is one
             return max(cells + ratio * tents for cells, tents in costs)
 
         def variance(power: float) -> float:
             ratio = math.exp(power)
             return 2 * largest_cost(ratio) ** 2 * error.mean_variance(ratio**2)
 
-        least, power = find_minimum(variance, -4.0, 3.0, 0.1)  # logarithms of the tents' share divided by the cells'
+        least, power = find_minimum(variance, -4.0, 3.0, 0.1)  # ln (tents' share / cells' share)
         ratio = math.exp(power)
         unit = largest_cost(ratio)
         return Choice(least, spacing, degree, (1 / unit, ratio / unit))
 
 
 def split_covariance(lattices: Sequence[Lattice], precision: float) -> tuple[FloatArray, FloatArray, float]:
-    """Return k and V1 for every product of waves, and 1ᵀV1, for cells of variance one.
+    """Return k and V1 for every product of waves, and 1ᵀV1, if cells have variance one.
 
-    The waves w_i of an axis are the eigenvectors of TᵀT, with eigenvalues g_i. Let r be the precision of the tents'
-    noise divided by that of the cells' noise. The covariance of the estimates is
+    The waves w_i of an axis are the eigenvectors of TᵀT with eigenvalues g_i. Let r be the precision of the tents'
+    noise divided by the precision of the cells' noise. The covariance of the estimates is
 
         V = 1 − Σ_ij k_ij (w_i ⊗ w_j)(w_i ⊗ w_j)ᵀ,   k_ij = r g_i g_j / (1 + r g_i g_j).
 
-    A public total removes (qᵀV1)² / (1ᵀV1) from qᵀVq. The tents over any cell add up to one, so the vector of ones and
-    V1 are sums of waves.
+    A public total removes (qᵀV1)² / (1ᵀV1) from qᵀVq. The tents over any cell add up to one, so the vector of ones is a
+    combination of waves, and so is V1.
     """
     precise = precision * outer_product([axis.wave_values for axis in lattices])
     ones = outer_product([axis.wave_sums[-1] for axis in lattices])
@@ -436,9 +439,9 @@ def split_covariance(lattices: Sequence[Lattice], precision: float) -> tuple[Flo
 
 
 class TentError:
-    """Mean variance over boxes (all ranges when None), for cells of variance one and tents of any precision.
+    """The mean variance over boxes (None means all ranges), for cells of variance one and tents of any precision.
 
-    The effect of a public total is smooth, so the smoothest `waves` of each axis suffice for it (all when None).
+    The effect of a public total is smooth, so only the smoothest `waves` of each axis are used for it (None means all).
     """
 
     def __init__(
@@ -458,7 +461,7 @@ class TentError:
             self.asked = [a[:, some] for a, some in zip(asked, self.smooth, strict=True)]
 
     def mean_variance(self, precision: float) -> float:
-        """Return the mean variance at a ratio of the precisions of tents and cells."""
+        """Return the mean variance if `precision` is the tents' precision divided by the cells'."""
         known, onto, spread = split_covariance(self.lattices, precision)
         out = self.plain - float((known * self.squared).sum())
         if self.total_known:
@@ -470,10 +473,10 @@ class TentError:
 
 
 class Lattice:
-    """T (m, n): one row per tent, centred every `spacing` cells, over the n cells of an axis.
+    """The matrix T (m, n) of one axis: m tents, centred every `spacing` cells, over n cells.
 
     A tent is a centred B-spline of degree 1, 2 or 3 whose knots are `spacing` cells apart. One tent is centred in the
-    middle of the axis, and some beyond its ends. The integer weights over any cell add up to `scale`.
+    middle of the axis, and some tents are centred beyond its ends. The integer weights over any cell add up to `scale`.
 
     >>> tents = Lattice(5, 2, 1)
     >>> tents.scale, tents.matrix.toarray().tolist()
@@ -483,42 +486,42 @@ class Lattice:
     def __init__(self, n: int, spacing: int, degree: int) -> None:
         self.n, self.spacing = n, spacing
         first, weights = np.zeros(1, dtype=np.int64), np.ones((1, 1), dtype=np.int64)
-        if n > 1:  # in half cells, from the middle of the axis
+        if n > 1:  # places are in half cells from the middle of the axis
             place, apart, order = 2 * np.arange(n) - (n - 1), 2 * spacing, degree + 1
             first = (place - order * spacing) // apart + 1
             centres = apart * (first[:, None] + np.arange(order))
             weights = _evaluate_spline(np.abs(place[:, None] - centres), apart, degree)
-        #: Index of the first tent over each cell (n,), and weights there (n, degree + 1) of it and the next tents.
+        #: The first tent over each cell (n,), and the weights (n, degree + 1) of this tent and the next ones there.
         self.first, self.weights = first - first[0], weights // np.gcd.reduce(weights, axis=None)
-        #: Sum of the weights over any cell.
+        #: The sum of the weights over any cell.
         self.scale = int(self.weights[0].sum())
 
     @functools.cached_property
     def size(self) -> int:
-        """Number of tents m."""
+        """The number of tents m."""
         return int(self.first[-1]) + int(np.flatnonzero(self.weights[-1])[-1]) + 1
 
     @property
     def _tents(self) -> IntArray:
-        """The tents over every cell (n, degree + 1), as in `weights`; any tent for weights beyond the last one."""
+        """The tents over every cell (n, degree + 1), as in `weights`. Beyond the last tent, weights are zero."""
         return np.minimum(self.first[:, None] + np.arange(self.weights.shape[1]), self.size - 1)
 
     @functools.cached_property
     def matrix(self) -> scipy.sparse.csr_array:
-        """T (m, n), int64."""
+        """T (m, n) in int64."""
         some = self.weights > 0
         places = self._tents[some], np.nonzero(some)[0]
         return scipy.sparse.csr_array((self.weights[some], places), shape=(self.size, self.n))
 
     @functools.cached_property
     def transpose(self) -> scipy.sparse.csr_array:
-        """Tᵀ (n, m), int64."""
+        """Tᵀ (n, m) in int64."""
         return self.matrix.T.tocsr()
 
     @functools.cached_property
     def gram_eigen(self) -> tuple[FloatArray, FloatArray]:
-        """Eigenvalues (m,) of T Tᵀ / scale² in decreasing order, and its eigenvectors (m, m)."""
-        # Use NumPy's solver, because importing SciPy's takes as long as reading a small release.
+        """The eigenvalues (m,) of T Tᵀ / scale² in decreasing order, and the eigenvectors (m, m)."""
+        # Use NumPy's solver, because importing SciPy's would take as long as reading a small release.
         tents, weights, size = self._tents, self.weights.astype(np.float64), self.size
         pairs = (tents[:, :, None] * size + tents[:, None, :]).ravel()
         both = np.bincount(pairs, (weights[:, :, None] * weights[:, None, :]).ravel(), size**2)
@@ -527,19 +530,19 @@ class Lattice:
 
     @functools.cached_property
     def wave_values(self) -> FloatArray:
-        """Eigenvalues (w,) of TᵀT / scale² above rounding, in decreasing order. The eigenvectors are the waves."""
+        """The non-zero eigenvalues (w,) of TᵀT / scale² in decreasing order. The eigenvectors are the waves."""
         values = self.gram_eigen[0]
         return values[values > 1e-12 * values[0]]
 
     @functools.cached_property
     def tent_waves(self) -> FloatArray:
-        """Coefficients (m, w) of tents in each wave, so that q · wave = T q · column."""
+        """The coefficients (m, w) of the tents in each wave, such that q · wave = T q · column."""
         values = self.wave_values
         return self.gram_eigen[1][:, : len(values)] / (self.scale * np.sqrt(values))
 
     @functools.cached_property
     def wave_sums(self) -> FloatArray:
-        """Prefix sums of the waves (n + 1, w)."""
+        """The prefix sums of the waves (n + 1, w)."""
         vectors, above = self.tent_waves, self._tents
         sums = np.zeros((self.n + 1, vectors.shape[1]))
         for start in range(0, self.n, 256):  # few enough for the processor's cache
@@ -552,22 +555,22 @@ class Lattice:
 
     @functools.cached_property
     def mean_squares(self) -> FloatArray:
-        """Mean of (q · a wave)² over all intervals q of whole cells, for every wave (w,)."""
+        """The mean of (q · wave)² over all intervals q of whole cells, for every wave (w,)."""
         sums = self.wave_sums
         return mean_increment_product(np.einsum("ew,ew->w", sums, sums), sums.sum(axis=0) ** 2, self.n)
 
     def mean_products(self, some: IntArray) -> FloatArray:
-        """Return the mean of (q · a wave)(q · another wave) over all intervals q (w, w)."""
+        """Return the mean (w, w) of (q · wave)(q · other wave) over all intervals q, for some of the waves."""
         sums = self.wave_sums[:, some]
         whole = sums.sum(axis=0)
         return mean_increment_product(sums.T @ sums, np.multiply.outer(whole, whole), self.n)
 
     def count_positions(self, far: int) -> int:
-        """Return the number of different positions under the tents where moves by `far` cells start."""
+        """Return the number of distinct positions, relative to the tents, at which moves by `far` cells start."""
         return min(self.spacing, self.n - far)
 
     def weights_at_ends(self, far: int) -> tuple[IntArray, IntArray]:
-        """Return weights (positions, tents) at both ends of moves by `far` cells, for the tents over the first end."""
+        """Return the weights (positions, tents) at both ends of moves by `far` cells, for tents over the first end."""
         start = np.arange(self.count_positions(far))
         u, v = self.weights[start], np.zeros((len(start), self.weights.shape[1]), dtype=np.int64)
         behind = self.first[start + far] - self.first[start]
@@ -577,14 +580,14 @@ class Lattice:
         return u, v
 
 
-#: Axes and strategies share equal lattices. A large map's lattice takes hundreds of megabytes.
+#: Axes and strategies share equal lattices, because the lattice of a large map takes hundreds of megabytes.
 make_lattice = functools.lru_cache(maxsize=2)(Lattice)
 
 
 def apply_along_axes(matrices: Sequence[Any], field: NDArray[Any]) -> NDArray[Any]:
-    """Return a field after applying one matrix along each of its first axes."""
+    """Apply one matrix along each of an array's first axes, and return the result."""
     axes = list(enumerate(matrices))
-    # Grow a field along its first axis last, to avoid transposing a large array.
+    # If the array grows, process its first axis last, to avoid transposing a large array.
     for axis, matrix in reversed(axes) if matrices[0].shape[0] > matrices[0].shape[1] else axes:
         cube = np.moveaxis(field, axis, 0)
         flat = matrix @ cube.reshape(len(cube), -1)
@@ -598,7 +601,7 @@ def outer_product(factors: Sequence[NDArray[Any]]) -> NDArray[Any]:
 
 
 def _evaluate_spline(away: IntArray, apart: int, degree: int) -> IntArray:
-    """Return the centred B-spline for a knot distance, times apart, 8 apart² or 6 apart³ (degree 1, 2 or 3)."""
+    """Return the centred B-spline with knots `apart`, times apart, 8 apart² or 6 apart³ (degree 1, 2 or 3)."""
     if degree == 1:
         return np.maximum(apart - away, 0)
     if degree == 2:
@@ -608,7 +611,7 @@ def _evaluate_spline(away: IntArray, apart: int, degree: int) -> IntArray:
 
 
 def largest_changes(lattices: Sequence[Lattice], near: Neighbourhood) -> list[tuple[int, int]]:
-    """Return the cells and the sum over tents that the costliest move and arrival change."""
+    """Return the number of cells, and the sum of weights of tents, that the most expensive move and arrival change."""
     out = []
     if near.frontier.any():
         out.append((2, largest_change(lattices, near)))
@@ -618,10 +621,10 @@ def largest_changes(lattices: Sequence[Lattice], near: Neighbourhood) -> list[tu
 
 
 def largest_change(lattices: Sequence[Lattice], near: Neighbourhood) -> int:
-    """Return the largest Σ |T(u) − T(v)| over moves u → v, where T(u) are the tents' weights over u.
+    """Return the largest Σ |T(u) − T(v)| over moves u → v, where T(u) are the weights of the tents over u.
 
-    The sum never decreases as the ends move apart, so only the longest displacements matter, from every position under
-    the tents. The weights over either end add up to W, so they differ by 2 (W − Σ min(T(u), T(v))).
+    The sum never decreases as the ends move apart, so only the longest displacements matter, from every position
+    relative to the tents. The weights over each end add up to W, so the sum is 2 (W − Σ min(T(u), T(v))).
     """
     whole = math.prod(lattice.scale for lattice in lattices)
     least = whole
