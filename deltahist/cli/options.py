@@ -138,17 +138,18 @@ Release = Annotated[Path, Argument(metavar="RELEASE", parser=parse_place, help="
 Published = Annotated[Path, Argument(metavar="RELEASE", parser=parse_place, help="A release file, folder or URL.")]
 ColumnOfX = Annotated[str | None, Column(help="Column with x or longitude: a name or number.")]
 ColumnOfY = Annotated[str | None, Column(help="Column with y or latitude; omit it in one dimension.")]
-PointsCrs = Annotated[str | None, Option("--crs", help="CRS of the points: EPSG:4326, or none for plain numbers.")]
+PointsCrs = Annotated[str | None, Option("--crs", help="CRS of the points: EPSG:..., or none for plain numbers.")]
 Bounds = Annotated[Any, Option(metavar="W,S,E,N", parser=parse_corners, help="Map corners, or LOW,HIGH in 1D.")]
 Cell = Annotated[Any, Length(help="Side of a cell, such as 250m. [default: auto]")]
 Delta = Annotated[Any, Length(help="δ: hide moves up to this distance.")]
 Sources = Annotated[str, Option(metavar="WHERE", help="Where points may enter: none, boundary, left, right or a file.")]
 Limit = Annotated[
-    list[str] | None, Option(metavar="LENGTH:FACTOR", help="Cost cap: 2km:2 allows 2ε up to 2 km. [default: any:4]")
+    list[str] | None,
+    Option(metavar="LENGTH:FACTOR", help="Cost cap (repeatable): 2km:2 allows 2ε up to 2 km. [default: any:4]"),
 ]
 Rho = Annotated[Fraction | None, Amount(metavar="R", help="Budget ρ, with Gaussian noise, instead of ε.")]
 Strategy = Annotated[str, Name(help="Name of a strategy, such as flow. With auto, the best one is used.")]
-Regions = Annotated[Path | None, File(help="Polygons that you will query, to choose cells and strategy for.")]
+Regions = Annotated[Path | None, File(help="Polygons of later queries. Cells and strategy are chosen for them.")]
 Points = Annotated[Fraction | None, Amount(metavar="N", help="Rough number of points, for planning. [default: 100000]")]
 User = Annotated[str | None, Column(help="Column with user names, to protect all points of a user together.")]
 MaxPerUser = Annotated[int | None, Option(metavar="K", min=1, help="Maximum number of points to keep per user.")]

@@ -36,7 +36,7 @@ def query(
         Any, Option(metavar="Q,...", parser=options.parse_list(float), help="Quantiles to estimate from sorted values.")
     ] = None,
     between: options.Between = None,
-    compare: Annotated[tuple[str, str] | None, Period(help="Report changes from these steps to --between.")] = None,
+    compare: Annotated[tuple[str, str] | None, Period(help="Report the change from these steps to --between.")] = None,
     each: Annotated[
         bool, Option("--each", help="Give one answer for each step in a folder, instead of one for their sum.")
     ] = False,

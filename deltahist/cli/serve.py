@@ -11,7 +11,6 @@ from typing import Annotated
 from typer import Argument, Option
 
 from deltahist.cli import print_note, write_text
-from deltahist.errors import InputError
 
 
 def serve(
@@ -57,8 +56,6 @@ def serve(
         if private is not None:
             run_private(private, check)
         return 0
-    if not releases:
-        raise InputError("RELEASES is missing: name release files or folders, or --private CONFIG")
     import uvicorn
     from uvicorn.supervisors import Multiprocess
 
@@ -66,7 +63,7 @@ def serve(
     from deltahist.server.catalogue import Catalogue
     from deltahist.server.service import Settings
 
-    catalogue = Catalogue(releases)
+    catalogue = Catalogue(releases := releases or [])
     for problem in catalogue.problems:
         print_note(f"not served: {problem}")
     if not len(catalogue):

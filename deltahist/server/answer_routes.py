@@ -8,9 +8,10 @@ from typing import Annotated, Any
 import msgspec
 import numpy as np
 import orjson
+import shapely
 from fastapi import APIRouter, Query, Request, Response
 from numpy.typing import NDArray
-from starlette.exceptions import HTTPException
+from shapely.errors import GEOSException
 
 from deltahist.answers import answer, rename_own
 from deltahist.errors import InputError
@@ -24,6 +25,7 @@ from deltahist.server.models import (
     OfRelease,
     OfSeries,
     Options,
+    check_size,
     returns,
 )
 from deltahist.server.release_routes import sum_periods
@@ -59,7 +61,7 @@ async def answer_box(service: ServiceOf, name: str, asked: Annotated[BoxOfReleas
 
 @router.get("/series/{stream}/answer", responses=returns({JSON: BoxAnswer}))
 async def answer_box_of_series(service: ServiceOf, stream: str, asked: Annotated[BoxOfSeries, Query()]) -> Response:
-    """Return the estimated sum in a box over a period, with the error of that sum."""
+    """Return the estimated number of points in a box, summed over a period, with standard error and interval."""
     source, about = await sum_periods(service, stream, asked)
     return await _answer_box(service, source, asked, asked.bbox, {"series": stream} | about)
 
@@ -68,9 +70,9 @@ async def answer_box_of_series(service: ServiceOf, stream: str, asked: Annotated
 async def answer_many(
     request: Request, service: ServiceOf, name: str, asked: Annotated[OfRelease, Query()]
 ) -> Response:
-    """Answer `{"boxes": [[W, S, E, N], ...]}` as columns, or a FeatureCollection in its properties.
+    """Answer `{"boxes": [[W, S, E, N], ...]}` with columns, or a FeatureCollection by adding to its properties.
 
-    CSV and Arrow contain only the answers, in the order of boxes or features.
+    CSV and Arrow contain only the answers, in the order of the boxes or features.
     """
     source, about = service.find_source(name, asked.compare)
     return await _answer_body(request, service, source, asked, about)
@@ -80,7 +82,7 @@ async def answer_many(
 async def answer_many_of_series(
     request: Request, service: ServiceOf, stream: str, asked: Annotated[OfSeries, Query()]
 ) -> Response:
-    """Answer many boxes or features for a period, as `/releases/{name}/answers` does."""
+    """Answer many boxes or features, summed over a period, as `/releases/{name}/answers` does for a release."""
     source, about = await sum_periods(service, stream, asked)
     return await _answer_body(request, service, source, asked, about)
 
@@ -88,7 +90,7 @@ async def answer_many_of_series(
 async def _answer_box(service: Service, source: Source, options: Options, bbox: str, about: dict[str, Any]) -> Response:
     query = BoxQuery(source, are_in_degrees(source, options.crs), options.level, options.nonnegative)
     corners = read_box(bbox, source.domain)
-    # The first non-negative answer takes seconds on a large map. Other boxes must not wait for it.
+    # On a large map the first non-negative answer takes seconds, and other boxes must not wait for it.
     found = service.run(query.answer_one, corners) if query.nonnegative else service.batcher.answer(query, corners)
     columns = await found
     content = {"bbox": corners} | {name: each[0] for name, each in columns.items()}
@@ -101,7 +103,7 @@ def _encode_json(content: dict[str, Any]) -> bytes:
 
 
 def _explain_columns(query: BoxQuery, columns: Container[str]) -> dict[str, Any]:
-    """Return the unit, level and estimator of answers with these columns."""
+    """Return the unit, level and estimator of answers that have these columns."""
     estimates = query.release.name_estimator(query.nonnegative)
     estimates = PLACED if "cut" in columns and estimates == UNBIASED else estimates
     return {"unit": "points", "level": query.level, "estimates": estimates}
@@ -129,21 +131,25 @@ async def _answer_body(
         body = await service.read_body(request)
         media = request.headers.get("content-type", "")
         of_features = media.startswith(GEOJSON) or b'"FeatureCollection"' in body[:1000]
-        answer_them = _answer_features if of_features else _answer_boxes
-        content = await service.run(answer_them, source, body, options, form, about, most)
+        parse, answer_them = (_parse_features, _answer_features) if of_features else (_parse_boxes, _answer_boxes)
+        try:
+            asked = await service.run(parse, body, most, source.domain.ndim)
+        except (ValueError, KeyError, TypeError, AttributeError, msgspec.DecodeError, GEOSException) as problem:
+            rule = 'it must be {"boxes": [[W, S, E, N], ...]} or a GeoJSON FeatureCollection'
+            raise InputError(f"the body cannot be read ({problem}): {rule}") from None
+        content = await service.run(answer_them, source, asked, options, form, about)
     return Response(content, media_type=GEOJSON if of_features and form == "json" else _MEDIA[form])
 
 
-def _answer_boxes(source: Source, body: bytes, options: Options, form: str, about: dict[str, Any], most: int) -> bytes:
+def _parse_boxes(body: bytes, most: int, ndim: int) -> list[tuple[float, ...]]:
+    corners: Any = tuple[float, float] if ndim == 1 else tuple[float, float, float, float]
+    asked: list[tuple[float, ...]] = msgspec.json.decode(body, type=Boxes[corners]).boxes
+    check_size(len(asked), most, "boxes")
+    return asked
+
+
+def _answer_boxes(source: Source, asked: Any, options: Options, form: str, about: dict[str, Any]) -> bytes:
     """Return the answers to boxes as columns in JSON, or as CSV or Arrow."""
-    corners: Any = tuple[float, float] if source.domain.ndim == 1 else tuple[float, float, float, float]
-    try:
-        asked = msgspec.json.decode(body, type=Boxes[corners]).boxes
-    except (msgspec.DecodeError, UnicodeDecodeError) as problem:
-        raise InputError(
-            f'the body cannot be read ({problem}): it must be {{"boxes": [[W, S, E, N], ...]}} or a FeatureCollection'
-        ) from None
-    _check_number(len(asked), most, "boxes")
     query = BoxQuery(source, are_in_degrees(source, options.crs), options.level, options.nonnegative)
     columns = query.answer(np.array(asked))
     about = _explain_columns(query, columns) | about
@@ -151,11 +157,6 @@ def _answer_boxes(source: Source, body: bytes, options: Options, form: str, abou
         return _encode_table(columns, form, about)
     lists = {name: each.tolist() if each.dtype == object else each for name, each in columns.items()}
     return _encode_json(lists | about)
-
-
-def _check_number(number: int, most: int, name: str) -> None:
-    if number > most:
-        raise HTTPException(413, f"the body has {number:,} {name}: at most {most:,} are answered at once")
 
 
 def _encode_table(answers: Any, form: str, about: dict[str, Any]) -> bytes:
@@ -174,37 +175,35 @@ def _encode_table(answers: Any, form: str, about: dict[str, Any]) -> bytes:
     return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]
 
 
-def _answer_features(
-    source: Source, body: bytes, options: Options, form: str, about: dict[str, Any], most: int
-) -> bytes:
+def _parse_features(body: bytes, most: int, _: int) -> tuple[Any, str | None, NDArray[Any], list[dict[str, Any]]]:
+    """Return a collection with its CRS, and the shapes and properties of its features."""
+    collection = orjson.loads(body)
+    features = list(collection["features"])
+    check_size(len(features), most, "features")
+    crs = str(collection["crs"]["properties"]["name"]) if collection.get("crs") else None
+    given = [each.get("geometry") for each in features]
+    shapes = shapely.from_geojson([None if each is None else orjson.dumps(each) for each in given])
+    check_size(int(shapely.get_num_coordinates(shapes).sum()), _MOST_VERTICES, "vertices")
+    return collection, crs, shapes, [dict(each.get("properties") or {}) for each in features]
+
+
+def _answer_features(source: Source, asked: Any, options: Options, form: str, about: dict[str, Any]) -> bytes:
     """Return a FeatureCollection with answers in its features' properties, or the answers as CSV or Arrow."""
     import geopandas as gpd
-    import shapely
 
-    try:
-        collection = orjson.loads(body)
-        features = list(collection["features"])
-        _check_number(len(features), most, "features")
-        stated = str(collection["crs"]["properties"]["name"]) if collection.get("crs") else options.crs
-        given = [each.get("geometry") for each in features]
-        shapes = shapely.from_geojson([None if each is None else orjson.dumps(each) for each in given])
-        own = [dict(each.get("properties") or {}) for each in features]
-    except (ValueError, KeyError, TypeError, AttributeError, shapely.errors.GEOSException) as problem:
-        raise InputError(f"the body cannot be read ({problem}): it must be a GeoJSON FeatureCollection") from None
+    collection, crs, shapes, own = asked
+    stated = crs or options.crs
     if options.crs is not None and stated != options.crs:
-        raise InputError(f"crs is {options.crs[:80]!r}, but the collection states another one")
-    vertices = shapely.get_num_coordinates(shapes)
-    if vertices.sum() > _MOST_VERTICES:
-        raise HTTPException(413, f"the body has {vertices.sum():,} vertices: at most {_MOST_VERTICES:,} are allowed")
-    if (~shapely.is_valid(shapes) & (vertices > 200)).any():
-        raise InputError("a feature of more than 200 vertices has rings that cross: repair it first")  # repair is slow
+        raise InputError(f"crs is {options.crs[:80]!r}, but the collection's is {stated[:80]!r}: they must be the same")
+    if (~shapely.is_valid(shapes) & (shapely.get_num_coordinates(shapes) > 200)).any():  # repair is slow
+        raise InputError("a feature with more than 200 vertices has rings that cross: repair it before sending")
     query = BoxQuery(source, are_in_degrees(source, stated), options.level, options.nonnegative)
     places = gpd.GeoSeries(shapes, crs="OGC:CRS84" if query.degrees else source.domain.crs)
     found = answer(source, places, level=query.level, nonnegative=query.nonnegative)
     about |= _explain_columns(query, found)
     if form != "json":
         return _encode_table(found, form, about)
-    for feature, properties, columns in zip(features, own, found.to_dict("records"), strict=True):
+    for feature, properties, columns in zip(collection["features"], own, found.to_dict("records"), strict=True):
         names = rename_own(properties)
         feature["properties"] = {names.get(name, name): value for name, value in properties.items()} | columns
     return _encode_json(collection | about)

@@ -1,4 +1,4 @@
-"""The web application. `deltahist serve` or any other ASGI server can run it."""
+"""The web application, which `deltahist serve` runs. Any other ASGI server can run it, too."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from deltahist.server.service import PARQUET, Service, Settings
 def create_app(catalogue: Catalogue, settings: Settings | None = None) -> FastAPI:
     """Return the application that answers range queries from the releases of a catalogue.
 
-    It rereads changed files until it shuts down.
+    While it runs, it rereads files that change.
     """
     settings = settings or Settings()
     app = FastAPI(
@@ -44,7 +44,7 @@ def create_app(catalogue: Catalogue, settings: Settings | None = None) -> FastAP
         description="Range queries over published releases. Queries cost no further privacy.",
         lifespan=_watch,
         dependencies=[Depends(_refuse_repeats)],
-        docs_url=None,  # these pages load scripts from another host, which would learn about readers
+        docs_url=None,  # FastAPI's pages load scripts from another host, which would learn who reads them
         redoc_url=None,
         generate_unique_id_function=lambda route: route.name,
     )
@@ -71,7 +71,7 @@ def create_app(catalogue: Catalogue, settings: Settings | None = None) -> FastAP
         app.include_router(module.router, responses={"4XX": described, "503": described})
     app.mount("/static/leaflet", StaticFiles(directory=xstatic.pkg.leaflet.BASE_DIR))
     app.mount("/static", StaticFiles(directory=static))
-    for kind in (InputError, RequestValidationError, HTTPException, ClientDisconnect, Exception):
+    for kind in (InputError, RequestValidationError, HTTPException, ClientDisconnect, TimeoutError, Exception):
         app.add_exception_handler(kind, explain_error)
     excluded = (*DEFAULT_EXCLUDED_CONTENT_TYPES, PARQUET)
     app.add_middleware(_AnswerHead)
@@ -87,14 +87,14 @@ def create_app(catalogue: Catalogue, settings: Settings | None = None) -> FastAP
 
 
 def serve_files(paths: list[Path], settings: Settings) -> FastAPI:
-    """Return the application that serves files. Each worker process reads them."""
-    sys.setswitchinterval(0.0005)  # so that answering threads wait less for a busy event loop
+    """Return the application that serves release files. Each worker process calls this and reads them."""
+    sys.setswitchinterval(0.0005)  # so that threads that answer wait less for the event loop
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
     logging.getLogger("deltahist.server").setLevel(logging.INFO)
-    # Answers include these notes, and logs must not reveal queries.
+    # Answers include these warnings. A log of them would reveal queries.
     warnings.simplefilter("ignore", DeltaHistWarning)
     app = create_app(Catalogue(paths), settings)
-    # Otherwise the garbage collector scans everything while answers wait: p99 was 65 ms instead of 24 ms.
+    # Otherwise answers wait while the garbage collector scans all releases: p99 was 65 ms instead of 24 ms.
     gc.collect()
     gc.freeze()
     gc.set_threshold(100_000)
@@ -108,7 +108,7 @@ async def _watch(app: FastAPI) -> AsyncIterator[None]:
             await asyncio.sleep(1)
             try:
                 await asyncio.to_thread(app.state.service.catalogue.refresh)
-            except Exception:  # later withdrawals must still be noticed
+            except Exception:  # keep watching, so that withdrawals are noticed
                 logging.getLogger("deltahist.server").exception("looking for changed files failed")
 
     task = asyncio.create_task(watch())
@@ -120,17 +120,19 @@ async def _refuse_repeats(request: Request) -> None:
     query = request.query_params
     if len(query) < len(query.multi_items()):
         name = next(name for name in query if len(query.getlist(name)) > 1)
-        raise InputError(f"{name[:80]} is repeated: give it once")
+        raise InputError(f"{name[:80]} is repeated: it must be given once")
 
 
 class _AnswerHead:
-    """Answer HEAD like GET. The server omits the body."""
+    """Treats HEAD as GET. The server then omits the body."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope.get("method") == "HEAD" and not scope["path"].endswith("/download"):  # a download would read the file
+        if scope.get("method") == "HEAD" and not scope["path"].endswith(
+            "/download"
+        ):  # or the server would read the file
             scope = {**scope, "method": "GET"}
         await self.app(scope, receive, send)
 
@@ -149,6 +151,8 @@ async def explain_error(_: Request, error: Exception) -> Response:
         status, headers, detail = error.status_code, error.headers, error.detail
     elif isinstance(error, ClientDisconnect):
         status, detail = 400, "the client disconnected"
+    elif isinstance(error, TimeoutError):
+        status, detail = 408, "the body did not arrive within 20 seconds"
     content: dict[str, Any] = {"title": HTTPStatus(status).phrase, "status": status}
     content |= detail if isinstance(detail, dict) else {"detail": detail}
     return JSONResponse(content, status, headers, "application/problem+json")

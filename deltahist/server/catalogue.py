@@ -1,4 +1,4 @@
-"""The releases of a service, by name. `refresh` reads files that have changed."""
+"""The releases of a service, which follow the changes of their files."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from deltahist.releases.base import BaseRelease, heed_notice, notice_path
 from deltahist.releases.histogram import CountEstimates
 
 _LOG = logging.getLogger("deltahist.server")
-#: Change time (ctime), size and inode of a file. If any of them changes, the file is read again.
+#: Change time (ctime), size and inode of a file. The service rereads a file if any of them changes.
 _Stamp = tuple[int, int, int]
 
 
 @dataclass(frozen=True)
 class Served:
-    """A release, with its name in the service and its file."""
+    """A release with its file, and its name in the service."""
 
     name: str
     path: Path
@@ -31,7 +31,7 @@ class Served:
 
     @property
     def is_current(self) -> bool:
-        """Whether the file is still the one that was read. The service never sends a changed file."""
+        """Whether the file has not changed since it was read. The service never sends a changed file."""
         return stamp_of(self.path) == self.stamp
 
     @property
@@ -40,10 +40,10 @@ class Served:
 
 
 class Catalogue:
-    """Releases by the names of their files, without the suffix.
+    """Releases named after their files, without the suffix.
 
-    `paths` are files, and folders whose visible Parquet files are releases. `problems` gives the reason for each file
-    that is not served. Raises InputError if there are files and none can be served.
+    `paths` are release files, and folders of them (hidden files are ignored). `problems` lists why files are not
+    served. Raises InputError without paths, or if there are files and none can be served.
     """
 
     def __init__(self, paths: Sequence[str | Path]) -> None:
@@ -51,8 +51,8 @@ class Catalogue:
         self._stamps: dict[Path, tuple[_Stamp | None, ...]] = {}
         self._served: dict[str, Served] = {}
         self.problems = self._read_changed(list(self._files()))
-        if self.problems and not self._served:
-            raise InputError("nothing can be served: " + "; ".join(self.problems))
+        if not self._served and (self.problems or not paths):
+            raise InputError("nothing can be served: " + ("; ".join(self.problems) or "name release files or folders"))
 
     def __iter__(self) -> Iterator[Served]:
         return iter(list(self._served.values()))
@@ -61,19 +61,19 @@ class Catalogue:
         return len(self._served)
 
     def in_force(self) -> list[Served]:
-        """Return the releases that were not withdrawn."""
+        """Return the releases that have not been withdrawn."""
         return [each for each in self if each.release.withdrawn is None]
 
     def find(self, name: str) -> Served | None:
         return self._served.get(name)
 
     def find_successor(self, release: BaseRelease) -> Served | None:
-        """Return the release that states that it replaces another one, or None."""
+        """Return the release that replaces the given one according to its description, or None."""
         named = ((each, each.release.counting.replaces) for each in self.in_force())
         return next((each for each, old in named if old is not None and old.digest == release.digest), None)
 
     def folders(self) -> dict[str, list[Served]]:
-        """Return the releases of each folder, by folder name. If folders share a name, the first counts."""
+        """Return the releases of each folder, by folder name. Of several folders with the same name, use the first."""
         found: dict[str, list[Served]] = {}
         for path in self._paths:
             if path.is_dir():
@@ -82,9 +82,10 @@ class Catalogue:
         return found
 
     def refresh(self) -> bool:
-        """Read new and replaced files, drop removed ones, and return whether the served releases have changed.
+        """Read new and changed files, forget removed ones, and return whether the served releases have changed.
 
-        An unreadable file is logged once, and its previous release stays, unless its notice of withdrawal is damaged.
+        If a file has become unreadable, log the reason once and keep its previous release. If its notice of withdrawal
+        is damaged, stop serving it.
         """
         try:
             found, before = [path for path in self._files() if path.exists()], dict(self._served)
@@ -109,23 +110,27 @@ class Catalogue:
                 yield path
 
     def _read_changed(self, paths: Sequence[Path]) -> list[str]:
-        """Serve the releases of new and replaced files. Return the reason for each file that cannot be served."""
+        """Serve the releases of new and changed files. Return the reason for each file that cannot be served."""
         problems = []
         for path in paths:
             try:
-                if self._stamps.get(path) != stamp_of(path):
-                    self._take_up(path)
-                    _LOG.info("serving %s", path)
+                if self._stamps.get(path) == stamp_of(path):
+                    continue
+                reason = self._serve_file(path)
             except Exception as problem:  # serve the others
-                problems.append(str(problem))
+                reason = str(problem)
+            if reason is None:
+                _LOG.info("serving %s", path)
+            else:
+                problems.append(reason)
         return problems
 
-    def _take_up(self, path: Path) -> None:
-        """Serve a file's release, unless another file has its name."""
-        self._stamps[path] = stamp_of(path)  # before reading, so that a later replacement is noticed
+    def _serve_file(self, path: Path) -> str | None:
+        """Serve the release of a file, or return the reason why it may not be served."""
+        self._stamps[path] = stamp_of(path)  # before reading, so that later changes are noticed
         other = self._served.get(path.stem)
         if other is not None and other.path != path and other.path.exists():
-            raise InputError(f"{path} and {other.path} have the same name, {path.stem!r}: rename one of them")
+            return f"{path} and {other.path} have the same name, {path.stem!r}: rename one of them"
         with open_regular(path, "release file") as file:
             release = parse_release(file, path)
         try:
@@ -134,14 +139,15 @@ class Catalogue:
             self._served.pop(path.stem, None)  # it may be withdrawn
             raise
         if not release.publishable:
-            raise InputError(f"{path} is not for publication: publish the data without a seed")
+            return f"{path} is not for publication: publish the data without a seed"
         if isinstance(release, CountEstimates) and release.withdrawn is None:
             release.precompute_sums()
         self._served[path.stem] = Served(path.stem, path, self._stamps[path], release)
+        return None
 
 
 def stamp_of(path: Path) -> tuple[_Stamp | None, ...]:
-    """Return the stamps of a release's file and of notices that would withdraw it, with None for missing files."""
+    """Return the stamps of a release file and of the notices that would withdraw it; None for a missing file."""
     notices = (Path(notice_path(file)) for file in dict.fromkeys([path, path.resolve()]))
     return tuple(map(_file_stamp, (path, *notices)))
 
@@ -150,7 +156,7 @@ def _file_stamp(path: Path) -> _Stamp | None:
     try:
         about = path.stat()
     except OSError as problem:
-        # A broken link to a notice does not count as missing.
+        # A broken link does not count as missing, because it may lead to a notice.
         missing = isinstance(problem, FileNotFoundError) and not path.is_symlink()
         return None if missing else (0, 0, problem.errno or 0)
     return about.st_ctime_ns, about.st_size, about.st_ino

@@ -1,4 +1,4 @@
-"""Routes to the cells of a map: merged into blocks, or one by one (OGC API – Features)."""
+"""Routes to the cells of a map, either merged into blocks or as single features (OGC API – Features)."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from deltahist.releases.series import Difference
 from deltahist.server.answer_routes import read_box
 from deltahist.server.catalogue import Served
 from deltahist.server.models import Cells, CellsAsked, FeatureCollection, ItemsAsked, returns
-from deltahist.server.service import CRS84, GEOJSON, JSON, PARQUET, Service, ServiceOf, Source, are_in_degrees
+from deltahist.server.service import CRS84, GEOJSON, JSON, PARQUET, ServiceOf, Source, are_in_degrees
 from deltahist.space.crs import LONGITUDE_LATITUDE, Operation, area_of, width_in_degrees
 from deltahist.space.domain import Domain
 from deltahist.space.geometries import bend_boxes, fit, to_degrees
 from deltahist.space.workloads import boxes, regions
 from deltahist.strategies.base import sum_blocks
 
-#: Number of times to double the size of blocks when searching for larger ones that stand out.
+#: Number of times that the search for larger blocks that stand out doubles their size.
 _DOUBLINGS = 4
-#: Level of intervals, and decimal places of degrees (a centimetre on the ground).
+#: Confidence level of intervals, and decimal places of degrees (a centimetre on the ground).
 LEVEL, DIGITS = 0.95, 7
-#: Note in every collection and page, because people may add up features.
+#: Note in every collection and page, because readers may be tempted to add up features.
 NOTE = (
     "Estimates are unbiased, so some are below zero. Do not add the errors of cells, or their squares: the noise of "
     "one cell depends on that of others. Use /releases/{name}/answer for sums over boxes and regions."
@@ -46,7 +46,7 @@ router = APIRouter()
 
 @router.get("/releases/{name}/cells", responses=returns({JSON: Cells}), tags=["maps"])
 async def list_cells(service: ServiceOf, name: str, asked: Annotated[CellsAsked, Query()]) -> Response:
-    """Return the densities of at most 20,000 blocks of cells from the lower left corner, x varying slowest."""
+    """Return the densities of at most 20,000 blocks of cells. They start at the lower left, and x varies slowest."""
     source, _ = service.find_source(name, asked.compare)
     degrees = are_in_degrees(source, asked.crs)
     box = None if asked.bbox is None else read_box(asked.bbox, source.domain)
@@ -55,7 +55,7 @@ async def list_cells(service: ServiceOf, name: str, asked: Annotated[CellsAsked,
 
 
 def encode_blocks(source: Source, box: NDArray[np.float64] | None, degrees: bool, asked: CellsAsked) -> bytes:
-    """Return, as JSON, the blocks that intersect a box."""
+    """Return the blocks that intersect a box, as JSON."""
     domain = source.domain
     low, high = corner, _ = np.array(domain.low), np.array(domain.high)
     if box is not None:
@@ -76,9 +76,9 @@ def encode_blocks(source: Source, box: NDArray[np.float64] | None, degrees: bool
 
 
 def _block_ends(domain: Domain, extent: Sequence[tuple[int, int]], width: int) -> tuple[list[Index], int]:
-    """Return the first cell of each block along each axis, with the end of the last block, and the width of blocks."""
+    """Return the edges of the blocks along each axis, as cell numbers, and the width of a block."""
     while True:
-        most = width << _DOUBLINGS  # so that the largest blocks fit, too
+        most = width << _DOUBLINGS  # so that the extent contains whole blocks of the largest size
         pairs = zip(extent, domain.shape, strict=True)
         spans = [(i - i % most, min(j + -j % most, n)) if i < j else (i, j) for (i, j), n in pairs]
         ends = [np.append(np.arange(i, j, width), j) for i, j in spans]
@@ -88,7 +88,7 @@ def _block_ends(domain: Domain, extent: Sequence[tuple[int, int]], width: int) -
 
 
 def _test_blocks(source: Source, ends: list[Index]) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    """Return the density of each block, and whether it stands out when blocks of all sizes are tested jointly."""
+    """Return the density of each block, and whether it stands out if blocks of all sizes are tested together."""
     places = [source.domain.edges(axis)[each] for axis, each in enumerate(ends)]
     first, last = (np.meshgrid(*(each[part] for each in places), indexing="ij") for part in (slice(-1), slice(1, None)))
     work = boxes(np.column_stack([each.ravel() for each in (*first, *last)]))
@@ -97,14 +97,14 @@ def _test_blocks(source: Source, ends: list[Index]) -> tuple[NDArray[np.float64]
     kurtosis = source.decoder.moments(work).kurtosis if counted else np.nan  # type: ignore[union-attr]
     level = (1 - LEVEL) / (1 + _DOUBLINGS)
     signal = stands_out(found["estimate"], found["std_error"], kurtosis, level=level, either_side=either)
-    if "unresolved" in found:  # the strategy does not separate all blocks from their neighbours
+    if "unresolved" in found:  # the strategy may not measure some blocks separately from their neighbours
         signal &= found["unresolved"] < 1e-6  # up to rounding
     areas = block_areas(source.domain, ends)
     return found["estimate"].reshape(areas.shape) / areas, signal.reshape(areas.shape)
 
 
 def _find_larger(source: Source, ends: list[Index], signal: NDArray[np.bool_]) -> list[dict[str, Any]]:
-    """Return larger blocks that stand out although none of their parts does: corners in the mesh, and density."""
+    """Return the larger blocks that stand out although none of their parts does, with mesh corners and density."""
     found, corners = [], [np.arange(len(each)) for each in ends]
     for _ in range(_DOUBLINGS if signal.size else 0):
         parts = sum_blocks(signal, tuple(np.arange(0, n, 2) for n in signal.shape)) > 0
@@ -118,7 +118,7 @@ def _find_larger(source: Source, ends: list[Index], signal: NDArray[np.bool_]) -
 
 
 def _corners(domain: Domain, ends: list[Index]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return x and y of the mesh of block corners, in degrees if the map has a CRS."""
+    """Return x and y of the block corners, in degrees if the map has a CRS."""
     places = [domain.edges(axis)[each] for axis, each in enumerate(ends)]
     if domain.ndim == 1:
         return places[0], np.zeros(0)
@@ -131,9 +131,9 @@ def _corners(domain: Domain, ends: list[Index]) -> tuple[NDArray[np.float64], ND
 
 
 def fit_box(domain: Domain, box: Sequence[float]) -> Any:
-    """Return the part of a map in a box of longitude and latitude as a polygon in map coordinates, or None."""
+    """Return the part of a map inside a box in degrees, as a polygon in map coordinates, or None."""
     west, south, east, north = box
-    wide = 360.0 if abs(east - west) >= 360 else (east - west) % 360  # across the antimeridian, too
+    wide = 360.0 if abs(east - west) >= 360 else (east - west) % 360  # also across the antimeridian
     bent = bend_boxes(np.array([[west, south, west + wide, north]]), domain)
     try:
         return fit(bent, domain, LONGITUDE_LATITUDE).shapes[0]
@@ -141,7 +141,7 @@ def fit_box(domain: Domain, box: Sequence[float]) -> Any:
         return None
 
 
-# --- OGC API – Features: every map is a collection, and every cell of it a feature -------------------------
+# --- OGC API – Features: every map is a collection, and each of its cells is a feature ---------------------
 
 
 def list_links(base: str) -> dict[str, Any]:
@@ -179,15 +179,15 @@ async def list_collections(request: Request, service: ServiceOf) -> dict[str, An
 @router.get("/collections/{name}", tags=["OGC API"])
 async def describe_collection(request: Request, service: ServiceOf, name: str) -> dict[str, Any]:
     """Describe a collection: its extent, and links to its features."""
-    return _describe_collection(_find_collection(service, name), str(request.base_url))
+    return _describe_collection(service.find(name, "collection", _is_collection), str(request.base_url))
 
 
 @router.get("/collections/{name}/items", responses=returns({GEOJSON: FeatureCollection}), tags=["OGC API"])
 async def list_items(
     request: Request, service: ServiceOf, name: str, asked: Annotated[ItemsAsked, Query()]
 ) -> Response:
-    """Return cells as GeoJSON with 95% intervals, page by page, column by column from the south-west."""
-    served, limit = _find_collection(service, name), min(asked.limit, 10_000)
+    """Return a page of cells as GeoJSON with 95% intervals, column by column from the south-west corner."""
+    served, limit = service.find(name, "collection", _is_collection), min(asked.limit, 10_000)
     box = None if asked.bbox is None else _read_degrees(asked.bbox, served.release.domain)
     features, matched = await service.run(_list_page, served.release, box, asked.offset, limit)
     collection = f"{request.base_url}collections/{served.quoted}"
@@ -203,7 +203,7 @@ async def list_items(
 @router.get("/collections/{name}/items/{number}", responses=returns({GEOJSON: None}), tags=["OGC API"])
 async def show_item(request: Request, service: ServiceOf, name: str, number: int) -> Response:
     """Return one cell as GeoJSON."""
-    served = _find_collection(service, name)
+    served = service.find(name, "collection", _is_collection)
     size = served.release.domain.size
     if not 0 <= number < size:
         raise HTTPException(404, f"feature is {number}: it must be a number from 0 to {size - 1:,}")
@@ -220,14 +220,6 @@ def _link(relation: str, address: str, media: str = JSON) -> dict[str, str]:
 def _is_collection(served: Served) -> bool:
     release = served.release
     return release.mechanism.determines_cells is not None and release.domain.ndim == 2 and bool(release.domain.crs)
-
-
-def _find_collection(service: Service, name: str) -> Served:
-    """Return the release behind a collection. Raises HTTPException 404 or 410 if there is none."""
-    served = service.find(name, "collection")
-    if not _is_collection(served):
-        raise HTTPException(404, f"collection is {name[:80]!r}: it must be one of those listed at /collections")
-    return served
 
 
 def _describe_collection(served: Served, base: str) -> dict[str, Any]:
@@ -249,7 +241,7 @@ def _describe_collection(served: Served, base: str) -> dict[str, Any]:
 
 
 def extent_of(domain: Domain) -> Box:
-    """Return west, south, east and north of a map in degrees, rounded outwards. Across 180°, west exceeds east."""
+    """Return west, south, east and north of a map in degrees, rounded outwards. West exceeds east across 180°."""
     area = area_of(str(domain.crs), domain.bounds) or (-180.0, -90.0, 180.0, 90.0)
     step = 10.0**-DIGITS
     west, south, east, north = np.round(np.array(area) + step * np.array([-1, -1, 1, 1]), DIGITS).tolist()
@@ -257,26 +249,26 @@ def extent_of(domain: Domain) -> Box:
 
 
 def _read_degrees(text: str, domain: Domain) -> Box:
-    """Parse a bbox in longitude and latitude. Heights are ignored."""
+    """Parse a bbox in longitude and latitude, without its heights."""
     parts = text.split(",")
     west, south, east, north = read_box(",".join(parts[:2] + parts[3:5]) if len(parts) == 6 else text, domain).tolist()
     if not -90 <= south <= north <= 90:
-        raise InputError(f"bbox is {text[:80]!r}: south must be at most north, in degrees")
+        raise InputError(f"bbox is {text[:80]!r}: south and north must be in order, and from -90 to 90 degrees")
     return west, south, east, north
 
 
 def _list_page(release: Release, asked: Box | None, offset: int, limit: int) -> tuple[list[dict[str, Any]], int]:
-    """Return the features of a page, and the number of all features."""
+    """Return the features of a page, and the total number of features."""
     domain = release.domain
     cells = range(domain.size) if asked is None else np.flatnonzero(cells_within(domain, asked))
     return _encode_features(release, np.array(cells[offset : offset + limit], dtype=np.int64)), len(cells)
 
 
 def cells_within(domain: Domain, asked: Box) -> NDArray[np.bool_]:
-    """Return which cells (domain.shape) intersect a box in degrees. Across 180°, west exceeds east."""
+    """Return which cells (domain.shape) intersect a box in degrees. West may exceed east, across 180°."""
     west, south, east, north = asked
     own = extent_of(domain)
-    # Widen a box without width or height, such as a point, to a small part of a cell.
+    # Extend a point or a line to a small fraction of a cell.
     x, y = 2e-3 * width_in_degrees(own[0], own[2]) / domain.shape[0], 2e-3 * (own[3] - own[1]) / domain.shape[1]
     wide = 360.0 if abs(east - west) >= 360 else (east - west) % 360
     shape = fit_box(domain, [west, south, west + min(max(wide, x), 360.0), max(north, south + y)])
@@ -291,7 +283,7 @@ def cells_within(domain: Domain, asked: Box) -> NDArray[np.bool_]:
 
 
 def _encode_features(release: Release, cells: NDArray[np.int64]) -> list[dict[str, Any]]:
-    """Return cells, given by their numbers (m,), as GeoJSON."""
+    """Return the cells with these numbers (m,) as GeoJSON features."""
     if not len(cells):
         return []
     domain = release.domain

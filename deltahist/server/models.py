@@ -1,4 +1,4 @@
-"""Pydantic models of request parameters and responses. msgspec parses batches of boxes."""
+"""Pydantic models of request parameters and responses, and a msgspec struct for batches of boxes."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import Annotated, Any, Generic, Literal, TypeAlias, TypeVar
 
 import msgspec
 from pydantic import BaseModel, ConfigDict, Field
+from starlette.exceptions import HTTPException
 
 #: First and last step of a period.
 Span: TypeAlias = Annotated[str, Field(pattern=r"^[^,]+,[^,]+$")]
@@ -13,7 +14,7 @@ Corners = TypeVar("Corners")
 
 
 class Asked(BaseModel):
-    """Query parameters. Unknown ones are refused, because a misspelt one would have no effect."""
+    """Query parameters. Unknown ones are refused, because they may be misspelt."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -21,7 +22,7 @@ class Asked(BaseModel):
 class Options(Asked):
     """Options of every answer."""
 
-    crs: str | None = Field(None, description="CRS of the coordinates: CRS84 (longitude, latitude), or the release's")
+    crs: str | None = Field(None, description="CRS of the coordinates: CRS84 (longitude, latitude) or the release's")
     level: float = Field(0.95, gt=0, lt=1, description="confidence level of the interval")
     nonnegative: bool = Field(False, description="estimates that are never negative, but biased")
     f: Literal["json", "csv", "arrow"] | None = Field(None, description="format; by default the Accept header decides")
@@ -34,9 +35,9 @@ class Box(Asked):
 
 
 class OfRelease(Options):
-    """Options of an answer from a release, or from its difference to another one."""
+    """Options of an answer from a release, or from the difference of two releases."""
 
-    compare: str | None = Field(None, description="another release: the answer is its count minus this release's")
+    compare: str | None = Field(None, description="another release; the answer is its count minus this release's")
 
 
 class BoxOfRelease(OfRelease, Box):
@@ -46,10 +47,10 @@ class BoxOfRelease(OfRelease, Box):
 class OfSeries(Options):
     """Options of an answer from a series."""
 
-    between: Span | None = Field(None, description="first and last step: FIRST,LAST; all by default")
-    compare: Span | None = Field(None, description="first and last step: the answer is their sum minus `between`'s")
-    mean: bool = Field(False, description="the mean per step instead of the sum")
-    missing: Literal["stop", "skip"] = Field("stop", description="refuse steps without a release, or skip them")
+    between: Span | None = Field(None, description="period to sum: FIRST,LAST (all steps by default)")
+    compare: Span | None = Field(None, description="another period; the answer is its sum minus that of `between`")
+    mean: bool = Field(False, description="return the mean per step instead of the sum")
+    missing: Literal["stop", "skip"] = Field("stop", description="fail if a step has no release, or skip such steps")
 
 
 class BoxOfSeries(OfSeries, Box):
@@ -60,9 +61,11 @@ class CellsAsked(Asked):
     """Parameters that select blocks of cells."""
 
     bbox: str | None = Field(None, description="west,south,east,north, or low,high in 1D; the whole map by default")
-    crs: str | None = Field(None, description="CRS of bbox: CRS84 (longitude, latitude), or the release's")
-    width: int = Field(1, ge=1, le=1 << 20, description="cells along a block's side, doubled if blocks are too many")
-    compare: str | None = Field(None, description="another release: its cells minus this release's")
+    crs: str | None = Field(None, description="CRS of bbox: CRS84 (longitude, latitude) or the release's CRS")
+    width: int = Field(
+        1, ge=1, le=1 << 20, description="cells along a block's side, doubled until blocks are few enough"
+    )
+    compare: str | None = Field(None, description="another release; the answer is its cells minus this release's")
 
 
 class ItemsAsked(Asked):
@@ -76,11 +79,11 @@ class ItemsAsked(Asked):
 
 
 class BoxAnswer(BaseModel):
-    """The estimated number of points in a box, and what it was estimated from."""
+    """The estimated number of points in a box, with its errors and interval."""
 
     model_config = ConfigDict(extra="allow")
     estimate: float | None
-    std_error: float | None = Field(description="from noise and from positions in cut cells together")
+    std_error: float | None = Field(description="error from noise and from positions in cut cells together")
     low: float | None
     high: float | None
     noise_error: float | None = Field(None, description="part of std_error from noise, if the box cuts cells")
@@ -91,11 +94,11 @@ class BoxAnswer(BaseModel):
     outside: float | None = Field(None, description="share of the box's area outside the map")
     unresolved: float | None = Field(None, description="share of the query that was not measured")
     estimator: str | None = None
-    note: str | None = Field(None, description="states that the box was clipped")
+    note: str | None = Field(None, description="says that the box was clipped, if it was")
     bbox: list[float]
     unit: str
     level: float
-    estimates: str = Field(description="unbiased (in cut cells only with respect to noise) or non-negative")
+    estimates: str = Field(description="unbiased (in cut cells: unbiased by noise only) or non-negative")
 
 
 class FeatureCollection(BaseModel):
@@ -107,9 +110,15 @@ class FeatureCollection(BaseModel):
 
 
 class Boxes(msgspec.Struct, Generic[Corners], forbid_unknown_fields=True):
-    """The body of a request for many boxes. msgspec parses it 2 to 5 times as fast as pydantic."""
+    """The body of a request for many boxes, which msgspec parses 2 to 5 times as fast as pydantic."""
 
     boxes: Annotated[list[Corners], msgspec.Meta(min_length=1)]
+
+
+def check_size(number: int, most: int, name: str) -> None:
+    """Raise HTTPException 413 if a request's body has more than `most` bytes, boxes, features or vertices."""
+    if number > most:
+        raise HTTPException(413, f"the body has more than {most:,} {name}: split the request")
 
 
 class Described(BaseModel):
@@ -130,24 +139,24 @@ class Described(BaseModel):
 
 
 class Cells(BaseModel):
-    """Blocks of cells, x varying slowest."""
+    """Blocks of cells. x varies slowest."""
 
     model_config = ConfigDict(extra="allow")
     width: int = Field(description="cells along a block's side; blocks at the upper edges of the map may be smaller")
     shape: list[int] = Field(description="blocks along each axis")
     unit: str = Field(description="unit of density")
-    ends: list[list[int]] = Field(description="first cell of each block along each axis, and the end of the last block")
+    ends: list[list[int]] = Field(description="edges of the blocks along each axis, as cell numbers")
     x: list[float] = Field(description="x of block corners: longitude, or the map's x without a CRS")
     y: list[float]
     density: list[float]
     stands_out: list[bool] = Field(
-        description="not empty (a difference: not zero), with 95% confidence for all blocks of all sizes together"
+        description="whether a block differs from zero, with 95% confidence for all blocks of all sizes together"
     )
     larger: list[dict[str, Any]] = Field(
-        description="larger blocks that stand out although none of their parts does: first and last corner, and density"
+        description="larger blocks that stand out although none of their parts does, with corners and density"
     )
 
 
 def returns(media: dict[str, type[BaseModel] | None]) -> dict[int | str, dict[str, Any]]:
-    """Describe the media types of a response that a route encodes itself."""
+    """Return the OpenAPI description of a response that a route encodes itself."""
     return {200: {"content": {name: {"schema": m.model_json_schema() if m else {}} for name, m in media.items()}}}

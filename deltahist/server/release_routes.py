@@ -1,4 +1,4 @@
-"""Routes to releases and series: lists, statements, files, explanations, and the settings of the map."""
+"""Routes for releases and series: lists, statements, files, explanations, and the web map's settings."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ async def health(service: ServiceOf) -> dict[str, Any]:
 
 @router.get("/static/settings.json", include_in_schema=False)
 async def show_settings(service: ServiceOf) -> dict[str, str | None]:
-    """Return the operator's settings for the map."""
+    """Return the operator's settings for the web map."""
     return {"tiles": service.settings.tiles, "attribution": service.settings.attribution}
 
 
@@ -60,7 +60,7 @@ async def list_releases(service: ServiceOf) -> dict[str, list[Described]]:
     tags=["releases"],
 )
 async def describe(request: Request, service: ServiceOf, name: str) -> Any:
-    """Describe a release: its promise as JSON, or its privacy statement as a page (Accept: text/html)."""
+    """Describe a release as JSON, or show its privacy statement as a page (Accept: text/html)."""
     served = service.find(name)
     if "text/html" in request.headers.get("accept", ""):
         return await _show_statement(served.release, served.name)
@@ -74,7 +74,7 @@ async def describe(request: Request, service: ServiceOf, name: str) -> Any:
 async def download(service: ServiceOf, name: str) -> FileResponse:
     """Return the release file."""
     served = service.find(name)
-    if not served.is_current:  # its replacement has not been checked
+    if not served.is_current:  # the new file has not been checked yet
         raise HTTPException(503, "the file is being replaced: try again in a second", {"retry-after": "1"})
     return FileResponse(served.path, media_type=PARQUET, filename=f"{served.name}.parquet")
 
@@ -87,14 +87,14 @@ async def explain(service: ServiceOf, name: str) -> Response:
 
 async def _show_statement(release: BaseRelease | Series, title: str) -> HTMLResponse:
     page = await asyncio.to_thread(_render, release, title)
-    # A statement includes its style and pictures, and runs no scripts.
+    # A statement contains its own style and pictures, and no scripts.
     policy = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
     return HTMLResponse(page, headers={"vary": "Accept", "content-security-policy": policy})
 
 
 @functools.lru_cache(maxsize=64)
 def _render(release: BaseRelease | Series, title: str) -> str:
-    with _RENDERING:  # Matplotlib's settings are global
+    with _RENDERING:  # because Matplotlib's settings are global
         return write_statement(release, "html", title)
 
 
@@ -168,12 +168,12 @@ def _series_of(served: Sequence[Served]) -> Series | None:
 def _make_series(named: tuple[tuple[str, Release], ...]) -> Series | None:
     try:
         return Series.from_names(dict(named)) if named else None
-    except InputError:  # the names are not steps, or they belong to several streams
+    except InputError:  # the names are not those of steps, or the releases belong to several streams
         return None
 
 
 async def sum_periods(service: Service, stream: str, asked: OfSeries) -> tuple[Source, dict[str, Any]]:
-    """Sum a period of a series, or subtract it from another. Return the result, and fields that describe it."""
+    """Return the sum over a period, or its difference from another period, and fields that describe it."""
     series = _find_series(service, stream)
     spans = [asked.between] if asked.compare is None else [asked.between, asked.compare]
     periods = [_choose_period(series, span, asked.mean, asked.missing == "skip") for span in spans]
@@ -191,12 +191,12 @@ async def sum_periods(service: Service, stream: str, asked: OfSeries) -> tuple[S
     return Difference(*periods), about | {"compare": ends[1], "difference": f"{second} minus {first}"}
 
 
-@functools.lru_cache(maxsize=16)  # sums over many steps take long
+@functools.lru_cache(maxsize=16)  # because sums over many steps take long
 def _choose_period(series: Series, span: str | None, mean: bool, skip: bool) -> Series:
     period = series if span is None else series.between(*span.split(","))
     number, most = period.last - period.first + 1, 100_000
     if number > most:
-        raise InputError(f"{span} has {number:,} steps: at most {most:,} can be summed")
+        raise InputError(f"{span} has {number:,} steps: it must have at most {most:,}")
     period = period.skip_missing() if skip else period
     return period.per_step() if mean else period
 

@@ -1,4 +1,4 @@
-"""Shared parts of routes: settings, releases by name, batches of boxes, and turns for long calls."""
+"""What routes share: settings, releases by name, batches of boxes, and turns for long calls."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from deltahist.releases import Series
 from deltahist.releases.base import UNCUT, BaseRelease
 from deltahist.releases.series import Difference
 from deltahist.server.catalogue import Catalogue, Served
+from deltahist.server.models import check_size
 from deltahist.space.crs import LONGITUDE_LATITUDE
 from deltahist.space.geometries import bend_boxes, fit
 from deltahist.space.workloads import boxes, regions
@@ -30,7 +31,7 @@ Columns: TypeAlias = dict[str, NDArray[Any]]
 #: Media types.
 JSON, GEOJSON, CSV = "application/json", "application/geo+json", "text/csv"
 ARROW, PARQUET = "application/vnd.apache.arrow.stream", "application/vnd.apache.parquet"
-#: The CRS of longitude and latitude, as OGC's services name it.
+#: URI that OGC services use for longitude and latitude.
 CRS84 = "http://www.opengis.net/def/crs/OGC/1.3/CRS84"
 
 
@@ -39,15 +40,15 @@ class Settings:
     """An operator's settings. Limits apply to each worker."""
 
     origins: tuple[str, ...] = ()  # web origins that may send requests; "*" allows all
-    max_bytes: int = 16 << 20  # of a request body
-    max_boxes: int = 100_000  # or features, per request
+    max_bytes: int = 16 << 20  # limit on the size of a request body
+    max_boxes: int = 100_000  # limit on boxes, or features, per request
     tiles: str | None = None  # URL of background tiles, with {z}, {x} and {y}
     attribution: str = ""
 
 
 @dataclass(frozen=True)
 class BoxQuery:
-    """A source and options for answering boxes, as for `dh.answer`."""
+    """A source, and the options of `dh.answer` for boxes."""
 
     release: Source
     degrees: bool  # boxes are in longitude and latitude, not in the release's own coordinates
@@ -55,7 +56,7 @@ class BoxQuery:
     nonnegative: bool
 
     def answer(self, corners: NDArray[np.float64]) -> Columns:
-        """Return the columns of `dh.answer` for boxes (m, 4), or (m, 2) in one dimension. Clips boxes in degrees."""
+        """Return the columns of `dh.answer` for boxes (m, 4), or (m, 2) in one dimension. Clip boxes in degrees."""
         domain, answer = self.release.domain, partial(self.release.answer_workload, level=self.level)
         if not self.degrees:
             return answer(boxes(corners), nonnegative=self.nonnegative)
@@ -63,7 +64,7 @@ class BoxQuery:
         valid = (west != east) & (south < north) & (np.abs(corners) <= (360, 90, 360, 90)).all(axis=1)
         if not valid.all():
             wrong = corners[np.argmin(valid)].tolist()
-            raise InputError(f"bbox is {wrong}: it must be west, south, east, north, in degrees")
+            raise InputError(f"bbox is {wrong}: it must be west, south, east and north in degrees")
         clipped = fit(bend_boxes(corners, domain), domain, LONGITUDE_LATITUDE)
         found = answer(regions(clipped.shapes[clipped.held]), nonnegative=self.nonnegative)
         return clipped.spread_over_regions(found)
@@ -73,17 +74,17 @@ class BoxQuery:
         return _select_row(self.answer(corners[None]), 0)
 
     def answer_separately(self, corners: list[NDArray[np.float64]]) -> list[Columns | Exception]:
-        """Return the columns (1,) or the error that `answer_one` would give for each box."""
+        """Return for each box what `answer_one` returns (columns, (1,)) or the error that it raises."""
         try:
             columns = self.answer(np.array(corners))
         except Exception as problem:
             if len(corners) == 1:
                 return [problem]
-            half = len(corners) // 2  # one bad box must not slow down all others
+            half = len(corners) // 2  # so that few others are answered again because of one bad box
             return [*self.answer_separately(corners[:half]), *self.answer_separately(corners[half:])]
         if len(corners) == 1:
             return [_select_row(columns, 0)]
-        unanswered = np.isnan(columns["estimate"])  # answered alone, it raises an error with the reason
+        unanswered = np.isnan(columns["estimate"])  # such a box raises an error with the reason if it is answered alone
         return [
             self.answer_separately([each])[0] if unanswered[at] else _select_row(columns, at)
             for at, each in enumerate(corners)
@@ -91,7 +92,7 @@ class BoxQuery:
 
 
 def _select_row(columns: Columns, at: int) -> Columns:
-    """Return the columns (1,) of one box, without those that apply only to other boxes."""
+    """Return the columns (1,) of one box, without columns that only other boxes need."""
     row = {name: values[[at]] for name, values in columns.items()}
     if "cut" in row and not row["cut"][0]:
         row = {name: value for name, value in row.items() if name not in UNCUT}
@@ -103,10 +104,10 @@ def _select_row(columns: Columns, at: int) -> Columns:
 
 
 def are_in_degrees(source: Source, crs: str | None) -> bool:
-    """Return whether `crs` is longitude and latitude. Raises InputError if it is neither that nor the release's own.
+    """Return True if `crs` is longitude and latitude, or False if it is the release's own.
 
-    None means longitude and latitude, or plain numbers on a map without a CRS. The text is never looked up, because it
-    could name a file.
+    None means longitude and latitude, or plain numbers on a map without a CRS. Raises InputError for any other CRS. The
+    name is never passed to PROJ, which might open a file of that name.
     """
     own = source.domain.crs
     if crs is None or (own is not None and crs in (CRS84, "OGC:CRS84", "CRS84", "urn:ogc:def:crs:OGC:1.3:CRS84")):
@@ -120,7 +121,7 @@ def are_in_degrees(source: Source, crs: str | None) -> bool:
 
 @dataclass
 class Batcher:
-    """Answers single boxes in batches: boxes that arrive during a call share the next one."""
+    """Answers single boxes in batches. Boxes that arrive during one call are answered together in the next."""
 
     _waiting: dict[BoxQuery, list[tuple[NDArray[np.float64], asyncio.Future[Columns]]]] = field(default_factory=dict)
     _task: asyncio.Task[None] | None = None
@@ -134,7 +135,7 @@ class Batcher:
         return await future
 
     async def _answer_waiting(self) -> None:
-        await asyncio.sleep(0)  # let other requests of this loop iteration join
+        await asyncio.sleep(0)  # so that requests in the same iteration of the event loop can join
         while self._waiting:
             query, asked = next(iter(self._waiting.items()))
             del self._waiting[query]
@@ -153,7 +154,7 @@ class Batcher:
 
 @dataclass
 class Service:
-    """Releases, settings, waiting boxes, and turns for long calls."""
+    """The service's releases, settings and waiting boxes, and turns for long calls."""
 
     catalogue: Catalogue
     settings: Settings
@@ -161,11 +162,12 @@ class Service:
     _turns: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(2))
     _number: int = 0  # number of long requests that run or wait
 
-    def find(self, name: str, field: str = "release") -> Served:
-        """Return a release by name. Raises HTTPException 404 if there is none, 410 if it was withdrawn."""
+    def find(self, name: str, field: str = "release", accepts: Callable[[Served], bool] | None = None) -> Served:
+        """Return a release by name. Raises HTTPException 410 if it was withdrawn, or 404 if none is accepted."""
         served = self.catalogue.find(name)
-        if served is None:
-            raise HTTPException(404, f"{field} is {name[:80]!r}: it must be one of those listed at /releases")
+        if served is None or not (accepts is None or accepts(served)):
+            listed = "collections" if field == "collection" else "releases"
+            raise HTTPException(404, f"{field} is {name[:80]!r}: it must be one of those listed at /{listed}")
         if served.release.withdrawn is None:
             return served
         successor = self.catalogue.find_successor(served.release)
@@ -184,7 +186,7 @@ class Service:
         return about | {"replacement": None if successor is None else successor.name}
 
     def find_source(self, name: str, compare: str | None) -> tuple[Source, dict[str, Any]]:
-        """Return a release, or another one minus it, and fields that describe it in answers."""
+        """Return a release, or the difference of another one and this one, and fields that describe it in answers."""
         release = self.find(name).release
         if compare is None:
             return release, {"digest": release.digest}
@@ -208,16 +210,12 @@ class Service:
             return await asyncio.to_thread(call, *given)
 
     async def read_body(self, request: Request) -> bytes:
-        """Return a request's body. Raises HTTPException 413 if it is too long, 408 if it is too slow."""
-        body, most = bytearray(), self.settings.max_bytes
-        try:
-            async with asyncio.timeout(20):
-                async for part in request.stream():
-                    body += part
-                    if len(body) > most:
-                        raise HTTPException(413, f"the body has more than {most:,} bytes: split the request")
-        except TimeoutError:
-            raise HTTPException(408, "the body did not arrive within 20 seconds") from None
+        """Return a request's body. Raises HTTPException 413 if it is too long, and TimeoutError if it is too slow."""
+        body = bytearray()
+        async with asyncio.timeout(20):
+            async for part in request.stream():
+                body += part
+                check_size(len(body), self.settings.max_bytes, "bytes")
         return bytes(body)
 
 

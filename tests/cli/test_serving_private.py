@@ -67,7 +67,7 @@ def test_settings_are_checked(night, capsys):
     assert main(["serve", "--private", str(file)]) == 2
     assert "clients is invalid" in capsys.readouterr().err
     assert main(["serve"]) == 2
-    assert "RELEASES is missing" in capsys.readouterr().err
+    assert "name release files or folders" in capsys.readouterr().err
 
 
 @contextlib.contextmanager
