@@ -1,7 +1,7 @@
-"""Publish every kind of data: check, charge the account, draw noise, add the exact numbers and make the release.
+"""Publish every kind of data: check the input, charge the account, draw noise, add exact numbers, make the release.
 
 The state of a chain is a secret file with the noise of the last release, which the next release refines. The file
-appears whole or not at all, and only its owner can read it.
+is written atomically, and only its owner can read it.
 """
 
 from __future__ import annotations
@@ -39,7 +39,6 @@ from deltahist.planning import mechanism_for
 from deltahist.preprocessing import POINTS, Preprocessing
 from deltahist.releases import BaseRelease, Release
 from deltahist.releases.base import mark_publishable
-from deltahist.space.domain import Domain
 from deltahist.space.neighbourhood import Neighbourhood
 from deltahist.space.workloads import Workload
 from deltahist.strategies.base import Strategy, check_groups, is_own
@@ -68,13 +67,13 @@ def publish_mechanism(
     mechanism : a `Mechanism` for counts, a `SortedMechanism` or a `QuantileMechanism` for points on a line.
     data : counts (domain.shape) or points (n,); private. Results of `count` and `count_file` record how they were made.
         For a plain array, the mechanism's `counting` states this.
-    account : the `dh.Account` that pays for the release, durably. It stays charged if a later step fails.
-    state : a new file, which lets `dh.refine` refine the release. It starts a chain, which costs as much as its last
-        release. The file contains the noise, so keep it as secret as the data.
-    out : the release file to write, as `save` does.
+    account : the `dh.Account` to charge. The charge is durable, and remains if a later step fails.
+    state : a new file for the noise, which `dh.refine` needs to refine the release. The release starts a chain, and the
+        whole chain costs as much as its last release. Keep the file as secret as the data.
+    out : path of the release file to write.
     rng : a seeded generator, for experiments only. The release is then marked as not for publication.
-    weak_protection_accepted : publish even if the guarantee protects hardly anything (docs/privacy/weak.md). The first
-        line of the statement says so.
+    weak_protection_accepted : publish even if the guarantee protects hardly anything (docs/privacy/weak.md). The
+        statement then says so in its first line.
 
     Returns a Release, SortedRelease or Quantile. Raises BudgetExceeded if the account has less left than the release
     spends; InputError if the data do not fit the mechanism or exceed its limits, the budget protects hardly anything,
@@ -90,8 +89,8 @@ def publish_mechanism(
     check_publication(mechanism, weak_protection_accepted, rng)
     if out is not None:
         check_creatable(out)
-    if mechanism.chain is not None or (state is not None and mechanism.step is not None):
-        raise InputError("the mechanism is in a chain, or in a stream although a state is given: neither is allowed")
+    if mechanism.chain is not None:  # a new release is not part of an old chain
+        mechanism = mechanism.with_budget(mechanism.budget)
     if state is not None:
         check_new(state)
         mechanism = mechanism.with_chain(Chain(new_token(), (mechanism.budget.amount,)))
@@ -121,7 +120,7 @@ def publish(
     state: str | Path | None = None,
     rng: np.random.Generator | None = None,
 ) -> Release:
-    """Publish counts under δ-neighbourhood: A c + Lap(Δ_A/ε), where Δ_A is the strategy's sensitivity.
+    """Publish counts c under δ-neighbourhood, as A c + Lap(Δ_A/ε) for a strategy A with sensitivity Δ_A.
 
     Source: 2014, section 5.2, with integer noise (Canonne, Kamath, Steinke 2020). Proof of the guarantee:
     docs/privacy/histogram.md.
@@ -131,13 +130,13 @@ def publish(
     counts : (domain.shape) non-negative whole numbers; private. Results of `count` and `count_file` record how they
         were made. For a plain array, pass `contributions` and `dropped`.
     near : the neighbourhood that defines the guarantee.
-    strategy : the strategy to measure, its name ("flow", "hierarchical:8"), or "auto" for the best one for the
-        workload. The choice uses only public data.
+    strategy : the strategy, or its name ("flow", "hierarchical:8"). "auto" chooses the best one for the workload from
+        public data only.
     epsilon, rho : pure ε with Laplace noise, or ρ-zCDP with Gaussian noise.
-    workload : the queries that "auto" plans for. None for all ranges.
-    contributions : points of one user that may move at once. The unit of privacy is then the user. None takes the
-        number that the counts record, or 1. A given number must not be smaller than the recorded one.
-    dropped : kinds of rows left out before counting, in addition to those that the counts record: "bad rows", "points
+    workload : the queries that "auto" plans for. None means all ranges.
+    contributions : number of points of one user that may move at once, which makes the user the unit of privacy. It
+        must not be smaller than the number that the counts record. None means the recorded number, or 1.
+    dropped : kinds of rows left out before counting, besides those that the counts record: "bad rows", or "points
         outside" (which requires the boundary as a source). The release then hides the number of points.
     weak_protection_accepted, account, state, rng : as for `publish_mechanism`.
 
@@ -150,7 +149,7 @@ def publish(
     >>> release.total, release.publishable
     (64, True)
     """
-    counting = find_preprocessing(counts, Counts, near.domain, contributions, dropped)
+    counting = find_preprocessing(counts, contributions, dropped)
     amounts = amounts_for(account, epsilon=epsilon, rho=rho)
     mechanism = mechanism_for(near, strategy, **amounts, workload=workload, counting=counting)
     return publish_mechanism(
@@ -174,17 +173,17 @@ def publish_sorted(
 ) -> SortedRelease:
     """Publish the sorted coordinates of points on a line under δ-neighbourhood.
 
-    When one point moves by at most δ, sums of consecutive sorted points move by at most δ in the L1 norm, so integer
+    When one point moves by at most δ, sums of consecutive sorted points change by at most δ in the L1 norm, so integer
     Laplace noise of scale δ/ε on each sum is ε-private. Source: 2014, section 5.5.1. Proof: docs/privacy/sorted.md.
 
     Parameters
     ----------
     points : (n,) finite coordinates in the domain's units; private. Points outside the domain are clamped to it.
-    near : the neighbourhood, in one dimension. Its sources are None (n is public), "left" or "right".
+    near : a one-dimensional neighbourhood. Its sources are None (n is public), "left" or "right".
     epsilon, rho : pure ε with Laplace noise, or ρ-zCDP with Gaussian noise.
-    group : points per sum, or "auto" for a choice from public figures (`group_size`).
-    most : public bound on the number of points, with sources "left" or "right".
-    contributions : points of one user that may move at once; None: as many as `points_file` kept, or 1.
+    group : number of points per sum. "auto" chooses it from public figures (`group_size`).
+    most : public upper bound on the number of points, required with sources "left" or "right".
+    contributions : number of points of one user that may move at once. None means as many as `points_file` kept, or 1.
     weak_protection_accepted, account, state, rng : as for `publish_mechanism`.
 
     Raises InputError if there are no points or more than `most`, if points are not finite numbers, if the neighbourhood
@@ -196,7 +195,7 @@ def publish_sorted(
     >>> release.values.shape, release.total
     ((2,), 4)
     """
-    counting = find_preprocessing(points, Points, near.domain, contributions)
+    counting = find_preprocessing(points, contributions)
     number = choose_number(len(read_line(points)), near, most)
     budget = Budget(**amounts_for(account, epsilon=epsilon, rho=rho))
     together = group_size(near, number, budget, counting.contributions) if group == "auto" else check_whole(group=group)
@@ -226,13 +225,12 @@ def publish_quantile(
     Parameters
     ----------
     points : (n,) finite coordinates in the domain's units; private. Points outside the domain are clamped to it.
-    q : the quantile is the ⌈q n⌉-th smallest point; 0.5 is the median.
-    near : the neighbourhood, in one dimension and with fixed membership.
+    q : level of the quantile, which is the ⌈q n⌉-th smallest point. 0.5 means the median.
+    near : a one-dimensional neighbourhood with fixed membership.
     epsilon, rho : pure ε, or ρ-zCDP.
-    method : "inverse" draws a place with probability ∝ e^(−ε/2 · moves), where moves is the number of moves within δ
-        that make this place the quantile. "smooth" (with ε) adds noise in proportion to the smooth sensitivity, and
-        keeps its scale private.
-    contributions : points of one user that may move at once; None: as many as `points_file` kept, or 1.
+    method : "inverse" draws a place with probability ∝ e^(−ε/2 · m), where m moves within δ would make this place the
+        quantile. "smooth" (only with ε) adds noise proportional to the smooth sensitivity, which stays private.
+    contributions : number of points of one user that may move at once. None means as many as `points_file` kept, or 1.
     weak_protection_accepted, account, rng : as for `publish_mechanism`.
 
     Raises InputError if there are no points, points are not finite numbers, q is outside 0 to 1, the neighbourhood has
@@ -244,7 +242,7 @@ def publish_quantile(
     >>> found.mechanism.method, abs(found.value - 50) < 10
     ('inverse', True)
     """
-    counting = find_preprocessing(points, Points, near.domain, contributions)
+    counting = find_preprocessing(points, contributions)
     budget = Budget(**amounts_for(account, epsilon=epsilon, rho=rho))
     mechanism = QuantileMechanism(near, q, len(read_line(points)), budget, method, counting)
     return publish_mechanism(
@@ -264,23 +262,23 @@ def refine(
 ) -> Any:
     """Publish a finer release of the same data. All releases of the chain together cost as much as this one.
 
-    The data are not needed, because the state from `publish(..., state=)` has the noise. Each release is A c + R(V_ε),
-    where V_ε is one path of noise, and its error is that of a single release at its budget. The value at the new ε is
-    drawn given the value at the last ε. If a run ended before saving the release, call this again with the same budget,
-    or with `release` and budget None, to get the same release.
+    The state from `publish(..., state=)` contains the noise, so the data are not needed. Each release is A c + R(V_ε)
+    for one path of noise V, with the error of a single release at its budget. The noise at the new ε is drawn given the
+    noise at the last ε. If a run ended before saving the release, call this again with the same budget, or with
+    `release` and budget None, to get the same release.
     Source, on the integers: 2015, Theorem 1, eq. (1), (3), Theorem 12, eq. (36); 2015 abstract, Theorem 1, eq. (1),
     Theorem 2, eq. (4). Proof: docs/privacy/gradual.md.
 
     Parameters
     ----------
-    release : the last release of the chain; None takes it from the state.
-    state : file of the state, which is replaced by the state of the new release.
-    epsilon, rho : budget of the new release, in the unit of the chain and larger than before.
-    account : the account that pays the difference. It must be the one that paid for the first release, if any did.
+    release : the last release of the chain. None reads it from the state.
+    state : the state file, which is replaced by the state of the new release.
+    epsilon, rho : budget of the new release, larger than that of the last one and in the same unit.
+    account : the account that pays the difference. If an account paid for the first release, it must pay this too.
     weak_protection_accepted, rng : as for `publish_mechanism`.
 
     Raises BudgetExceeded if the account has less left than the difference; DamagedFile if the state is altered;
-    InputError if the state is missing, in use, of another chain or not the last one, or the budget is not larger.
+    InputError if the state is missing, in use, outdated or of another chain, or if the budget is not larger.
     After these errors, nothing has been drawn or charged.
 
     >>> import tempfile, deltahist as dh, numpy as np
@@ -291,21 +289,21 @@ def refine(
     >>> fine.guarantee.epsilon, fine.total
     (Fraction(2, 1), 28)
     """
-    open_regular(Path(state), "state").close()  # do not lock a missing state
+    open_regular(Path(state), "state").close()  # a missing state fails here, before it is locked
     with exclusive(Path(state), "state"):
         known = State.load(state)
         _check_account(known.release, account)
         if release is None and epsilon is None and rho is None:
-            return _settle_known(known, account)
+            return _complete_refinement(known, account)
         budget = Budget(**amounts_for(account, epsilon=epsilon, rho=rho))
         finer = known.mechanism.with_budget(budget)
         chain = _check_chain(known.release if release is None else release, known, state, budget)
         if chain != known.chain:  # a run ended after writing the state, perhaps before saving its release
-            return _settle_known(known, account)
+            return _complete_refinement(known, account)
         finer = finer.with_chain(replace(chain, amounts=(*chain.amounts, budget.amount)))
         check_publication(finer, weak_protection_accepted, rng)
         for (_, law), (_, other) in zip(known.mechanism.noise_groups, finer.noise_groups, strict=True):
-            if law.parameter:  # try before charging, because budgets may be too far apart or too close
+            if law.parameter:  # budgets that are too far apart or too close fail here, before the charge
                 _path_of(finer, other).refine(np.zeros(1, dtype=np.int64), 1 / law.parameter, 1 / other.parameter)
         return charge_and_draw(
             functools.partial(replace, known.release),  # type: ignore[type-var]
@@ -326,7 +324,7 @@ def tighten(
     state: str | Path | None = None,
     rng: np.random.Generator | None = None,
 ) -> Any:
-    """Make a more private copy of a release, as if it had been released at that budget.
+    """Make a more private copy of a release, distributed like a release at the smaller budget.
 
     The copy spends nothing, because it only adds noise to published numbers. The release and all its copies together
     cost as much as the release.
@@ -334,14 +332,14 @@ def tighten(
 
     Parameters
     ----------
-    release : release of counts or of sorted points.
+    release : a release of counts or sorted points.
     epsilon, rho : budget of the copy, smaller than that of the release and in the same unit.
-    state : state of the release's chain. Required for flows with sums along the lines, because the release does not
-        keep their rounding, and for Gaussian noise too small for whole numbers.
+    state : the state file of the release's chain. It is required for flows with sums along lines, because the release
+        does not record their rounding, and for Gaussian noise that is too small for whole numbers.
     rng : a seeded generator, for experiments only. The copy is then marked as not for publication.
 
     Raises InputError if the budget is not smaller, the release is a quantile, a required state is missing, or the state
-    is that of another release.
+    belongs to another release.
 
     >>> import deltahist as dh, numpy as np
     >>> near = dh.Neighbourhood(dh.Domain((0, 8), (8,)), delta=1)
@@ -353,10 +351,10 @@ def tighten(
     coarser = mechanism.with_budget(budget)
     alone, most = mechanism.scatters_linearly, mechanism.budget.amount
     if budget.amount >= most or (state is None and not alone):
-        rule = "" if alone else ", and needs the state of its chain, as the release does not keep all its noise"
+        rule = "" if alone else ", and needs `state`, because the release does not record all its noise"
         raise InputError(
-            f"{budget.unit} is {float(budget.amount):.10g}: a more private copy must have less than the "
-            f"{float(most):.10g} of the release{rule}"
+            f"{budget.unit} is {float(budget.amount):.10g}: a more private copy must spend less than the release, "
+            f"{float(most):.10g}{rule}"
         )
     before = mechanism.chain
     history = Chain("", (mechanism.budget.amount,), budget.amount, release.digest) if before is None else before
@@ -391,17 +389,17 @@ def charge_and_draw(
 ) -> BaseRelease:
     """Charge the account, draw noise, add it to the measurements, and return the release.
 
-    The caller has made all checks. From the charge on, no decision depends on the data. The measurements do not depend
-    on ε, and decoding is post-processing, so the noise between them can be refined.
+    The caller has checked everything. After the charge, no decision depends on the data. The noise can be refined,
+    because the measurements before it do not depend on ε, and the decoding after it is post-processing.
     Source: 2015, Corollary 13, eq. (40), (41).
 
     Parameters
     ----------
     make : function that makes the release from `mechanism`, `values` and `payment`.
-    measure : function that returns exact numbers (size,); private. It is called late, when the draws have been freed.
-    private_noise : noise of the mechanism (`BaseMechanism.private_noise`).
-    state : the state of the release's chain. It is written before the release is returned.
-    before : the state of the chain's previous release, which this one refines.
+    measure : function that returns the exact numbers (size,); private. It is called after the draws are freed.
+    private_noise : sampler and parameters, if the noise depends on the data (`BaseMechanism.private_noise`).
+    state : the state file to write before returning the release.
+    before : the state of the release that this one refines; None for the first release.
     """
     chain = mechanism.chain
     facts: dict[str, Any] = {}
@@ -431,8 +429,7 @@ def charge_and_draw(
 def check_publication(mechanism: BaseMechanism, accepted: bool, rng: np.random.Generator | None = None) -> None:
     """Raise InputError if a mechanism cannot publish any data, cannot draw its noise, or protects hardly anything.
 
-    Callers may accept weak protection (docs/privacy/weak.md). With a seeded generator the release is not for
-    publication, and may be weak.
+    Weak protection passes if `accepted` (docs/privacy/weak.md), or if a seeded `rng` makes the release unpublishable.
     """
     if isinstance(mechanism, Mechanism):
         strategy = mechanism.strategy
@@ -448,13 +445,13 @@ def check_publication(mechanism: BaseMechanism, accepted: bool, rng: np.random.G
     check_memory(16 * mechanism.size + 5 * mechanism.draws, f"a release of {mechanism.size:,} values")
     if mechanism.counting.dropped and not all(law.parameter for law in laws):
         raise InputError(
-            "the domain is a single cell, and rows were dropped: only their number would be published, which is "
-            "private; use more cells, or correct the rows"
+            "the domain is a single cell, and rows were dropped: the release would reveal how many, so use more cells, "
+            "or correct the rows"
         )
 
 
 def _check_window_pays(mechanism: BaseMechanism, account: Account | None) -> None:
-    """Raise InputError unless the account belongs to the window that the step states."""
+    """Raise InputError unless the account is for the step of a stream that the mechanism states, if any."""
     step, paying = mechanism.step, None
     if step is None:
         return
@@ -464,13 +461,13 @@ def _check_window_pays(mechanism: BaseMechanism, account: Account | None) -> Non
     unit, amount = step.budget.unit, step.budget.amount
     if paying != (step.number, step.window, unit, floor_nano(**{unit: amount}), step.limits):
         raise InputError(
-            f"the mechanism is for step {step.label} of a stream, so the Account(window, step) for that window must "
-            f"pay for it, not {'no account' if account is None else f'account {account.name!r}'}"
+            f"account is {None if account is None else account.name!r}, but the mechanism is for step {step.label} of "
+            "a stream: the Account(window, step) of that window and step must pay"
         )
 
 
 def refuse_weak(budget: Budget, weakness: str | None) -> None:
-    """Raise InputError with the reason why a budget protects hardly anything, if there is one."""
+    """Raise InputError if `weakness` is a reason why the budget protects hardly anything, and not None."""
     if weakness is not None:
         raise InputError(
             f"{budget.unit} is {float(budget.amount):g}: {weakness}; use less (epsilon of about 1, or rho of about "
@@ -478,46 +475,33 @@ def refuse_weak(budget: Budget, weakness: str | None) -> None:
         )
 
 
-def find_preprocessing(
-    data: ArrayLike,
-    kind: type[Counts | Points],
-    domain: Domain,
-    contributions: int | None = None,
-    dropped: Iterable[str] = (),
-) -> Preprocessing:
-    """Return how data for a domain were made, from their own record and the caller's arguments.
-
-    Raises InputError if the data's record states another kind (counts or points) or another domain.
-    """
-    known = POINTS
-    if isinstance(data, Counts | Points):
-        if not isinstance(data, kind) or data.domain != domain:
-            raise InputError(
-                f"the data are {type(data).__name__} on {data.domain}, but the mechanism takes {kind.__name__} on "
-                f"{domain}: count them on the neighbourhood's domain"
-            )
-        known = data.preprocessing
+def find_preprocessing(data: ArrayLike, contributions: int | None = None, dropped: Iterable[str] = ()) -> Preprocessing:
+    """Return how data were made, from the data's own record and the caller's arguments."""
+    known = data.preprocessing if isinstance(data, Counts | Points) else POINTS
     known = replace(known, dropped=(*known.dropped, *dropped))
     return known if contributions is None else replace(known, contributions=contributions)
 
 
 def match_counting(mechanism: BaseMechanism, data: ArrayLike) -> BaseMechanism:
-    """Return the mechanism with the projection that counts (or points) record.
+    """Return the mechanism with the projection that the counts or points record.
 
     Raises InputError unless the mechanism allows for everything that the data record. Plain arrays record nothing.
     """
-    allowed, kind = mechanism.counting, Counts if isinstance(mechanism, Mechanism) else Points
-    known = find_preprocessing(data, kind, mechanism.domain)
     if not isinstance(data, Counts | Points):
         return mechanism
+    known, allowed = data.preprocessing, mechanism.counting
+    kind = Counts if isinstance(mechanism, Mechanism) else Points
     if (
-        known.contributions > allowed.contributions
+        not isinstance(data, kind)
+        or data.domain != mechanism.domain
+        or known.contributions > allowed.contributions
         or known.user > allowed.user
         or not set(known.dropped) <= set(allowed.dropped)
         or known.where != allowed.where
     ):
         raise InputError(
-            f"the mechanism is for data with {allowed.how}, but these have {known.how}: it must allow for all that"
+            f"the data are {type(data).__name__} on {data.domain} with {known.how}, but the mechanism is for "
+            f"{kind.__name__} on {mechanism.domain} with {allowed.how}: it must allow for all that the data record"
         )
     if known.projection == allowed.projection:
         return mechanism
@@ -525,21 +509,21 @@ def match_counting(mechanism: BaseMechanism, data: ArrayLike) -> BaseMechanism:
 
 
 def amounts_for(account: Account | None, **amounts: Any) -> dict[str, Any]:
-    """Return amounts as an account charges them, with floats as printed. Without an account, they are unchanged."""
+    """Return amounts as an account charges them, with floats as printed; without an account, return them unchanged."""
     if account is None:
         return amounts
     return {name: None if amount is None else read_amount(**{name: amount}) for name, amount in amounts.items()}
 
 
 def draw_noise(mechanism: BaseMechanism, rng: np.random.Generator | None) -> list[NDArray[Any]]:
-    """Draw the noise of each group in parallel parts, each from its own stream of entropy.
+    """Draw the noise of each group in parallel parts, each from its own random stream.
 
-    A seeded generator draws the parts one after another. Small noise is kept in 32 bits, unless a number does not fit.
+    A seeded generator draws the parts in sequence. Small noise is stored in 32 bits if all numbers of a part fit.
     """
 
     def draw_part(start: int, law: Law, number: int) -> NDArray[Any]:
         values = sample_law(law, min(BLOCK, number - start), rng)
-        if law.variance() < 2.0**40:  # all but one draw in e^2000 fit
+        if law.variance() < 2.0**40:  # all draws fit but one in e^2000
             short = values.astype(np.int32)
             return short if np.array_equal(short, values) else values
         return values
@@ -559,7 +543,7 @@ def draw_noise(mechanism: BaseMechanism, rng: np.random.Generator | None) -> lis
 
 
 def new_token() -> str:
-    """Return a unique name for one version of a state, 32 hexadecimal digits."""
+    """Return a unique name of 32 hexadecimal digits for one version of a state."""
     return secrets.token_hex(16)
 
 
@@ -581,7 +565,7 @@ def write_state(
 
 def refuse_existing(path: str | Path) -> NoReturn:
     """Raise InputError, because a state is never overwritten."""
-    raise InputError(f"state {str(path)!r} exists already, and is never overwritten: name a new file, or refine it")
+    raise InputError(f"state {str(path)!r} exists already: name a new file, or refine the release of this state")
 
 
 def check_new(path: str | Path) -> None:
@@ -592,17 +576,17 @@ def check_new(path: str | Path) -> None:
 
 
 def read_state(path: Path, form: str, parse: Callable[..., Any] = lambda *content: content) -> Any:
-    """Return `parse(description, arrays, token)` of a state, which is untrusted input.
+    """Read a state file, which is untrusted input, and return `parse(description, arrays, token)`.
 
-    Raises InputError if the file is missing or has several names, or if other users can read it. Raises DamagedFile if
-    it is truncated, not a state of this form and version, or if `parse` fails.
+    Raises InputError if the file is missing, has several names, or can be read by other users; DamagedFile if it is
+    truncated or not a state of this form and version, or if `parse` fails.
     """
     with open_regular(path, "state") as file:
-        if zipfile.is_zipfile(file):  # other files are not states, so their permissions do not matter
+        if zipfile.is_zipfile(file):  # other files are not states, whatever their permissions
             check_secret(path, "state")
             if (names := path.stat().st_nlink) > 1:
                 raise InputError(
-                    f"state {str(path)!r} has {names} names (hard links), and each would refine the same noise: keep "
+                    f"state {str(path)!r} has {names} names (hard links), and each could refine the same noise: keep "
                     f"one (`find FOLDER -samefile {str(path)!r}` shows them)"
                 )
         try:
@@ -614,21 +598,21 @@ def read_state(path: Path, form: str, parse: Callable[..., Any] = lambda *conten
             description = json.loads(arrays.pop("description").tobytes())
             check_format(description, str(path), (form,), _VERSION)
             return parse(description, arrays, str(description["token"]))
-        except Exception as problem:  # NumPy evaluates headers, and fails in many ways
+        except Exception as problem:  # NumPy evaluates headers, which can raise any error
             damage = DamagedFile(f"state {str(path)!r} is truncated, altered or no state: {problem}")
             raise problem if isinstance(problem, InputError) else damage from None
 
 
 @dataclass(frozen=True, eq=False)
 class State:
-    """The noise in a release, needed to refine it. Anyone who has it can remove the noise and see the data.
+    """The noise in a release, which refining needs. Anyone who has a state can remove the noise and see the data.
 
-    The file also contains the release, so that it is not lost if the process ends before saving it.
+    The state also contains the release, in case the process ends before saving the release.
 
     Parameters
     ----------
-    release : the last release of the chain. draws : (draws,) its noise; private.
-    token : name of this state in ledgers. source : token of the previous state; None for the first.
+    release : the last release of the chain. draws : (draws,) the noise in the release; private.
+    token : name of this state in ledgers. source : token of the previous state; None for the first state.
     """
 
     release: BaseRelease
@@ -674,7 +658,7 @@ class State:
 
 
 def draw_chain(mechanism: BaseMechanism, before: State | None, rng: np.random.Generator | None) -> NDArray[np.int64]:
-    """Draw a release's noise (draws,) given the previous state of its chain. Gaussian noise is in lattice steps."""
+    """Draw a release's noise (draws,), given the chain's previous state, if any. Gaussian noise is in lattice steps."""
     out = np.zeros(mechanism.draws, dtype=np.int64)
     for place, (members, law) in enumerate(mechanism.noise_groups):
         if not law.parameter:
@@ -690,7 +674,7 @@ def draw_chain(mechanism: BaseMechanism, before: State | None, rng: np.random.Ge
 
 
 def released_noise(mechanism: BaseMechanism, draws: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the noise that the draws of a release add to its numbers."""
+    """Return the noise (size,) that a release's draws add to its numbers."""
     noise = draws.copy()
     for members, law in mechanism.noise_groups:
         if law.parameter:
@@ -708,22 +692,22 @@ def _path_of(mechanism: BaseMechanism, law: Law) -> Refinable:
 
 
 def _check_chain(release: BaseRelease, known: State, state: str | Path, budget: Budget | None = None) -> Chain:
-    """Return the chain of a release. Raises InputError unless the state is that of the release.
+    """Return the chain of a release. Raises InputError unless the state belongs to the release.
 
-    If a budget is given, the state may also be that of the next release with this budget.
+    If a budget is given, the state may also belong to the next release, at this budget.
     """
     chain, last, problem = release.mechanism.chain, known.chain, ""
     if chain is None or chain.name != last.name or chain.copied is not None:
         problem = f"belongs to chain {last.name}, but the release is a more private copy or not in that chain"
     elif chain.number > last.number:
         problem = (
-            f"is of release {last.number} of its chain, and release {chain.number} is given: it is an old copy, whose "
-            "noise has been refined already; take the state that was written last"
+            f"is of release {last.number} of its chain, but release {chain.number} is given: it is an old copy, whose "
+            "noise has been refined already, so use the newest state"
         )
     elif chain.number < last.number and (budget is None or last.amounts != (*chain.amounts, budget.amount)):
         problem = (
-            f"is of release {last.number} of its chain, up to {float(last.amount):.10g}, and release {chain.number} is "
-            "given: use the last one"
+            f"is of release {last.number} of its chain, up to {float(last.amount):.10g}, but release {chain.number} is "
+            "given: use the last release"
         )
     elif chain.number == last.number and not (
         release.describe() == known.release.describe() and np.array_equal(release.values, known.release.values)
@@ -734,21 +718,20 @@ def _check_chain(release: BaseRelease, known: State, state: str | Path, budget: 
     return chain
 
 
-def _settle_known(known: State, account: Account | None) -> BaseRelease:
-    """Record the state in its account, in case a stopped run did not, and return its release again."""
+def _complete_refinement(known: State, account: Account | None) -> BaseRelease:
+    """Record the state in its account, in case an interrupted run did not, and return the state's release."""
     if account is not None and known.release.payment is not None:
         account.record_state(known.chain.name, known.token, known.source)
     return known.release
 
 
 def _check_account(release: BaseRelease, account: Account | None) -> None:
-    """Raise InputError unless the chain's own account and ledger pay. Otherwise their total would be too low."""
+    """Raise InputError unless the account that paid for the chain pays again, so that its total covers the chain."""
     paid, chain = release.payment, release.mechanism.chain
     if paid is None or chain is None:
         return
     if account is None or account.name != paid.account or not account.read_paid(chain.name):
-        given = "no account" if account is None else f"account {account.name!r}"
         raise InputError(
-            f"account {paid.account!r} paid for this chain, and must pay for its later releases from the same ledger: "
-            f"{given} or another ledger is given"
+            f"account is {None if account is None else account.name!r}, perhaps of another ledger: account "
+            f"{paid.account!r}, which paid for this chain, must also pay for its later releases, from the same ledger"
         )

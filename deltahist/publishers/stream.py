@@ -27,19 +27,20 @@ from deltahist.strategies.base import Strategy
 
 @dataclass(frozen=True, eq=False)
 class Stream:
-    """The public choices of a stream of releases, made before any data are read and kept in its ledger.
+    """The public choices for a stream of releases, made before any data are read and recorded in its ledger.
 
-    Any `length` consecutive steps together spend at most the budget. This protects anyone whose data differ within
-    `length` steps, by at most δ in each (`Window`). Source: 2014, section 6.3, section 6.5.
+    Any `length` consecutive steps together spend at most the budget, which covers a change of at most δ in each of
+    these steps (`Window`). Source: 2014, section 6.3, section 6.5.
 
     Parameters
     ----------
-    near : neighbourhood. budget : ε or ρ of a window. length : steps in a window. clock : definition of steps.
+    near : the neighbourhood. budget : ε or ρ of each window. length : number of steps in a window.
+    clock : defines the steps.
     ledger : path or URL of the ledger. The first run creates it, and every later run needs it.
-    strategy : strategy of every step, or its name; "auto" chooses the best for equal shares.
-    counting : how rows become counts. The projection does not matter, but must be the same in all steps.
+    strategy : the strategy of every step, or its name. "auto" chooses the best for equal shares of the budget.
+    counting : how rows become counts. Its projection is ignored, but must be the same in all steps.
     user : column with users, if any. time : column with times; None for a folder with one file per step.
-    limits : limits for data that differ in more steps than a window (`Window`).
+    limits : limits on the cost of changes over more steps than a window (`Window`).
     account : name of the stream's account in its ledger.
     """
 
@@ -57,13 +58,13 @@ class Stream:
 
     @cached_property
     def mechanism(self) -> Mechanism:
-        """The mechanism of a step with an equal share. Limits are ignored if they rule out equal shares."""
+        """The mechanism of a step that spends an equal share. Limits are ignored if they rule out equal shares."""
         rule = self.shape if self.shape.total_limit is None else Rule.from_budget(*self.budget.exact, self.length)
         share: dict[str, Any] = {self.budget.unit: rule.equal_share}
         return mechanism_for(self.near, self.strategy, counting=self.counting, **share)
 
     def step(self, number: int) -> Step:
-        """Return a step of the stream with its window and limits."""
+        """Return a step of the stream, with the window and its limits."""
         return Step(self.clock, number, self.length, self.budget, self.shape.longer)
 
     @cached_property
@@ -72,7 +73,7 @@ class Stream:
         return Rule.from_budget(*self.budget.exact, self.length, self.limits)
 
     def window(self) -> Window:
-        """Open the window of the stream in its ledger. Raises InputError on the ledger of another stream.
+        """Open the stream's window in its ledger. Raises InputError if the ledger belongs to another stream.
 
         The window's description covers everything that the guarantee depends on, except the projection.
         """
@@ -100,17 +101,17 @@ class Stream:
     ) -> dict[str, int]:
         """Publish every step that is due. Charge the ledger once for each step, before drawing noise.
 
-        To continue, call it again with more steps. A step that was charged but not finished, because the machine
-        stopped, is lost. Returns the numbers of steps "published" now, "lost", and "skipped" (amount 0).
+        To continue a stream, call this again with more steps. A step is lost if the process stopped after the charge
+        and before the release. Returns the numbers of steps "published" now, "lost" and "skipped" (amount 0).
 
         Parameters
         ----------
-        source : a table with a time column (`time`), or a folder with one file per step; with `table` a database.
-        out : folder for the releases, one file per step, named by the clock. A missing folder is created.
+        source : a table with the column `time`, or a folder with one file per step. With `table`, a database.
+        out : folder for the releases, one file per step, named after the step. A missing folder is created.
         steps : number of steps up to now.
-        amounts : the amount of each step, 0 for no release; equal shares when None.
+        amounts : ε or ρ of each step, 0 for no release. None means equal shares.
         weak_protection_accepted : as for `publish`, and for all releases of a window together.
-        tell : receives private notes for the operator. advance : called before every step.
+        tell : called with private notes for the operator. advance : called before every step.
         reading : options of `count_file`, except `user`.
 
         Raises InputError if the ledger belongs to another stream, does not record a release in the folder, or records
@@ -126,7 +127,7 @@ class Stream:
         files = [out / f"{self.clock.label(step)}.parquet" for step in range(steps)]
         if unknown := [file for file in files[done + 1 :] if file.exists()]:
             raise InputError(
-                f"release {str(unknown[0])!r} exists, but its ledger was not charged for it: move it elsewhere"
+                f"release {str(unknown[0])!r} exists, but the ledger was not charged for it: move the file elsewhere"
             )
         lost = [files[step].stem for step in range(min(done + 1, steps)) if shares[step] and not files[step].exists()]
         if lost:
@@ -144,7 +145,7 @@ class Stream:
             data = counted.counts_of(place)
             mechanism = self.mechanism.with_budget(self.budget.of(shares[step])).with_changes(step=self.step(step))
             account = Account(window, step, once=True)
-            # `check` tested for weak protection before the first charge.
+            # `check` has refused weak protection before the first charge.
             publish_mechanism(mechanism, data, account=account, weak_protection_accepted=True, out=files[step])
             with window.ledger.transaction() as connection:
                 if get_note(connection, window.name, "counting") is None:
@@ -160,7 +161,7 @@ class Stream:
             refuse_weak_window(self.budget, self.length)
 
     def costliest(self, amounts: Sequence[Fraction] | None) -> Mechanism:
-        """Return the mechanism of the step that spends most."""
+        """Return the mechanism of the step that spends the most."""
         most = max(amounts or [Fraction(0)])
         return self.mechanism.with_budget(self.budget.of(most)) if most else self.mechanism
 
@@ -172,14 +173,14 @@ class Stream:
             before = self.counting.describe() | {"projection": (before or now)["projection"]}
             if differing := describe_differences(before, now):
                 raise InputError(
-                    f"rows were counted differently than the stream states: {differing} (if the projection "
-                    "differs, are the points in another CRS, or is PROJ another version?)"
+                    f"rows were counted differently than the stream states: {differing} (the projection differs if "
+                    "the points have another CRS, or PROJ has another version)"
                 )
 
     def _count_steps(
         self, source: str | Path, due: Sequence[int], steps: int, tell: Callable[[str], None], reading: dict[str, Any]
     ) -> dict[int, tuple[Counted, int]]:
-        """Return the counts of each due step, and the step's number within these counts."""
+        """Return, for each due step, counts and the index of the step in these counts."""
         domain, first = self.near.domain, min(due)
         if self.time is not None:
             clock = self.clock.since(first)
@@ -197,7 +198,7 @@ class Stream:
         labels = [self.clock.label(step) for step in range(steps)]
         found = step_files(Path(source), labels, [labels[step] for step in due])
         outside = reading.get("outside")
-        reading["outside"] = outside or "clamp"  # one step may lie outside, if few points of all steps do
+        reading["outside"] = outside or "clamp"  # a single step may lie outside, if few points of all steps do
         counted = {step: count_file(found[labels[step]], domain, **reading) for step in due}
         if outside is None:
             usable = sum(each.rows - each.bad_rows - each.unmatched for each in counted.values())
@@ -207,19 +208,19 @@ class Stream:
 
 
 def check_folders(source: Path, time: Any, clock: Clock, out: Path, table: str | None = None) -> None:
-    """Raise InputError unless the input suits the clock, and steps can be written to `out`."""
-    if time is None and (table is not None or not source.is_dir() or clock.format is not None or clock.tz is not None):
+    """Raise InputError unless the input suits the clock, and steps can be written to `out`, outside the input."""
+    folder = source.is_dir()
+    timeless = folder and table is None and clock.format is None and clock.tz is None
+    if (time is None and not timeless) or (folder and out.resolve().is_relative_to(source.resolve())):
         raise InputError(
-            f"time is missing with {str(source)!r}: name the time column, or give a folder with one file per step, "
-            "without table, time_format and tz"
+            f"source is {str(source)!r}, time is {time!r} and out is {str(out)!r}: without a time column, the source "
+            "must be a folder with one file per step, without table, time_format and tz, and out must be outside it"
         )
-    if source.is_dir() and out.resolve().is_relative_to(source.resolve()):
-        raise InputError(f"out is {str(out)!r}: it must be a folder outside the input")
     check_creatable((out if out.is_dir() else out.parent) / "step.parquet")
 
 
 def step_files(folder: Path, labels: Sequence[str], due: Iterable[str] = ()) -> dict[str, Path]:
-    """Return the file of each step in a folder, by its name without the suffix.
+    """Return the file of each step in a folder. The file's name without the suffix is the step's label.
 
     Raises InputError if a file is not named after a step or a later one, if two files are named after the same step, or
     if a due step has no file.
@@ -231,8 +232,7 @@ def step_files(folder: Path, labels: Sequence[str], due: Iterable[str] = ()) -> 
         label = file.name.split(".")[0]
         if not file.is_file() or not label:  # a hidden file
             continue
-        # Files of future steps may be there already. A name that sorts among the steps, or is neither number nor date,
-        # is a mistake.
+        # Files of later steps may exist already. Any other name is a mistake.
         later = (len(label), label) > end and label[0].isdigit()
         if label in found or not (label in known or later):
             problems.append(f"{file.name!r} names no step, or a step with another file")

@@ -15,7 +15,7 @@ from deltahist.releases.base import Notice
 
 
 def withdraw(path: str | Path, reason: str, *, ledger: Ledger | str | Path | None = None) -> Notice:
-    """Withdraw a release. Record this durably in the ledger that paid, then write a notice next to the file.
+    """Withdraw a release: record a notice durably in the ledger that paid, then write the notice next to the file.
 
     The charge remains, because people have seen the release. A second call with the same reason completes an
     interrupted first call.
@@ -24,10 +24,10 @@ def withdraw(path: str | Path, reason: str, *, ledger: Ledger | str | Path | Non
     ----------
     path : the release file. Publish its notice wherever the file was published (docs/streams.md).
     reason : public reason in one line.
-    ledger : the ledger whose account paid for it, if any.
+    ledger : the ledger whose account paid for the release, if any.
 
-    Raises DamagedFile if the release or its notice cannot be read; InputError if no account of the ledger paid for it,
-    or if it was withdrawn for another reason.
+    Raises DamagedFile if the release or its notice cannot be read; InputError if no account of the ledger paid for
+    the release, or if it was withdrawn for another reason.
 
     >>> import tempfile, deltahist as dh, numpy as np
     >>> near = dh.Neighbourhood(dh.Domain((0, 1), (4,)), delta=0.25)
@@ -40,7 +40,7 @@ def withdraw(path: str | Path, reason: str, *, ledger: Ledger | str | Path | Non
     known = release.withdrawn
     notice = known or Notice(release.digest, check_line(reason=reason), date.today().isoformat())
     if notice.reason != check_line(reason=reason):
-        raise InputError(f"reason is {reason!r}, but {path} was withdrawn {notice}: give that reason")
+        raise InputError(f"reason is {reason!r}, but {path} was withdrawn {notice}: give the same reason")
     if ledger is not None:
         _record_notice(ledger, release.payment, notice, path.name)
     if known is None:
@@ -56,7 +56,7 @@ def _record_notice(place: Ledger | str | Path, payment: Payment | None, notice: 
         standing = ledger.read_standing(payment.account)
         paid = standing.unit, standing.limit, standing.spans[0].steps
     if ledger is None or payment is None or paid != (payment.unit, payment.limit, payment.steps):
-        raise InputError(f"ledger does not exist or did not pay for the release: {payment or 'no account paid for it'}")
+        raise InputError(f"ledger is missing or did not pay for the release: {payment or 'no account paid for it'}")
     key = WITHDRAWN + notice.digest
     with ledger.transaction() as connection:
         if get_note(connection, payment.account, key) is None:

@@ -400,9 +400,9 @@ def test_a_state_that_was_used_already(chain, tmp_path):
     path, first = chain
     shutil.copy(path, tmp_path / "copy.state")
     second = dh.refine(first, path, epsilon=2)
-    with pytest.raises(dh.InputError, match=r"is of release 2 of its chain, up to 2, and release 1 is given"):
+    with pytest.raises(dh.InputError, match=r"is of release 2 of its chain, up to 2, but release 1 is given"):
         dh.refine(first, path, epsilon=3)
-    with pytest.raises(dh.InputError, match=r"is of release 1 of its chain, and release 2 is given: it is an old copy"):
+    with pytest.raises(dh.InputError, match=r"is of release 1 of its chain, but release 2 is given: it is an old copy"):
         dh.refine(second, tmp_path / "copy.state", epsilon=3)
-    with pytest.raises(dh.InputError, match="is of release 2 of its chain, up to 2, and release 1 is given"):
+    with pytest.raises(dh.InputError, match="is of release 2 of its chain, up to 2, but release 1 is given"):
         dh.tighten(first, epsilon=0.5, state=path)

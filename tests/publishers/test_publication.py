@@ -118,7 +118,7 @@ def test_each_kind_of_mechanism_takes_its_own_kind_of_data():
         (dh.SortedMechanism(LINE, 10, dh.Budget(1)), counts, points),
         (dh.QuantileMechanism(LINE, 0.5, 10, dh.Budget(1)), counts, points),
     ):
-        with pytest.raises(dh.InputError, match="but the mechanism takes"):
+        with pytest.raises(dh.InputError, match="but the mechanism is for"):
             dh.publish_mechanism(mechanism, wrong, account=account)
         assert dh.publish_mechanism(mechanism, right).publishable
     for publish in (
@@ -126,6 +126,6 @@ def test_each_kind_of_mechanism_takes_its_own_kind_of_data():
         lambda: dh.publish_sorted(counts, LINE, 1, account=account),
         lambda: dh.publish_quantile(counts, 0.5, LINE, 1, account=account),
     ):
-        with pytest.raises(dh.InputError, match="but the mechanism takes"):
+        with pytest.raises(dh.InputError, match="but the mechanism is for"):
             publish()
     assert account.spent == 0
