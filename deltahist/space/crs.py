@@ -139,20 +139,29 @@ class Operation:
 def scales(crs: str, bounds: tuple[float, ...]) -> tuple[float, float]:
     """Return the smallest and largest ratio of map units to ground metres, in any direction, over a box.
 
+    Raises InputError unless the CRS is projected, and defined everywhere in the box without a seam.
+    """
+    system = read_crs(crs)
+    planar = system.is_projected and len(bounds) == 4
+    least, largest = _measure_scales(system, crs, bounds) if planar else (0.0, math.inf)
+    if largest >= 100:
+        raise InputError(
+            f"bounds are {bounds} in {crs}: they must be west, south, east, north in a projected CRS, and enclose an "
+            "area where it is defined and its scale is below 100, without a seam such as the antimeridian "
+            "(Domain.from_degrees chooses a CRS for bounds in degrees)"
+        )
+    return least, largest
+
+
+def _measure_scales(system: Any, crs: str, bounds: tuple[float, ...]) -> tuple[float, float]:
+    """Return the extremes of the scale over a box. The largest is infinite if the map is undefined or has a seam there.
+
     At each point of a lattice over the box, the derivatives of the position in space along the map's axes form a 3 × 2
     matrix. The inverses of the matrix's singular values are the extremes of the local scale. PROJ's own scale factors
     assume a sphere for some projections. The results are rounded outwards to seven decimals.
-
-    Raises InputError unless the CRS is projected, and defined everywhere in the box without a seam.
     """
     import pyproj
 
-    system = read_crs(crs)
-    if not system.is_projected or len(bounds) != 4:
-        raise InputError(
-            f"crs is {crs!r}: it must be a projected CRS, on a 2-D domain (Domain.from_degrees chooses one for bounds "
-            "in degrees)"
-        )
     to_ground = Operation.between(system, read_crs(LONGITUDE_LATITUDE), area_of(crs, bounds))
     x, y = np.meshgrid(*np.linspace(bounds[:2], bounds[2:], 65).T, indexing="ij")
     lon, lat = to_ground(x, y)
@@ -171,8 +180,9 @@ def scales(crs: str, bounds: tuple[float, ...]) -> tuple[float, float]:
     sure = 1e3 * h < np.hypot(*in_space(0, 0).T[:2]).T
     singular = np.linalg.svd(ground[np.isfinite(ground).all(axis=(-1, -2)) & sure], compute_uv=False)
     most, least = float(singular[..., 0].max(initial=0.0)), float(singular[..., -1].min(initial=math.inf))
-    largest = math.ceil(1e7 / least) / 1e7 if 0 < least < math.inf else math.inf
-    sound = largest < 100 and np.isfinite([lon, lat]).all()
+    if not np.isfinite([lon, lat]).all() or not 0 < least < math.inf:
+        return 0.0, math.inf
+    largest = math.ceil(1e7 / least) / 1e7
     # Bounds given in the order west, east, south, north are often valid, but far outside the area of use.
     west, east, south, north = bounds
     mixed = west < east and south < north and _is_used(crs, (west, south, east, north)) and not _is_used(crs, bounds)
@@ -186,12 +196,8 @@ def scales(crs: str, bounds: tuple[float, ...]) -> tuple[float, float]:
     again = to_ground.back(lon, lat)
     beyond = (np.hypot(again[0] - x, again[1] - y) > 1e-3 * on_map.max()).any()
     # The rim contains each corner twice, so ignore distances below a millionth of the box.
-    if not sound or mixed or beyond or ((on_map - 1e-6 * on_map.max()) / largest > 3 * metres).any():
-        raise InputError(
-            f"bounds are {bounds}: they must be west, south, east, north in units of {crs}, and enclose an area where "
-            "this CRS is defined and its scale is below 100, without a seam such as the antimeridian"
-        )
-    return math.floor(1e7 / most) / 1e7, largest
+    torn = mixed or beyond or ((on_map - 1e-6 * on_map.max()) / largest > 3 * metres).any()
+    return math.floor(1e7 / most) / 1e7, math.inf if torn else largest
 
 
 def _is_used(crs: str, box: tuple[float, ...]) -> bool:

@@ -1,4 +1,4 @@
-"""Read regions and boxes, project them, repair them, and clip them to a map."""
+"""Read regions and boxes, project and repair them, and clip them to a map."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import shapely.affinity
 from numpy.typing import ArrayLike, NDArray
+from shapely.errors import ShapelyError
 
-from deltahist.errors import DeltaHistWarning, InputError, check_choice
+from deltahist.errors import DeltaHistWarning, InputError, check_choice, check_whole
 from deltahist.space.crs import LONGITUDE_LATITUDE, Operation, area_of, metres_per_unit, read_crs, width_in_degrees
 from deltahist.space.domain import Domain
 from deltahist.space.workloads import reach_beyond
@@ -22,88 +23,90 @@ from deltahist.space.workloads import reach_beyond
 if TYPE_CHECKING:
     import geopandas as gpd
 
-#: Suffixes of geometry files, each with the only GDAL driver that may read it.
+#: Suffixes of geometry files, each with the only GDAL driver that may read such a file.
 DRIVERS = {".gpkg": "GPKG", ".geojson": "GeoJSON", ".json": "GeoJSON", ".fgb": "FlatGeobuf", ".shp": "ESRI Shapefile"}
 
 
 def project_frame(frame: gpd.GeoDataFrame, domain: Domain, name: str) -> gpd.GeoDataFrame:
-    """Return geometries in a domain's coordinates, all projected by the same operation if they have a CRS."""
+    """Project geometries to a domain's map, all by the same operation. Return them unchanged if they have no CRS."""
     operation = Operation.onto(domain, frame.crs)
     if operation is None:
         return frame
     moved = operation.shapes(frame.geometry.to_numpy())
     if (shapely.is_missing(moved) & frame.geometry.notna().to_numpy()).any():
-        raise InputError(f"{name} lies partly outside the area where {domain.crs} is defined: cut it to the map")
+        raise InputError(f"{name} extends beyond the area where {domain.crs} is defined: it must be cut to the map")
     return frame.set_geometry(moved, crs=read_crs(domain.crs))
 
 
+@contextmanager
+def _open_untrusted(file: str | Path, name: str, rule: str = "") -> Iterator[None]:
+    """Raise InputError if the block cannot read a file. Hide warnings, because they may quote the file."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    except (KeyError, TypeError, ValueError, AttributeError, RuntimeError, OSError, ShapelyError, Warning) as problem:
+        reason = " ".join(str(problem).split())[:300] or type(problem).__name__
+        raise InputError(f"{name} {str(file)!r} cannot be read: {reason}{rule}") from None
+
+
 def read_geometries(file: str | Path, domain: Domain, name: str = "file", layer: str | None = None) -> gpd.GeoDataFrame:
-    """Read a file of geometries, unchanged. Without a CRS they are in the domain's coordinates.
+    """Read a file of geometries without projecting them. A file without a CRS is in the domain's coordinates.
 
     The file is GeoPackage, GeoJSON, FlatGeobuf or a shapefile, each also in a .zip, or GeoParquet. GeoJSON is in
     degrees, or in the plane's coordinates if the domain has no CRS.
     """
     import geopandas as gpd
-    from shapely.errors import ShapelyError
 
     file = Path(file)
-    try:
-        with warnings.catch_warnings():
-            # The readers' warnings (empty geometries) do not matter here, and may quote the file.
-            warnings.simplefilter("ignore")
-            if file.suffix.lower() in (".parquet", ".geoparquet"):
-                frame = gpd.read_parquet(file)
-            else:
-                place, layer = _layer_of(file, layer)
-                frame = gpd.read_file(place, layer=layer, engine="pyogrio")
-    except (KeyError, TypeError, ValueError, AttributeError, RuntimeError, OSError, ShapelyError) as problem:
-        said = " ".join(str(problem).split())[:300] or type(problem).__name__
-        raise InputError(f"{name} {str(file)!r} cannot be read: {said}") from None
+    with _open_untrusted(file, name):
+        if file.suffix.lower() in (".parquet", ".geoparquet"):
+            frame = gpd.read_parquet(file)
+        else:
+            place, layer = _find_layer(file, layer)
+            frame = gpd.read_file(place, layer=layer, engine="pyogrio")
     plain = domain.crs is None and file.suffix.lower() in (".geojson", ".json")
     return frame.set_crs(None, allow_override=True) if plain else frame
 
 
-def _layer_of(file: Path, layer: str | None) -> tuple[str, str]:
-    """Return GDAL's path for a file, and the layer. Raises ValueError if the content does not match the suffix."""
+def _find_layer(file: Path, layer: str | None) -> tuple[str, str]:
+    """Return GDAL's path for a file, and the layer. Raises InputError if the content does not match the suffix."""
     import pyogrio
 
-    # Nothing listens at this proxy, so GDAL cannot open URLs that a file contains, such as that of its CRS.
+    # Nothing listens at this proxy, so GDAL cannot open URLs in a file, such as the URL of its CRS.
     pyogrio.set_gdal_config_options({f"GDAL_{kind}_PROXY": "http://127.0.0.1:0" for kind in ("HTTP", "HTTPS")})
-    suffix = file.suffix.lower()
-    if suffix not in (*DRIVERS, ".zip"):
-        raise ValueError(f"its suffix is {suffix!r}: it must be {', '.join((*DRIVERS, '.parquet'))} or .zip")
+    suffix = check_choice((*DRIVERS, ".zip"), suffix=file.suffix.lower())
     place = f"/vsizip/{file}" if suffix == ".zip" else str(file)
     layers = [str(each) for each, kind in pyogrio.list_layers(place) if kind is not None]
     layer = layers[0] if layer is None and len(layers) == 1 else check_choice(tuple(layers), layer=layer)
-    driver = pyogrio.read_info(place, layer=layer)["driver"]
-    if driver not in DRIVERS.values() or driver != DRIVERS.get(suffix, driver):
-        raise ValueError(f"its format is {driver}, which does not match its suffix")
+    drivers = tuple(DRIVERS.values()) if suffix == ".zip" else (DRIVERS[suffix],)
+    check_choice(drivers, **{f"format of {file.name!r}": pyogrio.read_info(place, layer=layer)["driver"]})
     return place, layer
 
 
 @contextmanager
 def open_layer(file: Path, columns: list[str]) -> Iterator[tuple[Any, Any]]:
-    """Yield a single-layer file's CRS and Arrow rows: some columns (by name or number), with the geometry last."""
+    """Yield the CRS and Arrow rows of a single-layer file: chosen columns (by name or number), then the geometry."""
     import pyogrio
 
     if file.suffix.lower() == ".shp":
         with file.open("rb") as opened:
             header = opened.read(28)
-        # The missing points of a truncated file would look like rows without points.
+        # Rows that a truncated file has lost would look like rows without points.
         if len(header) < 28 or 2 * int.from_bytes(header[24:28], "big") > file.stat().st_size:
-            raise InputError(f"input {file.name!r} is shorter than its header states: it is truncated")
-    place, layer = _layer_of(file, None)
+            raise InputError(f"input {file.name!r} is shorter than its header states: it must be complete")
+    place, layer = _find_layer(file, None)
     info = pyogrio.read_info(place, layer=layer)
     fields = [str(field) for field in info["fields"]]
     wanted = {fields[int(c)] if c not in fields and c.isdigit() and int(c) < len(fields) else c for c in columns}
     read = [field for field in fields if field in wanted] if wanted <= set(fields) else fields
-    how: Any = {"encoding": info["encoding"]} if file.suffix.lower() == ".shp" else {}  # Latin-1 if there is no .cpg
+    how: Any = {"encoding": info["encoding"]} if file.suffix.lower() == ".shp" else {}  # Latin-1 without a .cpg
     with pyogrio.raw.open_arrow(place, layer=layer, columns=read, use_pyarrow=True, **how) as (about, rows):
         yield rows, about["crs"]
 
 
 def read_sources(text: str, domain: Domain, name: str = "sources") -> str | shapely.Geometry | None:
-    """Return the sources for a text: none, boundary, left, right, or a file, whose geometries are merged."""
+    """Parse sources: none, boundary, left, right, or the name of a file, whose geometries are merged."""
     if text == "none":
         return None
     if text == "boundary" or (domain.ndim == 1 and text in ("left", "right")):
@@ -112,31 +115,25 @@ def read_sources(text: str, domain: Domain, name: str = "sources") -> str | shap
 
 
 def read_box_file(file: Path, wanted: int, name: str = "boxes") -> tuple[NDArray[np.float64], list[str]]:
-    """Read boxes (m, wanted) and their names from a CSV file."""
+    """Read boxes (m, wanted) and their names from a CSV file. `wanted` is 4 in 2-D, 2 in 1-D."""
     import pandas as pd
 
     columns = ["west", "south", "east", "north"] if wanted == 4 else ["low", "high"]
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")  # pandas warns of rows that are longer than the header
-            frame = pd.read_csv(file, dtype=str, encoding="utf-8-sig", index_col=False, skipinitialspace=True)
+    with _open_untrusted(file, name, f" (it must be CSV with the columns {','.join(columns)}, and may have name)"):
+        warnings.simplefilter("error", pd.errors.ParserWarning)  # a row is longer than the header
+        frame = pd.read_csv(file, dtype=str, encoding="utf-8-sig", index_col=False, skipinitialspace=True)
         frame.columns = [str(each).strip().lower() for each in frame.columns]
         corners = np.asarray_chkfinite(frame[columns], np.float64)
-        if not len(corners):
-            raise ValueError("it has no rows")
-    except (ValueError, KeyError, OSError, pd.errors.ParserWarning) as problem:
-        said = " ".join(str(problem).split())[:200]
-        rule = f"it must have the columns {','.join(columns)}, and may have name"
-        raise InputError(f"{name} {str(file)!r} is not readable as CSV ({said}): {rule}") from None
+        check_whole(rows=len(corners))
     return corners, frame["name"].fillna("").tolist() if "name" in frame else list(map(str, range(len(frame))))
 
 
 def add_names(frame: gpd.GeoDataFrame, column: str | None = None, name: str = "name") -> gpd.GeoDataFrame:
-    """Return a frame whose first column, `name`, has the names of its regions as strings.
+    """Insert a first column `name` with the names of the regions as strings.
 
-    The names come from the chosen column, or else from a column with a usual name (name, nom, id, code, ...), or else
-    from the first text column with distinct values. Otherwise they are numbers. Any other column called `name`, in
-    upper or lower case, gets the suffix "_region".
+    Names are read from the chosen column, from a column with a usual name (name, nom, id, code, ...), or from the first
+    text column with distinct values. If there is none, regions are numbered. Another column called `name`, in any case,
+    is renamed with the suffix "_region".
 
     >>> import geopandas as gpd, shapely
     >>> zones = gpd.GeoDataFrame({"code": [7, 8]}, geometry=[shapely.Point(0, 0), shapely.Point(1, 1)])
@@ -157,7 +154,7 @@ def add_names(frame: gpd.GeoDataFrame, column: str | None = None, name: str = "n
         column = known[0] if known else None
     names: list[str | None] = [str(number) for number in range(len(frame))]
     if column is not None:
-        # Write whole numbers in a column of floats without decimals.
+        # In a column of floats, write whole numbers without decimals.
         values = [f"{v:.15g}" if isinstance(v, float) else str(v) for v in frame[column].astype(object)]
         names = [None if gone else text for gone, text in zip(pd.isna(frame[column]), values, strict=True)]
     out = frame.drop(columns=[column] if str(column).lower() == "name" else [])
@@ -168,7 +165,7 @@ def add_names(frame: gpd.GeoDataFrame, column: str | None = None, name: str = "n
 
 # --- regions on a map ---------------------------------------------------------------------------------------
 
-#: Options of make_valid that turn overlaps of rings into land, not holes.
+#: Options of make_valid for which overlapping rings count as land, not as holes.
 _OVERLAPS_ARE_LAND: Any = {"method": "structure", "keep_collapsed": False}
 
 
@@ -178,9 +175,9 @@ class Fitted:
 
     Parameters
     ----------
-    shapes : (m,) valid polygons on the map; None for a region that cannot be answered.
-    outside : (m,) share of each region's area outside the map; NaN for a region without area.
-    notes : (m,) how a region was changed, or why it cannot be answered; None otherwise.
+    shapes : (m,) valid polygons on the map, or None for a region that cannot be answered.
+    outside : (m,) share of each region's area that lies outside the map, or NaN for a region without area.
+    notes : (m,) how a region was changed or why it cannot be answered, or None for an unchanged region.
     """
 
     shapes: NDArray[Any]
@@ -189,13 +186,13 @@ class Fitted:
 
     @property
     def held(self) -> NDArray[np.bool_]:
-        """Whether each region can be answered (m,)."""
+        """Mask (m,) of the regions that can be answered."""
         return np.array([shape is not None for shape in self.shapes], dtype=bool)
 
     def spread_over_regions(self, columns: Mapping[str, ArrayLike]) -> dict[str, NDArray[Any]]:
-        """Expand columns of answers for the held shapes to all regions (m,), and add the columns outside and note.
+        """Expand columns of answers from the answered regions to all regions, and add the columns outside and note.
 
-        Answers for several steps are in order of steps.
+        Answers for several steps are sorted by step.
         """
         held, out = np.flatnonzero(self.held), {}
         for name, each in columns.items():
@@ -217,11 +214,11 @@ class Fitted:
 
 
 def fit(regions: ArrayLike, domain: Domain, crs: Any = None) -> Fitted:
-    """Return regions (m,), shapely geometries in a CRS or the domain's coordinates, as polygons on a map.
+    """Convert geometries (m,), in a CRS or in the domain's coordinates, to polygons on the domain's map.
 
-    Repairs rings that cross themselves, and clips regions to the map. In longitude and latitude, edges are straight
-    in degrees, and longitudes are modulo 360. An edge of more than 180 degrees goes the shorter way, across the
-    antimeridian (`read_rings`). Warns if regions are changed or cannot be answered.
+    `fit` repairs rings that cross themselves and clips regions to the map. In longitude and latitude, edges are
+    straight in degrees, and longitudes are modulo 360. An edge of more than 180 degrees is replaced by the shorter edge
+    across the antimeridian (`read_rings`). Warns if regions are changed or cannot be answered.
 
     >>> import shapely, warnings, deltahist as dh
     >>> domain = dh.Domain((0, 0, 4, 4), (4, 4))
@@ -232,19 +229,19 @@ def fit(regions: ArrayLike, domain: Domain, crs: Any = None) -> Fitted:
     ([0.75, nan, 0.0], ['clipped: 75% of its area lies outside the map', 'not answered: no geometry', None])
     """
     given, crs = np.array(regions, dtype=object), None if crs is None else read_crs(crs)
-    if domain.ndim != 2 or not len(given):
-        raise InputError(f"there are {len(given)} regions on a {domain.ndim}-D map: give at least one, on a 2-D map")
+    check_whole(**{"number of regions": len(given)})
+    check_choice((2,), **{"number of dimensions of a map with regions": domain.ndim})
     operation = Operation.onto(domain, crs)
     parts = (given[start : start + 4096] for start in range(0, len(given), 4096))
     found = Fitted(*map(np.concatenate, zip(*(_fit(part, domain, crs, operation) for part in parts), strict=True)))
     if not found.held.any():
         raise InputError(
-            f"0 of {len(given):,} regions can be answered (the first: {found.notes[0]}). The map's bounds are "
-            f"{domain.bounds}, the regions' are {tuple(shapely.total_bounds(given).round(6).tolist())} in CRS {crs}"
+            f"0 of {len(given):,} regions can be answered (the first: {found.notes[0]}): the map's bounds are "
+            f"{domain.bounds}, and the regions' are {tuple(shapely.total_bounds(given).round(6).tolist())} in CRS {crs}"
         )
     if noted := int((found.notes != None).sum()):  # noqa: E711
         warnings.warn(
-            f"{noted:,} of {len(given):,} regions are clipped, repaired or not answered: see the column note",
+            f"{noted:,} of {len(given):,} regions are clipped, repaired or not answered: see the column 'note'",
             DeltaHistWarning,
             stacklevel=3,
         )
@@ -254,7 +251,7 @@ def fit(regions: ArrayLike, domain: Domain, crs: Any = None) -> Fitted:
 def _fit(
     given: NDArray[Any], domain: Domain, crs: Any, operation: Operation | None
 ) -> tuple[NDArray[Any], NDArray[np.float64], NDArray[Any]]:
-    """Return the shapes, shares outside and notes of some regions."""
+    """Return the shapes, shares outside and notes for a batch of regions (see `Fitted`)."""
     shapes, notes = _repair(read_rings(given) if operation is not None and crs.is_geographic else given)
     near = np.ones(len(shapes))
     if operation is not None:
@@ -279,10 +276,10 @@ def _fit(
 
 
 def read_rings(given: NDArray[Any]) -> NDArray[Any]:
-    """Return geometries in longitude and latitude with every edge of more than 180 degrees going the shorter way.
+    """Replace edges of more than 180 degrees of longitude by the shorter edges across the antimeridian.
 
-    For example, an edge from -178 to 178 becomes one from -178 to -182. Two kinds of edges stay as they are: edges of
-    360 degrees, and those of an anticlockwise rectangle, which RFC 7946 draws from west to east.
+    For example, an edge from -178 to 178 becomes one from -178 to -182. Two kinds of edges do not change: edges of 360
+    degrees, and edges of an anticlockwise rectangle, because RFC 7946 lists its corners from west to east.
 
     >>> import shapely
     >>> read_rings(np.array([shapely.box(178, 0, -178, 1), shapely.box(-170, 0, 170, 1)]))[0].bounds
@@ -299,13 +296,13 @@ def read_rings(given: NDArray[Any]) -> NDArray[Any]:
 
 
 def _shorten_edges(polygon: Any) -> Any:
-    """Return a polygon with edges of more than 180 degrees going the shorter way, and its holes moved accordingly."""
+    """Shorten a polygon's edges of more than 180 degrees (see `read_rings`), and move its holes along."""
     rings: list[Any] = []
     for ring in shapely.get_rings(polygon):
         places, step = shapely.get_coordinates(ring), np.diff(shapely.get_coordinates(ring)[:, 0])
         turns = np.cumsum(np.where(np.abs(step) < 360, np.rint(step / 360), 0))
         rectangle = len(places) == 5 and shapely.box(*ring.bounds).equals(shapely.Polygon(ring))
-        if turns[-1] == 0 and not (rectangle and ring.is_ccw):  # a ring with a net turn goes around a pole
+        if turns[-1] == 0 and not (rectangle and ring.is_ccw):  # a ring with a net turn surrounds a pole
             places[1:, 0] -= 360 * turns
         away = 0.0 if not rings else (rings[0][:, 0].mean() - places[:, 0].mean()) / 360
         rings.append(places + np.array([360 * np.rint(away), 0]))
@@ -313,7 +310,7 @@ def _shorten_edges(polygon: Any) -> Any:
 
 
 def to_degrees(shapes: NDArray[Any], domain: Domain) -> NDArray[Any]:
-    """Convert shapes (m,) on a map to longitude and latitude, cut at the antimeridian as RFC 7946 requires."""
+    """Convert shapes (m,) on a map to longitude and latitude. Cut them at the antimeridian as RFC 7946 requires."""
     found = read_rings(Operation.off(domain, LONGITUDE_LATITUDE).shapes(shapes))
     for at in np.flatnonzero((np.abs(shapely.bounds(found)[:, ::2]) > 180).any(axis=1)):
         moved = [shapely.affinity.translate(found[at], turn) for turn in (-360, 0, 360)]
@@ -322,7 +319,7 @@ def to_degrees(shapes: NDArray[Any], domain: Domain) -> NDArray[Any]:
 
 
 def _repair(given: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Return the geometries (m,) as valid polygons, None for those without area, and notes on repairs."""
+    """Return valid polygons (m,), or None for geometries without area, and notes (m,) on repairs."""
     places, owner = shapely.get_coordinates(given, return_index=True)
     finite = np.ones(len(given), dtype=bool)
     finite[owner[~np.isfinite(places).all(axis=1)]] = False
@@ -353,10 +350,10 @@ def polygons_of(shape: Any) -> Any:
 
 
 def _cut_surroundings(shapes: NDArray[Any], crs: Any, domain: Domain) -> tuple[NDArray[Any], NDArray[np.float64]]:
-    """Return the parts of shapes in a CRS that are on or near a map, and the parts' shares (m,) of the shapes' areas.
+    """Cut shapes in a CRS to the surroundings of a map. Also return the share (m,) of each shape's area that is left.
 
-    A projection may fold far from its area of use, so a region on the other side of the earth could appear on the map.
-    Edges in degrees also get more vertices, because they are curves on the map.
+    Far from its area of use, a projection may put a region from the other side of the earth on the map. Edges in
+    degrees also get more vertices, because straight edges in degrees are curves on the map.
     """
     share, area = np.ones(len(shapes)), area_of(domain.crs, domain.bounds, crs)  # type: ignore[arg-type]
     if area is None:
@@ -365,11 +362,11 @@ def _cut_surroundings(shapes: NDArray[Any], crs: Any, domain: Domain) -> tuple[N
     margin = max((east - west) / 20, least)
     if crs.is_geographic:
         east, turns, least = west + width_in_degrees(west, east), [-360, 0, 360], 0.01
-        # On a map of nearly all longitudes, leave a gap that contains the seam.
+        # If the map spans nearly all longitudes, leave a gap around the seam.
         margin = min(max((east - west) / 20, least), (360 - east + west) / 4)
     above = max((north - south) / 20, least)
     parts = [shapely.box(west - margin + t, south - above, east + margin + t, north + above) for t in turns]
-    # The window's sides may be curves on the map, but must not enter it.
+    # Add vertices, because the sides of the window are curves on the map and must stay outside of it.
     window = shapely.segmentize(shapely.union_all(parts), max(east - west, north - south) / 64)
     shapely.prepare(window)
     shapes = shapes.copy()
@@ -378,14 +375,14 @@ def _cut_surroundings(shapes: NDArray[Any], crs: Any, domain: Domain) -> tuple[N
         share[at] = _area(part, crs) / _area(shapes[at], crs)
         shapes[at] = part
     if crs.is_geographic:
-        # An arc of length l on a circle of the earth's radius r is l² / 8 r off its chord. Allow 0.2% of a cell.
+        # On a sphere of radius r, an arc of length l deviates from its chord by l² / 8 r. Allow 0.2% of a cell.
         cell = min(domain.cell) * metres_per_unit(domain.crs)
         shapes = shapely.segmentize(shapes, math.degrees(math.sqrt(8 * 2e-3 * cell / 6_371_000)))
     return shapes, share
 
 
 def _area(shape: Any, crs: Any) -> float:
-    """Return a shape's area in a CRS; for degrees on a sphere, by an equal-area cylindrical projection."""
+    """Return a shape's area in units of its CRS, or an area proportional to that on a sphere if it is in degrees."""
     if crs.is_geographic:
         shape = shapely.transform(shape, lambda v: np.column_stack([v[:, 0], np.sin(np.radians(v[:, 1]))]))
     return float(shape.area)
@@ -395,9 +392,9 @@ def _area(shape: Any, crs: Any) -> float:
 
 
 def boxes_in_degrees(corners: NDArray[np.float64], domain: Domain) -> NDArray[Any] | None:
-    """Return boxes (m, 4) as polygons (m,) in longitude and latitude, with a warning; None if they may be in map units.
+    """Convert boxes (m, 4) to polygons (m,) in degrees, with a warning, or return None if they may be in map units.
 
-    They must be in degrees if every corner can be a longitude and latitude, and either no place on the map has such
+    Boxes are in degrees if all corners could be longitudes and latitudes, and if either no point on the map has such
     small coordinates or a box crosses the antimeridian.
     """
     if domain.crs is None or domain.ndim != 2 or not corners.size:
@@ -409,8 +406,8 @@ def boxes_in_degrees(corners: NDArray[np.float64], domain: Domain) -> NDArray[An
         return None
     bent = bend_boxes(corners, domain)
     warnings.warn(
-        f"the boxes look like degrees, and the map is in {domain.crs}: they are read as longitudes and latitudes, "
-        "whose sides are curves on the map",
+        f"the boxes look like degrees, and the map is in {domain.crs}: corners are read as longitudes and latitudes, "
+        "and sides become curves on the map",
         DeltaHistWarning,
         stacklevel=4,
     )
@@ -418,18 +415,18 @@ def boxes_in_degrees(corners: NDArray[np.float64], domain: Domain) -> NDArray[An
 
 
 def bend_boxes(corners: NDArray[np.float64], domain: Domain) -> NDArray[Any]:
-    """Return boxes (m, 4) in longitude and latitude as polygons (m,) for `fit`.
+    """Convert boxes (m, 4) in longitude and latitude to polygons (m,) for `fit`.
 
-    A box with west above east crosses the antimeridian. Raises InputError if such a box spans more than 180 degrees but
-    the map does not, because the box is probably reversed.
+    A box whose west exceeds its east crosses the antimeridian. Raises InputError if such a box spans more than 180
+    degrees but the map does not, because the box is probably reversed.
     """
     west, south, east, north = corners.T
     width = width_in_degrees(west, east)
     wide, area = (west > east) & (width > 180), area_of(domain.crs, domain.bounds)  # type: ignore[arg-type]
     if wide.any() and area is not None and width_in_degrees(area[0], area[2]) < 180:
         raise InputError(
-            f"box {corners[np.argmax(wide)].tolist()} has west above east, so it crosses the antimeridian (180°) and "
-            f"spans more than 180°; the map goes from {area[0]:.6g} to {area[2]:.6g}: is the box reversed?"
+            f"box is {corners[np.argmax(wide)].tolist()}: a box with west above east crosses the antimeridian (180°), "
+            f"and must not span more than 180° if the map spans {area[0]:.6g} to {area[2]:.6g} (is the box reversed?)"
         )
-    # Cut edges that are so long that `fit` would make them go the shorter way.
+    # Split long edges, because `fit` would replace them by shorter ones across the antimeridian.
     return np.asarray(shapely.segmentize(shapely.box(west, south, west + width, north), 90))

@@ -1,8 +1,8 @@
-"""Workloads: queries as boxes or regions, and how they cover the cells.
+"""Describe queries as boxes or regions, and find which share of each cell a query contains.
 
 >>> import deltahist as dh
 >>> domain = dh.Domain((0, 0, 4, 4), (4, 4))
->>> boxes([[0, 0, 2, 2], [1, 1, 4, 3]]).matrix(domain).sum(axis=1).tolist()  # how many cells each of them holds
+>>> boxes([[0, 0, 2, 2], [1, 1, 4, 3]]).matrix(domain).sum(axis=1).tolist()  # number of cells in each box
 [4.0, 6.0]
 >>> len(all_ranges(domain)), len(random_squares(1.5, 10, domain))
 (100, 10)
@@ -22,14 +22,14 @@ import scipy
 import shapely
 from numpy.typing import ArrayLike, NDArray
 
-from deltahist.errors import InputError, check_memory, check_positive, check_whole
+from deltahist.errors import InputError, check_choice, check_memory, check_positive, check_whole
 from deltahist.space.domain import Domain
 
 Field: TypeAlias = NDArray[np.float64]
 Index: TypeAlias = NDArray[np.int64]
 #: Starts (m,) and ends (m,) of intervals along one axis, in cells, with fractions for cut cells.
 Span: TypeAlias = tuple[Field, Field]
-#: Edges (m,) with weights (m,). The sum over an interval is Σ weight · (the sum of all cells before the edge).
+#: Cell edges (m,) with weights (m,). The sum over an interval is Σ weight · (sum of all cells before the edge).
 Edges: TypeAlias = Sequence[tuple[Index, Field]]
 
 
@@ -37,21 +37,21 @@ Edges: TypeAlias = Sequence[tuple[Index, Field]]
 
 
 class _OfSpans(abc.ABC):
-    """Queries that consist of one interval along each axis."""
+    """Queries that consist of an interval along each axis."""
 
     @abc.abstractmethod
     def spans(self, domain: Domain) -> tuple[Span, ...]:
         """Return the intervals along each axis, in cells."""
 
     def cover(self, domain: Domain) -> BoxCover:
-        """Return which share of each cell the queries contain, and where in the cell."""
+        """Return the share of each cell inside each query, and the position of that part in the cell."""
         return BoxCover(self.spans(domain))
 
     def matrix(self, domain: Domain) -> scipy.sparse.csr_array:
-        """Return the queries as rows (m, N) of area shares."""
+        """Return a matrix (m, N) with the share of each cell's area inside each query."""
         cover, shape = self.cover(domain), domain.shape
         check_memory(100 * int(cover.area.sum()), f"{len(cover.area):,} explicit queries")
-        if domain.ndim == 1:  # treat a line as a plane of height 1
+        if domain.ndim == 1:  # treat a line as a plane that is one cell high
             zeros = np.zeros(len(cover.area))
             cover, shape = BoxCover((*cover.spans, (zeros, zeros + 1))), (*shape, 1)
         return cover.list_cells(shape).rows
@@ -79,7 +79,7 @@ class Boxes(_OfSpans):
         return len(self.corners)
 
     def take_evenly(self, most: int) -> Boxes:
-        """Return at most `most` of the boxes, evenly spaced."""
+        """Return every k-th box, at most `most` in total."""
         return self if len(self) <= most else Boxes(self.corners[:: -(-len(self) // most)])
 
     def spans(self, domain: Domain) -> tuple[Span, ...]:
@@ -88,8 +88,7 @@ class Boxes(_OfSpans):
         Raises InputError if a box is reversed, empty, or partly outside the domain.
         """
         d = domain.ndim
-        if self.corners.shape[1:] != (2 * d,):
-            raise InputError(f"boxes have shape {self.corners.shape}: it must be (m, {2 * d}) on a {d}-D domain")
+        check_choice(((2 * d,),), **{"shape of a box": self.corners.shape[1:]})
         steps, start, step = (np.array(each + each)[:, None] for each in (domain.steps, domain.low, domain.step))
         places = np.subtract(self.corners.T, start, order="C")
         places /= step
@@ -100,8 +99,8 @@ class Boxes(_OfSpans):
             first = int(np.argmax(bad.any(axis=0)))
             box, bounds = (",".join(f"{v:.10g}" for v in each) for each in (self.corners[first], domain.bounds))
             raise InputError(
-                f"box {first} ({box}) is empty, reversed, or not inside the domain, whose bounds are {bounds} (is it "
-                "in degrees, or are x and y swapped?)"
+                f"box {first} is {box}: it must be non-empty and inside the domain, whose bounds are {bounds} (is it "
+                "reversed, in degrees, or are x and y swapped?)"
             )
         places /= steps
         return tuple(zip(low, high, strict=True))
@@ -109,7 +108,7 @@ class Boxes(_OfSpans):
 
 @dataclass(frozen=True)
 class AllRanges(_OfSpans):
-    """All boxes of whole cells: n (n + 1) / 2 in 1-D, the product of this over both axes in 2-D.
+    """All boxes of whole cells. In 1-D there are n (n + 1) / 2, in 2-D as many as the product of this for both axes.
 
     >>> len(all_ranges(Domain((0, 1), (4,))))
     10
@@ -134,7 +133,7 @@ class AllRanges(_OfSpans):
         rng = np.random.default_rng(seed)
         low, high = [], []
         for axis, n in enumerate(self.domain.shape):
-            # Number the ranges by their ends: those that end at cell e have the e + 1 ranks from e (e + 1) / 2 on.
+            # Rank ranges by their ends. The e + 1 ranges that end at cell e have the ranks from e (e + 1) / 2 on.
             begins = np.cumsum(np.arange(n + 1))
             rank = rng.integers(0, begins[-1], number)
             end = np.searchsorted(begins, rank, side="right")
@@ -145,13 +144,12 @@ class AllRanges(_OfSpans):
 
     def check(self, domain: Domain) -> None:
         """Raise InputError unless the ranges were made for this domain."""
-        if domain != self.domain:
-            raise InputError("all_ranges was made for another domain: make it for this one")
+        check_choice((self.domain,), domain=domain)
 
 
 @dataclass(frozen=True, eq=False)
 class Regions:
-    """Polygons as queries. A cell at the rim counts in proportion to its exact area inside.
+    """Polygons as queries. A cut cell counts in proportion to its exact area inside the polygon.
 
     Parameters
     ----------
@@ -167,11 +165,11 @@ class Regions:
         return len(self.geometries)
 
     def matrix(self, domain: Domain) -> scipy.sparse.csr_array:
-        """Return area shares (m, N)."""
+        """Return a matrix (m, N) with the share of each cell's area inside each region."""
         return self.cover(domain).rows
 
     def boxes(self) -> Boxes:
-        """Return a box for each region, with the region's area, and the centre and proportions of its bounds."""
+        """Approximate each region by a box of equal area, with the centre and proportions of the region's bounds."""
         corners = shapely.bounds(self.geometries)
         sides = corners[:, 2:] - corners[:, :2]
         part = np.sqrt(shapely.area(self.geometries) / sides.prod(axis=1))
@@ -179,25 +177,25 @@ class Regions:
         return Boxes(np.column_stack([middle - half, middle + half]))
 
     def parts(self, domain: Domain) -> list[Regions]:
-        """Return the regions in parts whose rims cross a bounded number of cells."""
+        """Split the regions into batches whose outlines cross a bounded number of cells."""
         parts = list(split_by_rims(self.geometries, domain))
         return [self] if len(parts) == 1 else [Regions(self.geometries[some], self.names[some]) for some in parts]
 
     def cover(self, domain: Domain) -> RegionCover:
-        """Return which share of each cell the polygons contain, and where in the cell. Cached for the last domain."""
+        """Return the cover of the cells by the polygons. The cover for the last domain is cached."""
         if domain not in self._covers:
             self.check(domain)
-            self._covers.clear()  # covers of many cells are large
+            self._covers.clear()  # keep only one cover, because it may be large
             self._covers[domain] = cover_polygons(self.geometries, domain)
         return self._covers[domain]
 
     def check(self, domain: Domain) -> None:
-        """Raise InputError if a polygon extends beyond a domain, or the domain is 1-D."""
+        """Raise InputError if a polygon extends beyond a domain, or if the domain is 1-D."""
         outside = reach_beyond(shapely.bounds(self.geometries), domain)
         if domain.ndim != 2 or outside.any():
             raise InputError(
-                f"region {self.names[int(np.argmax(outside))]!r} is not inside a 2-D map with the bounds "
-                f"{tuple(round(b, 6) for b in domain.bounds)}: clip it (or is it in another CRS?)"
+                f"region {self.names[int(np.argmax(outside))]!r} extends beyond the map: it must lie on a 2-D map, "
+                f"within {tuple(round(b, 6) for b in domain.bounds)} (is it in another CRS?)"
             )
 
 
@@ -207,7 +205,7 @@ Workload = Boxes | AllRanges | Regions
 
 
 def reach_beyond(corners: NDArray[np.float64], domain: Domain) -> NDArray[np.bool_]:
-    """Return whether boxes in a map's coordinates extend beyond it (m,) by more than rounding."""
+    """Return True for each box (m,) that extends beyond the map by more than a rounding error."""
     low, high = np.array(domain.low), np.array(domain.high)
     first, last = np.split(corners, 2, axis=1)
     slack = 1e-9 * (high - low).max()
@@ -215,7 +213,7 @@ def reach_beyond(corners: NDArray[np.float64], domain: Domain) -> NDArray[np.boo
 
 
 def boxes(corners: ArrayLike) -> Boxes:
-    """Make boxes from an array (m, 4) of west, south, east, north, or in 1-D (m, 2) of low, high.
+    """Make boxes from an array (m, 4) of west, south, east, north, or an array (m, 2) of low, high in 1-D.
 
     >>> len(boxes([[0, 0, 0.5, 0.5]]))
     1
@@ -224,22 +222,22 @@ def boxes(corners: ArrayLike) -> Boxes:
 
 
 def regions(geometries: Iterable[Any], names: Sequence[str] | None = None) -> Regions:
-    """Make regions from valid, non-empty polygons or multipolygons. By default, names are their numbers."""
+    """Make regions from valid, non-empty polygons or multipolygons. By default, regions are named by number."""
     array = np.asarray(list(getattr(geometries, "geometry", geometries)), dtype=object)
     labels = [str(i) for i in range(len(array))] if names is None else [str(n) for n in names]
-    # Type -1 means no geometry.
+    # Types 3 and 6 are polygons and multipolygons.
     plain = np.isin(shapely.get_type_id(array), (3, 6)) & shapely.is_valid(array) & ~shapely.is_empty(array)
     if not len(array) or len(labels) != len(array) or not plain.all():
         wrong = ", ".join(repr(label) for label, good in zip(labels, plain, strict=False) if not good)[:80]
         raise InputError(
-            f"there are {len(array)} regions with {len(labels)} names: give at least one region, and a name for each; "
-            f"all must be valid, non-empty polygons or multipolygons (these are not: {wrong or 'none'})"
+            f"there are {len(array)} regions with {len(labels)} names: there must be at least one region, each a "
+            f"valid, non-empty polygon or multipolygon with a name (invalid: {wrong or 'none'})"
         )
     return Regions(array, tuple(labels))
 
 
 def random_squares(side: float | str, number: int, domain: Domain, *, seed: int = 0) -> Boxes:
-    """Return squares (1-D: intervals) of a given side, placed uniformly inside the domain (2014, section 5.4.2).
+    """Draw squares (in 1-D, intervals) of a given side, placed uniformly in the domain (2014, section 5.4.2).
 
     The side is in the domain's coordinates, or text in ground metres such as "2km".
     """
@@ -251,7 +249,7 @@ def random_squares(side: float | str, number: int, domain: Domain, *, seed: int 
 
 
 def random_boxes(number: int, domain: Domain, *, seed: int = 0) -> Boxes:
-    """Return boxes (1-D: intervals) of any size, with corners that are uniform in the domain.
+    """Draw boxes (in 1-D, intervals) of random size, with corners uniform in the domain.
 
     >>> random_boxes(2_000, Domain((0, 0, 1, 1), (4, 4))).corners.mean(axis=0).round(1).tolist()
     [0.3, 0.3, 0.7, 0.7]
@@ -263,7 +261,7 @@ def random_boxes(number: int, domain: Domain, *, seed: int = 0) -> Boxes:
 
 
 def range_gram(domain: Domain) -> NDArray[np.float64]:
-    """Return V = QᵀQ (N, N) for all ranges: how many ranges contain each pair of cells."""
+    """Return V = QᵀQ (N, N) for all ranges. Entry (i, j) is the number of ranges that contain cells i and j."""
     check_memory(16 * domain.size**2, "the Gram matrix of all ranges")
     out = np.ones((1, 1))
     for n in domain.shape:
@@ -276,7 +274,7 @@ def range_gram(domain: Domain) -> NDArray[np.float64]:
 
 
 def prefix_sums(cells: Field) -> Field:
-    """Return sums from the low corner up to every cell edge. Each axis has one more entry than cells."""
+    """Return sums from the low corner up to every cell edge. Each axis has one more entry than it has cells."""
     out = np.zeros(tuple(n + 1 for n in cells.shape))
     inside = out[(slice(1, None),) * cells.ndim]
     np.cumsum(cells, axis=-1, out=inside)
@@ -286,17 +284,17 @@ def prefix_sums(cells: Field) -> Field:
 
 
 def aligned_spans(spans: Sequence[Span]) -> NDArray[np.bool_]:
-    """Return which boxes (m,) consist of whole cells."""
+    """Return True for each box (m,) that consists of whole cells."""
     return np.asarray(np.logical_and.reduce([edge == np.floor(edge) for span in spans for edge in span]))
 
 
 def box_sums(cells: Field, spans: Sequence[Span]) -> Field:
-    """Return the sums of cells over boxes, with cut cells in proportion to their area inside."""
+    """Sum the cells in each box, counting cut cells in proportion to their area inside."""
     return sums_between(prefix_sums(cells), spans)
 
 
 def sums_between(total: Field, spans: Sequence[Span]) -> Field:
-    """Return sums over boxes from prefix sums, interpolated linearly where a box cuts cells."""
+    """Sum over boxes using prefix sums, interpolating linearly where a box cuts cells."""
     flat = total.ravel()
     if len(spans) == 1:
         ends = np.array(spans[0])
@@ -311,7 +309,7 @@ def sums_between(total: Field, spans: Sequence[Span]) -> Field:
         w *= row
         e *= row
         return flat[e + n] - flat[w + n] - flat[e + s] + flat[w + s]
-    # Handle all corners at once, because for a few boxes the calls dominate the time.
+    # Handle all corners at once, because calls dominate the time if there are few boxes.
     x, y = np.array([east, west, east, west]), np.array([north, north, south, south])
     i, j = np.minimum(x.astype(np.int64), rows - 2), np.minimum(y.astype(np.int64), row - 2)
     f, g, at = x - i, y - j, i * row + j
@@ -322,12 +320,12 @@ def sums_between(total: Field, spans: Sequence[Span]) -> Field:
 
 
 def count_up_to(numbers: Index) -> Index:
-    """Concatenate the ranges 0, 1, ..., n − 1 of all numbers n."""
+    """Concatenate the ranges 0, 1, ..., n − 1 for each n in `numbers`."""
     return np.arange(numbers.sum()) - np.repeat(np.cumsum(numbers) - numbers, numbers)
 
 
 def in_parts(sizes: NDArray[Any], most: int) -> Iterator[slice]:
-    """Yield slices of items whose sizes (m,) sum to at most `most`. A larger item gets its own slice."""
+    """Yield slices of consecutive items whose sizes (m,) sum to at most `most`. A larger item gets its own slice."""
     ends, first = np.cumsum(sizes), 0
     while first < len(ends):
         before = ends[first - 1] if first else 0
@@ -341,15 +339,15 @@ def in_parts(sizes: NDArray[Any], most: int) -> Iterator[slice]:
 
 @dataclass(frozen=True, eq=False)
 class Pieces:
-    """Intervals [low, high) as parts of a first and a last cell, and all cells between.
+    """Intervals [low, high), each split into part of a first cell, whole cells, and part of a last cell.
 
     Parameters
     ----------
     first, last : (m,) cells in which the intervals begin and end.
     before : (m,) share of the first cell before the interval.
-    head, tail : (m,) shares of the first and the last cell inside the interval. If they are the same cell, head is the
+    head, tail : (m,) shares of the first and the last cell inside the interval. If both are the same cell, head is the
         interval's length, and tail is 1.
-    whole : whether no interval cuts a cell.
+    whole : True if no interval cuts a cell.
 
     >>> pieces = Pieces.of(np.array([0.25]), np.array([2.5]))
     >>> [(edge.tolist(), weight.tolist()) for edge, weight in pieces.edges]
@@ -365,7 +363,7 @@ class Pieces:
 
     @classmethod
     def of(cls, low: Field, high: Field) -> Self:
-        """Make the pieces of intervals (m,)."""
+        """Split intervals (m,)."""
         first, last = np.floor(low), np.ceil(high) - 1
         whole = bool((first == low).all() and (last == high - 1).all())
         head, tail = np.minimum(high, first + 1) - low, np.where(last > first, high - last, 1.0)
@@ -373,12 +371,12 @@ class Pieces:
 
     @property
     def two_cells(self) -> NDArray[np.bool_]:
-        """Whether the first and the last cell differ (m,)."""
+        """Mask (m,) of the intervals that extend over more than one cell."""
         return self.last > self.first
 
     @functools.cached_property
     def edges(self) -> Edges:
-        """Two edges with their weights, or four if any interval cuts a cell."""
+        """Two cell edges with weights, or four if any interval cuts a cell."""
         if self.whole:
             return [(self.first, -self.head), (self.last + 1, self.tail)]
         apart = self.two_cells
@@ -392,14 +390,15 @@ class Pieces:
 
 @dataclass(frozen=True, eq=False)
 class RegionCover:
-    """Queries, each as the cells that it cuts and rectangles of the cells that it contains.
+    """Queries on a grid, each with a list of cut cells, and of rectangles that contain the whole cells.
 
     Parameters
     ----------
-    number : number of queries. shape : cells per axis.
-    owner, x, y : (k,) query and indices of each cut cell, sorted by query. share : (k,) share f of the cell inside.
-    places : f ξ along each axis, where ξ is the centroid of the part inside, relative to the cell's centre, in half
-        cells; () if it is not needed.
+    number : number of queries. shape : number of cells along each axis.
+    owner, x, y : (k,) query and indices of each cut cell, sorted by query.
+    share : (k,) share f of each cut cell that lies inside the query.
+    places : f ξ along each axis, where ξ is the centroid of the part inside, measured from the cell's centre in half
+        cells. () if no decoder needs it.
     whole, low, high : query (r,) and corners (r, 2) of each rectangle, sorted by query.
     """
 
@@ -416,19 +415,19 @@ class RegionCover:
 
     @classmethod
     def of_rows(cls, rows: scipy.sparse.csr_array, shape: tuple[int, ...]) -> RegionCover:
-        """Make the cover of queries (m, N) on a grid, with all cells listed singly."""
+        """Make a cover from a matrix (m, N) of queries on a grid. List every cell as a cut cell."""
         owner = np.repeat(np.arange(rows.shape[0]), np.diff(rows.indptr))
         return cls.of_cells(rows.shape[0], shape, owner, rows.indices, rows.data)
 
     @classmethod
     def of_cells(cls, number: int, shape: tuple[int, ...], owner: Index, cells: Index, share: Field) -> RegionCover:
-        """Make the cover of queries from flat cell indices (k,) on a grid, sorted by query, and their shares."""
+        """Make a cover from the queries, flat indices and shares (k,) of cut cells, sorted by query."""
         (x, y), none = np.divmod(cells, shape[1]), np.zeros((0, 2), dtype=np.int64)
         return cls(number, shape, owner, x, y, share, (), none[:, 0], none, none)
 
     @functools.cached_property
     def rows(self) -> scipy.sparse.csr_array:
-        """Share of each cell in each query (m, N)."""
+        """Matrix (m, N) with the share of each cell in each query."""
         wide, tall = (self.high - self.low).T
         rectangle = np.repeat(np.arange(len(wide)), wide)
         tall = tall[rectangle]
@@ -442,17 +441,17 @@ class RegionCover:
 
     @functools.cached_property
     def cut(self) -> NDArray[np.bool_]:
-        """Whether each query cuts cells (m,)."""
+        """Mask (m,) of the queries that cut cells."""
         return np.bincount(self.owner, minlength=self.number) > 0
 
     @functools.cached_property
     def area(self) -> Field:
-        """Area of each query, in cells (m,)."""
+        """Area of each query (m,), in cells."""
         return np.bincount(self.owner, self.share, self.number) + self._inside
 
     @property
     def cut_share(self) -> Field:
-        """Share of each query's area that lies in cells that it cuts (m,)."""
+        """Share of each query's area (m,) that lies in cut cells."""
         return np.asarray(1 - self._inside / np.maximum(self.area, np.finfo(float).tiny))
 
     @functools.cached_property
@@ -461,29 +460,29 @@ class RegionCover:
 
     @property
     def unsure(self) -> Field:
-        """Σ f (1 − f) over the cells that each query cuts (m,), f the share inside."""
+        """Σ f (1 − f) for each query (m,), where f is the share of each cut cell inside the query."""
         return np.bincount(self.owner, self.share * (1 - self.share), self.number).astype(np.float64)
 
 
 @dataclass(frozen=True, eq=False)
 class BoxCover:
-    """Boxes as their spans along each axis. Only the first and the last cell of a span may be cut."""
+    """Boxes, each given by a span along each axis. A span can cut only its first and its last cell."""
 
     spans: tuple[Span, ...]
 
     @functools.cached_property
     def cut(self) -> NDArray[np.bool_]:
-        """Whether each box cuts cells (m,)."""
+        """Mask (m,) of the boxes that cut cells."""
         return ~aligned_spans(self.spans)
 
     @property
     def area(self) -> Field:
-        """Area of each query, in cells (m,)."""
+        """Area of each box (m,), in cells."""
         return np.asarray(np.prod([high - low for low, high in self.spans], axis=0))
 
     @property
     def cut_share(self) -> Field:
-        """Share of each query's area that lies in cells that it cuts (m,)."""
+        """Share of each box's area (m,) that lies in cut cells."""
         inside = np.ones(len(self.cut))
         for low, high in self.spans:
             inside *= np.maximum(np.floor(high) - np.ceil(low), 0.0) / (high - low)
@@ -491,7 +490,7 @@ class BoxCover:
 
     @property
     def unsure(self) -> Field:
-        """Σ f (1 − f) over the cells that each query cuts (m,), f the share inside."""
+        """Σ f (1 − f) for each box (m,), where f is the share of each cut cell inside the box."""
         shares, squares = np.ones((2, len(self.cut)))
         for low, high in self.spans:
             pieces = Pieces.of(low, high)
@@ -505,14 +504,14 @@ class BoxCover:
         return BoxCover(tuple((low[some], high[some]) for low, high in self.spans))
 
     def list_cells(self, shape: tuple[int, ...]) -> RegionCover:
-        """Return the same cover on a grid, with cut cells listed singly."""
+        """Convert to a cover on a grid that lists every cut cell."""
         starts, ends = zip(*self.spans, strict=True)
         touched, inner = (
             [(rounded(low).astype(np.int64), other(high).astype(np.int64)) for low, high in self.spans]
             for rounded, other in ((np.floor, np.ceil), (np.ceil, np.floor))
         )
         owners, cells = [], []
-        # List cut columns over all rows, and then cut rows in the columns that are not cut.
+        # List the cells in cut columns, and then the cells in cut rows and whole columns.
         for axis, (first, last) in enumerate((touched[1], inner[0])):
             (begin, end), (after, before) = touched[axis], inner[axis]
             for cell, cut in ((begin, begin < after), (end - 1, (before < end) & (after < end))):
@@ -542,7 +541,7 @@ Cover = BoxCover | RegionCover
 
 
 def cover_polygons(geometries: NDArray[Any], domain: Domain) -> RegionCover:
-    """Return the cover of valid shapely polygons or multipolygons (m,): exact areas and centroids in every cell.
+    """Return the cover of valid polygons or multipolygons (m,), with exact areas and centroids in every cell.
 
     Vertices outside the domain are moved to its edge. The time is linear in the number of vertices and cells
     (docs/internals/placement.md).
@@ -556,25 +555,26 @@ def cover_polygons(geometries: NDArray[Any], domain: Domain) -> RegionCover:
         owner, *cut, whole, first, last = _cover_parts(*_list_edges(geometries[some], domain), domain.shape)
         parts.append((owner + some.start, *cut, whole + some.start, first, last))
     owner, x, y, area, along_x, along_y, *rectangles = map(np.concatenate, zip(*parts, strict=True))
-    # Moments are in cells, but places in half cells.
+    # Convert moments, which are in cells, to half cells.
     return RegionCover(len(geometries), domain.shape, owner, x, y, area, (2 * along_x, 2 * along_y), *rectangles)
 
 
 def split_by_rims(geometries: NDArray[Any], domain: Domain) -> Iterator[slice]:
-    """Yield slices of polygons whose rims cross few enough cells for their arrays to fit in the processor's cache."""
+    """Yield slices of polygons whose outlines cross so few cells that the arrays fit in the processor's cache."""
     across = sum(1 / side for side in domain.cell)
     return in_parts(shapely.length(geometries) * across + shapely.get_num_coordinates(geometries), 1 << 17)
 
 
 def _cover_parts(start: Field, end: Field, owner: Index, shape: tuple[int, ...]) -> tuple[NDArray[Any], ...]:
-    """Return each cut cell's polygon, x, y, and ∫ 1, ∫ (x − x₀), ∫ (y − y₀) over its part inside, with centre (x₀, y₀).
+    """Return arrays for a `RegionCover`: cut cells with their integrals, and rectangles of whole cells.
 
-    The last three arrays are the polygon and corners of each rectangle of whole cells. Lengths are in cells.
+    The integrals are ∫ 1, ∫ (x − x₀) and ∫ (y − y₀) over the part of the cell inside the polygon, where (x₀, y₀) is the
+    cell's centre. Lengths are in cells.
     """
     begins = np.flatnonzero(np.append(True, owner[1:] != owner[:-1]))
     corner = np.floor(np.minimum.reduceat(start, begins)).astype(np.int64)
     wide = np.minimum(np.ceil(np.maximum.reduceat(start, begins)).astype(np.int64), shape) - corner
-    # Give each column two more cells at the top, for what is above the polygon's bounding box.
+    # Add two cells at the top of each column, for contributions above the polygon's bounding box.
     wide[:, 1] += 2
     behind = np.cumsum(wide.prod(axis=1))
     before = behind - wide.prod(axis=1)
@@ -596,23 +596,20 @@ def _cover_parts(start: Field, end: Field, owner: Index, shape: tuple[int, ...])
     firsts = np.searchsorted(held, before)
 
     def running_sums(own: Field) -> Field:
-        """Return the running sums of each polygon's cells.
-
-        They are exact, in multiples of 2^−52, and so do not depend on earlier polygons.
-        """
+        """Return running sums over each polygon's cells, exact in multiples of 2^−52."""
         sums = np.concatenate([[0], np.cumsum(np.rint(own * (1 << 52)).astype(np.int64))])
         return (sums[1:] - np.repeat(sums[firsts], np.diff(firsts, append=len(held)))) / (1 << 52)
 
-    # A piece also contributes to all cells above it. Cells without pieces are entirely inside or outside.
+    # Each piece of an edge also contributes to all cells above it. Cells without edges are all inside or all outside.
     own = per_cell(east)
     above = running_sums(own)
-    # Above y = u, ∫ 1 = ½ − u and ∫ y = (¼ − u²) / 2 in a cell. Take means over a piece, on which u and v are linear.
+    # Above y = u, a cell has ∫ 1 = ½ − u and ∫ y = (¼ − u²) / 2. Average over the piece, where u and v are linear.
     area = per_cell(east * (r0 + r1) / 2) + above - own
     along_y = per_cell(east * (0.25 - (u0 * u0 + u0 * u1 + u1 * u1) / 3) / 2)
     along_x = per_cell(east * (2 * v0 * r0 + v0 * r1 + v1 * r0 + 2 * v1 * r1) / 6)
     own = per_cell(east * (v0 + v1) / 2)
     along_x += running_sums(own) - own
-    rounding = 1e-9  # shares within this of 0 or 1 are 0 or 1
+    rounding = 1e-9  # a share this close to 0 or 1 counts as 0 or 1
     cut = np.flatnonzero((area > rounding) & (area < 1 - rounding))
 
     def cells(flat: Index) -> tuple[Index, Index, Index]:
@@ -620,7 +617,7 @@ def _cover_parts(start: Field, end: Field, owner: Index, shape: tuple[int, ...])
         x, y = np.divmod(flat - before[which], wide[which, 1])
         return which, x + corner[which, 0], y + corner[which, 1]
 
-    # Cells with pieces alternate with the gaps above them.
+    # Each cell with an edge is followed by the gap above it, which has none.
     edges = np.column_stack([held, held + 1]).ravel()
     whole = np.column_stack([area >= 1 - rounding, above > 0.5]).ravel()
     begins, ends = edges[np.flatnonzero(np.diff(whole, prepend=False, append=False))].reshape(-1, 2).T
@@ -630,24 +627,24 @@ def _cover_parts(start: Field, end: Field, owner: Index, shape: tuple[int, ...])
 
 
 def _merge_runs(owner: Index, x: Index, y: Index, tall: Index) -> tuple[Index, Index, Index]:
-    """Merge adjacent vertical runs of equal place and height; return the rectangles' owners, low and high corners."""
+    """Merge equal vertical runs in adjacent columns. Return the rectangles' owners, low corners and high corners."""
     columns = np.stack([owner, y, tall, x - np.arange(len(x))])
     new = (columns[:, 1:] != columns[:, :-1]).any(axis=0)
-    # If there are no runs, there is no first or last one.
+    # Without runs, no index is first or last.
     first, last = (np.flatnonzero(each) for each in (np.append(len(x) > 0, new), np.append(new, len(x) > 0)))
     low = np.column_stack([x[first], y[first]])
     return owner[first], low, np.column_stack([x[last] + 1, y[first] + tall[first]])
 
 
 def _list_edges(geometries: NDArray[Any], domain: Domain) -> tuple[Field, Field, Index]:
-    """Return the starts and ends (k, 2) of all edges, in cells, the inside on the left, and their polygons (k,)."""
+    """Return starts and ends (k, 2) of edges, in cells with the inside on the left, and the edges' polygons (k,)."""
     polygons, owner = shapely.get_parts(geometries, return_index=True)
     rings, polygon = shapely.get_rings(polygons, return_index=True)
     outer = np.append(True, polygon[1:] != polygon[:-1])
     turned = shapely.is_ccw(rings) != outer
     place, ring = shapely.get_coordinates(rings, return_index=True)
     place = (place - domain.low) / domain.cell
-    edge = np.rint(place)  # vertices nearly on a grid line snap to it
+    edge = np.rint(place)  # snap vertices to grid lines that are very near
     place = np.clip(np.where(np.abs(place - edge) < 1e-8, edge, place), 0, domain.shape)
     here = np.flatnonzero(ring[1:] == ring[:-1])
     back = turned[ring[here]].astype(np.int64)
@@ -655,7 +652,7 @@ def _list_edges(geometries: NDArray[Any], domain: Domain) -> tuple[Field, Field,
 
 
 def _cut_edges(start: Field, end: Field) -> tuple[Field, Field, Index]:
-    """Cut edges where they cross grid lines, and return the starts and ends of the pieces, and the edge of each."""
+    """Cut edges at grid lines. Return the start, the end and the edge of each piece."""
     along = end - start
     first = np.floor(np.minimum(start, end)) + 1
     crossed = np.maximum(np.ceil(np.maximum(start, end)) - first, 0).astype(np.int64)
@@ -663,7 +660,7 @@ def _cut_edges(start: Field, end: Field) -> tuple[Field, Field, Index]:
     for axis in (0, 1):
         number = crossed[:, axis]
         edge = np.repeat(np.arange(len(start)), number)
-        # Follow the direction of each edge, because three sorted lists are faster to sort.
+        # List crossings in the direction of each edge, because sorted lists are faster to merge.
         back = along[:, axis] < 0
         step = np.where(back, -1, 1)
         begin = first[:, axis] + np.where(back, number - 1, 0) - step * (np.cumsum(number) - number)
@@ -671,7 +668,7 @@ def _cut_edges(start: Field, end: Field) -> tuple[Field, Field, Index]:
         edges.append(edge)
         times.append((line - start[:, axis].take(edge)) / along[:, axis].take(edge))
     edge, time = np.concatenate(edges), np.clip(np.concatenate(times), 0, 1)
-    # Sort pairs (edge, time). The rounding of a sum of both would depend on the number of earlier edges.
+    # Sort complex pairs (edge, time). The rounding of edge + time would depend on the number of earlier edges.
     both = np.empty(len(edge), dtype=np.complex128)
     both.real, both.imag = edge, time
     order = np.argsort(both, kind="stable")

@@ -45,7 +45,7 @@ def test_damaged_geometries_are_refused(tmp_path):
 def test_a_file_is_read_by_the_driver_of_its_ending_alone(tmp_path, ending):
     file = tmp_path / f"zones.{ending}"
     file.write_text('{"type": "FeatureCollection", "features": []}')
-    with pytest.raises(dh.InputError, match="its suffix is"):
+    with pytest.raises(dh.InputError, match="suffix is"):
         read_geometries(file, PLANE)
     (tmp_path / "zones.shp").write_text(gpd.GeoSeries(SQUARES).to_json())
     with pytest.raises(dh.InputError):
