@@ -1,7 +1,7 @@
-"""Random words, and exact decisions made with them: streams, comparisons, tables of distributions, coins.
+"""Random words, and exact random decisions based on them.
 
 A uniform real in [0, 1) is an endless string of random bits. The first 64 bits decide nearly every comparison with a
-threshold. If they tie, more bits of both are compared.
+threshold. If these bits tie, more bits of the real and the threshold are compared.
 """
 
 from __future__ import annotations
@@ -17,15 +17,14 @@ from numpy.typing import NDArray
 
 from deltahist.errors import InputError
 
-#: Bits of the fixed-point numbers from which tables are built. Tables use 64 of them; the rest absorb rounding.
+#: Number of bits of the fixed-point numbers that tables are built from. Tables keep 64; the others absorb rounding.
 TABLE_BITS = 192
-#: Number of values drawn at a time, to limit the working memory. Drawing in parts of this length does not change the
-#: numbers.
+#: Number of values drawn at a time, to limit memory. Drawing in blocks of this length does not change the numbers.
 BLOCK = 1 << 20
 
-#: Whole numbers low ≤ 2^bits · value ≤ high that enclose a real number, for a given number of bits.
+#: Fixed-point bounds on a real number: whole numbers with low ≤ 2^bits · value ≤ high.
 Interval = tuple[int, int]
-#: Functions from a number of bits to certified bounds on a real number, or on a distribution function at k.
+#: Functions that return certified bounds, of a given number of bits, on a real number or a distribution function at k.
 Bounds = Callable[[int], Interval]
 BoundsAt = Callable[[int, int], Interval]
 
@@ -35,9 +34,9 @@ Words = Callable[[int], NDArray[np.uint64]]
 
 
 def open_stream() -> Words:
-    """Open AES-256 in counter mode, with a fresh key and counter from the operating system.
+    """Open a stream of AES-256 in counter mode, with a fresh key and counter from the operating system.
 
-    A forked process cannot repeat its parent's words as long as each draw opens a new stream.
+    Each draw must open a new stream, so that a forked process never repeats its parent's words.
     """
     from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
@@ -56,25 +55,25 @@ def open_stream() -> Words:
 
 
 def seeded_words(rng: np.random.Generator) -> Words:
-    """Return words from a seeded generator, which are predictable. Use them in experiments only."""
+    """Return a source of words from a seeded generator. These are predictable: use them only in experiments."""
     return lambda number: rng.integers(0, 1 << 64, number, dtype=np.uint64)
 
 
-#: A seeded generator, for experiments only; or None for a fresh stream.
+#: A seeded generator (only for experiments), or None for a fresh stream.
 Rng = np.random.Generator | None
 
 
 def open_words(rng: Rng) -> Words:
-    """Open a fresh cryptographic stream, or return words from a seeded generator."""
+    """Open a fresh cryptographic stream, or return the words of a seeded generator."""
     if rng is None:
         return open_stream()
     if isinstance(rng, np.random.Generator):
         return seeded_words(rng)
-    raise InputError(f"rng is {rng!r}: it must be None, for publications, or a numpy.random.Generator, for experiments")
+    raise InputError(f"rng is {rng!r}: it must be None for publications, or a numpy.random.Generator for experiments")
 
 
 def exp_bounds(x: Fraction, bits: int) -> Interval:
-    """Bound e^−x for x ≥ 0; the bounds are a few units apart.
+    """Return bounds on e^−x for x ≥ 0 that are a few units apart.
 
     `decimal` rounds exp correctly. Rounding the argument changes the result by a factor within
     1 ± (x + 2) · 10^(1 − digits).
@@ -93,22 +92,22 @@ def exp_bounds(x: Fraction, bits: int) -> Interval:
 
 
 def multiply_bounds(a: Interval, b: Interval, bits: int) -> Interval:
-    """Bound a product of non-negative numbers."""
+    """Return bounds on a product of non-negative numbers."""
     return a[0] * b[0] >> bits, (a[1] * b[1] >> bits) + 1
 
 
 def divide_bounds(above: Interval, below: Interval, bits: int) -> Interval:
-    """Bound a quotient of positive numbers that is at most one."""
+    """Return bounds on a quotient of positive numbers that is at most one."""
     return (above[0] << bits) // below[1], min((above[1] << bits) // below[0] + 1, 1 << bits)
 
 
 def complement(p: Interval, bits: int) -> Interval:
-    """Bound 1 − p."""
+    """Return bounds on 1 − p."""
     return (1 << bits) - p[1], (1 << bits) - p[0]
 
 
 class UniformReal:
-    """A uniform real U in [0, 1) that draws its bits on demand, after an optional known first word."""
+    """A uniform real U in [0, 1) that draws its bits on demand. Its first word may be known already."""
 
     def __init__(self, words: Words, first: int | None = None) -> None:
         self._words, self._known, self._bits = words, first or 0, 0 if first is None else 64
@@ -121,7 +120,7 @@ class UniformReal:
         return self._known >> (self._bits - bits)
 
     def is_below(self, bounds: Bounds) -> bool:
-        """Return whether U is below a bounded real. Each bit halves the chance of a tie, so the loop ends."""
+        """Return whether U is below a real with these bounds. Each bit halves the chance of a tie, so the loop ends."""
         bits = 64
         while True:
             low, high = bounds(bits)
@@ -134,18 +133,18 @@ class UniformReal:
 
 
 def draw_bits(number: int, words: Words) -> int:
-    """Draw `number` random bits, as a whole number."""
+    """Draw a uniform whole number below 2^number."""
     drawn = words(max(1, -(-number // 64)))
     return int.from_bytes(drawn.astype(">u8").tobytes()) & ((1 << number) - 1)
 
 
 class InversionTable:
-    """Exact inversion sampling of k = 0, 1, 2, ... from a distribution function F.
+    """A table that samples k = 0, 1, 2, ... exactly, by inverting a distribution function F.
 
     Parameters
     ----------
-    fast : bounds on F(0), …, F(L − 1) in units of 2^−192; F(L − 1) may be less than one.
-    bounds : certified bounds on F(k) at any number of bits, for cases that 64 bits leave undecided.
+    fast : bounds on F(0), …, F(L − 1) in units of 2^−192. F(L − 1) may be less than one.
+    bounds : certified bounds on F(k) with any number of bits, for draws that 64 bits cannot decide.
     """
 
     def __init__(self, fast: Iterable[Interval], bounds: BoundsAt) -> None:
@@ -166,11 +165,11 @@ class InversionTable:
         return np.where(here > 0, -1, here.cumsum()).astype(np.int32)
 
     def draw(self, number: int, words: Words) -> NDArray[np.int64]:
-        """Draw (number,) int64. L means any value beyond the table."""
+        """Draw values (number,) as int64. The value L stands for all values beyond the table."""
         word = words(number)
         if number < 1 << 12:  # too few values to make building the guide worthwhile
             return self._search(word, words)
-        # Shifted words are always valid indices, so clipping only saves a check.
+        # Shifted words are always valid indices, so "clip" only saves a check.
         first = (word >> np.uint64(48)).view(np.int64)
         found = self.guide.take(first, mode="clip").astype(np.int64)
         left = np.flatnonzero(found < 0)
@@ -178,7 +177,7 @@ class InversionTable:
         return found
 
     def _search(self, word: NDArray[np.uint64], words: Words) -> NDArray[np.int64]:
-        """Look words up in the table. A word that ties with a threshold needs more bits of both."""
+        """Look up words in the table. If a word ties with a threshold, compare more bits of both."""
         found = np.searchsorted(self.thresholds, word, side="right")
         below = np.maximum(found, 1) - 1
         for i in (self.thresholds[below] == word).nonzero()[0]:
@@ -198,7 +197,7 @@ class InversionTable:
 def power_table(rate: Fraction, first: int, length: int, law: Callable[[Interval, int], Interval]) -> InversionTable:
     """Return the table of F(k) = law(e^(−rate (first + k))) for k < length.
 
-    `law` maps bounds at a number of bits to bounds. It may lose 64 bits, plus the leading zeros of a small rate.
+    `law` maps bounds with their number of bits to bounds. It may lose 64 bits, plus the leading zeros of small rates.
     """
     guard = 64 + 2 * int(1 / rate).bit_length()
 
@@ -217,14 +216,14 @@ def power_table(rate: Fraction, first: int, length: int, law: Callable[[Interval
 
 
 def chance_table(bounds: Bounds) -> InversionTable:
-    """Return a table that draws 0 with the bounded probability, and 1 otherwise."""
+    """Return a table that draws 0 with the probability in these bounds, and 1 otherwise."""
     return InversionTable([bounds(TABLE_BITS)], lambda k, bits: bounds(bits))
 
 
 def throw_coins(chances: Sequence[Fraction], which: NDArray[np.uint8], words: Words) -> NDArray[np.bool_]:
-    """Flip independent coins: coin i is True with probability exactly chances[which[i]].
+    """Flip independent coins. Coin i is True with a probability of exactly chances[which[i]].
 
-    `which` holds indices into `chances`, in any shape. The chances are rationals from 0 to 1.
+    `which` contains indices into `chances`, in any shape. The chances are rationals from 0 to 1.
 
     >>> throw_coins([Fraction(0), Fraction(1)], np.array([[0, 1], [1, 0]], dtype=np.uint8), open_words(None))
     array([[False,  True],
@@ -241,7 +240,7 @@ def throw_coins(chances: Sequence[Fraction], which: NDArray[np.uint8], words: Wo
         chosen = flat[start : start + BLOCK]
         word, threshold = words(len(chosen)), thresholds[chosen]
         part = word < threshold
-        # A word that ties with its threshold needs more bits of both.
+        # If a word ties with its threshold, compare more bits of both.
         for i in np.flatnonzero(word == threshold):
             part[i] = UniformReal(words, int(word[i])).is_below(functools.partial(bounds, int(chosen[i])))
         out[start : start + BLOCK] = part

@@ -1,12 +1,12 @@
-"""Noise for every user at all levels, rounded exactly: a function of a secret key alone.
+"""Exactly rounded noise for every user at every level, computed from nothing but a secret key.
 
 V_ε = √(2S)/ε · N(0, I) with S ~ Gamma((n + 1)/2). As ε falls, V_ε makes independent jumps √(2W)/ε · N(0, I) with
-W ~ Exp(1), at the rate n + 1 per unit of ln ε. As ε rises, it jumps from a value x at the rate 1 + ε|x|
-(docs/internals/processes.md). The formulas use w = εx, a value times its level, whose law is the same at every level.
+W ~ Exp(1), at a rate of n + 1 per unit of ln ε. As ε rises, V_ε jumps from a value x at a rate of 1 + ε|x|
+(docs/internals/processes.md). The formulas use w = εx, whose law is the same at every level.
 
-A path follows this process down and up from a fixed base, ε = 1, as far as needed. Its uniform reals come from a keyed
-cipher, so responses can be computed at any time, in any order, with nothing stored. Rounded to whole numbers, paths are
-piecewise constant in whole levels. They are evaluated in float64 for all users at once, with a bound on the rounding
+A path follows this process down and up from a fixed base, ε = 1, as far as needed. A keyed cipher generates the uniform
+reals, so responses can be computed at any time, in any order, without stored state. Paths rounded to whole numbers are
+piecewise constant over whole levels. Paths are evaluated in float64 for all users at once, with a bound on the rounding
 error of every number. If the bound is too wide for a decision that affects a response, the user's path is evaluated
 again in Decimal, with more bits of the same uniform reals. So no response has a floating-point error.
 """
@@ -33,22 +33,21 @@ Reals = NDArray[Any]
 
 #: Number of planes (64 bits of every uniform real) that floats use. Decimal uses more, with 20 digits per plane.
 _FLOAT_PLANES = 2
-#: Upper bound of values and levels.
+#: Upper bound on values and levels.
 _FARTHEST = 1 << 62
 
 
 # --- uniform reals, in two precisions -----------------------------------------------------------------------
-#
-# Formulas written with `Uniforms` and the functions below run on float64 arrays for all rows at once, and on arrays of
-# Decimal objects for the few rows that floats leave undecided. Both read the first bits of the same reals.
+# Formulas that use `Uniforms` and the functions below run on float64 arrays for all rows at once, and on arrays of
+# Decimal objects for the few rows that floats cannot decide. Both use the first bits of the same reals.
 
 
 def keyed_words(
     key: bytes, label: str, purpose: int, users: NDArray[np.int64], *, first: int, number: int, planes: int
 ) -> NDArray[np.uint64]:
-    """Return pseudorandom words (users, number, planes), from an even index `first` on, as a function of a secret key.
+    """Return pseudorandom words (users, number, planes) for a secret key, starting at an even index `first`.
 
-    Each pair of words is AES-256 of a distinct block. Words for other labels or keys are independent.
+    Each pair of words is a distinct block, encrypted with AES-256. Words for other labels or keys are independent.
     """
     from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
@@ -57,14 +56,14 @@ def keyed_words(
     blocks = np.zeros((len(users), planes, pairs), dtype=fields)
     blocks["user"], blocks["purpose"] = users[:, None, None], purpose
     blocks["plane"], blocks["pair"] = np.arange(planes)[:, None], first // 2 + np.arange(pairs)
-    # ECB of distinct blocks gives random access.
+    # ECB allows random access, and is safe because all blocks are distinct.
     cipher = Cipher(algorithms.AES(hmac.digest(key, label.encode(), "sha256")), modes.ECB()).encryptor()
     words = np.frombuffer(cipher.update(blocks.tobytes()), dtype="<u8").astype(np.uint64, copy=False)
     return words.reshape(len(users), planes, 2 * pairs)[:, :, :number].swapaxes(1, 2)
 
 
 class Uniforms:
-    """Independent uniform reals in (0, 1). Only their first bits are known.
+    """Independent uniform reals in (0, 1), of which only the first bits are known.
 
     Parameters
     ----------
@@ -80,7 +79,7 @@ class Uniforms:
             whole = np.zeros(words.shape[:2], dtype=object)
             for plane in range(words.shape[2]):
                 whole = whole * (1 << 64) + words[..., plane].astype(object)
-            size = 1 << (64 * words.shape[2] + 1)  # for the midpoint of the interval that the bits leave
+            size = 1 << (64 * words.shape[2] + 1)  # one more bit, for midpoints
             quotient = np.frompyfunc(lambda number: Decimal(number) / size, 1, 1)
             self.value, self.rest = quotient(2 * whole + 1), quotient(size - 1 - 2 * whole)
         else:
@@ -88,7 +87,7 @@ class Uniforms:
             self.value, self.rest = _read_floats(words), _read_floats(~words)
 
     def are_extreme(self) -> NDArray[np.bool_]:
-        """Return whether any real of a row is so near to 0 or 1 that the unread bits matter too much (rows,)."""
+        """Return whether any real of a row is so close to 0 or 1 that the unread bits matter too much (rows,)."""
         edge = 2.0 ** (-19 * self._words.shape[2])
         return np.asarray(((self.value < edge) | (self.rest < edge)).astype(bool).any(axis=1))
 
@@ -100,13 +99,13 @@ class Uniforms:
         return np.where(rest > 0.5, -np.log(value), -np.log1p(-np.minimum(rest, 0.5)))
 
     def coin(self, slot: int) -> NDArray[np.bool_]:
-        """Return whether the real is above ½ (rows,): its first bit."""
+        """Return the first bit (rows,), which is True if the real is at least ½."""
         return self._words[:, slot, 0] >= 1 << 63
 
     def normals(self, slot: int, number: int) -> tuple[Reals, Reals]:
         """Return Box–Muller standard normals (rows, number), and the root of the sum of all squared radii (rows,).
 
-        Each pair of normals uses two slots, from `slot` on.
+        Each pair of normals uses two slots, starting at `slot`.
         """
         parts, length = [], np.zeros(len(self.value), dtype=self.value.dtype)
         for first in range(slot, slot + number, 2):
@@ -118,7 +117,7 @@ class Uniforms:
 
 
 def _read_floats(words: NDArray[np.uint64]) -> NDArray[np.float64]:
-    """Return the midpoint of the interval that the bits leave, with full relative precision."""
+    """Return the midpoints of the intervals that the known bits define, with full relative precision."""
     out = np.full(words.shape[:2], 0.5)
     for plane in reversed(range(words.shape[2])):
         out = (out + words[..., plane]) * 2.0**-64
@@ -126,7 +125,7 @@ def _read_floats(words: NDArray[np.uint64]) -> NDArray[np.float64]:
 
 
 def _in_both(floats: Callable[..., Any], decimals: Callable[[Decimal], Decimal]) -> Callable[[Reals], Any]:
-    """Combine two functions into one for arrays of either precision."""
+    """Return one function for arrays of either precision."""
     each = np.frompyfunc(decimals, 1, 1)
     return lambda x: each(x) if x.dtype == object else floats(x)
 
@@ -150,7 +149,7 @@ def cos_and_sin(turns: Reals) -> tuple[Reals, Reals]:
 
 
 def _sum_series(turn: Decimal) -> tuple[Decimal, Decimal]:
-    """Return cosine and sine from the series of the opposite point, whose angle is at most π."""
+    """Return cosine and sine, summed at the opposite point of the circle, whose angle is at most π."""
     angle = (2 * turn - 1) * _pi(decimal.getcontext().prec)
     sums, term, power = [Decimal(0), Decimal(0)], Decimal(1), 0
     end = Decimal(10) ** -(decimal.getcontext().prec + 2)
@@ -163,7 +162,7 @@ def _sum_series(turn: Decimal) -> tuple[Decimal, Decimal]:
 
 @functools.cache
 def _pi(digits: int) -> Decimal:
-    """Return π by the Gauss–Legendre algorithm, which doubles the number of digits in each iteration."""
+    """Return π, using the Gauss–Legendre algorithm, which doubles the number of digits in each iteration."""
     with decimal.localcontext(prec=digits + 10):
         a, b, rest, power = Decimal(1), Decimal(2).sqrt() / 2, Decimal(1) / 4, 1
         for _ in range(digits.bit_length()):
@@ -196,24 +195,24 @@ class JumpUp(NamedTuple):
     share: Reals  # S / T
 
 
-#: Number of uniform reals that a step down or up uses for its level and jump, besides those of its normal vector.
+#: Numbers of uniform reals that a step down and a step up use, excluding the normal vector.
 DOWN_SLOTS, UP_SLOTS = 2, 7
 #: Purposes for which uniform reals are drawn; each purpose has random words of its own.
 _BASE, _DOWN, _UP, _RESET = range(4)
 
 
 def first_value_slots(dimension: int) -> int:
-    """Return how many uniform reals `first_value` uses, besides those of its normal vector."""
+    """Return the number of uniform reals that `first_value` uses, excluding its normal vector."""
     return (dimension + 1) // 2 + (0 if dimension % 2 else 2)
 
 
 def normal_slots(dimension: int) -> int:
-    """Return how many uniform reals a normal vector uses."""
+    """Return the number of uniform reals that a normal vector uses."""
     return dimension + dimension % 2
 
 
 def first_value(dimension: int, uniforms: Uniforms) -> Jump:
-    """Draw √(2S) · N(0, I), S ~ Gamma((n + 1)/2): the density is ∝ e^(−|v|), that of a Gamma(n) radius in a direction.
+    """Draw √(2S) · N(0, I), S ~ Gamma((n + 1)/2), with density ∝ e^(−|v|): a Gamma(n) radius in a random direction.
 
     Source: 2018, Definition 3, Algorithm 1 (before its loop).
     """
@@ -230,19 +229,19 @@ def first_value(dimension: int, uniforms: Uniforms) -> Jump:
 
 
 def next_level_below(dimension: int, uniforms: Uniforms) -> Reals:
-    """Return the level of the next jump down (rows,), relative to the present level: e^(−T), T ~ Exponential(n + 1).
+    """Return the level of the next jump down (rows,), relative to the current level: e^(−T), T ~ Exponential(n + 1).
 
-    So the number of jumps from ε₂ down to ε₁ is Poisson, with mean (n + 1) ln(ε₂/ε₁).
+    Therefore the number of jumps from ε₂ down to ε₁ is Poisson, with mean (n + 1) ln(ε₂/ε₁).
     Source: 2018, Algorithm 1 (its loop), Proposition 5, Corollary 6, eq. (10).
     """
     return exp(-uniforms.exponential(0) / (dimension + 1))  # type: ignore[no-any-return]
 
 
 def jump_down(dimension: int, uniforms: Uniforms) -> Jump:
-    """Draw √(2W) · N(0, I), W ~ Exp(1): what a jump down adds to the value.
+    """Draw √(2W) · N(0, I), W ~ Exp(1), which a jump down adds to the value.
 
     The density is (2π)^(−n/2) r^(1 − n/2) K(r), where r = |v| and K is the Bessel function of order n/2 − 1. The paper
-    draws the same distribution as a radius r, with its "Bessel" law, and a direction.
+    describes the same distribution as a radius r with a "Bessel" law, and a direction.
     Source: 2018, Definition 3, eq. (8), Algorithm 1 (its loop), Table I.
     """
     scale = sqrt(2 * uniforms.exponential(1))
@@ -251,7 +250,7 @@ def jump_down(dimension: int, uniforms: Uniforms) -> Jump:
 
 
 def next_level_above(size: Reals, uniforms: Uniforms) -> tuple[Reals, Reals]:
-    """Return the next levels (rows,), relative to the present one, at which each of two clocks would ring.
+    """Return the next levels (rows,), relative to the current one, at which two clocks ring.
 
     The first rings at rate 1 in ln ε, the second at rate |x| in ε. The process jumps when either rings. `size` is ε|x|.
     """
@@ -260,10 +259,11 @@ def next_level_above(size: Reals, uniforms: Uniforms) -> tuple[Reals, Reals]:
 
 
 def jump_up(value: Reals, by_size: NDArray[np.bool_], uniforms: Uniforms) -> JumpUp:
-    """Draw a jump up. `value` (rows, n) is times the level of the jump; `by_size` marks jumps of the second clock.
+    """Draw a jump up from `value` (rows, n), which is multiplied by the level of the jump.
 
-    T is an inverse Gaussian variable plus a Gamma(3/2) variable, or plus a Gamma(1) one where `by_size`. The inverse
-    Gaussian is drawn by the method of Michael, Schucany and Haas (1976), with both roots free of cancellation.
+    T is an inverse Gaussian variable plus a Gamma variable, of shape 1 where `by_size` (second clock) and 3/2
+    elsewhere. The inverse Gaussian is drawn as in Michael, Schucany and Haas (1976), without cancellation in either
+    root.
     """
     dimension, size, coin = value.shape[1], vector_lengths(value), uniforms.value[:, 4]
     two, spread = uniforms.normals(2, 2)
@@ -281,7 +281,7 @@ def jump_up(value: Reals, by_size: NDArray[np.bool_], uniforms: Uniforms) -> Jum
 
 
 class _Path(NamedTuple):
-    """The evaluated part of one user's path on whole levels: K values, one after each jump."""
+    """The evaluated part of one user's path at whole levels, as K values, one after each jump."""
 
     span: tuple[int, int]  # evaluated levels
     perhaps: NDArray[np.int64]  # (K,) first level at which each value may apply, ascending
@@ -295,7 +295,7 @@ class _Path(NamedTuple):
 
 
 class PathSteps:
-    """Builder of paths from the values and jumps of many users, added in any order."""
+    """A builder of paths, which collects values and jumps of many users in any order."""
 
     def __init__(self, users: int) -> None:
         self.undecided = np.zeros(users, dtype=bool)
@@ -313,19 +313,19 @@ class PathSteps:
         self._values.append((rows, place, high, (low != high).any(axis=1)))
 
     def build_paths(self, span: tuple[int, int]) -> Iterator[_Path | None]:
-        """Yield each user's path, in order; None if one of its decisions is undecided."""
+        """Yield each user's path in order, or None if a path needs more precision."""
         _, perhaps, surely = _sort_parts(self._starts)
         rows, values, unsure = _sort_parts(self._values)
         ends = np.searchsorted(rows, np.arange(1, len(self.undecided)))
         parts = (np.split(of, ends) for of in (perhaps, surely, values, unsure))
         for undecided, first, last, value, unknown in zip(self.undecided, *parts, strict=True):
-            # Bounds of nearly coinciding jumps may cross. Widen them so that they ascend.
+            # Bounds on nearly coinciding jumps may cross. Widen such bounds so that they ascend.
             first = np.minimum.accumulate(first[::-1])[::-1]
             yield None if undecided else _Path(span, first, np.maximum.accumulate(last), value, unknown)
 
 
 def _sort_parts(parts: Sequence[tuple[Any, ...]]) -> list[NDArray[Any]]:
-    """Concatenate the parts, sort them by row and place, and return all columns but the place."""
+    """Concatenate the parts, sort them by row and place, and return all columns except the place."""
     rows = np.concatenate([part[0] for part in parts])
     place = np.repeat([part[1] for part in parts], [len(part[0]) for part in parts])
     order = np.lexsort((place, rows))
@@ -334,12 +334,14 @@ def _sort_parts(parts: Sequence[tuple[Any, ...]]) -> list[NDArray[Any]]:
 
 
 class KeyedPaths(abc.ABC):
-    """Base class of keyed paths: draws their reals, caches evaluated paths, and searches them.
+    """Base class of keyed paths, which draws the reals, and caches and searches evaluated paths.
 
     Parameters
     ----------
-    key : 32 secret bytes. label : different labels give independent noise under the same key.
-    dimension : of the values. least : lowest level, in billionths, at which values certainly fit in 64 bits.
+    key : 32 secret bytes.
+    label : name of the noise. Different labels give independent noise under the same key.
+    dimension : dimension of the values.
+    least : lowest level, in billionths, at which values certainly fit in 64 bits.
     """
 
     def __init__(self, key: bytes, label: str, dimension: int, least: int) -> None:
@@ -350,12 +352,12 @@ class KeyedPaths(abc.ABC):
 
     @abc.abstractmethod
     def _walk(self, users: NDArray[np.int64], span: tuple[float, float], planes: int) -> PathSteps:
-        """Evaluate the paths of some users on a span of levels, in ε; in Decimal if `planes` exceeds _FLOAT_PLANES."""
+        """Evaluate the paths of some users over a span of levels ε, in Decimal if `planes` exceeds _FLOAT_PLANES."""
 
     def _read_uniforms(
         self, purpose: int, users: NDArray[np.int64], step: int, slots: int, planes: int
     ) -> tuple[Uniforms, NDArray[np.bool_]]:
-        """Return the reals for one step of each user's path, and whether any of them is too near to 0 or 1."""
+        """Return the reals for one step of each user's path, and whether any of them is too close to 0 or 1."""
         first = step * (slots + slots % 2)
         words = keyed_words(self._key, self._label, purpose, users, first=first, number=slots, planes=planes)
         reals = Uniforms(words, exact=planes > _FLOAT_PLANES)
@@ -368,7 +370,7 @@ class KeyedPaths(abc.ABC):
             return list(self._walk(users, wider, planes).build_paths(span))
 
     def _evaluate_exactly(self, user: int, span: tuple[int, int]) -> _Path:
-        """Evaluate a path until nothing is undecided, and cache it."""
+        """Evaluate a path with enough precision for every decision, and cache it."""
         planes = _FLOAT_PLANES
         while True:
             planes = 2 * planes - 1
@@ -380,10 +382,10 @@ class KeyedPaths(abc.ABC):
     def _load_paths(self, users: NDArray[np.int64], least: int, most: int) -> list[_Path]:
         """Return the paths of distinct users, evaluated at least from level `least` to `most`, in billionths."""
         if not self._least <= least <= most < _FARTHEST:
-            raise InputError(f"levels are {least} to {most} billionths: they must ascend, from at least {self._least}")
+            raise InputError(f"levels are {least} to {most} billionths: they must ascend and be at least {self._least}")
         known = [self._known.get(user) for user in users.tolist()]
         stale = [path is None or least < path.span[0] or path.span[1] < most for path in known]
-        # Extend the span to powers of two and keep the known spans, so that widening requests rarely evaluate again.
+        # Extend the span to powers of two and to all known spans, so that later requests rarely evaluate paths again.
         spans = [(1 << (least.bit_length() - 1), 1 << most.bit_length())]
         spans += [path.span for path, old in zip(known, stale, strict=True) if path and old]
         span = min(low for low, _ in spans), max(high for _, high in spans)
@@ -435,7 +437,7 @@ class KeyedPaths(abc.ABC):
 
 
 def _number_users(users: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the sorted distinct users, and the index of each request's user; dense user numbers need no sort."""
+    """Return the sorted distinct users, and each request's index among them. Dense user numbers need no sort."""
     if int(users.max()) > 4 * len(users):
         return np.unique(users, return_inverse=True)
     there = np.zeros(int(users.max()) + 1, dtype=bool)
@@ -471,7 +473,7 @@ def _floor_bounds(x: Reals, error: NDArray[np.float64]) -> tuple[NDArray[np.int6
 
 
 class _State(NamedTuple):
-    """The present state of some users' paths, after a jump at `level`."""
+    """The current state of some users' paths, after a jump at `level`."""
 
     rows: NDArray[np.int64]
     level: Reals  # (rows,)
@@ -487,18 +489,18 @@ def _is_open(difference: Reals, error: NDArray[np.float64]) -> NDArray[np.bool_]
 
 
 class VectorPaths(KeyedPaths):
-    """Noise for every user at every level, in whole lattice steps. Its density before rounding is ∝ e^(−ε|v|/reach).
+    """Noise for every user at every level ε, in whole lattice steps, with density ∝ e^(−ε|v|/reach) before rounding.
 
-    For a whole vector u, u + noise is the whole vector nearest to u + V_ε (docs/internals/processes.md).
+    For a vector u of whole numbers, u + noise is the one nearest to u + V_ε (docs/internals/processes.md).
     Source: 2018, Theorem 2 (α is reach), Definition 3.
 
     Parameters
     ----------
-    key : 32 secret bytes. Anyone who has them can remove all noise. Use a key for one data set only: two different
-        vectors of one user under the same key reveal their difference.
-    dimension : n, of the vectors.
-    reach : distance, in whole lattice steps, that level ε protects by a factor e^ε. The same key gives independent
-        noise for other dimensions and reaches.
+    key : 32 secret bytes. Anyone who has the key can remove all noise. Use each key for one data set only: two
+        different vectors of one user under the same key reveal their difference.
+    dimension : n, the dimension of the vectors.
+    reach : distance, in whole lattice steps, over which probabilities at level ε change by a factor of at most e^ε. The
+        same key gives independent noise for other dimensions and reaches.
 
     >>> paths = VectorPaths(bytes(32), dimension=2, reach=1000)
     >>> users, levels = np.array([7, 7, 8]), np.array([500_000_000, 2_000_000_000, 2_000_000_000])
@@ -526,7 +528,7 @@ class VectorPaths(KeyedPaths):
         """Return the levels (K,) where pieces of a user's path begin, from `least` to `most`, and their noise (K, n).
 
         Piece k contains the whole levels from levels[k] to levels[k + 1] − 1, and the last piece ends at `most`.
-        Nothing here depends on the path above `most`.
+        The result does not depend on the path above `most`.
         """
         return self._find_pieces(user, least, most)
 
@@ -553,7 +555,7 @@ class VectorPaths(KeyedPaths):
         error = state.drift + (state.blur + _step_error(planes)) * _float_lengths(state.value)
         steps.add_value(state.rows, place, value, self.reach * error / _as_floats(state.level))
 
-    # Each step propagates the previous errors to first order and adds `unit` times the sizes of its parts.
+    # Each step propagates earlier errors to first order, and adds `unit` times the sizes of its terms.
     # docs/internals/processes.md derives the slopes.
 
     def _start_paths(self, users: NDArray[np.int64], planes: int) -> _State:
@@ -592,7 +594,7 @@ class VectorPaths(KeyedPaths):
         jump = step_up.jump
         parts = (step_up.size, step_up.total, step_up.share, jump.scale, jump.spread)
         z, total, share, width, spread = (_as_floats(part) for part in parts)
-        # Errors before the jump: `carried` of the vector, `bend` of its size. The second clock adds a real to the size.
+        # Errors before the jump: `carried` for the vector, `bend` for its size, to which the second clock adds a real.
         carried = _as_floats(ratio) * state.drift + unit * z
         bend = np.where(by_size, state.drift + unit * z, carried)
         rounding = unit * (z + total + spread + np.sqrt(spread * z))
@@ -611,11 +613,11 @@ class VectorPaths(KeyedPaths):
 
 
 class BitPaths(KeyedPaths):
-    """Randomised response for one bit of every user: at each level ε it is flipped with probability 1/(1 + e^ε).
+    """Randomised response for one bit of every user. At level ε the bit is flipped with probability 1/(1 + e^ε).
 
     On the scale τ = tanh(ε/2), resets occur at rate 1 in ln τ, each with a fair random bit. The response at ε is the
-    bit of the lowest reset above τ, or the true bit if there is none (docs/internals/processes.md). The key is
-    that of `VectorPaths`.
+    bit of the lowest reset above τ, or the true bit if there is no such reset (docs/internals/processes.md). For `key`,
+    see `VectorPaths`.
 
     >>> paths = BitPaths(bytes(32))
     >>> users, levels = np.arange(8), np.full(8, 1_000_000_000)
@@ -635,10 +637,10 @@ class BitPaths(KeyedPaths):
         return np.where(found < 0, bits, found).astype(np.uint8)
 
     def signal(self, user: int, bit: int, least: int, most: int) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
-        """Return the levels (K,) where pieces begin, and their responses (K,), as `VectorPaths.signal` does."""
+        """Return the levels (K,) where pieces begin, as in `VectorPaths.signal`, and their responses (K,)."""
         levels, values = self._find_pieces(user, least, most)
         responses = np.where(values[:, 0] < 0, bit, values[:, 0]).astype(np.uint8)
-        # The true bit must be indistinguishable from an equal bit of a reset.
+        # The true bit must look the same as an equal bit from a reset.
         new = np.append(True, responses[1:] != responses[:-1])
         return levels[new], responses[new]
 

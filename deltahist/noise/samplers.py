@@ -1,8 +1,8 @@
-"""Exact samplers of noise, at one level or refined to further levels, and of published quantiles.
+"""Exact samplers of noise at one or several levels, and of published quantiles.
 
-The level is 1 / parameter of the law: the higher the level, the less noise. Noise at any level is noise at a higher
-level plus independent noise, so releases at several levels are together as private as the one at the highest level
-(docs/privacy/gradual.md). docs/internals/gradual.md derives this for whole numbers.
+The level is one divided by the parameter of the law, so a higher level means less noise. Noise at any level is noise at
+a higher level plus independent noise, so releases at several levels are together as private as the one at the highest
+level (docs/privacy/gradual.md). docs/internals/gradual.md derives this for whole numbers.
 Source: Koufogiannis, Han and Pappas, 2015, Theorem 10, Theorem 12.
 """
 
@@ -52,15 +52,15 @@ _LONGEST_TABLE = 4096
 
 
 def discrete_laplace(scale: float | Fraction, shape: Shape = (), *, rng: Rng = None) -> Integers:
-    """Draw two-sided geometric noise, P(k) ∝ exp(−|k| / scale), exactly, as int64 of `shape`.
+    """Draw exact two-sided geometric noise, P(k) ∝ exp(−|k| / scale), as an int64 array of `shape`.
 
     Source of the distribution: Ghosh, Roughgarden, Sundararajan 2009. docs/internals/noise.md describes the sampling.
 
     Parameters
     ----------
-    scale : b from 2^−1074 to 2^50. A float is taken at its exact binary value.
+    scale : b, from 2^−1074 to 2^50. Floats count with their exact binary value.
     shape : shape of the array; () gives a 0-d array.
-    rng : a seeded generator, for experiments only; None uses the operating system's entropy.
+    rng : a seeded generator (only for experiments), or None for the operating system's entropy.
 
     Raises InputError if the scale is out of range.
 
@@ -78,7 +78,7 @@ def _read_scale(most: int, **parameter: Any) -> Fraction:
     exact, (name,) = as_exact_fraction(**parameter), parameter
     # A scale below the smallest float is surely a mistake, and e^(−1 / scale) would need thousands of digits.
     if not Fraction(1, 1 << 1074) <= exact <= most:
-        rule = f"it must be between 2^-1074 and 2^{most.bit_length() - 1}, so that no int64 overflows"
+        rule = f"it must be between 2^-1074 and 2^{most.bit_length() - 1}, so that no 64-bit integer overflows"
         raise InputError(f"{name} is too {'large' if exact > most else 'small'}: {rule}")
     return exact
 
@@ -107,7 +107,7 @@ def _draw_narrow_laplace(scale: Fraction, number: int, words: Words) -> Integers
 
 
 def _draw_beyond_table(table: InversionTable, number: int, words: Words, excess: Callable[[int], Integers]) -> Integers:
-    """Draw from a table, and add a further draw to values beyond its last threshold."""
+    """Draw from a table, and add another draw to values beyond its last threshold."""
     out = table.draw(number, words)
     beyond = np.flatnonzero(out == len(table.thresholds))
     if len(beyond):
@@ -116,7 +116,7 @@ def _draw_beyond_table(table: InversionTable, number: int, words: Words, excess:
 
 
 def draw_geometric(scale: Fraction, number: int, words: Words) -> Integers:
-    """Draw G ≥ 0 with P(G ≥ k) = e^(−k / scale). Its digits in base 1024 are independent."""
+    """Draw G ≥ 0 with P(G ≥ k) = e^(−k / scale). The digits of G in base 1024 are independent."""
     out = np.zeros(number, dtype=np.int64)
     unit = 1
     digits, table = _digit_tables(scale)
@@ -138,7 +138,7 @@ def _draw_difference(scale: Fraction, number: int, words: Words) -> Integers:
 
 @functools.lru_cache(maxsize=64)
 def _digit_tables(scale: Fraction) -> tuple[tuple[InversionTable, ...], InversionTable]:
-    """Return the tables of a geometric variable's low digits, lowest first, and the table of the remaining part."""
+    """Return the tables of a geometric variable's low digits, lowest first, and the table of the rest."""
     digits = []
     while _count_entries(scale) > _LONGEST_TABLE:
         digits.append(_digit_table(scale))
@@ -147,29 +147,29 @@ def _digit_tables(scale: Fraction) -> tuple[tuple[InversionTable, ...], Inversio
 
 
 def _count_entries(scale: Fraction) -> int:
-    """Return the length of a geometric table such that draws fall beyond it with a probability of about 2^−64."""
+    """Return the length of a geometric table that only one in about 2^64 draws exceeds."""
     return max(1, math.ceil(45 * scale))
 
 
 def _geometric_table(scale: Fraction) -> InversionTable:
-    """F(k) = 1 − e^(−(k+1) / scale)."""
+    """Return the table of F(k) = 1 − e^(−(k+1) / scale)."""
     return power_table(1 / scale, 1, _count_entries(scale), complement)
 
 
 def _digit_table(scale: Fraction) -> InversionTable:
-    """F(k) = (1 − e^(−(k+1) / scale)) / (1 − e^(−1024 / scale)), k < 1024."""
+    """Return the table of F(k) = (1 − e^(−(k+1) / scale)) / (1 − e^(−1024 / scale)), k < 1024."""
     whole = functools.cache(lambda bits: complement(exp_bounds(1024 / scale, bits), bits))
 
     def law(power: Interval, bits: int) -> Interval:
         return divide_bounds(complement(power, bits), whole(bits), bits)
 
-    # Leave out the last threshold, which is 1: no word lies beyond it.
+    # Omit the last threshold, which is 1: no word lies beyond it.
     return power_table(1 / scale, 1, 1023, law)
 
 
 @functools.lru_cache(maxsize=64)
 def _laplace_size_table(scale: Fraction) -> InversionTable:
-    """F(k) = 1 − 2 e^(−(k+1) / scale) / (1 + e^(−1 / scale)), for |X|."""
+    """Return the table of F(k) = P(|X| ≤ k) = 1 − 2 e^(−(k+1) / scale) / (1 + e^(−1 / scale))."""
     rate = 1 / scale
     ratio = functools.cache(functools.partial(exp_bounds, rate))
 
@@ -185,14 +185,15 @@ def _laplace_size_table(scale: Fraction) -> InversionTable:
 
 
 def discrete_gaussian(sigma: float | Fraction, shape: Shape = (), *, rng: Rng = None) -> Integers:
-    """Draw discrete Gaussian noise, P(k) ∝ exp(−k² / (2 σ²)), exactly, as int64 of `shape`.
+    """Draw exact discrete Gaussian noise, P(k) ∝ exp(−k² / (2 σ²)), as an int64 array of `shape`.
 
-    Source: Canonne, Kamath, Steinke 2020, "The Discrete Gaussian for Differential Privacy", algorithm 3 for
-    large σ; a certified table for small σ.
+    Source: Canonne, Kamath, Steinke 2020, "The Discrete Gaussian for Differential Privacy", algorithm 3, for large σ.
+    Small σ use a certified table.
 
     Parameters
     ----------
-    sigma : σ from 2^−537 to 2^50. A float is taken at its exact binary value. shape, rng : as for `discrete_laplace`.
+    sigma : σ, from 2^−537 to 2^50. Floats count with their exact binary value.
+    shape, rng : as for `discrete_laplace`.
 
     Raises InputError if sigma is out of range.
 
@@ -210,25 +211,25 @@ def _draw_gaussian(variance: Fraction, shape: Shape, rng: Rng) -> Integers:
 
 @functools.lru_cache(maxsize=2)
 def _gaussian_sums(variance: Fraction, bits: int) -> tuple[list[Interval], Interval]:
-    """Bound Σ_{|j| ≤ k} e^(−j² / (2 σ²)) for each k, and the sum over all j, at `bits` bits."""
+    """Return bounds on Σ_{|j| ≤ k} e^(−j² / (2 σ²)) for each k, and on the sum over all j, with `bits` bits."""
     total = (1 << bits, 1 << bits)
     sums = [total]
     # e^(−(k+1)²/2σ²) = e^(−k²/2σ²) · e^(−(2k+1)/2σ²), and the second factor shrinks by e^(−1/σ²) each time.
     term, factor = (1 << bits, 1 << bits), exp_bounds(1 / (2 * variance), bits)
     shrink = exp_bounds(1 / variance, bits)
-    # Rounding up keeps the upper bound above 1 / (1 − factor), which is less than variance + 4 this far out.
+    # Stop here: rounding up keeps the upper bound above 1 / (1 − factor), which is less than variance + 4 by then.
     while term[1] > math.ceil(variance) + 4:
         term, factor = multiply_bounds(term, factor, bits), multiply_bounds(factor, shrink, bits)
         total = total[0] + 2 * term[0], total[1] + 2 * term[1]
         sums.append(total)
-    # The remaining terms sum to at most a geometric series whose ratio is the last factor.
+    # The sum of the remaining terms is at most that of a geometric series with the last factor as its ratio.
     rest = (2 * term[1] << bits) // max((1 << bits) - factor[1], 1) + 2
     return sums, (total[0], total[1] + rest)
 
 
 @functools.lru_cache(maxsize=64)
 def _gaussian_table(variance: Fraction) -> InversionTable:
-    """F(k) = P(|X| ≤ k), up to the k beyond which less than 2^−64 remains."""
+    """Return the table of F(k) = P(|X| ≤ k), up to a tail of less than 2^−64."""
     guard = 64 + 2 * math.ceil(variance).bit_length()
 
     def exact(k: int, bits: int) -> Interval:
@@ -254,7 +255,7 @@ def _draw_narrow_gaussian(variance: Fraction, number: int, words: Words) -> Inte
 
 
 def _draw_gaussian_tail(variance: Fraction, start: int, words: Words) -> int:
-    """Propose |X| = start + j, j geometric of rate start/σ², and accept with probability e^(−j² / (2 σ²)).
+    """Propose |X| = start + j, with j geometric of rate start/σ², and accept it with probability e^(−j² / (2 σ²)).
 
     For k = start + j, k²/(2σ²) = start²/(2σ²) + j · start/σ² + j²/(2σ²).
     """
@@ -266,7 +267,7 @@ def _draw_gaussian_tail(variance: Fraction, start: int, words: Words) -> int:
 
 
 def _draw_wide_gaussian(variance: Fraction, number: int, words: Words) -> Integers:
-    """Propose discrete Laplace y of scale t = floor(σ) + 1, accept with probability e^(−(|y| − σ²/t)² / (2 σ²))."""
+    """Propose discrete Laplace y of scale t = ⌊σ⌋ + 1, and accept it with probability e^(−(|y| − σ²/t)² / (2 σ²))."""
     t = math.isqrt(int(variance)) + 1
     parts, have = [], 0
     while have < number:
@@ -285,9 +286,9 @@ def _draw_wide_gaussian(variance: Fraction, number: int, words: Words) -> Intege
 def _decide(
     exponents: NDArray[np.float64], error: float, find_exponent: Callable[[int], Fraction], words: Words
 ) -> NDArray[np.bool_]:
-    """Draw independent booleans that are True with probability exactly e^−γ(i).
+    """Draw independent booleans that are True with a probability of exactly e^−γ(i).
 
-    e^exponents[i] is the probability up to `error` and float rounding; find_exponent(i) returns the exact γ(i).
+    e^exponents[i] is the probability up to `error` and float rounding. find_exponent(i) returns the exact γ(i).
     """
     word = words(len(exponents))
     with np.errstate(under="ignore"):
@@ -307,11 +308,11 @@ def _decide(
 class LaplaceSampler:
     """Two-sided geometric noise, P(V = k) ∝ e^(−level |k|), as an exact process in the level.
 
-    Let p = e^(−level) at the lower level and p' at the higher. V at the lower level is V at the higher one plus, with
-    probability 1 − (p'/p)((1 − p)/(1 − p'))², two-sided geometric noise of the lower level. `refine` draws from the
-    reverse transition. From a value x there is no jump with probability e^((level − finer) |x|) sinh(level) /
-    sinh(finer); otherwise the value moves towards zero or jumps, perhaps back to x (docs/internals/gradual.md). Levels
-    are at least 2^−50, and values within ±2^60. Source: 2015, section 3.4, the lazy Markov process V_ε, on integers.
+    Let p = e^(−level) at the lower level and p' at the higher. V at the lower level is V at the higher level, plus
+    two-sided geometric noise of the lower level with probability 1 − (p'/p)((1 − p)/(1 − p'))². `refine` draws from the
+    reverse transition: a value x stays with probability e^((level − finer) |x|) sinh(level) / sinh(finer), and
+    otherwise moves towards zero or jumps, perhaps back to x (docs/internals/gradual.md). Levels are at least 2^−50, and
+    values are within ±2^60. Source: 2015, section 3.4, the lazy Markov process V_ε, on integers.
 
     >>> sampler = LaplaceSampler()
     >>> coarse = sampler.start(0.5, 5, rng=np.random.default_rng(2))
@@ -320,15 +321,16 @@ class LaplaceSampler:
     """
 
     def start(self, level: Level, shape: Shape = (), *, rng: Rng = None) -> Integers:
-        """Draw independent noise at the first level, int64 of `shape` (2015, Theorem 11, eq. (32), (33))."""
+        """Draw independent noise at the first level. Source: 2015, Theorem 11, eq. (32), (33)."""
         return discrete_laplace(1 / as_exact_fraction(level=level), shape, rng=rng)
 
     def refine(self, values: ArrayLike, level: Level, finer: Level, *, rng: Rng = None) -> Integers:
         """Move values to a higher level. The result does not depend on earlier levels.
 
         On the real line, values x at level a and y at level b > a have the joint density a²/(2b) e^(−b|y|) δ(x − y) +
-        a (b² − a²)/(4b) e^(−a|x − y| − b|y|). The density of y given x is this divided by a/2 e^(−a|x|), that of x.
-        Source: 2015, Theorem 10, eq. (19), (20), (25), Algorithm 1; 2015 abstract, Theorem 1, eq. (2), on integers.
+        a (b² − a²)/(4b) e^(−a|x − y| − b|y|). Dividing it by a/2 e^(−a|x|), the density of x, gives the density of y
+        given x. Source: 2015, Theorem 10, eq. (19), (20), (25), Algorithm 1; 2015 abstract, Theorem 1, eq. (2), on
+        integers.
         """
         a, b = _read_levels(Fraction(1, MOST_SCALE), level=level, finer=finer)
         words = open_words(rng)
@@ -353,16 +355,16 @@ class LaplaceSampler:
         return _change_blocks(values, tighten_block)
 
     def draw_addition(self, level: Level, coarser: Level, shape: Shape = (), *, rng: Rng = None) -> Integers:
-        """Draw noise that lowers the level of released numbers when it is added to them."""
+        """Draw noise that lowers the level of released numbers when added to them."""
         return self.tighten(np.zeros(shape, dtype=np.int64), level, coarser, rng=rng)
 
     def round_values(self, values: Integers) -> Integers:
-        """Return values as the whole numbers that a release contains."""
+        """Return the whole numbers that a release contains for these values."""
         return values
 
 
 class GaussianSampler:
-    """Discrete Gaussian noise on whole numbers. It cannot be refined: no draw refines another exactly."""
+    """Discrete Gaussian noise on whole numbers, which cannot be refined exactly."""
 
     def variance(self, level: Fraction) -> Fraction:
         """Return σ² at a level."""
@@ -373,13 +375,13 @@ class GaussianSampler:
 
     def draw_addition(self, level: Level, coarser: Level, shape: Shape = (), *, rng: Rng = None) -> Integers:
         a, b = _read_levels(coarser=coarser, level=level)
-        # The sum of two discrete Gaussians is nearly discrete Gaussian if this is at least 3: e^(−2π² · 3) is 10⁻²⁶.
+        # The sum of two discrete Gaussians is nearly discrete Gaussian if this is at least 3, as e^(−2π² · 3) is 10⁻²⁶.
         if (1 - a / b) / b < 3:
             raise InputError(
                 "the Gaussian noise of the release is too small for a copy at nearly the same budget: use a smaller "
-                "budget, give the state of the chain, or publish a release at that budget"
+                "budget, pass the state of the chain, or publish a new release at that budget"
             )
-        # A little more noise than the copy states makes up for the difference (docs/privacy/gradual.md).
+        # Slightly more noise than the copy states makes up for the difference (docs/privacy/gradual.md).
         return _draw_gaussian((1 + Fraction(1, 1 << 30)) / a - 1 / b, shape, rng)
 
     def round_values(self, values: Integers) -> Integers:
@@ -388,11 +390,11 @@ class GaussianSampler:
 
 @dataclass(frozen=True)
 class RoundedGaussianSampler(GaussianSampler):
-    """Gaussian noise as a process in 1/σ², on a lattice with steps of 2^−bits; `round_values` gives whole numbers.
+    """Gaussian noise as a process in 1/σ², on a lattice with steps of 2^−bits. `round_values` returns whole numbers.
 
-    Discrete Gaussian noise on a lattice does not refine other such noise exactly unless one variance is an odd multiple
-    of the other (docs/privacy/gradual.md). So the process runs on a lattice fine enough to keep the guarantee to the
-    last digit, and releases are rounded.
+    Discrete Gaussian noise on a lattice refines other such noise exactly only if one variance is an odd multiple of the
+    other (docs/privacy/gradual.md). So the process runs on a lattice fine enough to keep the guarantee to the last
+    digit, and released values are rounded.
 
     >>> sampler = RoundedGaussianSampler.for_level(Fraction(1, 100))
     >>> coarse = sampler.start(Fraction(1, 100), 4, rng=np.random.default_rng(1))
@@ -409,11 +411,11 @@ class RoundedGaussianSampler(GaussianSampler):
         return cls(max(0, 24 + math.floor(math.log2(float(as_exact_fraction(level=level))) / 2)))
 
     def variance(self, level: Fraction) -> Fraction:
-        """Return σ² at a level, in steps squared, with a small margin for the error of the lattice."""
+        """Return σ² at a level, in squared lattice steps, with a small margin for the error of the lattice."""
         return (1 << 2 * self.bits) * (1 + Fraction(1, 1 << 40)) / level
 
     def refine(self, values: ArrayLike, level: Level, finer: Level, *, rng: Rng = None) -> Integers:
-        # Given a value at level a, the value at level b is Gaussian with mean a/b times it.
+        # Given a value x at level a, the value at level b is Gaussian with mean (a/b) x.
         a, b = _read_levels(level=level, finer=finer)
         variance = self._check_step(a, b)
         words = open_words(rng)
@@ -429,15 +431,15 @@ class RoundedGaussianSampler(GaussianSampler):
         return (_read_values(values) + ((1 << self.bits) >> 1)) >> self.bits
 
     def _check_step(self, a: Fraction, b: Fraction) -> Fraction:
-        """Return the variance, in steps squared, of a refinement from level a to b.
+        """Return the variance, in squared lattice steps, of a refinement from level a to b.
 
-        Raises InputError if it is too small for the lattice.
+        Raises InputError if the variance is too small for the lattice.
         """
         variance = self.variance(b) * (1 - a / b)
         if variance < 64:
             raise InputError(
                 f"levels {float(a):.10g} and {float(b):.10g} of Gaussian noise are too close to each other, or too far "
-                "from the first level: use a larger step, or begin a new chain"
+                "from the first level: use a larger step, or start a new chain"
             )
         return variance
 
@@ -446,7 +448,7 @@ Sampler = LaplaceSampler | GaussianSampler
 #: Samplers whose values can be moved to other levels.
 Refinable = LaplaceSampler | RoundedGaussianSampler
 
-#: For each law's name, a function that makes its sampler for the first level of a chain.
+#: Functions that return a law's sampler for a chain that starts at a given level, by name of the law.
 SAMPLERS: dict[str, Callable[[Fraction], Sampler]] = {
     Laplace.kind: lambda first: LaplaceSampler(),
     Gaussian.kind: lambda first: GaussianSampler(),
@@ -455,7 +457,7 @@ SAMPLERS: dict[str, Callable[[Fraction], Sampler]] = {
 
 
 def sampler_of(law: Law, first: Fraction | None = None) -> Sampler:
-    """Return the sampler of a law, for a chain that begins at `first` (by default the law's own level)."""
+    """Return the sampler of a law, for a chain that starts at level `first` (by default the law's own)."""
     return SAMPLERS[law.kind](1 / law.parameter if first is None else first)
 
 
@@ -468,7 +470,7 @@ def sample_law(law: Law, size: int, rng: Rng) -> Integers:
 
 
 def _read_levels(step: Fraction = Fraction(0), /, **levels: Level) -> tuple[Fraction, Fraction]:
-    """Return two levels as fractions. Raises InputError unless the second is more than a step above the first."""
+    """Return two levels as fractions. Raises InputError unless the second exceeds the first by more than `step`."""
     a, b = (as_exact_fraction(**{name: level}) for name, level in levels.items())
     if b - a <= step:
         low, high = levels
@@ -487,7 +489,7 @@ def _read_values(values: ArrayLike) -> Integers:
 
 
 def _change_blocks(values: ArrayLike, change: Callable[[Integers], Integers]) -> Integers:
-    """Change all values in blocks, to limit the working memory."""
+    """Apply a function to all values in blocks, to limit memory."""
     array = _read_values(values)
     out, ends = np.empty(array.shape, dtype=np.int64), range(1 << 18, array.size, 1 << 18)
     for part, given in zip(*(np.array_split(each.reshape(-1), ends) for each in (out, array)), strict=True):
@@ -501,9 +503,9 @@ def _change_blocks(values: ArrayLike, change: Callable[[Integers], Integers]) ->
 def _refine_laplace(values: Integers, a: Fraction, b: Fraction, words: Words) -> Integers:
     """Draw V at level b given V = `values` at level a < b.
 
-    Let x = |V|, r = e^(a − b), and G geometric with P(G ≥ k) = r^k. The value jumps over zero with the probability
-    1 − s of `_draw_first_moves`. Otherwise it becomes G if G ≤ x, and stays at x or jumps outwards if not. The length
-    of a jump is 1 plus a geometric variable of ratio e^(−a − b).
+    Let x = |V| and r = e^(a − b), and let G be geometric with P(G ≥ k) = r^k. The value jumps over zero with the
+    probability 1 − s of `_draw_first_moves`. Otherwise the new size is G if G ≤ x. If G > x, the value stays or jumps
+    outwards. The length of a jump is 1 plus a geometric variable of ratio e^(−a − b).
     """
     size = np.abs(values)
     outward = np.where(values < 0, -1, 1)
@@ -520,7 +522,7 @@ def _refine_laplace(values: Integers, a: Fraction, b: Fraction, words: Words) ->
 
 
 def _draw_first_moves(a: Fraction, b: Fraction, number: int, words: Words) -> Integers:
-    """Draw 0 with probability 1 − s, else 1 + G, so F(j) = 1 − s r^j; `_inward_table` has s."""
+    """Draw 0 with probability 1 − s, and 1 + G otherwise, so F(j) = 1 − s r^j. `_inward_table` defines s."""
     scale = 1 / (b - a)
     if _count_entries(scale) > _LONGEST_TABLE:
         out = 1 - _inward_table(a, b).draw(number, words)
@@ -532,7 +534,7 @@ def _draw_first_moves(a: Fraction, b: Fraction, number: int, words: Words) -> In
 
 
 def _share_bounds(x: Fraction, y: Fraction, bits: int) -> Interval:
-    """Bound (1 − e^−x) / (1 − e^−y) for x ≤ y."""
+    """Return bounds on (1 − e^−x) / (1 − e^−y) for x ≤ y."""
     more = bits + 64 + max(0, -math.frexp(float(y))[1])  # a small y loses bits
     above, below = (complement(exp_bounds(z, more), more) for z in (x, y))
     return divide_bounds(above, below, bits)
@@ -540,19 +542,19 @@ def _share_bounds(x: Fraction, y: Fraction, bits: int) -> Interval:
 
 @functools.lru_cache(maxsize=64)
 def _inward_table(a: Fraction, b: Fraction) -> InversionTable:
-    """s = (1 − e^(−a − b)) / (1 − e^(−2b)), the probability of no jump over zero."""
+    """Return a table that draws 0 with probability s = (1 − e^(−a − b)) / (1 − e^(−2b)), that of no jump over zero."""
     return chance_table(lambda bits: _share_bounds(a + b, 2 * b, bits))
 
 
 @functools.lru_cache(maxsize=64)
 def _outward_table(a: Fraction, b: Fraction) -> InversionTable:
-    """1 − (1 − e^(−2a)) / (1 − e^(−a − b)), the probability of a jump outwards, given no other move."""
+    """Return a table that draws 0, a jump outwards, with probability 1 − (1 − e^(−2a)) / (1 − e^(−a − b))."""
     return chance_table(lambda bits: complement(_share_bounds(2 * a, a + b, bits), bits))
 
 
 @functools.lru_cache(maxsize=64)
 def _first_move_table(a: Fraction, b: Fraction) -> InversionTable:
-    """F(j) = 1 − s e^((a − b) j)."""
+    """Return the table of F(j) = 1 − s e^((a − b) j)."""
     share = functools.cache(functools.partial(_share_bounds, a + b, 2 * b))
 
     def law(power: Interval, bits: int) -> Interval:
@@ -563,7 +565,7 @@ def _first_move_table(a: Fraction, b: Fraction) -> InversionTable:
 
 @functools.lru_cache(maxsize=64)
 def _tightening_table(a: Fraction, b: Fraction) -> InversionTable:
-    """(e^−b / e^−a) ((1 − e^−a) / (1 − e^−b))² for a < b, the probability that nothing is added."""
+    """Return a table that draws 0, adding nothing, with probability (e^−b / e^−a) ((1 − e^−a) / (1 − e^−b))²."""
 
     def bounds(bits: int) -> Interval:
         more = bits + 64
@@ -577,9 +579,9 @@ def _tightening_table(a: Fraction, b: Fraction) -> InversionTable:
 def _draw_gaussian_around(values: Integers, share: Fraction, variance: Fraction, words: Words) -> Integers:
     """Draw k with P(k) ∝ e^(−(k − share · value)² / (2 s²)), s² = `variance`, by rejection.
 
-    Let the centre be m + f, |f| ≤ 1, and Y two-sided geometric of scale t. m + Y is accepted with probability e^−γ,
-    γ = (|Y| ∓ f − s²/t)² / (2 s²) + (1 ∓ f)/t ≥ 0, with the upper sign for Y ≥ 0. Source: Canonne, Kamath, Steinke
-    2020, algorithm 3, generalised to any centre.
+    Let the centre be m + f, |f| ≤ 1, and let Y be two-sided geometric of scale t. m + Y is accepted with probability
+    e^−γ, γ = (|Y| ∓ f − s²/t)² / (2 s²) + (1 ∓ f)/t ≥ 0, with the upper sign for Y ≥ 0. Source: Canonne, Kamath,
+    Steinke 2020, algorithm 3, generalised to any centre.
     """
     near = np.rint(values.astype(np.float64) * float(share)).astype(np.int64)
     t = math.isqrt(int(variance)) + 1
@@ -604,27 +606,28 @@ def _draw_gaussian_around(values: Integers, share: Fraction, variance: Fraction,
 # --- quantiles ----------------------------------------------------------------------------------------------
 #
 # Notation of docs/internals/quantiles.md: points x_1 ≤ … ≤ x_n lie at whole places of a line, and x_r is the quantile.
-# A move shifts one point by at most D places; m(z) moves make z the quantile. P(z) = e^(−λ m(z)) / W.
+# A move shifts one point by at most D places. It takes m(z) moves to make z the quantile. P(z) = e^(−λ m(z)) / W.
 # For z above x_r, every point i ≥ r with x_i < z must go to z. This needs ⌈(z − x_i)/D⌉ moves, the number of *marks*
 # x_i, x_i + D, x_i + 2D, … below z. Let e_0 ≤ e_1 ≤ … be the sorted marks of all points, with e_0 = x_r. So m(z) is the
-# number of marks below z, and the places e_(l−1) < z ≤ e_l, a *stretch*, need l moves. Below x_r all this is mirrored.
+# number of marks below z, and the places e_(l−1) < z ≤ e_l, a *stretch*, need l moves. Mirror this below x_r.
 
-#: Functions from k to the sorted distances of the k nearest points above the quantile, and of the k nearest below. Both
-#: arrays begin with 0, for the quantile itself.
+#: A function that returns the sorted distances of the k nearest points above the quantile, and of the k nearest below.
+#: Both arrays start with 0, for the quantile itself.
 NearestDistances = Callable[[int], tuple[Integers, Integers]]
 
 
 def draw_place(nearest: NearestDistances, room: tuple[int, int], reach: int, rate: Fraction, words: Words) -> int:
-    """Draw a place z with P(z) ∝ e^(−λ m(z)), exactly, as its distance from the quantile.
+    """Draw a place z with P(z) ∝ e^(−λ m(z)), exactly, and return its distance from the quantile.
 
     The bits of a uniform real U decide the number of moves, up to L, with e^(−λ) bounded by multiples of 2^(−b). If
-    they do not suffice, more bits of U, a larger b and a larger L are used, so the distribution is exact.
+    these bits do not suffice, more bits of U, a larger b and a larger L are used, so the distribution is exact.
 
     Parameters
     ----------
     nearest : function that returns the private distances of the nearest points.
     room : number of places above and below the quantile, up to the ends of the line.
-    reach : D, the largest number of places that a point shifts in one move. rate : λ, above zero.
+    reach : D, the largest number of places that a point shifts in one move.
+    rate : λ, above zero.
 
     >>> points = np.array([0, 3]), np.array([0])  # the quantile is the lower one of two points, 3 places apart
     >>> words = open_words(np.random.default_rng(0))
@@ -632,7 +635,7 @@ def draw_place(nearest: NearestDistances, room: tuple[int, int], reach: int, rat
     [-3, -3, 1, -4, 2, 0, 3, 6]
     """
     size, uniform, bits = 1 + sum(room), UniformReal(words), 192
-    # Begin with an L beyond which all places weigh at most 2^−80 together; the quantile itself weighs 1.
+    # Start with an L beyond which all places together weigh at most 2^−80. The quantile itself weighs 1.
     most = max(8, math.ceil((math.log(size) + 80 * math.log(2)) / float(rate)))
     while True:
         above, below = (
@@ -658,19 +661,19 @@ def draw_place(nearest: NearestDistances, room: tuple[int, int], reach: int, rat
 
 
 def find_stretches(distances: Integers, reach: int, room: int, most: int) -> Integers:
-    """Return the ends of the stretches of one side: the L + 1 smallest values d_i + j D, j = 0, 1, …
+    """Return where the stretches on one side end: the L + 1 smallest values d_i + j D, j = 0, 1, …
 
     If no place needs L moves (`most`), there are fewer ends, and the last is `room`, the number of places on this side.
-    `distances` are the d_i in ascending order, beginning with the quantile's own 0; L + 1 suffice.
+    `distances` contains the d_i in ascending order, starting with 0 for the quantile. L + 1 of them are enough.
 
     Suppose points at 0 and 3 shift up to 5 places in a move. Places 1 to 3 need one move, places 4 and 5 need a move of
-    each point, and for places beyond that the first point moves twice.
+    each point, and for places beyond 5 the first point must move twice.
 
     >>> find_stretches(np.array([0, 3]), reach=5, room=20, most=4)
     array([ 0,  3,  5,  8, 10])
     """
     ends: list[int] = []
-    marks = distances.tolist()  # sorted, and so a heap
+    marks = distances.tolist()  # a sorted list is a heap
     while marks[0] < room and len(ends) <= most:
         ends.append(marks[0])
         heapq.heapreplace(marks, marks[0] + reach)
@@ -705,13 +708,13 @@ def draw_whole_below(number: int, words: Words) -> int:
 
 
 def draw_student(room: tuple[int, int], scale: Fraction, words: Words) -> int:
-    """Draw scale · Z, rounded exactly and clipped to the room, for Student's t variable Z with 2 degrees of freedom.
+    """Draw scale · Z, rounded exactly and clipped to the room, for a Student's t variable Z with 2 degrees of freedom.
 
     Discrete noise needs a public scale, but a smooth sensitivity is private. So Z is drawn as a real number, by
     inversion: Z = P √(2 / (1 − P²)) for uniform P in (−1, 1). Raises InputError unless the scale is positive.
     """
     if not scale > 0:
-        raise InputError(f"scale is {scale}: it must be above zero, or nothing hides the value")
+        raise InputError(f"scale is {scale}: it must be positive, or nothing hides the value")
     uniform, bits = UniformReal(words), 64
     while True:
         # P = 2U − 1 lies in [first, first + 2) / 2^bits.
@@ -725,7 +728,7 @@ def draw_student(room: tuple[int, int], scale: Fraction, words: Words) -> int:
 
 
 def bound_student(place: int, bits: int) -> tuple[Fraction, Fraction]:
-    """Bound P √(2 / (1 − P²)) for P = place / 2^bits."""
+    """Return bounds on P √(2 / (1 − P²)) for P = place / 2^bits."""
     unit = 1 << 2 * bits
     root = math.isqrt(2 * (place * unit) ** 2 // (unit - place * place))
     low, high = Fraction(root, unit), Fraction(root + 1, unit)

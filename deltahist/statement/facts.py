@@ -34,9 +34,9 @@ Row: TypeAlias = tuple[str, list[str]]
 Facts: TypeAlias = dict[str, Any]
 Published: TypeAlias = BaseMechanism | BaseRelease | Series
 
-#: Maximum number of limits that a statement names.
+#: Maximum number of limits that a statement lists.
 MOST_LIMITS = 4
-#: Format of a statement by the suffix of its file.
+#: Format of a statement by the suffix of the file.
 FORMS = {".html": "html", ".htm": "html", ".md": "markdown", ".txt": "text"}
 
 
@@ -58,7 +58,7 @@ def list_facts(published: Published | Any) -> Facts:
     if isinstance(published, BaseRelease):
         names = ("total", "publishable", "may_be_published")
         facts |= {"estimator": published.name_estimator(False), **{name: getattr(published, name) for name in names}}
-        with contextlib.suppress(TypeError):  # files cannot describe a user's own strategy
+        with contextlib.suppress(TypeError):  # a user's own strategy cannot be saved
             facts["digest"] = published.digest
         if published.payment is not None:
             facts |= {"account": published.payment.describe(), "kept_by": str(published.payment)}
@@ -148,7 +148,7 @@ def list_together(series: Series) -> Facts:
 
 
 def list_distances(near: Neighbourhood) -> list[float]:
-    """Return those of 1, 2, 5 and 10 δ and the limits' distances that are below the diameter, in ground units."""
+    """Return 1, 2, 5 and 10 δ and the distances of limits, if below the diameter, in ground units."""
     limits = [distance for distance, _ in list_limits(near, MOST_LIMITS) if distance is not None]
     distances = sorted([*(k * near.delta_ground for k in (1, 2, 5, 10)), *limits])
     # Merge distances that differ only by rounding.
@@ -157,10 +157,10 @@ def list_distances(near: Neighbourhood) -> list[float]:
 
 
 def bound_guess(facts: Facts, cost: float | None) -> float | None:
-    """Return the maximum probability of guessing which of two equally likely places is right; None without a promise.
+    """Return the maximum probability of a right guess between two equally likely places, or None without a promise.
 
-    Under ε it is `Guarantee.certainty`. Under ρ it is an upper bound for any zCDP noise, (1 + total variation) / 2,
-    from the inequalities of Pinsker and of Bretagnolle and Huber for the total variation.
+    Under ε this is `Guarantee.certainty`. Under ρ it is (1 + total variation) / 2, where the inequalities of Pinsker
+    and of Bretagnolle and Huber bound the total variation of any zCDP noise.
 
     `cost` is ε or ρ of a move between the places, or None if nothing is promised.
     """
@@ -184,8 +184,8 @@ def write_statement(published: Published | Any, form: str = "text", title: str |
 
     Parameters
     ----------
-    form : "text", "markdown" or "html". The HTML page, for the web and for print, includes the protection curve and the
-        map, and needs no other file.
+    form : "text", "markdown" or "html". The HTML page includes the protection curve and the map, and needs no
+        other file.
     title : title of the statement, such as the name of the data.
 
     >>> import deltahist as dh, numpy as np
@@ -193,7 +193,7 @@ def write_statement(published: Published | Any, form: str = "text", title: str |
     >>> write_statement(dh.publish(np.ones(4, dtype=int), near, epsilon=1), "markdown", "Four cells").splitlines()[0]
     '# Four cells'
     """
-    if hasattr(published, "stated_facts"):  # the file of a remote release has the rest
+    if hasattr(published, "stated_facts"):  # the facts of a remote release are incomplete, so load its file
         remote: Any = published
         published = remote.load()
     facts, rows = list_facts(published), list_rows(published)
@@ -229,7 +229,7 @@ def write_statement(published: Published | Any, form: str = "text", title: str |
 
 
 def save_statement(published: Published | Any, path: str | Path, title: str | None = None) -> None:
-    """Write the privacy statement of `write_statement` to a file, which appears whole or not at all.
+    """Write the text of `write_statement` to a file, which appears whole or not at all.
 
     The suffix determines the format: .html, .htm, .md or .txt. Raises InputError on any other suffix, or if the file
     cannot be written.
@@ -294,7 +294,7 @@ def list_rows(published: Published) -> list[Row]:
     if facts["may_be_published"] is not None:
         rows["May be published"] = [facts["may_be_published"], *pointer]
         if not facts["publishable"]:
-            rows["Warning"] = ["This file protects nobody. What follows describes fresh noise."]
+            rows["Warning"] = ["This file protects nobody. The rest of this statement describes fresh noise."]
     rows |= _list_promise_rows(mechanism, facts) | _list_content_rows(mechanism, facts)
     cite = f"Cite: {facts['promise']}, published with deltahist."
     rows["Use"] = [f"Nothing computed from these figures weakens the guarantee. {cite}", *pointer]
@@ -326,7 +326,7 @@ def _list_series_rows(series: Series) -> dict[str, list[str]]:
 
 
 def _list_promise_rows(mechanism: BaseMechanism, facts: Facts) -> dict[str, list[str]]:
-    """Return the rows about the protected people, and the strength of protection by distance."""
+    """Return the rows about who is protected, and how strongly at each distance."""
     near, points, unit = mechanism.neighbourhood, facts["points_per_user"], facts["unit"]
     delta = format_length(facts["delta"], unit)
     lines = ["The guarantee covers one point at a time. A user with several points is less protected."]
@@ -371,7 +371,7 @@ def _list_promise_rows(mechanism: BaseMechanism, facts: Facts) -> dict[str, list
 
 
 def _list_content_rows(mechanism: BaseMechanism, facts: Facts) -> dict[str, list[str]]:
-    """Return the rows about the published numbers, their records and their noise."""
+    """Return the rows about the published numbers, and the records and noise behind them."""
     domain, counting, dropped = mechanism.domain, mechanism.counting, facts["dropped"]
     plural = "s" if facts["values"] > 1 else ""
     numbers = f"{facts['values']:,} noisy whole number{plural} ({facts['mechanism']}), and nothing else"
@@ -401,7 +401,7 @@ def _list_content_rows(mechanism: BaseMechanism, facts: Facts) -> dict[str, list
         condition = f"Places are protected. What the condition tests is not{nor}."
         rows["Rows"] = [f"only rows where {facts['where']}", condition]
     if "bad rows" in dropped:
-        bad = "Rows without usable coordinates, user or time were dropped. Neighbours have the same unusable rows."
+        bad = "Rows without usable coordinates, user or time were dropped. They are the same in neighbouring data sets."
         rows["Dropped rows"] = [bad]
     if UNPAID in dropped:
         paid = "Each person's budget paid for their records. Records of people who could not pay were left out."
@@ -457,7 +457,7 @@ def explain_longer(step: Step) -> str:
 
 
 def explain_chain(chain: Chain, letter: str) -> str:
-    """Return sentences about the joint cost of all releases of a chain, or of all copies of a release."""
+    """Return sentences about the joint cost of all releases in a chain, or of all copies of a release."""
     amount = f"{letter} = {float(chain.amounts[-1]):.10g}"
     if chain.copied is not None:
         original = f"release {chain.number} of chain {chain.name}" if chain.name else "a release"
@@ -530,7 +530,7 @@ def _explain_noise(noise: list[Facts]) -> list[str]:
 
 def _explain_no_account(mechanism: BaseMechanism) -> str:
     if UNPAID in mechanism.counting.dropped:
-        return "Each person's own, which tracks all queries about their records."
+        return "Each person's own account, which tracks all queries about their records."
     free = "More private copies of this release cost nothing."
     if mechanism.chain is not None and mechanism.chain.copied is None:
         free = "Other releases of its chain and more private copies cost nothing more."

@@ -71,7 +71,7 @@ function cells(answer) {
   ];
 }
 
-// Show the answers for one area, or for the chosen one of many above the list of all. Choosing another calls `choose`.
+// Show the answers for one area. If there are several, show the chosen one above a list, and call `choose` on clicks.
 export function showFound(place, { found, problem }, chosen, choose) {
   const last = found.at(-1);
   const many = last.features.length > 1;
@@ -81,7 +81,7 @@ export function showFound(place, { found, problem }, chosen, choose) {
     const answers = found.map(({ features }) => features[number].properties);
     parts.push(...(answers.length > 1 ? showCompared(found, answers) : showOne(answers[0])));
   }
-  if (problem) parts.push(make("p", { class: "note" }, `The difference has no joint error: ${problem}.`));
+  if (problem) parts.push(make("p", { class: "note" }, `The difference cannot be shown with an error: ${problem}.`));
   if (many) parts.push(listAreas(last, chosen, choose));
   place.replaceChildren(...parts);
 }
@@ -99,7 +99,7 @@ function listAreas({ name, features }, chosen, choose) {
   return make("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Answers for all areas" }, table);
 }
 
-// Return the first text among a feature's properties, or else its number.
+// Return a feature's first property that is a string, or else its number.
 function nameOf({ id, properties: { release, unit, note, estimator, estimates, ...own } }, number) {
   const named = Object.values(own).find((value) => value && typeof value === "string");
   return String(named ?? id ?? `area ${number + 1}`).slice(0, 60);

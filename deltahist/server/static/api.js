@@ -10,11 +10,11 @@ export async function get(address, parameters = {}, options = {}) {
     response = await fetch(`${address}?${query}`, { headers: { accept: "application/json" }, ...options });
   } catch (problem) {
     if (problem.name === "AbortError") throw problem;
-    throw new Error("The service cannot be reached.");
+    throw new Error("The service is not responding.");
   }
   if (response.ok) return response.json();
   const problem = await response.json().catch(() => ({}));
-  throw Object.assign(new Error(problem.detail || `The service answered ${response.status}.`), { status: response.status });
+  throw Object.assign(new Error(problem.detail || `The service returned status ${response.status}.`), { status: response.status });
 }
 
 export function featuresOf({ box, polygon, features }) {
@@ -32,7 +32,7 @@ export function featuresOf({ box, polygon, features }) {
 }
 
 // Query an area. Return {name, digest, features} for a release, the one to compare with, and their difference. If the
-// two have no joint error, there is no difference, and `problem` says why.
+// error of the difference is unknown, there is no difference, and `problem` says why.
 export async function askArea(state, signal) {
   const { release, compare, level, unbiased } = state;
   const ask = async (name, other, label) => {

@@ -47,7 +47,7 @@ export class Density {
     }
     if (turn !== this.turn) return; // a later call has replaced this one
     this.tell("");
-    // Steps and releases viewed in turn at one place share a scale.
+    // Steps and releases viewed in turn at the same place share a scale.
     const view = JSON.stringify([bbox, width, compare]);
     if (view !== this.view) this.sizes = [];
     const blocks = blocksOf(found);
@@ -75,14 +75,14 @@ export class Density {
     return [...shapes, renderer];
   }
 
-  // Cells along a block wide enough to be visible: a power of two, so that blocks stay while the map moves.
+  // Number of cells along a block that is wide enough to see: a power of two, so that blocks stay while the map moves.
   chooseWidth() {
     const [low, high] = [this.ground.bounds.getSouthWest(), this.ground.bounds.getNorthEast()].map((each) => this.map.project(each));
     const cell = Math.min(Math.abs(high.x - low.x) / this.shape[0], Math.abs(high.y - low.y) / this.shape[1]);
     return 2 ** Math.min(20, Math.max(0, Math.ceil(Math.log2(PIXELS / cell))));
   }
 
-  // Old blocks must not remain next to an error.
+  // Remove old blocks, so that they do not remain next to an error.
   clear() {
     this.drawn.forEach((layer) => layer.remove());
     Object.assign(this, { drawn: [], covered: null });
@@ -90,17 +90,17 @@ export class Density {
   }
 }
 
-// The blocks that stand out, and larger ones of which no part does.
+// The blocks that stand out, and larger blocks that stand out although none of their parts does.
 function blocksOf({ shape: [, deep], density, stands_out: certain, larger }) {
   const own = density.map((each, number) => ({ density: each, place: [Math.floor(number / deep), number % deep] }))
     .filter((_, number) => certain[number]);
   return [...larger, ...own.map(({ density: each, place: [i, j] }) => ({ density: each, first: [i, j], last: [i + 1, j + 1] }))];
 }
 
-// At most six classes of densities with round ends, the largest first. Differences have as many for negative values.
+// At most six classes of densities with round ends, largest first, and as many for negative differences.
 function classesOf(low, high, signed) {
   if (!high) return [];
-  const wide = high > 10 * low; // ends are 1, 2, 5, 10 and so on, or else equally far apart
+  const wide = high > 10 * low; // ends are 1, 2, 5, 10 and so on if wide, and evenly spaced if not
   const step = roundStep(high / 6);
   const ends = [];
   for (let end = wide ? roundStep(high * 1.0001) : step * Math.ceil((high * 1.0001) / step); ends.length < 7 && !(ends.at(-1) <= low);) {
@@ -125,6 +125,6 @@ function showLegend(unit, classes, difference) {
   $("legend").replaceChildren(
     make("h2", {}, [unit, difference].filter(Boolean).join(", ")),
     make("ul", {}, ...swatches, make("li", {}, make("span", { class: "swatch empty" }), none)),
-    make("p", {}, `On 95 of 100 such maps every coloured block ${sure}.`),
+    make("p", {}, `On 95 of 100 such maps, every coloured block ${sure}.`),
   );
 }

@@ -9,7 +9,7 @@ const HINTS = {
 const KEYS = " With keys: arrows move the map, Space sets a corner at the cross, Enter finishes, Escape ends.";
 
 export class Drawing {
-  // done(shape) gets {box: [W, S, E, N]} or {polygon: [x, y, x, y, ...]}; changed(mode, hint) gets the drawing mode.
+  // Calls done({box: [W, S, E, N]}) or done({polygon: [x, y, x, y, ...]}), and changed(mode, hint) when the mode changes.
   constructor(stage, done, changed) {
     Object.assign(this, { stage, done, changed, mode: null, corners: [], sketch: null });
     stage.addEventListener("keydown", (event) => this.onKey(event), true);

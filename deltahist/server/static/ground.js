@@ -34,7 +34,7 @@ export class Ground {
     this.bounds = L.latLngBounds([south, west], [north, east < west ? east + 360 : east]);
     this.outline.setBounds(this.bounds);
     this.map.setMaxBounds(this.bounds.pad(4));
-    // Zoomed out further, the map would be a dot.
+    // If zoomed out further, the map would be a dot.
     this.map.setMinZoom(Math.max(0, Math.floor(this.map.getBoundsZoom(this.bounds)) - 3));
   }
 

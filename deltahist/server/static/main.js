@@ -66,7 +66,7 @@ async function showRelease() {
   await Promise.all([showDensity(), answer()]);
 }
 
-// A link may be older than the service. It must not show the figures of another release.
+// A link may refer to a release that is gone. It must not show the figures of another release.
 function showNothing(why) {
   shown.pending?.abort();
   shown.found = null;
@@ -128,7 +128,7 @@ async function answer() {
       if (shown.found.found.some(isReplaced)) return await renew();
       allowDownload();
       showFound($("answer"), shown.found, shown.chosen, chooseArea);
-    } else $("answer").replaceChildren(make("p", { class: "pale" }, "How many points lie in an area? Draw it, or type a box below."));
+    } else $("answer").replaceChildren(make("p", { class: "pale" }, "How many points are in an area? Draw the area, or enter a box below."));
     tell("");
   } catch (problem) {
     if (problem.name === "AbortError") return;
@@ -141,13 +141,13 @@ async function answer() {
   }
 }
 
-// Never show the answer of one release next to the map of another.
+// Never show an answer from one release next to the map of another.
 const isReplaced = ({ name, digest }) => digest && digest !== releases.find(({ id }) => id === name)?.digest;
 
 async function renew() {
   ({ releases } = await get("releases"));
   await showRelease();
-  tell("The release was replaced. This is the new one.", "link");
+  tell("The release was replaced. This page shows the new one.", "link");
 }
 
 // A box across 180° of longitude has west above east. A polygon continues beyond 180°, on the side of the map.
@@ -219,7 +219,7 @@ async function read(file) {
     await choose({ features: features.map(({ id, geometry = null, properties }) => ({ type: "Feature", id, properties: properties ?? {}, geometry })) });
     if (!onLine()) ground.fitAreas(asked);
   } catch {
-    tell(`${file.name} is not GeoJSON with areas.`);
+    tell(`${file.name} is not a GeoJSON file with areas.`);
   }
 }
 

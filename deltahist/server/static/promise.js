@@ -1,4 +1,4 @@
-// The privacy statement as a dialog: what an attacker learns at a distance, and all rows of the statement.
+// The privacy statement as a dialog: how well an attacker can guess at each distance, and all rows of the statement.
 
 import { $, make } from "./dom.js";
 import { get } from "./api.js";
