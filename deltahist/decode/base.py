@@ -1,14 +1,15 @@
 """Decoders: least-squares estimates of cells from noisy values, exact errors of queries, and intervals.
 
-Notation: A is the strategy, Σ the diagonal noise covariance, V = (AᵀΣ⁻¹A)⁺ the covariance of the cells. The released
-values enter the answer to a query q with the coefficients a(q) = Σ⁻¹ A V q: the answer is a(q)·y, with the variance
-a(q)ᵀ Σ a(q). Where the total is public, the estimate is adjusted to it along V1.
+Notation: A is the strategy, Σ the diagonal noise covariance, V = (AᵀΣ⁻¹A)⁺ the covariance of the cells. The answer to a
+query q from released values y is a(q)·y with coefficients a(q) = Σ⁻¹ A V q, and its variance is a(q)ᵀ Σ a(q). If the
+total is public, estimates are adjusted to it along V1.
 """
 
 from __future__ import annotations
 
 import functools
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import NormalDist
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
 #: Boxes, regions, or explicit queries (m, N).
 Asked: TypeAlias = "Boxes | AllRanges | RegionCover | scipy.sparse.csr_array"
-#: Variance below which its square underflows. Such noise is too rare for its kurtosis to matter.
+#: Squares of smaller variances underflow. Such noise is too rare for its kurtosis to matter.
 LEAST_SQUARED = 1e-140
 #: Largest number of cells for which matrices are dense.
 MOST_DENSE = 1024
@@ -47,7 +48,7 @@ class Moments:
     ----------
     freedom : infinity if the variance is exact or a bound, else the number of simulated noise fields.
     unresolved : share (m,) of the query's squared norm that the strategy does not determine, or None.
-    draws : number of noise draws (m,) if the answer's noise is their plain sum, else 0; None if it never is.
+    draws : number of noise draws (m,) whose plain sum is the answer's noise, 0 for other noise. None means 0 for all.
     """
 
     variance: FloatArray
@@ -69,10 +70,10 @@ def interval(moments: Moments, law: Law, level: float) -> tuple[FloatArray, Floa
     """Return how far an interval of a given level extends below and above each estimate.
 
     The distance is the normal (or Student) quantile with the Cornish-Fisher correction for the excess kurtosis of
-    symmetric noise, z + κ (z³ − 3 z) / 24: single Laplace draws need wider intervals than sums of many. Where the noise
-    is a plain sum of draws of `law`, the interval contains the number of integers whose probability is nearest the
-    level. An even number extends one further up than down, because a symmetric interval could miss the level by twice
-    as much.
+    symmetric noise, z + κ (z³ − 3 z) / 24. Single Laplace draws need wider intervals than sums of many. Where the noise
+    is a plain sum of draws of `law`, the number of integers in the interval is that with the probability nearest the
+    level. If it is even, the interval extends one further up than down, because a symmetric interval could miss the
+    level by twice as much.
     """
     z = -NormalDist().inv_cdf((1 - level) / 2)
     start = z if np.isinf(moments.freedom) else float(scipy.special.stdtrit(moments.freedom, (1 + level) / 2))
@@ -120,15 +121,15 @@ def stands_out(
     level: float = 0.05,
     either_side: bool = False,
 ) -> NDArray[np.bool_]:
-    """Return which estimates exceed zero by more than noise explains, testing all of them together.
+    """Test all estimates together, and return which of them exceed zero by more than noise explains.
 
     A map shows hundreds of blocks, so the largest of them is often noise. Holm's method (1979) bounds the chance that
-    any reported count is truly zero by `level`, however the errors depend on one another. It needs a bound for each
-    estimate alone (`_log_tail`).
+    any reported count is truly zero by `level`, whatever the dependence between errors. It needs a tail bound for each
+    single estimate (`_log_tail`).
 
-    Coarse noise on integers has a kurtosis above 3. There the test uses the standard error of the continuous Laplace
-    law of the same scale, whose moment generating function is larger everywhere. It also subtracts half a count from
-    each estimate: k counts or more are at most as likely as more than k − ½ on a continuous scale.
+    Coarse noise on integers has a kurtosis above 3. For such noise the test uses the standard error of the continuous
+    Laplace law of the same scale, whose moment generating function is larger everywhere. It also subtracts half a count
+    from each estimate: k counts or more are at most as likely as more than k − ½ on a continuous scale.
 
     Parameters
     ----------
@@ -187,11 +188,12 @@ def _log_tail(x: float, step: int) -> float:
         P(noise > x) = E Q(x/√V) ≤ Q(x/√v) e^(−sv) · E e^(sV)    for every v,
 
     which is the normal tail itself for κ = 0. For noise that is nearly one draw, another bound is better. Let v_1 be
-    the largest share, from r² to r. A Laplace draw L of variance v_1 has P(L > y) ≤ ½ e^(−y√(2/v_1)) for all y, so that
+    the largest share, between r² and r. A Laplace draw L of variance v_1 has P(L > y) ≤ ½ e^(−y√(2/v_1)) for all y, so
+    that
 
         P(noise > x) ≤ ½ e^(−x√(2/v_1)) · E e^((V − v_1 W_1)/v_1),
 
-    which is the tail of a single draw for v_1 = 1. The smaller of the two bounds holds, for the worst v_1.
+    which is the tail of a single draw for v_1 = 1. The function returns the smaller bound, for the worst v_1.
     """
     r, least = step / _STEPS, max(step - 1, 0) / _STEPS
     tangents = np.geomspace(1 / 64, 64, 1025)  # the middle one is 1
@@ -221,14 +223,14 @@ def rows_of(work: Asked, domain: Domain) -> Any:
     return work.rows if isinstance(work, RegionCover) else work
 
 
-class Decoder:
-    """Least squares for one strategy and its noise; subclasses define `solve` and `solve_adjoint`.
+class Decoder(ABC):
+    """Least squares for one strategy and its noise.
 
     Parameters
     ----------
     strategy : A (k, N).
     laws : one noise law per group.
-    total_known : whether the number of entities is public; if so, estimates add up to it.
+    total_known : whether the number of entities is public, so that estimates add up to it.
     """
 
     #: Text that says how the closed form relates to the true error.
@@ -238,13 +240,13 @@ class Decoder:
         self.strategy, self.laws, self.total_known = strategy, tuple(laws), total_known
         self.domain = strategy.domain
 
+    @abstractmethod
     def solve(self, values: FloatArray) -> FloatArray:
-        """Return V AᵀΣ⁻¹ y (N,), without the total."""
-        raise NotImplementedError
+        """Return V AᵀΣ⁻¹ y (N,), ignoring a public total."""
 
+    @abstractmethod
     def solve_adjoint(self, query: FloatArray) -> FloatArray:
         """Return Σ⁻¹ A V q (k,), the adjoint of `solve`."""
-        raise NotImplementedError
 
     def box_cumulant(self, order: int) -> SumOfProducts | None:
         """Return the variance (order 2) or fourth cumulant (order 4) of boxes in closed form, with any public total."""
@@ -281,7 +283,7 @@ class Decoder:
         return ones, direction, float(direction.sum())
 
     def estimate_cells(self, values: NDArray[Any], total: int | None) -> FloatArray:
-        """Return least-squares estimates of all cells (domain.shape): A⁺ y, A⁺ = (Aᵀ W A)⁻¹ Aᵀ W, W = 1 / variances.
+        """Return least-squares estimates A⁺ y of all cells (domain.shape), A⁺ = (Aᵀ W A)⁻¹ Aᵀ W, W = 1 / variances.
 
         Source: 2014, section 5.2, where W is I. Decoding costs no privacy (2015, Proposition 3).
         """
@@ -300,9 +302,9 @@ class Decoder:
         return self.estimate_cells(values, total)
 
     def noise_metric(self) -> Metric:
-        """Return the metric of the estimates' noise, simulated from public figures only.
+        """Return the metric of the estimates' noise, simulated without private data.
 
-        An error in the simulated spectrum makes the non-negative estimate a little less sharp, not wrong.
+        An error in the simulated spectrum makes non-negative estimates a little less accurate, but not wrong.
         """
         rng = np.random.default_rng(20140605)
         return simulate_metric(lambda: self.simulate_noise(rng), self.domain.shape, total_known=self.total_known)
@@ -314,7 +316,7 @@ class Decoder:
         return self.estimate_on_grid(values, 0 if self.total_known else None)
 
     def answer_coefficients(self, query: FloatArray) -> FloatArray:
-        """Return a(q) (k,): the weights of the released values in the answer to q (N,), besides the public total."""
+        """Return a(q) (k,), the coefficients of the released values in the answer to q (N,), given any public total."""
         own = self.solve_adjoint(query)
         if self.total_known:
             ones, direction, spread = self.onto_total
@@ -328,7 +330,7 @@ class Decoder:
         return self.box_cumulant(2) is not None
 
     def box_variance(self, spans: Sequence[Span]) -> FloatArray:
-        """Return the variance of boxes (m,) in closed form; there must be one."""
+        """Return the variance of boxes (m,), which must have a closed form."""
         terms = self.box_cumulant(2)
         assert terms is not None
         return evaluate_boxes(terms, spans)
@@ -336,7 +338,7 @@ class Decoder:
     def moments(self, work: Asked) -> Moments:
         """Return the variance and kurtosis of the answers to boxes, or to explicit queries (m, N).
 
-        They come from the closed form if there is one, else query by query, or from simulated noise for many boxes.
+        Uses the closed form if there is one. If not, solves query by query, or simulates noise for many boxes.
         """
         if not isinstance(work, Boxes | AllRanges):
             return self.solved_moments(work)
@@ -348,9 +350,9 @@ class Decoder:
         return self.solved_moments(work) if len(work) <= 200 else self._simulated_moments(work)
 
     def answer_variance(self, work: Asked) -> FloatArray:
-        """Return the variance of the answers alone (m,), which planning compares.
+        """Return only the variance of the answers (m,), which planning compares.
 
-        This is the diagonal of Q (Aᵀ W A)⁻¹ Qᵀ with W = 1 / variances; for Laplace noise 2 (Δ_A/ε)² Q (Aᵀ A)⁻¹ Qᵀ.
+        This is the diagonal of Q (Aᵀ W A)⁻¹ Qᵀ with W = 1 / variances. For Laplace noise: 2 (Δ_A/ε)² Q (Aᵀ A)⁻¹ Qᵀ.
         Source: 2014, eq. (5), which omits 2/ε².
         """
         if isinstance(work, Boxes | AllRanges) and self.has_closed_form:
@@ -368,11 +370,11 @@ class Decoder:
         return np.where(variance < self.rounding_floor, 0.0, variance)
 
     def solved_moments(self, work: Asked) -> Moments:
-        """Return moments, query by query, from the coefficients of noise draws in each answer."""
+        """Return moments from the coefficients of noise draws in each answer."""
         size = self.domain.size
         check_memory(3 * 8 * size, f"the error of a query by {self.strategy.name} over {size:,} cells")
         queries = rows_of(work, self.domain)
-        # Slicing a single sparse row takes as long as a query.
+        # Slice in batches, since slicing a single sparse row takes as long as a query.
         parts = [
             self._moments_of_rows(queries[i : i + self._batch_size].toarray())
             for i in range(0, queries.shape[0], self._batch_size)
@@ -386,11 +388,11 @@ class Decoder:
         return max(1, (1 << 16) // self.domain.size)
 
     def _all_coefficients(self, queries: FloatArray) -> FloatArray:
-        """Return a(q) (m, k) of queries (m, N), besides the public total."""
+        """Return a(q) (m, k) of queries (m, N), given any public total."""
         return np.stack([self.answer_coefficients(query) for query in queries])
 
     def _draw_coefficients(self, coefficients: FloatArray) -> FloatArray:
-        """Return the coefficients of draws in answers (m, draws), given those of values (m, k)."""
+        """Return the coefficients of draws in answers (m, draws) from the coefficients of values (m, k)."""
         if self.strategy.row_by_row:
             return coefficients
         return np.stack([self.strategy.gather(weight) for weight in coefficients])
@@ -416,7 +418,7 @@ class Decoder:
         return variance, kurtosis, unresolved
 
     def _simulated_moments(self, work: Boxes | AllRanges) -> Moments:
-        """Return moments from noise simulated from public figures only."""
+        """Return moments estimated from simulated noise, without private data."""
         spans = work.spans(self.domain)
         rng, total, fields = np.random.default_rng(20140604), np.zeros(len(work)), 100
         for _ in range(fields):
@@ -453,12 +455,12 @@ class Decoder:
         return max(law.variance() * float(group.unit) ** 2 for group, law in groups)
 
     def draws_summed(self, spans: Sequence[Span], variance: FloatArray) -> FloatArray | None:
-        """Return the number of draws (m,) whose plain sum is an answer's noise, else 0; None if it never is one."""
+        """Return the number of draws (m,) whose plain sum is each answer's noise (`Moments.draws`)."""
         return None
 
     @property
     def rounding_floor(self) -> float:
-        """Variance below which it is a rounding error of an exact answer, such as the public total."""
+        """Smaller variances are rounding errors of exact answers, such as the public total."""
         return 1e-12 * self._largest_draw
 
 
@@ -475,7 +477,7 @@ def general_decoder(domain: Domain) -> type[Decoder]:
 
 
 class DenseDecoder(Decoder):
-    """The definition: (AᵀΣ⁻¹A)⁻¹AᵀΣ⁻¹, or the pseudo-inverse if A does not determine the cells.
+    """Least squares by the definition (AᵀΣ⁻¹A)⁻¹AᵀΣ⁻¹, or by the pseudo-inverse if A does not determine the cells.
 
     Tests compare every other decoder with it.
     """
@@ -492,7 +494,7 @@ class DenseDecoder(Decoder):
         # Without noise all rows get equal weight.
         variance = self.draw_variance if self.draw_variance.all() else np.ones(strategy.shape[0])
         if strategy.determines_cells:
-            # Nearly exact rows get a common least variance, each in its own units, to keep the equations non-singular.
+            # Raise the variances of nearly exact rows, in units of each row, so that the equations are not singular.
             own = np.abs(dense).max(axis=1) ** 2
             weighted = dense / np.maximum(variance, 1e-11 * own * (variance / own).max())[:, None]
             self.inverse = scipy.linalg.solve(dense.T @ weighted, weighted.T, assume_a="pos")
@@ -546,7 +548,7 @@ class DenseDecoder(Decoder):
 
     @functools.cached_property
     def _full_inverse(self) -> FloatArray:
-        """Coefficients of values in every cell (N, k), besides the public total."""
+        """Coefficients of values in every cell (N, k), given any public total."""
         if not self.total_known:
             return self.inverse
         ones, direction, spread = self.onto_total
@@ -583,11 +585,11 @@ class DenseDecoder(Decoder):
 
 
 class IterativeDecoder(Decoder):
-    """Least squares of least norm by iteration (LSMR, Fong and Saunders 2011)."""
+    """Least squares of minimum norm, by iteration (LSMR, Fong and Saunders 2011)."""
 
     def __init__(self, strategy: Strategy, laws: Sequence[Law], total_known: bool) -> None:
         super().__init__(strategy, laws, total_known)
-        # Where values share draws, all rows get equal weight: unbiased, but not optimal.
+        # If values share draws, all rows get equal weight. Estimates are then unbiased, but not optimal.
         known = strategy.row_by_row and self.draw_variance.all()
         self._weight = 1 / np.sqrt(self.draw_variance) if known else np.ones(strategy.shape[0])
 

@@ -1,4 +1,4 @@
-"""Errors of queries: sums of products over the axes for boxes, and sums over surrounding boxes for other queries.
+"""Errors of queries. For boxes they are sums of products over the axes, for other queries sums over surrounding boxes.
 
 An interval q is a difference of prefixes, q = Σ_e w_e P_e, where P_e contains all cells before edge e. Its variance
 qᵀ V q is the quadratic form wᵀ G w with G_ef = P_eᵀ V P_f, the covariance of prefix sums.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -20,15 +21,16 @@ from deltahist.space.workloads import Edges, Pieces, RegionCover, Span, count_up
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
-#: Number of cells, in boxes around queries, to process at a time; they fit in the processor's cache.
+#: Number of cells, in boxes around queries, that are processed together. They fit in the processor's cache.
 _CELLS = 1 << 16
 
 
-class IntervalFunction:
+class IntervalFunction(ABC):
     """A function that returns one number for each interval [low, high) along an axis, in cells."""
 
+    @abstractmethod
     def __call__(self, low: FloatArray, high: FloatArray) -> FloatArray:
-        raise NotImplementedError
+        """Return the function's values at intervals (m,)."""
 
     def mean_over_intervals(self, n: int) -> float:
         """Return the mean over all intervals of whole cells on an axis of n cells."""
@@ -36,18 +38,19 @@ class IntervalFunction:
         return float(self(first.astype(np.float64), last.astype(np.float64) + 1).mean())
 
 
-class BoxFunction:
+class BoxFunction(ABC):
     """A function that returns one number for each box and is not a product over the axes."""
 
+    @abstractmethod
     def __call__(self, spans: Sequence[Span]) -> FloatArray:
-        raise NotImplementedError
+        """Return the function's values at boxes (m,)."""
 
     def mean_over_boxes(self, shape: tuple[int, ...]) -> float:
         """Return the mean over all boxes of whole cells on a grid of this shape."""
         raise NotImplementedError
 
 
-#: Terms of a sum: a coefficient, times a product over axes of functions of intervals, or a function of boxes.
+#: Terms of a sum: a coefficient, times the product of a function of intervals for each axis, or a function of boxes.
 SumOfProducts = Sequence[tuple[float, tuple[IntervalFunction, ...] | BoxFunction]]
 
 
@@ -83,9 +86,9 @@ def mean_over_boxes(terms: SumOfProducts, shape: tuple[int, ...]) -> float:
 
 
 def multiply_rows(rows: FloatArray, matrix: FloatArray) -> FloatArray:
-    """Return rows (m, k) times a matrix (k, r), with each row bit for bit the same as if it were alone.
+    """Return rows (m, k) times a matrix (k, r), with each row bit for bit the same as if multiplied alone.
 
-    BLAS adds in an order that depends on the number of rows, so rows are multiplied in blocks of one size.
+    BLAS adds in an order that depends on the number of rows, so rows are multiplied in blocks of a fixed size.
     """
     number = -(-len(rows) // 16)
     padded = np.zeros((number * 16, rows.shape[1]))
@@ -102,7 +105,7 @@ def cumulate_rows(values: FloatArray) -> FloatArray:
 
 
 def interpolate_sums(before: FloatArray, edge: FloatArray) -> FloatArray:
-    """Return prefix sums (n + 1, k) at places (m, k), linear between whole edges."""
+    """Interpolate prefix sums (n + 1, k) linearly at edges (m,). Returns (m, k)."""
     at = edge.astype(np.int64)
     if (edge == at).all():
         return before[at]
@@ -121,22 +124,22 @@ def mean_increment_product(own: FloatArray | float, whole: FloatArray | float, n
     return np.asarray(((n + 1) * own - whole) / (n * (n + 1) / 2))
 
 
-class QuadraticForm:
-    """A symmetric matrix G (m + 1, m + 1) over edges; subclasses define `entries_at` and `value_at`."""
+class QuadraticForm(ABC):
+    """A symmetric matrix G (m + 1, m + 1) over edges."""
 
     #: Number of edges, m + 1.
     size: int
 
+    @abstractmethod
     def entries_at(self, i: IntArray, j: IntArray) -> FloatArray:
-        """Return G_ij, one by one."""
-        raise NotImplementedError
+        """Return the entries G_ij for arrays of i and j."""
 
+    @abstractmethod
     def value_at(self, weight: FloatArray) -> float:
         """Return wᵀ G w."""
-        raise NotImplementedError
 
     def evaluate_pieces(self, intervals: Pieces) -> FloatArray:
-        """Return wᵀ G w (m,) of intervals between any places, in edges."""
+        """Return wᵀ G w (m,) of intervals whose ends may lie between edges."""
         edges, out = intervals.edges, np.zeros(len(intervals.first))
         for a, (i, v) in enumerate(edges):
             for b, (j, w) in enumerate(edges[: a + 1]):
@@ -170,7 +173,7 @@ class IndependentIncrements(QuadraticForm):
         return intervals.head**2 * (after - near) + np.where(intervals.two_cells, apart, 0.0)
 
     def value_at(self, weight: FloatArray) -> float:
-        # min(s_i, s_j) is the sum of the steps of s up to the lower edge. Each step is in all pairs from its edge on.
+        # min(s_i, s_j) is the sum of the steps of s up to the lower edge. A step counts for all pairs from its edge on.
         later = np.cumsum(weight[::-1])[::-1]
         return float(np.diff(self.sums, prepend=0.0) @ later**2)
 
@@ -238,7 +241,7 @@ class MixedMoment(IntervalFunction):
 
 
 class IntervalForms(IntervalFunction):
-    """Quadratic forms of an interval along one axis. As a function of intervals, it returns the first of them.
+    """Quadratic forms of an interval along one axis. Calling the object evaluates the first form.
 
     Parameters
     ----------
@@ -343,8 +346,8 @@ class PublicTotal:
 def apply_range_gram(field: FloatArray, starts: IntArray | None = None) -> FloatArray:
     """Return Σ_j w_ij field_j over j in i's block, where w_ij is the share of intervals that contain both i and j.
 
-    (min(i, j) + 1)(n − max(i, j)) of the n (n + 1) / 2 intervals do, so two cumulative sums give all results. `starts`
-    are the first cells of blocks; all cells are one block when None.
+    Of the n (n + 1) / 2 intervals, (min(i, j) + 1)(n − max(i, j)) do, so two cumulative sums give all results. `starts`
+    are the first cells of blocks. When None, all cells are one block.
     """
     n = len(field)
     first = np.zeros(1, dtype=np.int64) if starts is None else starts
@@ -359,9 +362,9 @@ def apply_range_gram(field: FloatArray, starts: IntArray | None = None) -> Float
 def iterate_query_boxes(
     work: RegionCover | scipy.sparse.csr_array, shape: tuple[int, ...], most: int = _CELLS
 ) -> Iterator[QueryBoxes]:
-    """Yield regions, or rows (m, cells of `shape`), grouped by similar size, at most `most` at a time.
+    """Yield queries (regions, or rows over the cells of `shape`) in groups of similar size, of at most `most` queries.
 
-    Each query becomes the dense box around it, since treating all cells alike is faster than finding those at the rim.
+    Each query becomes the dense box around it, since treating all cells alike is faster than finding cells at the rim.
     """
     cover = work if isinstance(work, RegionCover) else RegionCover.of_rows(work, shape)
     low, high = np.zeros((2, cover.number, 2), dtype=np.int64)
@@ -411,16 +414,16 @@ def _fill_boxes(
 
 
 class Windows:
-    """A table (k, places) with look-ups of its parts around boxes; 0 off the grid."""
+    """A table (k, places), of which boxes look up their own parts. Off the grid, it is 0."""
 
     def __init__(self, table: FloatArray) -> None:
-        # Add one column for the rim before the first cell and, after the last, columns for the rim of the largest box.
+        # Add a column before the first cell, and columns after the last one, for the rim of the largest box.
         self._padded = np.pad(table, ((0, 0), (1, table.shape[1] + 2)))
 
     def slice_windows(
         self, low: IntArray, size: int, first: IntArray | int = 0, number: int | None = None
     ) -> FloatArray:
-        """Return the table's rows from `first` on, at places from the one before `low` on (queries, number, size)."""
+        """Return rows of the table from `first`, at places from the one before `low` (queries, number, size)."""
         (across, along), wide = self._padded.strides, number or len(self._padded)
         shape = (len(self._padded) - wide + 1, self._padded.shape[1] - size + 1, wide, size)
         windows = np.ndarray(shape, np.float64, self._padded, strides=(across, along, across, along))
@@ -434,7 +437,7 @@ class QueryBoxes:
     Parameters
     ----------
     some : indices of the queries (queries,). shares : shares of each box's cells, with an empty rim (queries, wide,
-        tall). low, high : ends of each box within the rim (queries, 2). Cells after them pad all boxes to one size.
+        tall). low, high : ends of each box within the rim (queries, 2). Cells beyond `high` pad all boxes to one size.
     """
 
     some: IntArray

@@ -1,8 +1,8 @@
 """How points lie inside cells, estimated from the release itself at no cost to privacy.
 
-Blocks of two cells a side show how unevenly points fall into halves, beyond noise, and thus how they clump. The same
-law, extrapolated below the size of a cell, gives the error of answers that cut cells. Derivation and the measurements
-behind the constants: docs/internals/placement.md.
+In blocks of two cells a side, points are spread more unevenly over halves than noise explains, because they clump. The
+same law, extrapolated below the size of a cell, gives the error of answers that cut cells. docs/internals/placement.md
+derives it and lists the measurements behind the constants.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ FloatArray = NDArray[np.float64]
 Chosen: TypeAlias = tuple[slice | NDArray[np.int64], ...]
 #: Function from a block's numbers of cells along each axis to its typical noise variance.
 BlockVariance = Callable[[tuple[int, ...]], float]
-#: Number of halves below which larger blocks are used.
+#: With fewer halves than this, larger blocks are used.
 _FEWEST_HALVES = 20
 
 
@@ -42,7 +42,7 @@ class Placement:
     law: Clumping
 
     def slope_terms(self, own: FloatArray, chosen: Chosen) -> tuple[FloatArray, ...]:
-        """Return 2 h g along each axis, for chosen cells with counts h. Slopes add Σ f ξ times these to Σ f h.
+        """Return 2 h g along each axis, for chosen cells with counts h. An answer is Σ f h, plus Σ f ξ times these.
 
         The slope g is half the relative increase in density from the cell's centre to its edge.
         """
@@ -73,7 +73,7 @@ def placement_variance(shares: FloatArray, squares: FloatArray) -> FloatArray:
 class Clumping:
     """How points clump: ψ for small clumps, the probability ρ that two points share a place, and the trust in slopes.
 
-    They are estimated from halves of blocks, `levels` above the halves of a cell.
+    They are estimated from halves of blocks. `levels` counts the doublings from half a cell to such a half.
     """
 
     clump: float = 0.0
@@ -136,8 +136,9 @@ class _Halves:
     def fit_law(self) -> tuple[float, float, float]:
         """Return ψ, ρ ≥ 0 and the trust in slopes.
 
-        Without noise, E (d − t B g)² = B + ψ B + ρ (B² − B). The sums of both sides are fitted, plain and divided by
-        B, so that neither large nor small blocks dominate. t is the regression of d on B g, given enough halves.
+        Without noise, E (d − t B g)² = B + ψ B + ρ (B² − B). The fit equates the sums of both sides, once plain and
+        once divided by B, so that neither large nor small blocks dominate. With enough halves, t is the slope of d over
+        B g.
         """
         b, lean, trust = self.points, self.expected, 0.0
         if len(b) >= _FEWEST_HALVES and lean.any():
@@ -162,7 +163,7 @@ class _Halves:
 def _find_slopes(cells: FloatArray, error: float, chosen: Chosen) -> tuple[FloatArray, ...]:
     """Return the slopes of chosen cells (`Placement.slope_terms`) from their neighbours, damped by the noise.
 
-    Neighbours have the weight 0.75. Slopes add up to at most ½ over the axes; more would make a density negative.
+    Neighbours have weight 0.75. Slopes add up to at most ½ over the axes, since more would make a density negative.
     """
     cells, chosen, beside = _with_neighbours(cells, chosen)
     sizes, found = abs(cells) if isinstance(chosen[0], slice) else None, []
@@ -183,7 +184,7 @@ def _find_slopes(cells: FloatArray, error: float, chosen: Chosen) -> tuple[Float
 
 
 def _with_neighbours(cells: FloatArray, chosen: Any) -> tuple[FloatArray, Chosen, list[tuple[Any, Any]]]:
-    """Return cells, the index of the chosen ones in them, and that of the neighbours on both sides along each axis.
+    """Return cells, with the indices of the chosen cells and of their neighbours on both sides along each axis.
 
     Slices are cut out together with their neighbours. At the map's edge a cell is its own neighbour.
     """
@@ -205,7 +206,7 @@ def _sum_pairs(cells: FloatArray) -> FloatArray:
 
 
 def block_variance(decoder: Any) -> BlockVariance:
-    """Return a function that gives typical variances of blocks under a decoder's noise, each computed once."""
+    """Return a cached function that computes the typical variance of a block under a decoder's noise."""
     return functools.cache(lambda widths: block_error(decoder, widths)[0] ** 2)
 
 

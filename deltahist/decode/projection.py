@@ -62,7 +62,7 @@ class Metric:
 
 
 def simulate_metric(field: Callable[[], FloatArray], grid: tuple[int, ...], *, total_known: bool) -> Metric:
-    """Return the metric, in cosines, of the noise on a grid that `field` draws."""
+    """Return the metric, in cosines, of the noise that `field` draws on a grid."""
     size = math.prod(grid)
     # The larger the map, the more waves are similar, and the fewer fields (4 to 100) a smoothed spectrum needs.
     fields = int(np.clip(6400 / math.sqrt(size), 4, 100))
@@ -82,9 +82,9 @@ def shrink_long_waves(metric: Metric, power: float | None = None) -> Metric:
     """Return the metric with the variance of long waves reduced by a power of the frequency.
 
     Clipping negative cells adds a little to every empty cell, always in the same direction. Over a box this bias grows
-    with the area, while noise grows more slowly. If `power` is None, it is chosen between 0.5 and 1.5, so that the
-    reduced variance is proportional to the frequency to the power 1.5. If the total is unknown, the variance of the
-    mean is reduced to that of the longest wave. No variance is raised, so the certificate still bounds the error in
+    with the area, while noise grows more slowly. By default, `power` is chosen between 0.5 and 1.5, so that
+    the reduced variance is proportional to the frequency to the power 1.5. If the total is unknown, the variance of the
+    mean is reduced to that of the longest wave. No variance increases, so the certificate still bounds the error in
     standard errors.
     """
     waves = np.zeros(metric.variance.shape)
@@ -119,7 +119,7 @@ def _fit_slope(variance: FloatArray, waves: FloatArray) -> float:
 class ProjectedCells:
     """Cells (domain.shape), their certificate, and the number of steps.
 
-    No answer differs from that of the exactly nearest cells by more than √`distance` of its standard errors.
+    Each answer is within √`distance` of its standard errors from the answer of the exactly nearest cells.
     """
 
     cells: FloatArray
@@ -133,11 +133,11 @@ class ProjectedCells:
 def project_nonnegative(field: FloatArray, metric: Metric, total: float | None) -> ProjectedCells:
     """Return the non-negative cells that add up to the total and are nearest in the noise's metric.
 
-    Minimises ½ (c − ĉ)ᵀ M (c − ĉ) over c ≥ 0 (and 1ᵀc = n), where M has the inverse of the noise's variance as its
-    eigenvalues on waves. In the plain metric the projection would destroy the cancellations between cells that make
-    correlated noise small on boxes. The method is alternating directions (Boyd et al. 2011), with one filter and one
-    clipping per step. It is accelerated as a fixed-point iteration (`Anderson`), and the step length balances cells and
-    multipliers. The multipliers bound the least distance from below, which gives the certificate.
+    Minimises ½ (c − ĉ)ᵀ M (c − ĉ) over c ≥ 0 (and 1ᵀc = n). The eigenvectors of M are waves, and its eigenvalues are
+    the inverse variances of their noise. In the plain metric the projection would destroy the cancellations between
+    cells that make correlated noise small on boxes. The method is alternating directions (Boyd et al. 2011), with one
+    filter and one clipping per step. It is accelerated as a fixed-point iteration (`Anderson`), and the step length
+    balances cells and multipliers. The multipliers bound the least distance from below, which gives the certificate.
 
     Parameters
     ----------
@@ -147,7 +147,7 @@ def project_nonnegative(field: FloatArray, metric: Metric, total: float | None) 
     Warns
     -----
     DeltaHistWarning
-        If the certificate is not reached; the result is valid, but may be less accurate.
+        If the certificate is not reached. The result is valid, but may be less accurate.
     """
     if (total is not None and total <= 0) or metric.cell_variance < 1e-18:  # rounding errors are larger
         return ProjectedCells(_project_plainly(field, metric.inside, total)[0][metric.inside], 0.0, 0)
@@ -155,9 +155,9 @@ def project_nonnegative(field: FloatArray, metric: Metric, total: float | None) 
     step = 30 / float(variance.mean())
     # A state contains cells above a level and, below it, minus the multipliers divided by the step.
     state, accelerated = field, Anderson(field.size)
-    # Compute the certificate every 10 steps. Balance the step length after 20, 40, 80, ... steps.
+    # Compute the certificate every 10 steps, and balance the step length after 20, 40, 80, ... steps.
     nearest, cells, done, turn = np.inf, field, 0, 20
-    settled: tuple[FloatArray, FloatArray] | None = None
+    balanced: tuple[FloatArray, FloatArray] | None = None
     limit = max(10, min(6000, (3 << 31) // field.size))  # a few minutes
     while True:
         point, level = _project_plainly(state, metric.inside, total)
@@ -170,14 +170,14 @@ def project_nonnegative(field: FloatArray, metric: Metric, total: float | None) 
             if nearest <= CLOSE or done >= limit:
                 break
         if done == turn:
-            if settled is not None:
+            if balanced is not None:
                 # Where multipliers have changed more than cells, longer steps find them sooner.
-                moved = float(np.linalg.norm(point - settled[0]))
-                pushed = float(np.linalg.norm(multipliers - settled[1]))
+                moved = float(np.linalg.norm(point - balanced[0]))
+                pushed = float(np.linalg.norm(multipliers - balanced[1]))
                 step = pushed / moved / 2 if moved > 0 and pushed > 0 else step
                 state = point - multipliers / step
                 accelerated.forget()
-            settled, turn = (point, multipliers), 2 * turn
+            balanced, turn = (point, multipliers), 2 * turn
         pull = step * variance / (1 + step * variance)
         smooth = field + metric.filter(2 * point - state - field, pull)
         state = accelerated.step(state, smooth - point)
@@ -193,7 +193,7 @@ def project_nonnegative(field: FloatArray, metric: Metric, total: float | None) 
 
 
 def _project_plainly(state: FloatArray, inside: tuple[slice, ...], total: float | None) -> tuple[FloatArray, float]:
-    """Return the feasible cells nearest to a state in the plain metric, its excess over a level, and that level."""
+    """Return the feasible cells nearest to a state in the plain metric, and the level subtracted from the state."""
     cells = np.zeros_like(state)
     if total is None:
         cells[inside] = np.maximum(state[inside], 0.0)
@@ -210,10 +210,10 @@ def _project_plainly(state: FloatArray, inside: tuple[slice, ...], total: float 
 
 
 def _bound_distance(cells: FloatArray, field: FloatArray, multipliers: FloatArray, metric: Metric) -> float:
-    """Return a bound on the squared distance from the nearest cells, given multipliers ν ≥ 0 (free outside the domain).
+    """Return a bound on the squared distance from the nearest cells, given multipliers ν ≥ 0 (any outside the domain).
 
-    The minimum of ½ |c − ĉ|²_M − νᵀc over all c with the right total is −νᵀĉ − ½ νᵀM⁻¹ν. A point's own half squared
-    distance exceeds it by half of |c − ĉ − M⁻¹ν|²_M + 2 νᵀc, and by strong convexity ½ |c − c*|²_M is at most that.
+    The minimum of ½ |c − ĉ|²_M − νᵀc over all c with the right total is −νᵀĉ − ½ νᵀM⁻¹ν. Half a point's squared
+    distance exceeds it by ½ |c − ĉ − M⁻¹ν|²_M + νᵀc. By strong convexity, ½ |c − c*|²_M is at most this excess.
     """
     rest = cells - field - metric.filter(multipliers, metric.variance)
     return float((rest * metric.filter(rest, metric.precision)).sum() + 2 * (multipliers * cells).sum())
@@ -222,9 +222,9 @@ def _bound_distance(cells: FloatArray, field: FloatArray, multipliers: FloatArra
 class Anderson:
     """Next points of a fixed-point iteration, extrapolated from the residuals of the last 15 steps.
 
-    Iterating x ↦ x + r(x) moves by the residual. `step` first subtracts the combination of recent changes that leaves
-    the smallest residual, and the matching moves of the points (Walker and Ni 2011). For affine r this is GMRES. It
-    needs 120 bytes per number in a point, and at most 2 GiB by remembering fewer steps.
+    Plain iteration, x ↦ x + r(x), moves a point by its residual. `step` first subtracts the combination of recent
+    changes that leaves the smallest residual, and the matching moves of the points (Walker and Ni 2011). For affine r
+    this is GMRES. It needs 120 bytes per number in a point, and remembers fewer steps if that would exceed 2 GiB.
 
     >>> import numpy as np
     >>> matrix, accelerated, point = np.diag([0.5, 0.9, 0.99]), Anderson(3), np.ones(3)
@@ -247,7 +247,7 @@ class Anderson:
         self._last: tuple[FloatArray, FloatArray] | None = None
 
     def step(self, point: FloatArray, residual: FloatArray) -> FloatArray:
-        """Return the point after one with this residual (of the same shape)."""
+        """Return the next point, given a point and its residual (of the same shape)."""
         plain, norm = point + residual, float(np.linalg.norm(residual))
         if norm > 2 * self._least:
             # Return to the plain iteration's next point after the best point, where the residual does not grow.

@@ -315,7 +315,8 @@ class PostgreSQLEngine(Engine):
     """A PostgreSQL database. Each session has its own connection. COPY sends rows as CSV."""
 
     def __init__(self, where: str) -> None:
-        self._url, parts = where, {"host": "@"}
+        self._url = where
+        parts: dict[str, Any] = {"host": "@"}
         rule = "its address must be postgresql://user@host/name, with %40 for @ in a password"
         try:
             import psycopg
