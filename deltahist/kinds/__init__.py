@@ -16,7 +16,7 @@ from deltahist.errors import DeltaHistWarning
 from deltahist.kinds.quantile import Quantile, QuantileMechanism
 from deltahist.kinds.sorted import SortedMechanism, SortedRelease
 from deltahist.releases import BaseRelease, Release
-from deltahist.releases.base import heed_notice, read_content
+from deltahist.releases.base import attach_notice, read_content
 
 __all__ = [
     "RELEASES", "Quantile", "QuantileMechanism", "SortedMechanism", "SortedRelease", "load", "parse_release",
@@ -51,7 +51,7 @@ def load(path: str | Path) -> BaseRelease:
 
 def read_release(path: str | Path) -> BaseRelease:
     """Open a release file as `load` does, but do not warn if it is withdrawn."""
-    return heed_notice(read_described(path, _read), path)
+    return attach_notice(read_described(path, _read), path)
 
 
 def parse_release(content: bytes | BinaryIO, path: str | Path) -> BaseRelease:

@@ -1,4 +1,4 @@
-"""Releases of every kind: a mechanism and its values. Only a release crosses from private to public."""
+"""What all kinds of releases share. A release is a mechanism with its values, and the only data made public."""
 
 from __future__ import annotations
 
@@ -47,19 +47,19 @@ if TYPE_CHECKING:
 
 
 _Release = TypeVar("_Release", bound="BaseRelease")
-#: Names of estimates. Non-negative estimates have the errors and intervals of the unbiased ones.
+#: Names of estimates. The errors stated for non-negative estimates are those of the unbiased ones.
 UNBIASED, NONNEGATIVE = "unbiased", "non-negative"
 #: Name of the estimator if some queries cut cells.
 PLACED = "unbiased by noise (positions inside cells are assumed)"
 #: Columns about cut cells. For a query that cuts no cell, each equals the column named here, or is zero.
 UNCUT = {"noise_error": "std_error", "placement_error": None, "cut": None, "inner": "estimate", "outer": "estimate"}
-#: Version of all release files.
+#: Version of the format of release files.
 VERSION = 1
 
 
 @dataclass(frozen=True)
 class Notice:
-    """When and why a release was withdrawn. Every reader of a release looks for this small public file next to it.
+    """A public notice of when and why a release was withdrawn. Readers look for it next to the release file.
 
     Parameters
     ----------
@@ -75,7 +75,7 @@ class Notice:
 
     def __post_init__(self) -> None:
         check_line(reason=self.reason)
-        datetime.date.fromisoformat(self.date)  # raises ValueError on anything but a day
+        datetime.date.fromisoformat(self.date)  # raises ValueError if it is not a date
 
     def __str__(self) -> str:
         return f"on {self.date}: {self.reason}"
@@ -89,7 +89,7 @@ class Notice:
 
 
 def notice_path(path: str | Path) -> str:
-    """Return the path or URL of the notice that withdraws a release, if there is one.
+    """Return the path or URL of the notice that would withdraw a release.
 
     >>> notice_path("maps/city.parquet"), notice_path("median.json")
     ('maps/city.withdrawn.json', 'median.json.withdrawn.json')
@@ -108,11 +108,11 @@ class BaseRelease(OfMechanism, abc.ABC):
     withdrawn : the notice next to the file, if the release is withdrawn.
     """
 
-    #: Class of its mechanism, and bytes of memory for reading a file, per cell and per value.
+    #: Class of the mechanism, and bytes of memory that reading a file needs for each cell and each value.
     mechanism_class: ClassVar[type[Any]]
     bytes_each: ClassVar[int] = 0
-    #: Whether a publisher drew the noise from the operating system's entropy. It is False with a seeded generator and
-    #: for numbers from elsewhere. Only `mark_publishable` sets it. Constructors and `replace` cannot.
+    #: Whether a publisher drew the noise from the operating system's entropy. False for seeded noise, and for values
+    #: that deltahist did not draw. Only `mark_publishable` sets this. Constructors and `replace` cannot.
     publishable: bool = False
     mechanism: BaseMechanism
     values: NDArray[np.int64]
@@ -139,12 +139,12 @@ class BaseRelease(OfMechanism, abc.ABC):
 
     @property
     def counting(self) -> Preprocessing:
-        """How rows became counts: users, dropped rows, projection."""
+        """How rows were turned into counts: users, dropped rows and projection."""
         return self.mechanism.counting
 
     @property
     def contributions(self) -> int:
-        """Number of points of one user, which may all move at once."""
+        """Maximum number of points of one user, all of which may move at once."""
         return self.counting.contributions
 
     @property
@@ -154,7 +154,7 @@ class BaseRelease(OfMechanism, abc.ABC):
 
     @property
     def laws(self) -> tuple[Law, ...]:
-        """Noise law of each group of numbers."""
+        """The noise law of each group of values."""
         return self.mechanism.laws
 
     @property
@@ -163,7 +163,7 @@ class BaseRelease(OfMechanism, abc.ABC):
         return None
 
     def describe(self) -> dict[str, Any]:
-        """Return a JSON-ready description. Together with `values` it restores the release."""
+        """Return a JSON-ready description, which restores the release together with `values`."""
         return {
             "format": self.mechanism.kind,
             "version": VERSION,
@@ -179,12 +179,12 @@ class BaseRelease(OfMechanism, abc.ABC):
 
     @property
     def noise_origin(self) -> str:
-        """The common name of releases that share noise: the name of their chain, or the digest of the first one."""
+        """A string that releases have in common if they share noise: their chain's name, or the first one's digest."""
         chain = self.mechanism.chain
         return self.digest if chain is None else chain.name or chain.origin
 
     def file_columns(self) -> dict[str, NDArray[Any]]:
-        """Return the columns of a file, without the description."""
+        """Return the columns of the release file."""
         return {"value": self.values}
 
     def save(self, path: str | Path) -> None:
@@ -192,25 +192,25 @@ class BaseRelease(OfMechanism, abc.ABC):
         write_whole(Path(path), self.write_file)
 
     def write_file(self, target: Path | BinaryIO) -> None:
-        """Write what `save` writes to a path or a buffer."""
+        """Write the release file to a path or a buffer."""
         write_parquet(target, self.file_columns(), self.describe(), self.digest, self.write_readme())
 
     @classmethod
     def read_fields(cls, description: dict[str, Any], values: NDArray[np.int64] | None) -> dict[str, Any]:
-        """Return the mechanism, the values and other fields of this kind from an untrusted file."""
+        """Return the constructor's arguments, such as the mechanism and the values, from an untrusted file."""
         return {"mechanism": cls.mechanism_class.from_description(description), "values": values}
 
     def cells(self, *, nonnegative: bool = False) -> NDArray[np.float64]:
-        """Return estimates of all cells (domain.shape). Raises InputError if there are none."""
+        """Return estimates of all cells (domain.shape). Raises InputError if the release does not determine them."""
         return self.estimate_cells(nonnegative=nonnegative)[0]
 
     @abc.abstractmethod
     def estimate_cells(self, *, nonnegative: bool = False) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return estimates and standard errors of all cells (domain.shape). Raises InputError if there are none."""
+        """Return estimates and standard errors of all cells (domain.shape). Raises the errors of `cells`."""
 
     @abc.abstractmethod
     def answer_workload(self, work: Workload, *, level: float, nonnegative: bool) -> dict[str, NDArray[Any]]:
-        """Return the columns of `dh.answer` for a workload, arrays (m,). Raises InputError if there are none."""
+        """Return the columns of `dh.answer` as arrays (m,). Raises InputError if the release cannot answer."""
 
     def name_estimator(self, nonnegative: bool) -> str:
         """Return the name of the estimates for files and pictures."""
@@ -231,7 +231,7 @@ class BaseRelease(OfMechanism, abc.ABC):
         return pd.DataFrame({**table, "estimate": cells.ravel(), "std_error": errors.ravel()})
 
     def to_geopandas(self, *, nonnegative: bool = False) -> gpd.GeoDataFrame:
-        """Return `to_pandas` with boxes as geometry instead of their edges. Raises InputError in one dimension."""
+        """Return `to_pandas` with polygons instead of edges. Raises InputError in one dimension."""
         import geopandas as gpd
         import shapely
 
@@ -241,12 +241,12 @@ class BaseRelease(OfMechanism, abc.ABC):
         return gpd.GeoDataFrame(frame, geometry=shapes, crs=self.domain.crs)
 
     def to_xarray(self, *, nonnegative: bool = False) -> xr.Dataset:
-        """Return `estimate` and `std_error` over the cells' centres, with dimensions y and x (x in 1-D).
+        """Return `estimate` and `std_error` at the cells' centres, with dimensions y and x (only x in 1-D).
 
         This requires the extra "xarray".
         """
         crs, dims = self.domain.crs, ["y", "x"][-self.domain.ndim :]
-        # Maps run along y first, so that pictures of them are right side up.
+        # The dimension y comes first, so that plots of maps are the right way up.
         found = self.to_pandas(nonnegative=nonnegative).set_index(dims)[["estimate", "std_error"]].to_xarray()
         what = f"points per cell, {self.name_estimator(nonnegative)}"
         found["estimate"].attrs = {"units": "points", "long_name": what}
@@ -283,21 +283,21 @@ class BaseRelease(OfMechanism, abc.ABC):
 
     @property
     def may_be_published(self) -> str:
-        """The verdict: "yes", or "no: ..." or "only if ..." with the reason."""
+        """Whether the release may be published: "yes", or "no: ..." or "only if ..." with the reason."""
         if self.withdrawn is not None:
             return f"no: withdrawn {self.withdrawn}"
         return judge_publication(self.publishable, self.mechanism.weakness)
 
     def write_readme(self) -> str:
-        """Return the text in a file for people who open it with another program."""
+        """Return the text for people who open the release file with another program."""
         return (
             "This file is a release of deltahist: figures about places, with random noise that hides people.\n"
             f"Promise: {self.mechanism.promise}.\n"
             f"May be published: {self.may_be_published}.\n"
             f"Column value: {self.mechanism.size:,} noisy whole numbers ({self.mechanism.words}).\n"
-            "They are measurements, not cells: one may count many cells and share noise with others.\n"
-            "deltahist reads cells and sums with their standard errors from it, and prints the privacy statement.\n"
-            "That also verifies the file. Nothing verifies these lines."
+            "These are measurements, not cells: one may count many cells, and share noise with others.\n"
+            "Use deltahist to read cells and sums with standard errors, and to print the privacy statement.\n"
+            "It also verifies the file, except for these lines."
         )
 
 
@@ -318,10 +318,10 @@ def mark_publishable(release: _Release, publishable: bool) -> _Release:
 def read_content(
     kinds: Mapping[str, type[BaseRelease]], description: dict[str, Any], digest: str, file: Any, path: str
 ) -> BaseRelease:
-    """Return the release of an open file (`read_described`), which is untrusted input.
+    """Return the release from an open file (`read_described`), which is untrusted input.
 
-    Raises DamagedFile unless the restored release has the description and digest of the file. This refuses altered
-    numbers, and any noise, groups, total or place that do not follow from the public choices.
+    Raises DamagedFile unless the restored release has the description and digest of the file. This detects altered
+    numbers, and a description whose noise, groups, total or bounds do not follow from the public choices.
     """
     made: Any = kinds[check_format(description, path, kinds, VERSION)]
     size = math.prod(int(n) for n in description["domain"]["shape"])
@@ -340,11 +340,11 @@ def read_content(
     return release
 
 
-def heed_notice(release: _Release, path: str | Path) -> _Release:
-    """Return a file's release with the notice next to the file, or next to the target of a link, if there is one.
+def attach_notice(release: _Release, path: str | Path) -> _Release:
+    """Return a release marked as withdrawn if there is a notice next to its file, or next to the target of a link.
 
-    A notice is untrusted input. Raises DamagedFile if it cannot be read or is about another release, because this one
-    may then be withdrawn.
+    A notice is untrusted input. Raises DamagedFile if it cannot be read or is about another release, because this
+    release may then be withdrawn.
     """
     stored = is_stored_file(path)
     places = [str(path)] if stored else dict.fromkeys([str(path), str(Path(path).resolve())])
@@ -357,7 +357,7 @@ def heed_notice(release: _Release, path: str | Path) -> _Release:
                 continue
             else:
                 with open_regular(Path(place), "notice") as file:
-                    content = file.read(most)  # a longer file is cut, which makes it invalid JSON
+                    content = file.read(most)  # truncates a longer file, which is then invalid JSON
             found = json.loads(content)
             check_format(found, place, ("deltahist-withdrawal",), 2)
             digest = check_choice((release.digest,), digest=found["digest"])
@@ -374,7 +374,7 @@ def heed_notice(release: _Release, path: str | Path) -> _Release:
 
 
 def join_answers(found: Sequence[dict[str, NDArray[Any]]]) -> dict[str, NDArray[Any]]:
-    """Concatenate columns of answers that were computed in parts."""
+    """Concatenate columns of answers that were computed in batches."""
     columns: dict[str, list[NDArray[Any]]] = {name: [] for name in max(found, key=len)}
     for each in found:
         for name, parts in columns.items():

@@ -1,7 +1,7 @@
-"""Releases of counts: estimates of all cells, their files, and answers as arrays from cached sums over the map.
+"""Releases of counts: estimates of all cells, their files, and answers as arrays.
 
-A few queries are summed cell by cell. Many queries use prefix sums over the map (`_CellSums`). Boxes that cut cells
-also use sums of blocks along each axis and a few single cells (`Rims`).
+A few queries are summed cell by cell. Many queries are read off prefix sums of the map (`_CellSums`). Boxes that cut
+cells also need sums along their sides, which block sums and a few single cells provide (`Rims`).
 """
 
 from __future__ import annotations
@@ -50,23 +50,23 @@ Field = NDArray[np.float64]
 Index = NDArray[np.int64]
 #: Numbers of boxes and of cells processed at a time, to save memory.
 _BOXES_AT_A_TIME, _CELLS_AT_A_TIME = 1 << 12, 1 << 17
-#: Maximum count of numbers in sums of blocks (128 MiB). Larger maps have longer blocks.
+#: Maximum number of block sums (128 MiB). Larger maps have longer blocks.
 _MOST = 1 << 24
 
 
 class CountEstimates:
     """Estimates of counts from a release, or from a sum of releases.
 
-    A subclass has `total`, `decoder` and `placement` like `Release`, `_unbiased_cells` (domain.shape) by least squares,
-    and `projection`, the nearest non-negative cells with their certificate. Threads may share an instance.
+    A subclass defines `total`, `decoder` and `placement` as `Release` does, `_unbiased_cells` (domain.shape, by least
+    squares) and `projection` (the nearest non-negative cells, with a certificate). Threads may share an instance.
     """
 
     def cells(self: Any, *, nonnegative: bool = False) -> Field:
         """Return estimates of all cells (domain.shape).
 
-        The default is least squares, which is unbiased, so some estimates are negative. With `nonnegative` they are the
-        nearest non-negative cells in the metric of the noise (`projection`), and add up to the total if it is public.
-        They are biased, but usually much closer to the truth if many cells are empty.
+        The default estimates (least squares) are unbiased, so some are negative. With `nonnegative`, return the nearest
+        non-negative cells in the metric of the noise (`projection`), which add up to the total if it is public. They
+        are biased, but usually much closer to the truth if many cells are empty.
         """
         found: Field = self.projection.cells if nonnegative else self._unbiased_cells
         return found
@@ -77,7 +77,7 @@ class CountEstimates:
 
     @functools.cached_property
     def _nonnegative_sums(self: Any) -> _CellSums:
-        return _CellSums(self, self.cells(nonnegative=True), False, self._unbiased_sums.asked)
+        return _CellSums(self, self.cells(nonnegative=True), False, self._unbiased_sums.cost_so_far)
 
     def precompute_sums(self: Any) -> None:
         """Precompute prefix sums, so that answers do not depend on query order."""
@@ -93,9 +93,9 @@ class CountEstimates:
         Raises InputError if a query is reversed, empty or outside the domain.
         """
         domain = self.decoder.domain
-        return answer_in_parts(work, domain, lambda part: self._answer_part(part, level, nonnegative))
+        return answer_in_batches(work, domain, lambda batch: self._answer_batch(batch, level, nonnegative))
 
-    def _answer_part(self: Any, work: Workload, level: float, nonnegative: bool) -> dict[str, NDArray[Any]]:
+    def _answer_batch(self: Any, work: Workload, level: float, nonnegative: bool) -> dict[str, NDArray[Any]]:
         decoder = self.decoder
         cover = work.cover(decoder.domain)
         cut = cover.cut.any()
@@ -112,17 +112,17 @@ class CountEstimates:
         if cut:
             share, room = cover.cut_share, np.maximum(np.maximum(whole, touched) - unbiased, 0.0)
             if len(alone := np.flatnonzero(share == 1)):
-                # A query without a whole cell may have been drawn around points (docs/internals/placement.md). The
-                # interval then extends up by one point, or by the size-weighted mean of points if that is more. The
-                # noise grows in proportion.
+                # A query that contains no whole cell may have been drawn around points (docs/internals/placement.md).
+                # So extend the interval upwards by one point, or by the size-weighted mean of points if that is more,
+                # and scale the noise in proportion.
                 found = np.maximum(unbiased[alone], 1e-9)
                 more = np.maximum(np.minimum(misplaced[alone], room[alone] * found) / found, 1.0)
                 times = np.maximum((found + more) / np.maximum(found, (found + more) * cover.area[alone]), 1.0)
                 variance = more**2 + noise.variance[alone] * (times**2 - 1)
                 up[alone] = more + np.hypot(up[alone], NormalDist().inv_cdf((1 + level) / 2) * np.sqrt(variance))
                 room[alone], most[alone] = np.maximum(room[alone], 1.0), most[alone] * times
-            # Whatever the positions in cut cells, the answer is at least the sum of whole cells and at most the sum of
-            # all touched cells. The interval may exceed this range by 1.5 half-widths of the noise alone.
+            # Wherever points lie in cut cells, the answer is between the sum of whole cells and the sum of all touched
+            # cells. The interval may exceed this range by 1.5 half-widths of the noise alone.
             least = np.maximum(unbiased - np.minimum(whole, touched), 0.0) + 1.5 * least
             most = room + 1.5 * most
             down, up = (np.where(cover.cut, np.minimum(h, m), h) for h, m in ((down, least), (up, most)))
@@ -153,10 +153,10 @@ class Release(CountEstimates, BaseRelease):
 
     Parameters
     ----------
-    mechanism : strategy, neighbourhood, budget and counting.
+    mechanism : strategy, neighbourhood, budget and preprocessing.
     values : (k,) int64, y = A c + η.
     total : the number of points if membership is fixed and nothing was dropped, else None.
-    payment, withdrawn : as for `BaseRelease`.
+    payment, withdrawn : as in `BaseRelease`.
 
     >>> import deltahist as dh, numpy as np
     >>> near = dh.Neighbourhood(dh.Domain((0, 0, 1, 1), (8, 8)), delta=1 / 8)
@@ -203,9 +203,9 @@ class Release(CountEstimates, BaseRelease):
         return np.sqrt(self.block_moments(1).variance).reshape(self.domain.shape)
 
     def block_moments(self, width: int) -> Moments:
-        """Return the moments of the noise in all blocks of `width` cells a side, with x varying slowest."""
+        """Return the moments of the noise in all blocks with sides of `width` cells. x varies slowest."""
         domain, shape = self.domain, [-(-n // width) for n in self.domain.shape]
-        # Evaluate a closed form in parts to save memory. Without one, all blocks share simulated noise.
+        # Evaluate a closed form in batches to save memory. Without one, all blocks share simulated noise.
         part = max(1, 8 * _CELLS_AT_A_TIME * shape[0] // math.prod(shape)) if self.decoder.has_closed_form else shape[0]
         found = []
         for start in range(0, shape[0], part):
@@ -229,7 +229,7 @@ class Release(CountEstimates, BaseRelease):
         return super().describe() | {"total": self.total}
 
     def file_columns(self) -> dict[str, NDArray[Any]]:
-        """Return the index of each value's group in the description (int16), and the values (int64)."""
+        """Return the index of each value's noise group (int16), and the values (int64)."""
         group = np.empty(self.strategy.shape[0], dtype=np.int16)
         for i, part in enumerate(self.strategy.parts):
             group[part.members] = i
@@ -239,7 +239,7 @@ class Release(CountEstimates, BaseRelease):
     def read_fields(cls, description: dict[str, Any], values: NDArray[np.int64] | None) -> dict[str, Any]:
         fields, total = super().read_fields(description, values), None
         if fields["mechanism"].total_known:
-            # Cap a number that is too large. The file is then refused, because it states another one.
+            # Cap a total that exceeds 64 bits. The file is then refused, because it states another total.
             total = min(check_whole(least=0, total=description["total"]), (1 << 63) - 1)
         return fields | {"total": total}
 
@@ -251,40 +251,40 @@ class Release(CountEstimates, BaseRelease):
 class _CellSums:
     """Sums of a release's cells (domain.shape) over queries.
 
-    `placed` is whether to compute the variance from positions inside cells. `asked` is the cost of all queries so far,
-    in cells of the prefix sums.
+    `placed` is whether to compute the variance from positions inside cells. `cost_so_far` is the cost of all previous
+    queries, in units of the cost of prefix sums for one cell.
     """
 
     release: Any
     cells: Field
     placed: bool
-    asked: float = 0.0
+    cost_so_far: float = 0.0
 
     @functools.cached_property
     def prefix_sums(self) -> Field:
-        """Sums of the cells up to every edge."""
+        """Prefix sums of the cells at every edge."""
         return prefix_sums(self.cells)
 
     @functools.cached_property
     def rim_sums(self) -> Rims:
-        """Sums over the cells that boxes cut."""
+        """Sums over the cells that boxes cut, for any boxes."""
         return Rims(self._find_fields, self.cells.shape)
 
     def _find_fields(self, chosen: Chosen) -> tuple[Field, ...]:
-        """Return slopes times cells along each axis, and `spreads` if `placed` (`Placement`)."""
+        """Return the slope terms of cells along each axis and, if `placed`, their spreads (`Placement`)."""
         placement = self.release.placement
         leaning = placement.slope_terms(self.cells[chosen], chosen)
         return (*leaning, *(placement.spreads(chosen) if self.placed else ()))
 
     def sum_over(self, cover: Cover) -> tuple[Field, Field, Field, Field]:
-        """Return estimates of queries (m,), estimates without and with all cut cells, and placement variances."""
+        """Return arrays (m,): estimates, sums of whole cells, sums of all touched cells, and placement variances."""
         if isinstance(cover, BoxCover):
             if not len(cover.cut):
                 return (np.zeros(0),) * 4
             sizes = [high - low for low, high in cover.spans]
-            rims = 4 * float(sum(sizes) @ cover.cut)  # cells at both ends, each as costly as two
-            pays = self._sums_pay_off(len(cover.cut), float(np.prod(sizes, axis=0).sum()), rims)
-            if len(sizes) == 1 or pays:
+            rims = 4 * float(sum(sizes) @ cover.cut)  # cells at both ends, at twice the cost
+            use_sums = self._use_prefix_sums(len(cover.cut), float(np.prod(sizes, axis=0).sum()), rims)
+            if len(sizes) == 1 or use_sums:
                 parts = in_parts(np.ones(len(cover.cut)), _BOXES_AT_A_TIME)
                 found = [self._by_sums(cover[some]) for some in parts]
             else:
@@ -295,11 +295,11 @@ class _CellSums:
         assert isinstance(cover, RegionCover)
         return self._by_cells(cover)
 
-    def _sums_pay_off(self, number: int, area: float, rims: float = 0.0) -> bool:
-        """Return whether prefix sums pay off after one more call for `number` boxes."""
-        # A box costs as much as 64 cells of the prefix sums, and so do 64² whole cells.
-        self.asked += 64 * number + area / 64 + rims
-        return self.asked > self.cells.size
+    def _use_prefix_sums(self, number: int, area: float, rims: float = 0.0) -> bool:
+        """Add the cost of `number` more boxes, and return whether prefix sums would have cost less by now."""
+        # One box costs as much as prefix sums for 64 cells, and so does summing 64² whole cells.
+        self.cost_so_far += 64 * number + area / 64 + rims
+        return self.cost_so_far > self.cells.size
 
     def _by_sums(self, cover: BoxCover) -> tuple[Field, Field, Field, Field]:
         if not cover.cut.any():
@@ -331,9 +331,9 @@ class _CellSums:
         return self.release.placement.joined_variance(apart) if apart else np.zeros(number)
 
     def _sum_inside(self, cover: RegionCover) -> Field:
-        """Return sums over the cells that lie wholly inside queries (m,)."""
+        """Return sums over the cells that lie entirely inside queries (m,)."""
         (west, south), (east, north) = cover.low.T, cover.high.T
-        if self._sums_pay_off(len(west), float(((east - west) * (north - south)).sum())):
+        if self._use_prefix_sums(len(west), float(((east - west) * (north - south)).sum())):
             sums = self.prefix_sums
             each = sums[east, north] - sums[west, north] - sums[east, south] + sums[west, south]
         else:
@@ -342,14 +342,14 @@ class _CellSums:
         return np.asarray(np.bincount(cover.whole, each, cover.number))
 
 
-def answer_in_parts(
+def answer_in_batches(
     work: Workload, domain: Domain, answer: Callable[[Workload], dict[str, NDArray[Any]]]
 ) -> dict[str, NDArray[Any]]:
-    """Return columns of answers (m,), computed in parts for regions to save memory."""
+    """Return columns of answers (m,). Regions are answered in batches to save memory."""
     parts = work.parts(domain) if isinstance(work, Regions) else [work]
     found = []
     while parts:
-        found.append(answer(parts.pop(0)))  # frees each part and its cover before the next
+        found.append(answer(parts.pop(0)))  # free each batch and its cover before the next one
     return found[0] if len(found) == 1 else join_answers(found)
 
 
@@ -357,10 +357,10 @@ def answer_in_parts(
 
 
 class _Sides(NamedTuple):
-    """First and last cells of boxes along an axis (2, m), and the shares f of these cells inside the boxes.
+    """First and last cells of boxes along an axis (2, m), and the shares f of these cells that are inside the boxes.
 
-    If both are the same cell, the last has share 0. `lean` is f ξ, where ξ is the centroid of the part inside, in half
-    cells from the cell's centre.
+    If both are the same cell, the last has share 0. `lean` is f ξ, where ξ is the centroid of the inside part,
+    relative to the cell's centre and in half cells.
     """
 
     cell: Index
@@ -370,7 +370,7 @@ class _Sides(NamedTuple):
     @classmethod
     def from_pieces(cls, pieces: Pieces) -> Self:
         head, tail = pieces.head, pieces.tail * pieces.two_cells
-        # The part inside is at the end of the first cell, and at the start of the last one.
+        # The inside part is at the end of the first cell, and at the start of the last one.
         lean = np.array([head * (2 * pieces.before + head - 1), tail * (tail - 1)])
         return cls(np.array([pieces.first, pieces.last]), np.array([head, tail]), lean)
 
@@ -378,7 +378,7 @@ class _Sides(NamedTuple):
 class Rims:
     """Sums over the cells that boxes cut, on a map of a given shape.
 
-    `fields` returns slopes times chosen cells along each axis, and spreads u (`Placement`).
+    `fields` returns, for chosen cells, the slope terms along each axis and the spreads u (`Placement`).
     """
 
     def __init__(self, fields: Callable[[Chosen], Sequence[Field]], shape: tuple[int, ...]) -> None:
@@ -389,9 +389,9 @@ class Rims:
             self._blocks = self._sums_of_blocks(number)
 
     def _sums_of_blocks(self, number: int) -> tuple[Field, Field]:
-        """Return sums up to every block along each axis: (blocks + 1, ny, number) and (nx, blocks + 1, number).
+        """Return prefix sums of blocks along each axis: (blocks + 1, ny, number) and (nx, blocks + 1, number).
 
-        The first of `number` is for slopes across the axis, and the others are for spreads.
+        Of the `number` sums, the first is of slope terms across the axis, and the others are of spreads.
         """
         width, (nx, ny), (of_x, of_y) = self._width, self._shape, (n // self._width for n in self._shape)
         along_x, along_y = np.zeros((of_x + 1, ny, number)), np.zeros((nx, of_y + 1, number))
@@ -409,7 +409,7 @@ class Rims:
         return along_x, along_y
 
     def sum_over(self, cover: BoxCover) -> Field:
-        """Return sums over cells (1 + spreads, m): f ξ times slopes, and f (1 − f) u for each spread u."""
+        """Return sums over cut cells (1 + spreads, m) of f ξ times the slope terms, and of f (1 − f) u per spread u."""
         pieces = [Pieces.of(*span) for span in cover.spans]
         x, *others = sides = [_Sides.from_pieces(each) for each in pieces]
         if not others:
@@ -427,7 +427,7 @@ class Rims:
     def _sum_sides(self, axis: int, pieces: Pieces, sides: _Sides) -> Field:
         """Return sums over both sides of boxes along an axis, without corners (1 + spreads, m).
 
-        Sums of blocks end at the nearest edges of blocks. Single cells are added or subtracted up to the sides' ends.
+        Block sums extend to the block edges nearest to the ends of a side. The difference is made up of single cells.
         """
         blocks, width, low = self._blocks[axis], self._width, pieces.first + 1
         ends = np.array([np.maximum(pieces.last, low), low])[:, None]
@@ -452,6 +452,6 @@ class Rims:
 
 
 def _weigh_fields(lean: Field, share: Field, spreads: Sequence[Field]) -> Field:
-    """Return `lean` and f (1 − f) u of each spread u (1 + spreads, …)."""
+    """Return `lean`, and f (1 − f) u for each spread u (1 + spreads, …)."""
     uneven = share * (1 - share)
     return np.array([lean, *(uneven * each for each in spreads)])

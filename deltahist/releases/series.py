@@ -1,7 +1,7 @@
-"""Series of releases for consecutive time steps, sums of releases, and differences of two.
+"""Series of releases for consecutive time steps, sums of releases, and differences between two.
 
-Every release has fresh noise, so the variances of noise add up. For positions inside cells, the errors themselves add
-up, because people return to the same places (docs/streams.md).
+Every release has fresh noise, so noise variances add up. Errors from positions inside cells add up without squaring,
+because people return to the same places (docs/streams.md).
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from deltahist._files import read_described
 from deltahist.decode import Metric, Placement, ProjectedCells, interval, learn_placement, project_nonnegative
 from deltahist.decode.base import Asked, Moments
 from deltahist.decode.placement import Chosen, block_variance
-from deltahist.errors import InputError, check_memory
+from deltahist.errors import InputError, check_choice, check_memory
 from deltahist.laws import Law
 from deltahist.mechanisms import Mechanism
 from deltahist.mechanisms.base import weakness_of
 from deltahist.preprocessing import Clock, seconds
-from deltahist.releases.base import UNBIASED, heed_notice, judge_publication, read_content
-from deltahist.releases.histogram import CountEstimates, Field, Release, answer_in_parts
+from deltahist.releases.base import UNBIASED, attach_notice, judge_publication, read_content
+from deltahist.releases.histogram import CountEstimates, Field, Release, answer_in_batches
 from deltahist.space.domain import Domain
 from deltahist.space.workloads import RegionCover, Workload
 from deltahist.strategies.base import Strategy
@@ -37,19 +37,19 @@ from deltahist.strategies.base import Strategy
 
 @dataclass(frozen=True, eq=False)
 class Series:
-    """Releases of consecutive steps of time that differ only in their amounts. `answer` sums over the steps.
+    """Releases for consecutive time steps, which differ only in their budgets. `answer` sums over the steps.
 
     Parameters
     ----------
     clock : the definition of steps.
     first, last : numbers of the first and the last step on the clock.
-    releases : step -> its release. A step without one is missing, which is not the same as empty. Queries fail until
-        `skip_missing` leaves missing steps out.
+    releases : step -> its release. A step without a release is missing, which does not mean that it had no points.
+        Queries fail unless `skip_missing` leaves missing steps out.
     mean : whether answers are divided by the number of steps that have a release.
     skipping : whether `skip_missing` left missing steps out.
     withdrawn : step -> its withdrawn release. The step is missing, but its cost remains spent.
 
-    Raises InputError if there is no release between first and last, or if releases differ in more than their amounts.
+    Raises InputError if there is no release between first and last, or if releases differ in more than their budgets.
 
     >>> import tempfile, deltahist as dh, numpy as np
     >>> near = dh.Neighbourhood(dh.Domain((0, 4), (4,)), 1, "boundary")
@@ -75,29 +75,28 @@ class Series:
         if not self.releases:
             withdrawn = f" ({len(self.withdrawn):,} were withdrawn)" if self.withdrawn else ""
             raise InputError(
-                f"no release lies between {self.clock.label(self.first)} and {self.clock.label(self.last)}: there must "
-                f"be at least one{withdrawn}"
+                f"the period from {self.clock.label(self.first)} to {self.clock.label(self.last)} has no release: it "
+                f"must have at least one{withdrawn}"
             )
         for step, other in self.releases.items():
             if differing := _list_differences(self.first_release, other):
                 raise InputError(
                     f"the release of {self.clock.label(step)} differs from another one in {' and '.join(differing)}: "
-                    "the releases of a series may differ only in their amounts (two streams in one folder?)"
+                    "the releases of a series may differ only in their budgets (are there two streams in the folder?)"
                 )
 
     @classmethod
     def load(cls, folder: str | Path) -> Series:
-        """Read all releases of a folder. `Stream.publish` names their files after their steps.
+        """Read all releases in a folder. Their files must be named after their steps, as by `Stream.publish`.
 
         A withdrawn release counts as missing. Raises InputError if the folder has no release, if releases differ in
-        more than their amounts, or if a name is wrong; DamagedFile as `dh.load`, and if a release is not of counts.
+        more than their budgets, or if a name is wrong. Raises DamagedFile as `dh.load` does, and for releases that are
+        not of counts.
         """
         folder = Path(folder)
         files = sorted(f for f in folder.glob("*.parquet") if not f.name.startswith("."))
-        if not files:
-            raise InputError(f"folder {str(folder)!r} holds no release (*.parquet)")
-        # All are kept in memory, and the sizes of compressed files do not predict how much they need.
-        first = _open_step(files[0])
+        # All releases are kept in memory. Their files are compressed, so file sizes do not predict how much they need.
+        first = _open_step(files[0] if files else folder / "*.parquet")  # raises InputError without files
         check_memory(
             24 * len(files) * (first.domain.size + len(first.values)), f"{len(files):,} releases in {str(folder)!r}"
         )
@@ -106,10 +105,10 @@ class Series:
 
     @classmethod
     def from_names(cls, releases: Mapping[str, Release]) -> Series:
-        """Return the series of releases given by the names of their steps. Raises the errors of `load`."""
+        """Return the series of releases with these step names. Raises the errors of `load`."""
         stated = (release.mechanism.step for release in releases.values())
         clock = next((step.clock for step in stated if step is not None), None)
-        if clock is None:  # the longest period that all names fit
+        if clock is None:  # find the longest period that fits all names
             numbered = all(re.fullmatch(r"[-+]?\d{1,15}", name) for name in releases)
             times = [int(each) if numbered else seconds(_read_time(each), f"the name {each!r}") for each in releases]
             start = min(times)
@@ -129,7 +128,7 @@ class Series:
 
     @property
     def first_release(self) -> Release:
-        """The first release. The others differ from it only in their amounts."""
+        """The first release. The others differ from it only in their budgets."""
         return next(iter(self.releases.values()))
 
     @property
@@ -144,14 +143,14 @@ class Series:
 
     @property
     def weakness(self) -> str | None:
-        """The reason why all releases together, or one of them, protect hardly anybody; None otherwise."""
+        """The reason why all releases together, or one of them, hardly protect anybody. None if there is none."""
         if (weakness := weakness_of(self.mechanism.guarantee)) is not None:
             return f"from all {len(self.spent):,} releases together {weakness}"
         return next((w for each in self.releases.values() if (w := each.mechanism.weakness) is not None), None)
 
     @property
     def step_labels(self) -> list[str]:
-        """Names of all steps in order, missing ones included."""
+        """Names of all steps in order, including missing ones."""
         return [label for label, _ in self]
 
     @property
@@ -161,44 +160,43 @@ class Series:
 
     def describe_missing(self) -> list[str]:
         """Return the names of the missing steps, with date and reason for those that were withdrawn."""
-        known = {self.clock.label(step): each.withdrawn for step, each in self.withdrawn.items()}
-        said = ((label, known.get(label)) for label in self.missing_steps)
-        return [label if notice is None else f"{label} (withdrawn {notice})" for label, notice in said]
+        known = {self.clock.label(step): f" (withdrawn {each.withdrawn})" for step, each in self.withdrawn.items()}
+        return [label + known.get(label, "") for label in self.missing_steps]
 
     def explain_missing(self) -> str:
-        """Return the number and names of missing steps, as text."""
+        """Return a clause with the number and the names of the missing steps."""
         missing, steps = self.describe_missing(), self.last - self.first + 1
         named = ", ".join(missing[:5]) + (", ..." if len(missing) > 5 else "")
-        return f"{len(missing):,} of {steps:,} steps have no release, which is not the same as empty: {named}"
+        return f"{len(missing):,} of {steps:,} steps have no release, which does not mean that they are empty: {named}"
 
     @functools.cached_property
     def spent(self) -> dict[int, Fraction]:
-        """Step -> ε or ρ of its release, even if it was withdrawn."""
+        """Step -> ε or ρ of its release, including withdrawn releases."""
         stated = {**self.releases, **self.withdrawn}
         return {step: stated[step].mechanism.budget.amount for step in sorted(stated)}
 
     @property
     def costliest_release(self) -> Release:
-        """The release that spends most, or the first of several."""
+        """The release that spends most. If there are several, the first."""
         return self.releases[max(sorted(self.releases), key=self.spent.__getitem__)]
 
     @functools.cached_property
     def mechanism(self) -> Mechanism:
-        """A mechanism that costs as much as all releases together, withdrawn ones included."""
+        """A mechanism that costs as much as all releases together, including withdrawn ones."""
         return _join_costs(self.costliest_release, self.spent)
 
     @property
     def promise(self) -> str:
-        """The guarantee of all releases together in one line."""
+        """The joint guarantee of all releases in one line."""
         return _promise_together(self.mechanism, self.spent)
 
     @property
     def may_be_published(self) -> str:
-        """The verdict on all releases: "yes", "no: ..." or "only if ..." with the reason."""
+        """Whether all releases may be published: "yes", or "no: ..." or "only if ..." with the reason."""
         return judge_publication(self.publishable, self.weakness)
 
     def __iter__(self) -> Iterator[tuple[str, Release | None]]:
-        """Return each step's name and its release; None for a missing one."""
+        """Iterate over pairs of a step's name and its release, or None if the step is missing."""
         return ((self.clock.label(s), self.releases.get(s)) for s in range(self.first, self.last + 1))
 
     def between(self, first: str, last: str) -> Series:
@@ -220,8 +218,8 @@ class Series:
             cut = [first] * (clock.begin(one) != begin) + [last] * (not named and clock.begin(other + 1) != end)
         if cut:
             raise InputError(
-                f"{cut[0]!r} lies inside a step: the period overlaps {clock.label(one)} to {clock.label(other)}, of "
-                f"{clock.period} each; name whole steps"
+                f"{cut[0]!r} is inside a step of {clock.period}: the period must consist of whole steps (it overlaps "
+                f"those from {clock.label(one)} to {clock.label(other)})"
             )
         return self.select_steps(one, other)
 
@@ -236,7 +234,7 @@ class Series:
         return replace(self, skipping=True)
 
     def per_step(self) -> Series:
-        """Return the series with means per step instead of sums as answers."""
+        """Return a series that answers with means per step instead of sums."""
         return replace(self, mean=True)
 
     @functools.cached_property
@@ -244,7 +242,7 @@ class Series:
         """The sum of all steps. Raises InputError if some are missing and were not left out."""
         if self.missing_steps and not self.skipping:
             raise InputError(
-                f"{self.explain_missing()}; choose another period, or leave them out to answer from the other "
+                f"{self.explain_missing()}; choose another period, or leave these steps out to answer from the other "
                 f"{len(self.releases):,}"
             )
         return Summed(tuple(self.releases.values()))
@@ -275,7 +273,7 @@ class Series:
 
 @dataclass(frozen=True, eq=False)
 class Summed(CountEstimates):
-    """The sum of releases with the same strategy and domain, which answers queries like a release.
+    """A sum of releases with the same strategy and domain. It answers queries as a release does.
 
     Raises InputError if two releases share noise: the same release twice, releases of one chain, or a release and its
     copy.
@@ -284,7 +282,7 @@ class Summed(CountEstimates):
     releases: tuple[Release, ...]
 
     def __post_init__(self) -> None:
-        check_apart(self.releases)
+        check_independent(self.releases)
 
     @property
     def total(self) -> int | None:
@@ -294,14 +292,14 @@ class Summed(CountEstimates):
 
     @functools.cached_property
     def alike(self) -> dict[Release, int]:
-        """One release for each set of noise laws, with the number of releases that have it."""
+        """One release for each distinct set of noise laws, and the number of releases that have these laws."""
         number = Counter(each.laws for each in self.releases)
         first = {each.laws: each for each in reversed(self.releases)}
         return {first[laws]: number[laws] for laws in number}
 
     @functools.cached_property
     def decoder(self) -> JointNoise:
-        """The noise of sums of answers."""
+        """The noise of the summed answers."""
         one = self.releases[0]
         parts = [(each.decoder, number, 1.0) for each, number in self.alike.items()]
         return JointNoise(one.domain, one.strategy, one.laws, parts)
@@ -321,7 +319,7 @@ class Summed(CountEstimates):
 
     @functools.cached_property
     def projection(self) -> ProjectedCells:
-        # Make only the sum non-negative, because each non-negative part would add a bias.
+        # Project only the sum, because projecting each release would add up their biases.
         parts = [each.decoder.estimate_on_grid(each.values, each.total) for each in self.releases]
         return project_nonnegative(np.sum(parts, axis=0), self._noise_metric, self.total)
 
@@ -331,22 +329,19 @@ class Summed(CountEstimates):
         return replace(parts[0][0], variance=np.sum([own.variance * number for own, number in parts], axis=0))
 
 
-def check_apart(releases: Sequence[Release]) -> None:
+def check_independent(releases: Sequence[Release]) -> None:
     """Raise InputError if two releases share noise, because sums assume that noise is independent."""
     origin, number = Counter(each.noise_origin for each in releases).most_common(1)[0]
     if number > 1:
-        raise InputError(
-            f"{number} of the releases are copies or refinements of one ({origin}), or that release: they share data "
-            "and noise, so use the finest one"
-        )
+        raise InputError(f"{number} of the releases share data and noise ({origin}): use only the most accurate one")
 
 
 @dataclass(frozen=True, eq=False)
 class JointNoise:
     """The noise of sums and differences of answers from releases with independent noise.
 
-    Domain, strategy and laws are those of one release. `parts` are decoders, each with the number of releases that have
-    the same noise laws, and a factor on their noise.
+    Domain, strategy and laws are those of one release. `parts` lists decoders, each with the number of releases that
+    have its noise laws, and the factor that multiplies their noise.
     """
 
     domain: Domain
@@ -364,7 +359,7 @@ class JointNoise:
         kurtosis = np.divide(fourth, variance**2, out=np.zeros_like(variance), where=variance**2 > 0)
         shares = [m.unresolved for m in found if m.unresolved is not None]
         unresolved = np.max(shares, axis=0) if len(shares) == len(found) else None
-        # Noise of several decoders is not a plain sum of draws.
+        # Only the noise of equal decoders is a plain sum of draws.
         draws = found[0].draws
         draws = None if draws is None else draws * (numbers[0] if len(found) == 1 else 0)
         return Moments(variance, kurtosis, min(m.freedom for m in found), unresolved, draws, found[0].note)
@@ -372,7 +367,7 @@ class JointNoise:
 
 @dataclass(frozen=True, eq=False)
 class JointPlacement:
-    """The model of points' positions inside cells for several releases. Errors add up, not variances.
+    """The model of points' positions inside cells for several releases. It adds up errors, not variances.
 
     `parts` are learnt from each release, and `learnt` from the sum of their cells.
     """
@@ -381,13 +376,13 @@ class JointPlacement:
     learnt: Placement
 
     def slope_terms(self, own: Field, chosen: Chosen) -> tuple[Field, ...]:
-        """Add up each release's slope terms on its own cells, and the sum's slope terms on the rest of `own`."""
+        """Return the sum of each release's slope terms for its own cells, and of `learnt`'s terms for the rest."""
         parts = [each.slope_terms(each.cells[chosen], chosen) for each in self.parts]
         beyond = self.learnt.slope_terms(own - self.learnt.cells[chosen], chosen)
         return tuple(np.sum(along, axis=0) for along in zip(*parts, beyond, strict=True))
 
     def spreads(self, chosen: Chosen) -> tuple[Field, ...]:
-        """Return the fields of each release, then the field of their sum."""
+        """Return the spreads of each release, followed by those of their sum."""
         return tuple(field for each in (*self.parts, self.learnt) for field in each.spreads(chosen))
 
     def joined_variance(self, apart: Sequence[Field]) -> Field:
@@ -398,9 +393,10 @@ class JointPlacement:
 
 @dataclass(frozen=True, eq=False)
 class Difference:
-    """The change between two releases of counts, or two periods of a series. Errors add up.
+    """The change between two releases of counts, or between two periods of a series.
 
-    Strategies and budgets of two releases may differ. Raises InputError if the two cannot be compared, or share noise.
+    The two releases may have different strategies and budgets. Raises InputError if they have different cells or share
+    noise.
 
     >>> import deltahist as dh, numpy as np
     >>> near = dh.Neighbourhood(dh.Domain((0, 4), (4,)), delta=1)
@@ -424,10 +420,10 @@ class Difference:
             check = [before, after]
         if not alike:
             raise InputError(
-                "the two cannot be compared: they must be releases of counts on the same cells, with the same bound on "
-                "points per user, or periods of one series, both sums or both means"
+                "the two cannot be compared: they must be releases of counts with the same cells and the same limit on "
+                "points per user, or periods of one series that are both sums or both means"
             )
-        check_apart(check)
+        check_independent(check)
 
     @property
     def domain(self) -> Domain:
@@ -437,7 +433,7 @@ class Difference:
 
     @property
     def decoder(self) -> JointNoise:
-        """The noise of differences of answers."""
+        """The noise of the difference between answers."""
         parts: list[tuple[Any, int, float]] = []
         for side in (self.before, self.after):
             if isinstance(side, Series):
@@ -449,7 +445,7 @@ class Difference:
 
     @property
     def promise(self) -> str:
-        """The guarantee of all releases of both periods together in one line."""
+        """The joint guarantee of all releases of both periods in one line."""
         spent = self.before.spent | self.after.spent
         return _promise_together(_join_costs(self.after.first_release, spent), spent)
 
@@ -459,17 +455,16 @@ class Difference:
         return cells
 
     def name_estimator(self, nonnegative: bool) -> str:
-        """Return the name of the estimates. Raises InputError if `nonnegative` is set."""
-        if nonnegative:
-            raise InputError("nonnegative is True: it must be False, because a difference can be negative")
+        """Return the name of the estimates. Raises InputError if `nonnegative` is set, as changes can be negative."""
+        check_choice((False,), nonnegative=nonnegative)
         return UNBIASED
 
     def answer_workload(self, work: Workload, *, level: float, nonnegative: bool) -> dict[str, NDArray[Any]]:
         """Return the columns of `dh.answer` for a workload, arrays (m,)."""
         self.name_estimator(nonnegative)
-        return answer_in_parts(work, self.domain, lambda part: self._answer_part(part, level))
+        return answer_in_batches(work, self.domain, lambda batch: self._answer_batch(batch, level))
 
-    def _answer_part(self, work: Workload, level: float) -> dict[str, NDArray[Any]]:
+    def _answer_batch(self, work: Workload, level: float) -> dict[str, NDArray[Any]]:
         before, after = (
             each.answer_workload(work, level=level, nonnegative=False) for each in (self.before, self.after)
         )
@@ -498,7 +493,7 @@ class Difference:
 
 
 def _join_costs(release: Release, spent: Mapping[int, Fraction]) -> Mechanism:
-    """Return a release's mechanism at the cost of several steps together."""
+    """Return a release's mechanism with the budget that several steps spent together."""
     one = replace(release.mechanism, step=None)
     return one.with_budget(one.budget.of(sum(spent.values(), Fraction(0))))
 
@@ -510,15 +505,15 @@ def _promise_together(mechanism: Mechanism, spent: Mapping[int, Fraction]) -> st
 def _open_step(file: Path) -> Release:
     release = read_described(file, functools.partial(read_content, {Mechanism.kind: Release}))
     assert isinstance(release, Release)
-    return heed_notice(release, file)
+    return attach_notice(release, file)
 
 
 def _list_differences(one: Release, other: Release) -> list[str]:
-    """Return the fields in which two releases differ, apart from their amounts."""
+    """Return the fields in which two releases differ, apart from their budgets."""
     first, second = one.describe(), other.describe()
     if (first["epsilon"] is None) != (second["epsilon"] is None):
         return ["the unit of their budget"]
-    # The amount spent, its consequences and the state of the account may differ from step to step.
+    # The budget, whatever follows from it, and the state of the account may differ from step to step.
     own = ("step", "epsilon", "rho", "laws", "total", "publishable", "version", "account", "chain", "replaces")
     fields = [k for k in first.keys() | second.keys() if k not in own and first.get(k) != second.get(k)]
     steps = one.mechanism.step, other.mechanism.step
@@ -528,5 +523,5 @@ def _list_differences(one: Release, other: Release) -> list[str]:
 
 
 def _read_time(name: str) -> str:
-    """Return a step's name as a time, with the colons that file names lack."""
+    """Return a step's name as a time, with the colons that a file name cannot have."""
     return re.sub(r"T(\d\d)(\d\d)(\d\d)$", r"T\1:\2:\3", name)

@@ -194,7 +194,7 @@ def _answer_features(source: Source, asked: Any, options: Options, form: str, ab
     collection, crs, shapes, own = asked
     stated = crs or options.crs
     if options.crs is not None and stated != options.crs:
-        raise InputError(f"crs is {options.crs[:80]!r}, but the collection's is {stated[:80]!r}: they must be the same")
+        raise InputError(f"crs is {options.crs[:80]!r}: it must be that of the collection, {str(stated)[:80]!r}")
     if (~shapely.is_valid(shapes) & (shapely.get_num_coordinates(shapes) > 200)).any():  # repair is slow
         raise InputError("a feature with more than 200 vertices has rings that cross: repair it before sending")
     query = BoxQuery(source, are_in_degrees(source, stated), options.level, options.nonnegative)

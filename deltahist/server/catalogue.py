@@ -12,7 +12,7 @@ import deltahist.kinds  # noqa: F401  registers every kind of release
 from deltahist._files import open_regular
 from deltahist.errors import InputError
 from deltahist.kinds import parse_release
-from deltahist.releases.base import BaseRelease, heed_notice, notice_path
+from deltahist.releases.base import BaseRelease, attach_notice, notice_path
 from deltahist.releases.histogram import CountEstimates
 
 _LOG = logging.getLogger("deltahist.server")
@@ -134,7 +134,7 @@ class Catalogue:
         with open_regular(path, "release file") as file:
             release = parse_release(file, path)
         try:
-            release = heed_notice(release, path)
+            release = attach_notice(release, path)
         except InputError:
             self._served.pop(path.stem, None)  # it may be withdrawn
             raise

@@ -88,7 +88,7 @@ def test_few_boxes_and_many_have_the_same_answers(nonnegative, smooth):
     estimates = release._nonnegative_sums if nonnegative else release._unbiased_sums
     assert "rim_sums" in vars(estimates)
     for row, box in enumerate(asked):
-        estimates.asked = -np.inf
+        estimates.cost_so_far = -np.inf
         few = dh.answer(release, box, nonnegative=nonnegative).drop(columns="estimator", errors="ignore")
         assert np.allclose(few.loc[0].astype(float), many.loc[row, few.columns].astype(float), rtol=1e-7, atol=1e-7)
 

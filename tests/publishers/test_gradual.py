@@ -345,7 +345,7 @@ def test_copies_of_one_release_say_so(tmp_path):
     assert len(Summed((copies[0], dh.tighten(other, epsilon=0.01))).releases) == 2
     again = dh.load(release.save(tmp_path / "again.parquet") or tmp_path / "again.parquet")
     for together in (copies[:2], [release, copies[1]], [release, release], [release, again]):
-        with pytest.raises(dh.InputError, match=rf"2 of the releases are copies .* of one \({release.digest}"):
+        with pytest.raises(dh.InputError, match=rf"2 of the releases share data and noise \({release.digest}"):
             Summed(tuple(together))
 
 

@@ -223,7 +223,7 @@ def test_files_that_say_nothing_of_steps_are_read_by_their_names(tmp_path, names
 def test_a_period_that_cuts_a_step_is_refused(every, first, last, named):
     city = series(made(4, strategy="identity"), Clock.of("2010-05" if every == "month" else "2010-05-03", every))
     if named is None:
-        with pytest.raises(dh.InputError, match="lies inside a step"):
+        with pytest.raises(dh.InputError, match="is inside a step"):
             city.between(first, last)
     else:
         assert (city.between(first, last).first, city.between(first, last).last) == named
