@@ -1,7 +1,7 @@
-"""Kinds of releases: the table of all kinds, and the reader of their files.
+"""The table of all kinds of releases, and the reader of their files.
 
-Releases of counts are in `mechanisms` and `releases`. Every other kind has one file here, with a mechanism, which
-states the guarantee and measures data, and a release, which estimates. Publishers draw noise and charge accounts.
+Releases of counts are in `mechanisms` and `releases`. Every other kind has a file here with its mechanism, which
+states the guarantee and measures data, and its release, which estimates. Publishers draw noise and charge accounts.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = [
     "read_release",
 ]  # fmt: skip
 
-#: Release classes by the names of their kinds in files. To add a kind, add a file to this package and its class here.
+#: Release classes by the name of the kind in files. To add a kind, add a file to this package and its class here.
 RELEASES: dict[str, type[BaseRelease]] = {
     made.mechanism_class.kind: made for made in (Release, SortedRelease, Quantile)
 }
@@ -31,7 +31,7 @@ _read = functools.partial(read_content, RELEASES)
 
 
 def load(path: str | Path) -> BaseRelease:
-    """Open a release file of any kind as untrusted input: a Release, SortedRelease or Quantile.
+    """Open a release file, which is untrusted input, and return a Release, SortedRelease or Quantile.
 
     Warns if the release is withdrawn (docs/streams.md). Raises DamagedFile if the file or its notice of withdrawal is
     truncated, foreign, altered, or of a newer version. Raises InputError if it is missing or too large for memory.
@@ -55,5 +55,5 @@ def read_release(path: str | Path) -> BaseRelease:
 
 
 def parse_release(content: bytes | BinaryIO, path: str | Path) -> BaseRelease:
-    """Return the release in an open Parquet file or its bytes. Raises as `load` does; messages call the file `path`."""
+    """Return the release in an open Parquet file or its bytes. Raises the errors of `load`, which name `path`."""
     return read_parquet(content, path, _read)

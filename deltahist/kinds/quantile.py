@@ -1,6 +1,6 @@
-"""Quantiles of points on a line: the points around a quantile, the mechanism, and the release, stored as JSON.
+"""Quantiles of points on a line: the private points, the mechanism, and the release, which is stored as JSON.
 
-Source: 2014, section 5.5.2. For notation and proofs see docs/internals/quantiles.md and docs/privacy/quantiles.md.
+Source: 2014, section 5.5.2. For notation and proofs, see docs/internals/quantiles.md and docs/privacy/quantiles.md.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 from deltahist._files import DIGEST, write_whole
 from deltahist.budget import Budget, Payment
 from deltahist.errors import InputError, check_choice, check_finite, check_whole
-from deltahist.kinds.sorted import check_line, read_line, read_shares
+from deltahist.kinds.sorted import check_line, rank_of, read_line, read_shares
 from deltahist.laws import Law
 from deltahist.mechanisms.base import BaseMechanism, budget_description, budget_of
 from deltahist.preprocessing import POINTS, Preprocessing
@@ -29,24 +29,14 @@ from deltahist.space.domain import Domain
 from deltahist.space.neighbourhood import Neighbourhood
 from deltahist.space.workloads import Workload
 
-#: Bound on the relative rounding error of a smooth sensitivity. The noise allows for it.
+#: Bound on the relative rounding error of a smooth sensitivity. The noise allows for this error.
 SLACK = 1e-12
-
-
-def rank_of(q: float, number: int) -> int:
-    """Return the rank ⌈q n⌉ of the q-quantile, from 1.
-
-    >>> rank_of(0.5, 101), rank_of(0.1, 10), rank_of(0, 10)
-    (51, 1, 1)
-    """
-    # Subtract a little, so that 0.1 of 10 points is one point and not two.
-    return min(max(math.ceil(q * number - 1e-9), 1), number)
 
 
 class PointsAround:
     """Private points x_1 ≤ … ≤ x_n around the quantile x_r, in lattice steps.
 
-    For i < 1, x_i is the lower end of the domain. For i > n, it is the upper end, the last lattice step.
+    For i < 1, x_i is the lower end of the domain. For i > n, x_i is the upper end, which is the last lattice step.
     """
 
     def __init__(self, steps: NDArray[np.int64], rank: int, last: int) -> None:
@@ -59,17 +49,17 @@ class PointsAround:
 
     @property
     def steps_beside(self) -> tuple[int, int]:
-        """Numbers of lattice steps above and below the quantile."""
+        """The numbers of lattice steps above and below the quantile."""
         return self._last - self.quantile_step, self.quantile_step
 
     def nearest_distances(self, number: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the distances |x_i − x_r| of up to `number` points above, and of up to `number` points below."""
+        """Return the distances |x_i − x_r| of up to `number` points from x_r upwards, and of as many downwards."""
         x, centre = self._sorted, self._centre
         above, below = x[centre : centre + number], x[max(centre + 1 - number, 0) : centre + 1]
         return above - x[centre], x[centre] - below[::-1]
 
     def longest_stretch(self, t: int, contributions: int) -> int:
-        """Return A(t), the longest stretch of (t + 1) K gaps that contains the quantile (at an end if t = 0)."""
+        """Return A(t), the length of the longest stretch of (t + 1) K gaps that contains x_r (at an end if t = 0)."""
         number = len(self._sorted)
         gaps = min((t + 1) * contributions, number + 1)
         low, high = self._centre - gaps, self._centre + gaps + 1
@@ -81,8 +71,9 @@ class PointsAround:
     def smooth_sensitivity(self, reach: int, beta: float, contributions: int) -> float:
         """Return the private smooth sensitivity S_β, in lattice steps, for moves of K points by at most D each.
 
-        Branch and bound finds the maximum of e^(−βt) f(t), f(t) = min(D, A(t)). Since f never decreases, no value
-        between a and b exceeds e^(−β(a+1)) f(b). The search skips ranges where this bound is below the best value.
+        S_β is the maximum of e^(−βt) f(t) with f(t) = min(D, A(t)), found by branch and bound. Since f never decreases,
+        no value between a and b exceeds e^(−β(a+1)) f(b). Ranges where this bound does not exceed the best value are
+        skipped.
         Source: Nissim, Raskhodnikova and Smith 2007; 2014, section 5.5.2. Proof: docs/internals/quantiles.md.
         """
         best = 0.0
@@ -93,10 +84,10 @@ class PointsAround:
             best = max(best, math.exp(-beta * t) * value)
             return t, value
 
-        # After this many moves the stretch is the whole line.
+        # After this many moves, the stretch is the whole line.
         most = -(-(len(self._sorted) + 1) // contributions)
         known = [evaluate_at(0)]
-        # Double t (0, 1, 3, 7, …) until f is at its maximum, or even its maximum could not exceed the best value.
+        # Double t (0, 1, 3, 7, …) until f reaches its maximum D, or until even D could not exceed the best value.
         while known[-1][1] < reach and (t := known[-1][0]) < most and math.exp(-beta * (t + 1)) * reach > best:
             known.append(evaluate_at(min(2 * t + 1, most)))
         between = list(itertools.pairwise(known))
@@ -110,36 +101,37 @@ class PointsAround:
 
 @dataclass(frozen=True)
 class InverseNoise:
-    """Draws a place z with probability ∝ e^(−rate · m), where m moves within δ make z the quantile.
+    """Noise that draws a place z with probability ∝ e^(−rate · m), if m moves within δ would make z the quantile.
 
-    The rate is ε/(2K). Log-ratios between neighbours lie in an interval of length ε, so the draw is also (ε²/8)-zCDP.
+    The rate is ε/(2K). The log-ratios of two neighbours' probabilities lie in an interval of length ε, so the draw is
+    also (ε²/8)-zCDP.
     """
 
     rate: Fraction
-    law: ClassVar[str] = "a place is drawn, the likelier the fewer moves would make it the quantile"
+    law: ClassVar[str] = "a random place, more likely the fewer moves would make it the quantile"
 
     @classmethod
     def for_budget(cls, budget: Budget, contributions: int) -> InverseNoise:
         """Return the noise for a budget."""
         epsilon = budget.amount
         if budget.unit == "rho":
-            # Round down to twelve digits, so that ε is less than √(8 ρ).
+            # Round down to twelve digits, so that ε is at most √(8 ρ).
             epsilon = Fraction(math.isqrt(int(8 * epsilon * 10**24)), 10**12)
         return cls(epsilon / (2 * contributions))
 
     def sampler_parameters(self, points: PointsAround, reach: int, contributions: int) -> dict[str, Any]:
-        """Return the sampler's private parameters for these points, and for moves of K points by at most D each."""
+        """Return the sampler's private parameters for these points, if K points move by at most D each."""
         return {"nearest": points.nearest_distances, "room": points.steps_beside, "reach": reach, "rate": self.rate}
 
 
 @dataclass(frozen=True)
 class SmoothNoise:
-    """Adds S_β · factor · Z, in proportion to the smooth sensitivity S_β, which is not published.
+    """Noise S_β · factor · Z, proportional to the smooth sensitivity S_β, which is not published.
 
-    Between neighbours, S_β differs by a factor of at most e^β, and the values differ by at most S_β. So a neighbour's
-    output is Z scaled by at most e^±β and shifted by at most 1/factor. For Student's t with 2 degrees of freedom,
+    S_β of neighbours differs by a factor of at most e^β, and their quantiles differ by at most S_β. From one to the
+    other, Z is scaled by at most e^±β and shifted by at most 1/factor. For Student's t with 2 degrees of freedom,
     scaling costs 2β, and a shift by s costs 3 s / (2 √2). Each gets half of ε, minus an allowance for rounding. Equal
-    halves are best for dense points, whose S_β is in proportion to 1/β.
+    halves are best for dense points, because their S_β is proportional to 1/β.
     """
 
     beta: float
@@ -168,19 +160,19 @@ METHODS: dict[str, type[InverseNoise | SmoothNoise]] = {"inverse": InverseNoise,
 
 @dataclass(frozen=True)
 class QuantileMechanism(BaseMechanism):
-    """Publishes a quantile of points on a line (docs/internals/quantiles.md).
+    """The mechanism that publishes a quantile of points on a line (docs/internals/quantiles.md).
 
     Parameters
     ----------
-    neighbourhood : in one dimension, with fixed membership.
-    q : the quantile is the ⌈q n⌉-th smallest of n points.
+    neighbourhood : one-dimensional, with fixed membership.
+    q : level of the quantile, which is the ⌈q n⌉-th smallest of n points.
     number : n, public.
-    budget : ε, or ρ for the method "inverse".
-    method : "inverse" draws a place, with a higher probability the fewer moves within δ would make it the quantile.
-        "smooth" adds noise in proportion to the smooth sensitivity.
-    counting : how rows became points. No points may be left out.
+    budget : ε or, only for the method "inverse", ρ.
+    method : "inverse" draws a place. The fewer moves within δ would make it the quantile, the higher its probability.
+        "smooth" adds noise proportional to the smooth sensitivity.
+    counting : how rows became points. No rows may be left out.
 
-    Raises InputError if q is outside 0 to 1, the neighbourhood has two dimensions or sources, points were left out, or
+    Raises InputError if q is outside 0 to 1, the neighbourhood has two dimensions or sources, rows were left out, or
     the method cannot use the budget or keep the neighbourhood's limits.
 
     >>> import deltahist as dh
@@ -203,18 +195,15 @@ class QuantileMechanism(BaseMechanism):
         check_line(self.neighbourhood, (None,), self.counting)
         check_whole(number=self.number)
         check_choice(tuple(METHODS) if self.budget.unit == "epsilon" else ("inverse",), method=self.method)
+        near, amount = self.neighbourhood, self.budget.amount
         # With far smaller budgets, float arithmetic in the noise and its sampler would fail.
-        if self.budget.amount < Fraction(1, 10**11) * self.counting.contributions:
-            amount = float(self.budget.amount)
-            raise InputError(f"{self.budget.unit} is {amount:g}: it must be at least 10^-11 for each point of a user")
-        near, letter = self.neighbourhood, self.letter
+        bounds = [(self.budget.unit, amount, Fraction(self.counting.contributions, 10**11))]
         for limit, (factor, relation) in zip(near.profile, near.relations[1:], strict=True):
-            cost, allowed = self.cost_under(relation), self.budget.amount * factor**self.norm
-            if cost > allowed:
-                place = "any move" if limit.any else f"a move over {limit.distance}"
-                raise InputError(
-                    f"limit of {place} is {letter} = {float(allowed):.4g}: it must be at least {float(cost):.4g}"
-                )
+            name = f"{self.letter} of {'any move' if limit.any else f'a move over {limit.distance}'}"
+            bounds.append((name, amount * factor**self.norm, self.cost_under(relation)))
+        for name, allowed, least in bounds:
+            if allowed < least:
+                raise InputError(f"{name} is {float(allowed):.4g}: it must be at least {float(least):.4g}")
 
     @property
     def lattice_steps(self) -> int:
@@ -223,7 +212,7 @@ class QuantileMechanism(BaseMechanism):
 
     @property
     def laws(self) -> tuple[Law, ...]:
-        """Empty, because the noise depends on the points, and so its law is private."""
+        """Empty. The law of the noise is private, because it depends on the points."""
         return ()
 
     @property
@@ -238,7 +227,7 @@ class QuantileMechanism(BaseMechanism):
         return [{"rows": "the quantile", "law": self.place_noise.law, "std": None}]
 
     def cost_under(self, moves: Neighbourhood) -> Fraction:
-        """Return the cost under another relation: that of covering its longest move by moves within δ."""
+        """Return the cost under another relation, from the number of moves within δ that cover its longest move."""
         return self.guarantee.times(-(-min(moves.radius, self.lattice_steps) // self.neighbourhood.radius)).amount
 
     @functools.cached_property
@@ -249,7 +238,8 @@ class QuantileMechanism(BaseMechanism):
     def check_data(self, data: ArrayLike) -> PointsAround:
         points = read_line(data)
         check_choice((self.number,), points=len(points))
-        return PointsAround(self.domain.lattice(points)[:, 0], rank_of(self.q, self.number), self.lattice_steps - 1)
+        rank = int(rank_of(self.q, self.number))
+        return PointsAround(self.domain.lattice(points)[:, 0], rank, self.lattice_steps - 1)
 
     def measure(self, private: PointsAround) -> NDArray[np.int64]:
         return np.array([private.quantile_step], dtype=np.int64)
@@ -326,7 +316,7 @@ class Quantile(BaseRelease):
         return super().describe() | {"value": self.value, "step": self.step}
 
     def file_columns(self) -> dict[str, NDArray[Any]]:
-        return {}  # the description has the value
+        return {}  # the description contains the value
 
     def save(self, path: str | Path) -> None:
         """Write the description to a JSON file, atomically."""
@@ -339,12 +329,12 @@ class Quantile(BaseRelease):
     @classmethod
     def read_fields(cls, description: dict[str, Any], values: NDArray[np.int64] | None) -> dict[str, Any]:
         mechanism = QuantileMechanism.from_description(description)
-        # Clamp to the domain. A description does not state the clamped step, so the file is then refused.
+        # If clamping changes the step, the release contradicts the file, which is then refused.
         step = min(check_whole(least=0, step=description["step"]), mechanism.lattice_steps - 1)
         return {"mechanism": mechanism, "values": np.array([step], dtype=np.int64)}
 
     def estimate_cells(self, *, nonnegative: bool = False) -> NoReturn:
-        raise InputError("a quantile has no cells and answers no counts")
+        raise InputError("release is a quantile: only counts and sorted points have cells, and answer queries")
 
     def answer_workload(self, work: Workload, *, level: float, nonnegative: bool) -> NoReturn:
         self.estimate_cells()

@@ -29,7 +29,7 @@ from deltahist.space.workloads import BoxCover, Workload
 if TYPE_CHECKING:
     import pandas as pd
 
-#: Largest sum of lattice steps in a group, including noise. It is exact in int64 and in floats.
+#: Largest sum of lattice steps in a group, including noise. Smaller sums are exact in int64 and in floats.
 _MOST_SUM = 1 << 52
 #: Sources that neighbourhoods of sorted points may have.
 SOURCES = (None, "left", "right")
@@ -38,11 +38,10 @@ Knots = tuple[NDArray[np.float64], NDArray[np.float64]]
 
 
 def check_line(near: Neighbourhood, sources: tuple[Any, ...], counting: Preprocessing = POINTS) -> None:
-    """Raise InputError unless there is one dimension, an allowed source, and no row was left out."""
+    """Raise InputError unless there is one dimension, the sources are allowed, and no rows were left out."""
     check_choice((1,), dimensions=near.domain.ndim)
     check_choice(sources, sources=near.sources)
-    if counting.dropped:
-        raise InputError(f"rows were left out ({', '.join(counting.dropped)}): the number of points must be public")
+    check_choice(((),), dropped=counting.dropped)  # the number of points must be public
 
 
 def read_line(points: ArrayLike) -> NDArray[Any]:
@@ -61,15 +60,25 @@ def read_line(points: ArrayLike) -> NDArray[Any]:
 
 
 def read_shares(q: ArrayLike) -> NDArray[np.float64]:
-    """Return one or several quantile levels as an array (m,). Raises InputError unless all are from 0 to 1."""
+    """Return one or more levels of quantiles as an array (m,). Raises InputError unless all are from 0 to 1."""
     shares = np.atleast_1d(np.asarray(q, dtype=np.float64))
     if shares.ndim != 1 or not ((shares >= 0) & (shares <= 1)).all():
         raise InputError(f"q is {q!r}: it must be from 0 to 1")
     return shares
 
 
+def rank_of(q: ArrayLike, number: float) -> NDArray[np.float64]:
+    """Return the ranks ⌈q n⌉ of q-quantiles, counted from 1.
+
+    >>> rank_of([0.5, 0], 101).tolist(), rank_of(0.1, 10).tolist()
+    ([51.0, 1.0], 1.0)
+    """
+    # Subtract a little, so that 0.1 of 10 points is one point and not two.
+    return np.asarray(np.clip(np.ceil(np.multiply(q, number) - 1e-9), 1, max(number, 1)))
+
+
 def choose_number(present: int, near: Neighbourhood, most: int | None) -> int:
-    """Return the number of coordinates to publish: the number of points, or its public bound if there is a source."""
+    """Return the number of coordinates to publish: the number of points or, with a source, its public bound."""
     if near.fixed_membership:
         check_choice((None,), most=most)
         return check_whole(points=present)
@@ -83,26 +92,27 @@ def hidden_move(near: Neighbourhood) -> Fraction:
 
 
 def noise_law(near: Neighbourhood, budget: Budget, contributions: int, *, refinable: bool = False) -> Law:
-    """Return the noise law of each sum. Neighbours' sums differ by at most K D lattice steps in the L1 and L2 norms.
+    """Return the noise law of each sum.
 
-    D is the larger of δ and `hidden_move`.
+    Neighbours' sums differ by at most K D lattice steps in the L1 and L2 norms. D is the larger of δ and `hidden_move`.
     """
     change = check_whole(contributions=contributions) * max(Fraction(near.radius), hidden_move(near))
     return scale_noise(budget, change, refinable=refinable)
 
 
 def variance_within(group: ArrayLike) -> NDArray[np.float64]:
-    """Return the variance of a rank within a group of k points: (k − 1)/6 for random points, more for clumps."""
+    """Return the variance of a rank within a group of k points: (k − 1)/6 for random points, plus a term for clumps."""
     k = np.asarray(group, dtype=np.float64)
-    return np.asarray((k - 1) / 6 + ((k - 1) * 0.2) ** 2)  # clumps add an error of a fifth of the group
+    return np.asarray((k - 1) / 6 + ((k - 1) * 0.2) ** 2)  # allow for clumps by a fifth of the group
 
 
 def group_size(near: Neighbourhood, number: int, budget: Budget, contributions: int = 1) -> int:
-    """Return how many consecutive points to sum for the least expected error of a rank. Uses only public figures.
+    """Return the number of consecutive points per sum with the least expected error of a rank, from public figures.
 
-    The mean distance of random points is s = length / n. The mean of k points has noise σ/k, or σ/(k s) ranks if groups
-    do not overlap. Otherwise isotonic regression leaves an error of about 0.82 (σ/(k² s))^(2/3) groups. The best k
-    minimises the square of this error plus `variance_within` (docs/internals/sorted.md).
+    Random points are s = length / n apart on average. The mean of k points has noise σ/k. If noise does not make groups
+    overlap, this is an error of σ/(k s) ranks. Otherwise isotonic regression leaves an error of about
+    0.82 (σ/(k² s))^(2/3) groups. The best k minimises the squared error plus `variance_within`
+    (docs/internals/sorted.md).
 
     >>> near = Neighbourhood(Domain((0, 1), (100,)), delta=0.01)
     >>> group_size(near, 10_000, Budget(epsilon=1)), group_size(near, 20, Budget(epsilon=1))
@@ -120,22 +130,22 @@ def group_size(near: Neighbourhood, number: int, budget: Budget, contributions: 
 
 @dataclass(frozen=True)
 class SortedMechanism(BaseMechanism):
-    """Sums of consecutive sorted coordinates with exact integer noise.
+    """The mechanism that publishes sums of consecutive sorted coordinates with exact integer noise.
 
     Source: 2014, section 5.5.1; docs/internals/sorted.md. Coordinates are in lattice steps. With a source at one end,
-    missing points are placed at that end, and any point there counts as absent.
+    missing points are placed at that end, and all points there count as absent.
 
     Parameters
     ----------
-    neighbourhood : in one dimension.
-    number : number of points, or its public bound if there is a source.
+    neighbourhood : one-dimensional.
+    number : number of points or, with a source, its public bound.
     budget : ε (Laplace noise) or ρ (Gaussian noise).
     group : number of points per sum (`group_size`).
     counting : how rows became points. No rows may be left out.
     chain : place in a chain, if the release can be refined (`dh.refine`).
 
-    Raises InputError if the neighbourhood has two dimensions or a source other than one end, if points were left out,
-    or if a group exceeds the number of points or its sum is too large.
+    Raises InputError if the neighbourhood has two dimensions or a source other than one end, if rows were left out, or
+    if a group exceeds the number of points or its sum is too large.
 
     >>> import deltahist as dh
     >>> near = dh.Neighbourhood(dh.Domain((0, 100), (20,)), delta=5)
@@ -159,8 +169,8 @@ class SortedMechanism(BaseMechanism):
         most = group * self.lattice_steps + 64 * self.laws[0].scale
         if not group <= number <= _MOST_SUM or most >= _MOST_SUM:
             raise InputError(
-                f"group is {group:,} of {number:,} points: it must be at most their number, and sums of "
-                f"{self.lattice_steps:,} steps with their noise must stay below 2^52 (use fewer cells)"
+                f"group is {group:,} of {number:,} points: it must be at most the number of points, and so small that "
+                f"noisy sums of up to {self.lattice_steps:,} steps per point stay below 2^52 (or use fewer cells)"
             )
 
     @property
@@ -188,7 +198,7 @@ class SortedMechanism(BaseMechanism):
 
     @property
     def determines_cells(self) -> bool:
-        return True  # up to the grouping
+        return True  # except within groups
 
     def check_data(self, data: ArrayLike) -> NDArray[np.int64]:
         array, number = read_line(data), self.number
@@ -228,7 +238,7 @@ class SortedMechanism(BaseMechanism):
 
     @classmethod
     def from_description(cls, description: dict[str, Any]) -> SortedMechanism:
-        """Recreate a mechanism from its `describe`, read from an untrusted file. This does not compare the noise."""
+        """Recreate a mechanism from its `describe`, read from an untrusted file."""
         domain = Domain(**description["domain"])
         return cls(
             Neighbourhood.from_description(domain, description["neighbourhood"]),
@@ -247,7 +257,7 @@ class SortedRelease(BaseRelease):
     Parameters
     ----------
     mechanism : the public choices.
-    values : (⌈number/group⌉,) int64, sums of `group` consecutive sorted coordinates, the last perhaps of fewer.
+    values : (⌈number/group⌉,) int64, sums of `group` consecutive sorted coordinates; the last sum may have fewer.
     payment, withdrawn : as for `BaseRelease`.
 
     >>> import deltahist as dh
@@ -266,28 +276,28 @@ class SortedRelease(BaseRelease):
 
     @property
     def total(self) -> int | None:
-        """The number of points if membership is fixed; else None."""
+        """The number of points if membership is fixed; None otherwise."""
         return self.mechanism.number if self.neighbourhood.fixed_membership else None
 
     @functools.cached_property
     def decoder(self) -> Isotonic:
-        """Isotonic regression of the sums."""
+        """The isotonic regression of the sums."""
         ends = np.arange(len(self.values) + 1, dtype=np.int64) * self.mechanism.group
         ends[-1] = self.mechanism.number
         return Isotonic(self.values, ends, self.laws[0], self.mechanism.lattice_steps)
 
     @property
     def _present_range(self) -> tuple[float, float]:
-        """Range of lattice steps where points count as present."""
+        """The range of lattice steps where points count as present."""
         sources, last = self.neighbourhood.sources, self.mechanism.lattice_steps - 0.5
         return (0.5 if sources == "left" else -0.5, last - 1 if sources == "right" else last)
 
     def count_between(self, low: ArrayLike, high: ArrayLike, *, level: float = 0.95) -> dict[str, NDArray[np.float64]]:
-        """Estimate how many points lie between places (m,), in cells from the start of the domain.
+        """Estimate how many points lie between places (m,), given in cells from the start of the domain.
 
-        Returns the columns of `dh.answer` (m,). The standard error is typical, not exact: it comes from simulated noise
-        on the `simplest_knots`, and from `variance_within` a group. The interval covers the exact number with a
-        probability of at least `level` for any points, so it is several standard errors wide.
+        Returns the columns of `dh.answer` (m,). The standard error is approximate. It combines simulated noise on the
+        `simplest_knots` with `variance_within` groups. The interval contains the exact number with a probability of at
+        least `level`, whatever the points, so it is several standard errors wide.
         """
         check_level(level)
         # A cell's edge is half a step below its first lattice step.
@@ -310,7 +320,7 @@ class SortedRelease(BaseRelease):
 
     def answer_workload(self, work: Workload, *, level: float, nonnegative: bool) -> dict[str, NDArray[Any]]:
         cover = work.cover(self.domain)
-        assert isinstance(cover, BoxCover)  # regions need two dimensions
+        assert isinstance(cover, BoxCover)  # a line has no regions
         return self.count_between(*cover.spans[0], level=level)
 
     def estimate_cells(self, *, nonnegative: bool = False) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -331,8 +341,8 @@ class SortedRelease(BaseRelease):
 
         Parameters
         ----------
-        q : one or several numbers from 0 to 1. The q-quantile of n points is the ⌈q n⌉-th smallest.
-        level : least probability that an interval contains its quantile.
+        q : one or more numbers from 0 to 1. The q-quantile of n points is the ⌈q n⌉-th smallest.
+        level : each interval contains its quantile with at least this probability.
 
         Returns a DataFrame of q, estimate, low and high, in the domain's units.
 
@@ -350,9 +360,7 @@ class SortedRelease(BaseRelease):
 
         def rank_between(absent: float, present: float) -> NDArray[np.float64]:
             """Return the ranks of the quantiles of the points between two ranks."""
-            there = present - absent
-            # Subtract a little, so that 0.1 of 10 points is one point and not two.
-            return np.asarray(absent + np.clip(np.ceil(wanted * there - 1e-9), 1, max(there, 1)))
+            return absent + rank_of(wanted, present - absent)
 
         number, group = self.mechanism.number, self.mechanism.group
         first, last = self._present_range
@@ -374,9 +382,9 @@ class SortedRelease(BaseRelease):
 
 @dataclass(frozen=True, eq=False)
 class Isotonic:
-    """Estimates of ranks and places from noisy sums (rows,) of groups of sorted whole numbers from 0 to size − 1.
+    """Estimates of ranks and places, from noisy sums (rows,) of groups of sorted whole numbers from 0 to size − 1.
 
-    `ends` are the ranks (rows + 1,) at the boundaries of groups: 0, k, 2k, ..., n.
+    `ends` are the ranks (rows + 1,) at the boundaries of the groups: 0, k, 2k, …, n.
     """
 
     values: NDArray[np.int64]
@@ -387,7 +395,7 @@ class Isotonic:
 
     @functools.cached_property
     def knots(self) -> Knots:
-        """Ranks and steps, both in ascending order. Each rank is the number of values below its step."""
+        """The estimate: ascending ranks and steps, where each rank is the number of values below its step."""
         return self._fit_knots(self.values)
 
     def _fit_knots(self, values: NDArray[np.int64] | NDArray[np.float64]) -> Knots:
@@ -406,7 +414,7 @@ class Isotonic:
             return np.array([0.0, below, below, number]), np.array([low, low, high, high])
         first, last = inside[0], inside[-1]
         ranks, steps = ranks[first : last + 1], steps[first : last + 1]
-        # Extend each outer block beyond its centre, as densely as towards the next block.
+        # Extend each outer block beyond its centre, with the density between it and the next block.
         start, stop = steps[0], steps[-1]
         if len(steps) > 1:
             start -= (ranks[0] - edges[first]) * (steps[1] - steps[0]) / (ranks[1] - ranks[0])
@@ -417,13 +425,14 @@ class Isotonic:
 
     @functools.cached_property
     def simplest_knots(self) -> Knots:
-        """The fewest places that satisfy the bounds at α = ½. Values that noise makes indistinguishable share a place.
+        """The estimate with the fewest places that satisfies the `confidence_bounds` at α = ½.
 
-        From the left, each place has as many ranks as the bounds allow, and is at the mean of their sums.
+        Values that noise makes indistinguishable share a place. From the left, each place takes as many ranks as the
+        bounds allow, and lies at the mean of their values.
         """
         upper, lower = self.confidence_bounds(0.5)
         rows, cuts = len(self.values), [0]
-        # A place that begins at boundary i fits up to the last j with lower[j] ≤ upper[i].
+        # A place that begins at boundary i can end at the last j with lower[j] ≤ upper[i].
         following = np.maximum(np.searchsorted(lower, upper, side="right") - 1, np.arange(1, rows + 2)).tolist()
         while cuts[-1] < rows:
             cuts.append(following[cuts[-1]])
@@ -435,7 +444,7 @@ class Isotonic:
 
     @functools.cached_property
     def simulated_knots(self) -> list[Knots]:
-        """Decoded sums of the `simplest_knots` points with simulated noise, which is public and therefore seeded."""
+        """Estimates from the sums of the `simplest_knots` with simulated noise. It is seeded, because it is public."""
         rng, rows = np.random.default_rng(0), len(self.values)
         ranks, places = self.simplest_knots
         each = np.searchsorted(ranks[1::2], self.ends[1:])
@@ -446,10 +455,10 @@ class Isotonic:
     def confidence_bounds(self, alpha: float) -> Knots:
         """Return upper and lower confidence bounds, each wrong with probability at most `alpha` at any one rank.
 
-        upper[j] bounds the coordinate of rank j k + 1. The exact means of windows of 1, 2, 4, ... groups that begin
-        there are at least as large. So the least of their noisy means, each plus a bound on its noise, is a bound.
-        lower[j] bounds the coordinate of rank j k in the same way, by windows that end there. Each window gets an equal
-        share of `alpha`. Making the bounds monotone keeps them valid (docs/internals/sorted.md).
+        upper[j] bounds the coordinate of rank j k + 1, which is at most the exact mean of each window of 1, 2, 4, …
+        groups that begins there. The bound is the least noisy mean of these windows, each increased by a bound on its
+        noise. In the same way, lower[j] bounds the coordinate of rank j k by the windows that end there. Each window
+        gets an equal share of `alpha`. Making the bounds monotone keeps them valid (docs/internals/sorted.md).
         """
         if alpha not in self._bounds:
             rows = len(self.values)
@@ -469,7 +478,7 @@ class Isotonic:
         """Return bounds on the number of points below steps, each wrong with probability at most `alpha`."""
         upper, lower = self.confidence_bounds(alpha)
         rows, number = len(self.values), int(self.ends[-1])
-        # A rank is certainly below a step if its upper bound is, and certainly not if its lower bound is above it.
+        # A value is certainly below a step if its upper bound is, and certainly not if its lower bound is not.
         known = np.searchsorted(upper, steps, side="left")
         least = np.where(known > 0, self.ends[np.maximum(known, 1) - 1] + 1, 0)
         beyond = np.searchsorted(lower, steps, side="left")
@@ -481,7 +490,7 @@ class Isotonic:
 
 
 def count_below(knots: Knots, steps: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the number of points below steps; at a jump, the number after it."""
+    """Return the estimated number of points below steps; at a jump, the number after the jump."""
     ranks, at = knots
     found = np.interp(steps, at, ranks)
     return np.where(steps <= at[0], 0.0, np.where(steps >= at[-1], ranks[-1], found))

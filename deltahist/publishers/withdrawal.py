@@ -56,7 +56,7 @@ def _record_notice(place: Ledger | str | Path, payment: Payment | None, notice: 
         standing = ledger.read_standing(payment.account)
         paid = standing.unit, standing.limit, standing.spans[0].steps
     if ledger is None or payment is None or paid != (payment.unit, payment.limit, payment.steps):
-        raise InputError(f"ledger is missing or did not pay for the release: {payment or 'no account paid for it'}")
+        raise InputError(f"ledger does not exist or did not pay for the release: {payment or 'no account paid for it'}")
     key = WITHDRAWN + notice.digest
     with ledger.transaction() as connection:
         if get_note(connection, payment.account, key) is None:

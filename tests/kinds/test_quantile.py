@@ -34,7 +34,7 @@ def test_students_noise_is_pure_and_pays_for_the_rounding_of_floats(epsilon):
 def test_limits_are_kept_or_refused():
     near = dh.Neighbourhood(LINE, 0.05, limits=[(0.2, 2), (math.inf, 4)])
     for method in METHODS:
-        with pytest.raises(dh.InputError, match=r"limit of a move over 0\.2 is ε = 2: it must be at least 4"):
+        with pytest.raises(dh.InputError, match=r"ε of a move over 0\.2 is 2: it must be at least 4"):
             dh.QuantileMechanism(near, 0.5, 101, dh.Budget(epsilon=1), method)
     wide = dh.Neighbourhood(LINE, 0.05, limits=[(math.inf, 20)])
     assert float(dh.QuantileMechanism(wide, 0.5, 101, dh.Budget(epsilon=1)).cost_within(1)[0]) <= 20
@@ -140,7 +140,7 @@ def test_smooth_noise_follows_its_law():
 @pytest.mark.parametrize(("epsilon", "contributions"), [(5e-324, 1), (1e-308, 3), (0.1, 10**30)])
 def test_a_budget_that_no_sampler_can_spend_is_refused_before_the_charge(epsilon, contributions):
     account, near = dh.Account.total(epsilon=1), dh.Neighbourhood(LINE, 0.5)
-    with pytest.raises(dh.InputError, match=r"epsilon is .*: it must be at least 10\^-11"):
+    with pytest.raises(dh.InputError, match=r"epsilon is .*: it must be at least"):
         dh.publish_quantile([0.1, 0.2], 0.5, near, epsilon, contributions=contributions, account=account)
     assert account.spent == 0
     assert dh.publish_quantile([0.1, 0.2], 0.5, near, 1e-11, account=account).publishable
