@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 
 from deltahist.errors import InputError
 
-#: Number of bits of the fixed-point numbers that tables are built from. Tables keep 64; the others absorb rounding.
+#: Number of bits of the fixed-point numbers that tables are built from. Tables keep 64 of the bits. The others absorb
+#: rounding.
 TABLE_BITS = 192
 #: Number of values drawn at a time, to limit memory. Drawing in blocks of this length does not change the numbers.
 BLOCK = 1 << 20
@@ -55,7 +56,7 @@ def open_stream() -> Words:
 
 
 def seeded_words(rng: np.random.Generator) -> Words:
-    """Return a source of words from a seeded generator. These are predictable: use them only in experiments."""
+    """Return a source of words from a seeded generator, only for experiments: its words are predictable."""
     return lambda number: rng.integers(0, 1 << 64, number, dtype=np.uint64)
 
 
@@ -107,7 +108,7 @@ def complement(p: Interval, bits: int) -> Interval:
 
 
 class UniformReal:
-    """A uniform real U in [0, 1) that draws its bits on demand. Its first word may be known already."""
+    """A uniform real U in [0, 1) that draws its bits on demand, after a known first word if there is one."""
 
     def __init__(self, words: Words, first: int | None = None) -> None:
         self._words, self._known, self._bits = words, first or 0, 0 if first is None else 64
@@ -197,7 +198,7 @@ class InversionTable:
 def power_table(rate: Fraction, first: int, length: int, law: Callable[[Interval, int], Interval]) -> InversionTable:
     """Return the table of F(k) = law(e^(−rate (first + k))) for k < length.
 
-    `law` maps bounds with their number of bits to bounds. It may lose 64 bits, plus the leading zeros of small rates.
+    `law` maps bounds with their number of bits to bounds, and may lose 64 bits, plus the leading zeros of small rates.
     """
     guard = 64 + 2 * int(1 / rate).bit_length()
 

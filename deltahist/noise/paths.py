@@ -252,16 +252,17 @@ def jump_down(dimension: int, uniforms: Uniforms) -> Jump:
 def next_level_above(size: Reals, uniforms: Uniforms) -> tuple[Reals, Reals]:
     """Return the next levels (rows,), relative to the current one, at which two clocks ring.
 
-    The first rings at rate 1 in ln ε, the second at rate |x| in ε. The process jumps when either rings. `size` is ε|x|.
+    The first clock rings at rate 1 in ln ε, the second at rate |x| in ε. The process jumps when either clock rings.
+    `size` is ε|x|.
     """
     with np.errstate(divide="ignore", over="ignore"):  # at the value 0 the second clock never rings
         return 1 / uniforms.value[:, 0], 1 + uniforms.exponential(1) / size
 
 
 def jump_up(value: Reals, by_size: NDArray[np.bool_], uniforms: Uniforms) -> JumpUp:
-    """Draw a jump up from `value` (rows, n), which is multiplied by the level of the jump.
+    """Draw a jump up. `value` (rows, n) is the old value times the level of the jump.
 
-    T is an inverse Gaussian variable plus a Gamma variable, of shape 1 where `by_size` (second clock) and 3/2
+    T is an inverse Gaussian variable plus a Gamma variable, of shape 1 where the second clock rang (`by_size`) and 3/2
     elsewhere. The inverse Gaussian is drawn as in Michael, Schucany and Haas (1976), without cancellation in either
     root.
     """
@@ -446,7 +447,7 @@ def _number_users(users: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[
 
 
 def _step_error(planes: int) -> float:
-    """Return a bound on the error of one step of a formula, relative to its parts.
+    """Return a bound on the error of one step of a formula, relative to the sizes of its terms.
 
     Rounding and unread bits cause at most a fiftieth of this bound.
     """
@@ -484,14 +485,14 @@ class _State(NamedTuple):
 
 
 def _is_open(difference: Reals, error: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Return whether the sign of a difference is undecided. The factor 2 covers second-order terms."""
+    """Return whether the sign of a difference is uncertain. The factor 2 covers second-order terms."""
     return ~(np.abs(_as_floats(difference)) > 2 * error)
 
 
 class VectorPaths(KeyedPaths):
     """Noise for every user at every level ε, in whole lattice steps, with density ∝ e^(−ε|v|/reach) before rounding.
 
-    For a vector u of whole numbers, u + noise is the one nearest to u + V_ε (docs/internals/processes.md).
+    For a vector u of whole numbers, u + noise is the nearest such vector to u + V_ε (docs/internals/processes.md).
     Source: 2018, Theorem 2 (α is reach), Definition 3.
 
     Parameters

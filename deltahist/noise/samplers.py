@@ -328,8 +328,8 @@ class LaplaceSampler:
         """Move values to a higher level. The result does not depend on earlier levels.
 
         On the real line, values x at level a and y at level b > a have the joint density a²/(2b) e^(−b|y|) δ(x − y) +
-        a (b² − a²)/(4b) e^(−a|x − y| − b|y|). Dividing it by a/2 e^(−a|x|), the density of x, gives the density of y
-        given x. Source: 2015, Theorem 10, eq. (19), (20), (25), Algorithm 1; 2015 abstract, Theorem 1, eq. (2), on
+        a (b² − a²)/(4b) e^(−a|x − y| − b|y|). Divide this by a/2 e^(−a|x|), the density of x, to obtain the density of
+        y given x. Source: 2015, Theorem 10, eq. (19), (20), (25), Algorithm 1; 2015 abstract, Theorem 1, eq. (2), on
         integers.
         """
         a, b = _read_levels(Fraction(1, MOST_SCALE), level=level, finer=finer)
@@ -475,7 +475,7 @@ def _read_levels(step: Fraction = Fraction(0), /, **levels: Level) -> tuple[Frac
     if b - a <= step:
         low, high = levels
         raise InputError(
-            f"{high} is {float(b):.10g}: it must be more than {float(step):.3g} above {low}, {float(a):.10g}"
+            f"{high} is {float(b):.10g}: it must exceed {low} ({float(a):.10g}) by more than {float(step):.3g}"
         )
     return a, b
 
@@ -607,9 +607,9 @@ def _draw_gaussian_around(values: Integers, share: Fraction, variance: Fraction,
 #
 # Notation of docs/internals/quantiles.md: points x_1 ≤ … ≤ x_n lie at whole places of a line, and x_r is the quantile.
 # A move shifts one point by at most D places. It takes m(z) moves to make z the quantile. P(z) = e^(−λ m(z)) / W.
-# For z above x_r, every point i ≥ r with x_i < z must go to z. This needs ⌈(z − x_i)/D⌉ moves, the number of *marks*
+# For z above x_r, every point i ≥ r with x_i < z must move to z. This takes ⌈(z − x_i)/D⌉ moves, the number of *marks*
 # x_i, x_i + D, x_i + 2D, … below z. Let e_0 ≤ e_1 ≤ … be the sorted marks of all points, with e_0 = x_r. So m(z) is the
-# number of marks below z, and the places e_(l−1) < z ≤ e_l, a *stretch*, need l moves. Mirror this below x_r.
+# number of marks below z, and the places e_(l−1) < z ≤ e_l, a *stretch*, need l moves. Places below x_r mirror this.
 
 #: A function that returns the sorted distances of the k nearest points above the quantile, and of the k nearest below.
 #: Both arrays start with 0, for the quantile itself.
@@ -664,7 +664,8 @@ def find_stretches(distances: Integers, reach: int, room: int, most: int) -> Int
     """Return where the stretches on one side end: the L + 1 smallest values d_i + j D, j = 0, 1, …
 
     If no place needs L moves (`most`), there are fewer ends, and the last is `room`, the number of places on this side.
-    `distances` contains the d_i in ascending order, starting with 0 for the quantile. L + 1 of them are enough.
+    `distances` contains the d_i in ascending order, starting with 0 for the quantile. The first L + 1 distances are
+    enough.
 
     Suppose points at 0 and 3 shift up to 5 places in a move. Places 1 to 3 need one move, places 4 and 5 need a move of
     each point, and for places beyond 5 the first point must move twice.

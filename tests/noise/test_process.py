@@ -65,7 +65,7 @@ def test_the_least_steps_move_nothing_and_lesser_ones_are_refused():
     assert np.array_equal(sampler.refine(coarse, level, finer), coarse)
     assert np.array_equal(sampler.tighten(coarse, finer, level), coarse)
     for move, before, after in ((sampler.refine, 1, level + Fraction(1, 2**50)), (sampler.tighten, 1, 1)):
-        with pytest.raises(InputError, match="must be more than"):
+        with pytest.raises(InputError, match="must exceed"):
             move(coarse, before, after)
 
 
