@@ -62,14 +62,13 @@ class Flow(Strategy):
     across every grid line combines noise on single borders (`straight` and `diagonal` moves) with noise on weighted
     sums of neighbouring borders (`widths`), so the noise grows with the logarithm of the perimeter. If blocks have
     several cells, the release also contains the cells with separate noise, and decoding combines both.
-    Source: docs/privacy/factorisation.md (E = K U); He et al. 2014 and Haney et al. 2015 (Blowfish: noise on the edges
-    of a policy graph).
+    Source: docs/privacy/factorisation.md (E = K U); He et al. 2014 and Haney et al. 2015 (noise on a policy graph's
+    edges).
 
     Parameters
     ----------
     domain : Domain
-    block : the cells per side of a block, as one number or one per axis. Moves of at most one block cross one line per
-        axis. Longer moves cost more.
+    block : the cells per side of a block, as one number or one per axis. Moves longer than a block cost more.
     widths : the distance between neighbouring sums on each level, in borders and increasing. () means no sums, as in
         1-D. None means widths that suit all ranges (`Flow.tuned` finds the best for a workload).
     shares : the shares of ε, in this order: cells (if blocks have several), straight flows, diagonal flows (2-D only),
@@ -78,15 +77,11 @@ class Flow(Strategy):
         blocks) or increasing flat indices of blocks.
     hubs : the distance between hubs in blocks, an odd number. A long move goes through the hubs nearest to its two
         ends, which caps its cost. None means no hubs: a move costs as much as the borders on its path.
-    hub_widths : the distance in hubs between neighbouring sums over squares of hubs, for each level. Each distance is a
-        multiple of the previous one.
+    hub_widths : distances in hubs between sums over squares of hubs, for each level a multiple of the previous one.
     centred : whether sums along lines extend equally beyond both ends, which requires one more sum (used with limits).
     hub_strips : whether there are also sums over hubs within one row or column.
 
-    Raises
-    ------
-    InputError
-        If the domain is a single block, or a parameter is invalid for the domain.
+    Raises InputError if the domain is a single block, or if a parameter does not suit the domain.
 
     >>> import deltahist as dh
     >>> domain = dh.Domain((0, 0, 1, 1), (8, 8))
@@ -121,6 +116,7 @@ class Flow(Strategy):
 
     def _check_fields(self) -> Iterator[tuple[str, bool, str]]:
         """Yield each field's name, whether its value is valid, and its rule. Later checks rely on earlier ones."""
+        yield "block", len(self.sides) == self.domain.ndim, "it must be one number, or one per axis"
         most, widths, arrivals = max(self.blocks), self.sum_widths, self.arrivals
         yield "block", most >= 2, f"a domain of {self.domain.shape} cells needs at least two blocks"
         increase = list(widths) == sorted(set(widths)) and (
@@ -168,10 +164,7 @@ class Flow(Strategy):
         norm : 1 for Laplace noise, 2 for Gaussian noise.
         block : the cells per side of a block. None means the length of the longest move within δ.
 
-        Raises
-        ------
-        InputError
-            If the domain is a single block.
+        Raises InputError if the domain is a single block.
 
         >>> import deltahist as dh
         >>> near = dh.Neighbourhood(dh.Domain((0, 0, 1, 1), (64, 64)), delta=1 / 64)
@@ -205,8 +198,6 @@ class Flow(Strategy):
     def sides(self) -> tuple[int, ...]:
         """The number of cells per side of a block, along each axis."""
         block = self.block if isinstance(self.block, list | tuple) else (self.block,) * self.domain.ndim
-        if len(block) != self.domain.ndim:
-            raise InputError(f"block is {self.block!r}: it must be one number, or one per axis ({self.domain.ndim})")
         return tuple(check_whole(block=b) for b in block)
 
     @functools.cached_property
@@ -221,12 +212,10 @@ class Flow(Strategy):
 
     @functools.cached_property
     def size(self) -> int:
-        """The total number of blocks."""
         return math.prod(self.blocks)
 
     @functools.cached_property
     def blocks_are_cells(self) -> bool:
-        """Whether every block is a single cell."""
         return self.blocks == self.domain.shape
 
     @functools.cached_property
