@@ -41,8 +41,7 @@ class Group:
     ----------
     name : the name shown to readers.
     members : a slice or an index array that selects the draws or values.
-    share : the group's share of ε. Its noise scale is Δ / (share · ε), where Δ is the maximum over edges of Σ share ·
-        |change|.
+    share : the group's share of ε. The noise scale is Δ / (share · ε), where Δ is the maximum of Σ share · |change|.
     unit : the number of points that one unit of a draw represents.
     """
 
@@ -325,8 +324,8 @@ _Kind = TypeVar("_Kind", bound=type[Strategy])
 def register(strategy: _Kind) -> _Kind:
     """Register a strategy class, so that planning tries it and its releases can be loaded. Works as a class decorator.
 
-    An installed package can instead declare an entry point in the group "deltahist.strategies". Raises InputError if
-    the name is taken.
+    An installed package can instead declare an entry point in "deltahist.strategies". Raises InputError if a name is
+    taken.
 
     >>> import dataclasses, numpy as np, deltahist as dh
     >>> @dh.register

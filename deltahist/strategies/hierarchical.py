@@ -80,15 +80,10 @@ class Hierarchical(Grids):
 class TreeDecoder(Decoder):
     """Least squares on nested grids, by one pass up from the cells and one pass down from the whole domain.
 
-    The pass up combines a block's own value y of variance v with its children's sum S = Σ z of variance V_S, weighted
-    by precision. The result is the estimate z of variance u:
-
-        z = S + t (y − S),   t = V_S / (v + V_S),   u = v V_S / (v + V_S).
-
-    The pass down divides the difference between a block's final estimate x and S among its children, in proportion to
-    their variances u, which add up to V_S:
-
-        x_child = z_child + u_child / V_S · (x − S),   x = z for the whole domain.
+    The pass up combines a block's own value y of variance v with its children's sum S = Σ z of variance V_S into
+    z = S + t (y − S), where t = V_S / (v + V_S). z has variance u = v V_S / (v + V_S). The pass down divides the
+    difference between a block's final estimate x (z for the whole domain) and S among its children, in proportion to
+    their variances u: x_child = z_child + u_child / V_S · (x − S).
     """
 
     strategy: Hierarchical
@@ -200,8 +195,7 @@ class TreeDecoder(Decoder):
         """For each level, the weights a of its blocks, each cell's share g of its block, and the blocks' first cells.
 
         The covariance of the cells is V = Σ_b a_b g_b g_bᵀ over all blocks b (docs/internals/theory.md, section 3). g
-        is the product of u_child / V_S down the tree, so a block's cells share its surplus in proportion to g. A
-        block's weight a is u − V_S.
+        is the product of u_child / V_S down the tree, and a is u − V_S.
         """
         out: list[tuple[FloatArray, FloatArray, Starts]] = []
         share, (of_sums, of_best) = np.ones(self.domain.shape), self._variances
@@ -234,8 +228,7 @@ class TreeDecoder(Decoder):
         """Return V = Σ_l (1/λ_l − 1/λ_{l+1}) P_l, where P_l averages over blocks (docs/internals/theory.md, section 3).
 
         λ_l is Σ_{m ≥ l} S_m/σ_m² for blocks of S_m cells. 1/λ_l is 0 beyond the last level, and also for the whole
-        domain if the total is known. For a box q, qᵀP_l q is the product over axes of `BlockPower(width, 2)`, divided
-        by S_l.
+        domain if the total is known. For a box q, qᵀP_l q S_l is the product over axes of `BlockPower(width, 2)`.
 
         Blocks that extend beyond the domain's upper edges count as whole blocks with unknown counts outside. The counts
         there are in fact zero, and knowing this can only lower the variance, so the variance is never understated.

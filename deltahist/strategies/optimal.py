@@ -1,18 +1,10 @@
 """The strategy with the least mean variance under Gaussian noise, found by convex optimisation, with a certificate.
 
-Problem: minimise tr(V X⁻¹) over X = AᵀA, where V = QᵀQ for the workload Q, subject to eᵀ X e ≤ w_e² for every column e
-of the incidence matrix. w_e is the least factor that the neighbourhood promises for the edge, which is 1 within δ. Let
-E have the columns e / w_e, so that all bounds are one. With fixed membership the total is public, and only cell vectors
-with sum zero matter, such as the columns of E.
-
-Lower bound: let λ ≥ 0 have sum one, and let L = E diag(λ) Eᵀ. Then tr(L X) ≤ 1 for every feasible X. Let U be the
-orthogonal factor of the polar decomposition of V^½ L^½. By the Cauchy-Schwarz inequality,
-
-    f(λ) := tr (L^½ V L^½)^½ = tr(U V^½ X^-½ · X^½ L^½) ≤ √tr(V X⁻¹) · √tr(L X) ≤ √tr(V X⁻¹),
-
-so f(λ)² is a lower bound on the optimum. Equality requires X⁻¹ V X⁻¹ ∝ L, so X must be proportional to the geometric
-mean of L⁻¹ and V, L^-½ (L^½ V L^½)^½ L^-½. For this mean, tr(V X⁻¹) = tr(L X) = f(λ), and X divided by its largest eᵀ X
-e is feasible. The gap closes at the best λ, where all edges with λ > 0 have the largest eᵀ X e.
+It minimises tr(V X⁻¹) over X = AᵀA, where V = QᵀQ for the workload Q, subject to eᵀ X e ≤ w_e² for every edge e. w_e is
+the least factor that the neighbourhood promises for the edge, which is 1 within δ. For λ ≥ 0 with sum one and
+L = Σ λ_e e eᵀ / w_e², f(λ)² with f(λ) = tr (L^½ V L^½)^½ is a lower bound. Let X be the geometric mean of L⁻¹ and V.
+X divided by its largest eᵀ X e / w_e² is feasible, and the gap closes at the best λ (docs/internals/theory.md, section
+6). With fixed membership the total is public, so only cell vectors with sum zero matter.
 """
 
 from __future__ import annotations
@@ -45,12 +37,8 @@ from deltahist.strategies.gaussian import (
     unpack_integers,
 )
 
-#: The largest number of cells. Each optimisation step decomposes matrices of this size.
-MOST_CELLS = 2000
 #: The largest number of optimisation steps.
 MOST_STEPS = 200
-#: 4 N max² is below this, so that exact sums fit in int64.
-_MOST_SQUARED = 2**62
 
 
 class Certificate(NamedTuple):
@@ -73,8 +61,7 @@ class Optimal(BestGaussian):
     """The best Gaussian strategy for a workload on at most 2,000 cells, rounded to integers.
 
     The N rows are a dense symmetric matrix, which is computed on first use (seconds for 32 × 32 cells) and stored in
-    releases. `certificate.gap` bounds the distance to the optimum. Source: this module's docstring; Li et al. 2010 (any
-    move).
+    releases. Source: docs/internals/theory.md, section 6; Li et al. 2010 (any move).
 
     Parameters
     ----------
@@ -158,10 +145,10 @@ class Optimal(BestGaussian):
 
 
 def _check_size(domain: Domain) -> None:
-    if domain.size > MOST_CELLS:
+    if domain.size > 2000:  # each optimisation step decomposes matrices of this size
         raise InputError(
-            f"the domain has {domain.size:,} cells: strategy Optimal accepts at most {MOST_CELLS:,} (use Spectral, "
-            "which is nearly as good on grids of any size)"
+            f"the domain has {domain.size:,} cells: strategy Optimal accepts at most 2,000 (use Spectral, which is "
+            "nearly as good on grids of any size)"
         )
 
 
@@ -188,8 +175,7 @@ def solve_optimal(near: Neighbourhood, gram: FloatArray) -> tuple[IntArray, Cert
     climb = maximise_bound(evaluate, -np.log(number[place]), MOST_STEPS, 0.8 * GAP)
     best = climb.form
     if rank < domain.size - free:
-        # A convex combination of feasible matrices is feasible. Adding the identity raises the variance by at most its
-        # weight.
+        # A convex combination of feasible matrices is feasible. The identity adds at most its weight to the variance.
         best = (1 - 0.05 * GAP) * best + 0.05 * GAP / 2 * np.eye(domain.size)
 
     def mean_variance(matrix: NDArray[Any]) -> float:
@@ -244,7 +230,7 @@ def exact_gram(matrix: IntArray) -> IntArray:
     if limit < 2**53:
         whole = matrix.astype(np.float64)
         return (whole @ whole).astype(np.int64)
-    assert limit < _MOST_SQUARED
+    assert _entries_fit(matrix)
     low = ((matrix + 2**15) & 0xFFFF) - 2**15
     high = ((matrix - low) >> 16).astype(np.float64)
     low = low.astype(np.float64)
@@ -328,8 +314,7 @@ def _geometric_mean(parts: list[_Part], laplacian: FloatArray) -> tuple[FloatArr
 
     For V = FFᵀ of any rank, X = F (FᵀLF)^-½ Fᵀ, because X L X = F Fᵀ = V. Then tr(V X⁻¹) = tr(L X) = tr((FᵀLF)^½) =
     f(λ). In each part, f(λ) is the sum of the square roots of the eigenvalues of FᵀLF. Rounding may change an
-    eigenvalue by `error`. So eigenvalues below `error` are raised to `error` in X, and all are lowered by `error` in
-    the bound.
+    eigenvalue by `error`. So X uses at least `error` for every eigenvalue, and the bound subtracts it from all.
     """
     form, value, bound = np.zeros_like(laplacian), 0.0, 0.0
     for part in parts:
@@ -376,7 +361,8 @@ def _round_root(root: FloatArray, free: bool, mean_variance: Callable[[NDArray[A
 
 
 def _entries_fit(matrix: IntArray) -> bool:
-    return 4 * len(matrix) * int(np.abs(matrix).max()) ** 2 < _MOST_SQUARED
+    """Return whether squared distances between rows fit in 64 bits."""
+    return 4 * len(matrix) * int(np.abs(matrix).max()) ** 2 < 2**62
 
 
 def _is_invertible(matrix: IntArray) -> bool:

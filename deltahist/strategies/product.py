@@ -126,12 +126,10 @@ class Cumulative(Product):
         """Return the largest number of rows that contain exactly one end of an edge (2014, section 5.3).
 
         Entries are 0 or 1, so both norms count rows. Number the cells from 0, starting at the far end for prefix sums.
-        Then r(u) = Π (u_i + 1) rows contain cell u, and r(min(u, v)) rows contain both u and v, with the minimum along
-        each axis. An arrival at u costs r(u). A move costs C(u, v) = r(u) + r(v) − 2 r(min(u, v)).
-
-        If d = v − u has no negative component, C = r(u + d) − r(u). C never decreases as u or d grows, so the most
-        expensive move of the frontier ends in the far corner and costs Π n_i − Π (n_i − d_i). In 2-D the move from (x,
-        y + d_y) to (x + d_x, y) costs d_x d_y less than the move from (x, y) to (x + d_x, y + d_y).
+        Then r(u) = Π (u_i + 1) rows contain cell u. An arrival at u costs r(u), and a move from u to v costs
+        r(u) + r(v) − 2 r(min(u, v)), with the minimum along each axis. This never decreases if a move gets longer or
+        starts further up, so the most expensive move ends in the far corner and costs Π n_i − Π (n_i − d_i). In 2-D,
+        moves in the other diagonal direction cost d_x d_y less.
         """
         shape = self.domain.shape
         most = max(
@@ -245,8 +243,8 @@ class Wavelet(Product):
 
         Let h(u) be the number of rows of one axis' factor that contain cell u. In 2-D, rows are products, so an arrival
         at (u, v) costs h(u) h(v). `_cost` computes the cost of a move. It is applied to all distinct pairs of cells
-        along x and y that are within reach. The reach along y decreases with dx, so each pair along x is tried only at
-        its least dx.
+        along x and y that are within reach. The reach along y falls with dx, so each pair along x is tried only at its
+        least dx.
         """
         most = 0
         if near.source_cells.any():

@@ -1,11 +1,8 @@
 """The best strategy for Gaussian noise on a torus, with its decoder and certificate in Fourier space.
 
-Problem: minimise Σ V̂/X̂ subject to 2 (x(0) − x(d)) ≤ w(d)² for every displacement d of a move, and x(0) ≤ w² for
-arrivals. For multipliers λ with sum one, the optimum is X̂ = √(V̂ / L̂), where L̂ = Σ_d λ_d |1 − e^{iω·d}|² / w(d)² (+
-λ₀ / w²). Let f be the mean of √(V̂ L̂) over the frequencies. f² is a lower bound on the minimum. X̂ divided by its
-largest ratio cost / w² is feasible, and its objective is f times this ratio. f is also the λ-weighted mean of the
-ratios, so the gap closes when all d with λ_d > 0 have the largest ratio. Each round raises the multipliers of ratios
-above the mean. Derivation: docs/internals/theory.md, section 6.
+It minimises Σ V̂/X̂ subject to 2 (x(0) − x(d)) ≤ w(d)² for every displacement d of a move, and x(0) ≤ w² for arrivals.
+Each round raises the multipliers of constraints whose ratio of cost to w² is above the mean. The gap closes when all
+positive multipliers have the largest ratio. Derivation: docs/internals/theory.md, section 6.
 """
 
 from __future__ import annotations
@@ -53,8 +50,7 @@ class Spectral(BestGaussian):
     It minimises tr(V X⁻¹) over circulant X = AᵀA for the workload's power spectrum V̂. (e_u − e_v)ᵀ X (e_u − e_v) is at
     most 1 for moves within δ, and at most the squared limit for longer ones. The kernel is rounded to integers, and the
     sensitivity is exactly that of the rounded kernel. The torus wraps around, so moves across its seam are also
-    protected. It is about a quarter longer than the domain, because an empty margin makes non-negative estimates more
-    accurate.
+    protected. It is about a quarter longer than the domain, because an empty margin improves non-negative estimates.
     Source: docs/internals/theory.md, section 6.
 
     Parameters
@@ -246,7 +242,6 @@ class SpectralDecoder(Decoder):
 
     @functools.cached_property
     def _public_total(self) -> PublicTotal | None:
-        """The variance that a public total removes."""
         if not self.total_known:
             return None
         along = self.solve(self.laws[0].variance() * self.solve_adjoint(np.ones(self.domain.size)))

@@ -50,8 +50,7 @@ class Tents(Strategy):
 
     Parameters
     ----------
-    spacing : the distance between centres of tents in cells, as one number or one per axis. None means a distance that
-        suits all ranges.
+    spacing : the cells between centres of tents, as one number or one per axis. None means a spacing for all ranges.
     degree : the degree of the B-splines: 1 for hats, 2 or 3 for smoother and wider tents.
     shares : the shares of ε for the cells and for the tents. None means equal shares.
 
@@ -365,8 +364,7 @@ class TentSearch:
         every = near.relations
         some = np.unique(np.geomspace(1, len(every), 12).round().astype(int)) - 1
         self.relations = [every[i] for i in some.tolist()]
-        #: The best choice for a spacing and a degree. Its error is infinite if there are too many tents or their
-        #: weights are too large.
+        #: The best choice for a spacing and a degree. Its error is infinite if tents are too many or too large.
         self.best_shares = functools.cache(self._find_shares)
 
     def descend_from_guess(self, degree: int) -> Choice:
@@ -424,13 +422,8 @@ class TentSearch:
 def split_covariance(lattices: Sequence[Lattice], precision: float) -> tuple[FloatArray, FloatArray, float]:
     """Return k and V1 for every product of waves, and 1ᵀV1, if cells have variance one.
 
-    The waves w_i of an axis are the eigenvectors of TᵀT with eigenvalues g_i. Let r be the precision of the tents'
-    noise divided by the precision of the cells' noise. The covariance of the estimates is
-
-        V = 1 − Σ_ij k_ij (w_i ⊗ w_j)(w_i ⊗ w_j)ᵀ,   k_ij = r g_i g_j / (1 + r g_i g_j).
-
-    A public total removes (qᵀV1)² / (1ᵀV1) from qᵀVq. The tents over any cell add up to one, so the vector of ones is a
-    combination of waves, and so is V1.
+    `precision` is r of docs/internals/theory.md, section 7. The tents over any cell add up to one, so the vector of
+    ones is a combination of waves, and so is V1.
     """
     precise = precision * outer_product([axis.wave_values for axis in lattices])
     ones = outer_product([axis.wave_sums[-1] for axis in lattices])
@@ -565,13 +558,9 @@ class Lattice:
         whole = sums.sum(axis=0)
         return mean_increment_product(sums.T @ sums, np.multiply.outer(whole, whole), self.n)
 
-    def count_positions(self, far: int) -> int:
-        """Return the number of distinct positions, relative to the tents, at which moves by `far` cells start."""
-        return min(self.spacing, self.n - far)
-
     def weights_at_ends(self, far: int) -> tuple[IntArray, IntArray]:
         """Return the weights (positions, tents) at both ends of moves by `far` cells, for tents over the first end."""
-        start = np.arange(self.count_positions(far))
+        start = np.arange(min(self.spacing, self.n - far))  # distinct positions relative to the tents
         u, v = self.weights[start], np.zeros((len(start), self.weights.shape[1]), dtype=np.int64)
         behind = self.first[start + far] - self.first[start]
         for tent in range(v.shape[1]):

@@ -568,7 +568,6 @@ class FlowDecoder(Decoder):
 
     @functools.cached_property
     def _entries_before(self) -> FloatArray:
-        """The prefix sums of `_entry_shares`."""
         return prefix_sums(self._entry_shares)
 
     def _price_arrivals(self, work: Asked) -> FloatArray | float:
@@ -589,11 +588,8 @@ class FlowDecoder(Decoder):
 
     @property
     def note(self) -> str:  # type: ignore[override]
-        return (
-            "a bound"
-            if self._entry_variance and self.has_closed_form and not self.strategy.blocks_are_cells
-            else "exact"
-        )
+        bound = self._entry_variance and self.has_closed_form and not self.strategy.blocks_are_cells
+        return "a bound" if bound else "exact"
 
     # -- errors of any workload ----------------------------------------------------------------------------
 
@@ -785,8 +781,7 @@ class RimErrors:
                 np.multiply(squares, squares, out=squares)
                 fourth += _sum_products(squares * sums.fourth, squares)
             factors.append((waves, theta))
-        # A diagonal move is spread along both lines that it crosses. Add the covariance of the two parts. A falling
-        # move is one place further.
+        # A diagonal move is spread along both lines that it crosses. Add their covariance, a place further if it falls.
         (over, along_y), (up, along_x) = factors
         total += 2 * diagonal * _sum_products(over.mT @ along_x.mT, along_y @ up)
         further = along_x[:, :, 1:].mT, along_y[:, :, 1:]
@@ -827,8 +822,7 @@ class _HubSums:
     def find_near(self, around: QueryBoxes, axis: int) -> tuple[IntArray, IntArray, FloatArray]:
         """Return the places of each box's hubs along an axis, the sums that contain any of them, and their weights.
 
-        The shapes are (queries, h), (queries, s) and (queries, s, h). The first and last place are in the box's empty
-        rim.
+        The shapes are (queries, h), (queries, s) and (queries, s, h). The first and last place are in the empty rim.
         """
         low, high = around.low[:, axis], around.high[:, axis]
         first, behind = (np.searchsorted(self._places, edge) for edge in (low, high))

@@ -180,7 +180,6 @@ class LineEstimator:
 
     @functools.cached_property
     def sums_per_level(self) -> list[int]:
-        """The number of sums on each level."""
         return [count_sums(self.n, width, self.centred) for width in self.widths]
 
     @functools.cached_property

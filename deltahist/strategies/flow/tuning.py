@@ -108,7 +108,6 @@ def find_longest_move(near: Neighbourhood) -> tuple[int, ...]:
 
 
 def mark_outermost(blocks: tuple[int, ...]) -> NDArray[np.bool_]:
-    """Return a mask of the outermost blocks."""
     rim = np.ones(blocks, dtype=bool)
     rim[tuple(slice(1, -1) for _ in blocks)] = False
     return rim
@@ -193,9 +192,9 @@ class MeanError:
 
     The noise in a box consists of the noise on cells and of the flow through the box's sides. Let the noise have
     variance v per border and W on the sums Θ. By least squares (`LineEstimator`), the flow through a stretch q of
-    borders then has variance v |q|² − v² (Θq)ᵀ (v Θ Θᵀ + W)⁻¹ Θq. Its mean over boxes depends on the boxes only through
-    the means of |q|² and Θq (Θq)ᵀ, which do not depend on the shares and are computed once per choice of widths. The
-    boxes and widths are in blocks.
+    borders then has variance v |q|² − v² (Θq)ᵀ (v Θ Θᵀ + W)⁻¹ Θq. The mean over boxes requires only the means of |q|²
+    and Θq (Θq)ᵀ, which do not depend on the shares and are computed once per choice of widths. Boxes and widths are in
+    blocks.
     """
 
     def __init__(self, blocks: tuple[int, ...], spans: Sequence[Span], norm: int, centred: bool) -> None:
@@ -387,7 +386,6 @@ class MeanHubError:
         self._spans = _convert_to_blocks(flow, boxes)
 
     def without_sums(self, spacing: int) -> _HubChoice:
-        """Return hubs with this spacing and without sums."""
         return _HubChoice(spacing, (), (1.0,), self._as_function(Hubs.on_grid(self.blocks, spacing))((1.0,)))
 
     def with_sums(self, spacing: int) -> Iterator[_HubChoice]:
@@ -403,7 +401,9 @@ class MeanHubError:
                 continue
             hubs = Hubs.on_grid(self.blocks, spacing, widths)
             error = self._as_function(hubs)
-            for divide in (_divide_squares, _divide_strips)[: 1 + (min(lengths) > 1)]:
+            # Shares of hubs, squares and strips. With strips they are products, because each hub is in two strips.
+            divisions = [lambda own: (own, 1 - own), lambda own: (own**2, (1 - own) ** 2, own * (1 - own))]
+            for divide in divisions[: 1 + (min(lengths) > 1)]:
                 least, own = find_minimum(lambda own: error(divide(own)), 0.3, 0.97, 0.04)  # noqa: B023
                 yield _HubChoice(spacing, widths, divide(own), least)
 
@@ -433,13 +433,3 @@ class MeanHubError:
             return out
 
         return expect_error
-
-
-def _divide_squares(own: float) -> tuple[float, ...]:
-    """Return the shares of hubs and of sums over squares of hubs."""
-    return own, 1 - own
-
-
-def _divide_strips(own: float) -> tuple[float, ...]:
-    """Return the shares of hubs, squares and strips: products of the shares on a line, as each hub is in two strips."""
-    return own**2, (1 - own) ** 2, own * (1 - own)
