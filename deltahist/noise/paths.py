@@ -430,7 +430,7 @@ class KeyedPaths(abc.ABC):
             path = self._evaluate_exactly(user, path.span)
             first, end = (int(np.searchsorted(path.surely, level, side="right")) for level in (least, most))
         levels, values = np.maximum(path.surely[first - 1 : end], least), path.values[first - 1 : end]
-        # Of the jumps between two whole levels keep only the last, and only if it changes the rounded value.
+        # Of the jumps between two whole levels, keep only the last, and only if it changes the rounded value.
         last = np.append(levels[1:] > levels[:-1], True)
         levels, values = levels[last], values[last]
         new = np.append(True, (values[1:] != values[:-1]).any(axis=1))

@@ -58,7 +58,7 @@ def discrete_laplace(scale: float | Fraction, shape: Shape = (), *, rng: Rng = N
 
     Parameters
     ----------
-    scale : b, from 2^−1074 to 2^50. Floats count with their exact binary value.
+    scale : b, from 2^−1074 to 2^50. The exact binary value of a float is used.
     shape : shape of the array; () gives a 0-d array.
     rng : a seeded generator (only for experiments), or None for the operating system's entropy.
 
@@ -74,7 +74,7 @@ def discrete_laplace(scale: float | Fraction, shape: Shape = (), *, rng: Rng = N
 
 
 def _read_scale(most: int, **parameter: Any) -> Fraction:
-    """Return the single keyword's value as a fraction. Raises InputError unless it is from 2^−1074 to `most`."""
+    """Return the single keyword's value as a fraction. Raises InputError if it is below 2^−1074 or above `most`."""
     exact, (name,) = as_exact_fraction(**parameter), parameter
     # A scale below the smallest float is surely a mistake, and e^(−1 / scale) would need thousands of digits.
     if not Fraction(1, 1 << 1074) <= exact <= most:
@@ -192,7 +192,7 @@ def discrete_gaussian(sigma: float | Fraction, shape: Shape = (), *, rng: Rng = 
 
     Parameters
     ----------
-    sigma : σ, from 2^−537 to 2^50. Floats count with their exact binary value.
+    sigma : σ, from 2^−537 to 2^50. The exact binary value of a float is used.
     shape, rng : as for `discrete_laplace`.
 
     Raises InputError if sigma is out of range.

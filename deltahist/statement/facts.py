@@ -148,7 +148,7 @@ def list_together(series: Series) -> Facts:
 
 
 def list_distances(near: Neighbourhood) -> list[float]:
-    """Return 1, 2, 5 and 10 δ and the distances of limits, if below the diameter, in ground units."""
+    """Return the distances of 1, 2, 5 and 10 δ and of limits, below the diameter, in ground units."""
     limits = [distance for distance, _ in list_limits(near, MOST_LIMITS) if distance is not None]
     distances = sorted([*(k * near.delta_ground for k in (1, 2, 5, 10)), *limits])
     # Merge distances that differ only by rounding.
@@ -263,7 +263,7 @@ def _draw_pictures(published: Published) -> list[dict[str, str]]:
 
     def embed(name: str, draw: Callable[[Any, Axes], Any], alt: str, caption: str) -> dict[str, str]:
         small = dict.fromkeys(("axes.labelsize", "xtick.labelsize", "ytick.labelsize"), "small")
-        # Fix the salt and omit the date, so that the same release makes the same page.
+        # Fix the salt and omit the date, so that the same release always produces the same page.
         look: Any = {"font.size": 13.4, "svg.hashsalt": name, **small}
         file = io.BytesIO()
         with rc_context(look):
