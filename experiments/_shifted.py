@@ -16,7 +16,7 @@ from scipy.fft import dctn, idctn
 from scipy.sparse.linalg import LinearOperator, cg
 
 import deltahist as dh
-from deltahist.decode import box_sums
+from deltahist.space.workloads import box_sums
 from experiments._squares import SEED, Floats, Squares, grid_answers
 
 #: The prior assumes this number of points. It is public and round, so that sets of similar size share it.

@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 
 import datasets
 import deltahist as dh
-from deltahist.decode import box_sums
-from deltahist.space.workloads import Boxes, Span
+from deltahist.space.workloads import Boxes, Span, box_sums
 
 UNIT = dh.Domain((0, 0, 1, 1), (1, 1))
 #: Bin widths of the baseline: "from 0.0025 to 0.04 with a step of 0.0025".

@@ -27,8 +27,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 import deltahist as dh
-from deltahist.decode import box_sums, project_nonnegative, simulate_metric
+from deltahist.decode import project_nonnegative, simulate_metric
 from deltahist.errors import InputError, as_printed_fraction
+from deltahist.space.workloads import box_sums
 from deltahist.strategies import Flow, Spectral, Strategy, Tents
 from experiments._common import figure, print_table, save
 from experiments._frontier_plot import draw_frontier

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from deltahist.accounts.allocation import allocate_offline, decide, draw_futures, limits_ahead
+from deltahist.accounts.allocation import allocate_current_step, allocate_offline, draw_futures, limits_ahead
 from experiments._common import BLUE, GREEN, GREY, ORANGE, Found, command, figure, save, write_csv
 from experiments._policy import best_policy
 from experiments.figure7 import error
@@ -80,7 +80,7 @@ def online(
         drawn = draw_futures(chance, weights[0, : step + 1], horizon - 1, len(asked) * scenarios, rng)
         ahead = drawn.T.reshape(horizon - 1, len(asked), scenarios)
         for part in np.array_split(np.arange(len(asked)), -(-len(asked) // 100)):
-            found = decide(np.ones(len(part)), ahead[:, part], limits[:, part], window, 2.0)
+            found = allocate_current_step(np.ones(len(part)), ahead[:, part], limits[:, part], window, 2.0)
             spent[asked[part], step] = np.minimum(found, limits[0, part])
     return spent
 

@@ -15,8 +15,7 @@ from typing import Any
 import numpy as np
 
 import deltahist as dh
-from deltahist.decode import box_sums
-from deltahist.space.workloads import Boxes
+from deltahist.space.workloads import Boxes, box_sums
 from deltahist.strategies import Flow
 from experiments._common import BLUE, GREEN, ORANGE, Found, command, figure, print_table, save, write_csv
 from experiments._shifted import Shifted, averaged

@@ -97,7 +97,7 @@ def run(data: Path, out: Path, small: bool, *, start: str = START, until: str = 
 
 
 def _answers(cells: NDArray[np.float64], work: dh.Boxes, domain: dh.Domain) -> NDArray[np.float64]:
-    from deltahist.decode import prefix_sums, sums_between
+    from deltahist.space.workloads import prefix_sums, sums_between
 
     return np.asarray(sums_between(prefix_sums(np.asarray(cells, dtype=np.float64)), work.spans(domain)))
 

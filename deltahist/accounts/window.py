@@ -69,31 +69,25 @@ class Window:
     @property
     def last_step(self) -> int | None:
         """The last step charged; None if there is no charge."""
-        return max(self.list_charges(), default=None)
-
-    def list_charges(self) -> dict[int, int]:
-        """Return the billionths charged at each step."""
-        return self.ledger.list_charges(self.name)
+        return max(self.ledger.list_charges(self.name), default=None)
 
     def spent(self, step: int) -> Fraction:
         """Return what the window that ends at a step has spent."""
-        limits = self._list_limits(check_whole(least=0, step=step))
-        return limits[0].spent if limits else Fraction(0)
+        return self._list_limits(check_whole(least=0, step=step))[0].spent
 
     def available(self, step: int) -> Fraction:
         """Return what may still be charged at a step; 0 for steps before the last one charged."""
         step, last = check_whole(least=0, step=step), self.last_step
         if self.length is not None and last is not None and step < last:
             return Fraction(0)
-        left = [each.left for each in self._list_limits(step)]
-        return min(left or [Fraction(most, NANO) for _, most in self.rule.spans])
+        return min(each.left for each in self._list_limits(step))
 
     def _list_limits(self, step: int) -> list[Limit]:
-        """Return the limits on a charge at a step, or an empty list if the account does not exist yet."""
+        """Return the limits on a charge at a step, also before the account is opened."""
         with self.ledger.read() as connection:
-            if self.name not in ledgers.list_accounts(connection):
-                return []
-            return ledgers.list_limits(connection, ledgers.find_account(connection, self.name), self.rule, step)
+            if self.name in ledgers.list_accounts(connection):
+                return ledgers.list_limits(connection, ledgers.find_account(connection, self.name), self.rule, step)
+        return [Limit(self.name, steps, Fraction(0), Fraction(most, NANO)) for steps, most in self.rule.spans]
 
     def charge(self, step: int, amount: float | Fraction) -> Charge:
         """Charge an amount at a step durably, and return the charge, which is the budget for one release.

@@ -79,7 +79,7 @@ def _print_comparison(release: dh.Release, kept: NDArray[Any], sample: pd.DataFr
     places = {"whole map": release.domain.bounds, **PLACES}
     work = dh.workloads.boxes(list(places.values()))
     table = dh.answer(release, work)[["estimate", "low", "high"]].set_axis(list(places))
-    table["kept visits"] = dh.decode.box_sums(kept.astype("float64"), work.spans(release.domain))
+    table["kept visits"] = dh.workloads.box_sums(kept.astype("float64"), work.spans(release.domain))
     degrees = geopandas.GeoSeries.from_xy(sample["lon"], sample["lat"], crs="EPSG:4326")
     on_map = degrees.to_crs(release.domain.crs)  # before limiting the visits of each user
     table["all visits"] = [len(on_map.cx[west:east, south:north]) for west, south, east, north in places.values()]

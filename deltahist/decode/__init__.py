@@ -30,7 +30,6 @@ from deltahist.decode.base import (
 )
 from deltahist.decode.placement import Placement, learn_placement
 from deltahist.decode.projection import Metric, ProjectedCells, project_nonnegative, simulate_metric
-from deltahist.space.workloads import aligned_spans, box_sums, prefix_sums, sums_between
 
 __all__ = [
     "Decoder",
@@ -40,15 +39,11 @@ __all__ = [
     "Moments",
     "Placement",
     "ProjectedCells",
-    "aligned_spans",
-    "box_sums",
     "check_level",
     "interval",
     "learn_placement",
     "make_decoder",
-    "prefix_sums",
     "project_nonnegative",
     "simulate_metric",
     "stands_out",
-    "sums_between",
 ]

@@ -471,11 +471,6 @@ def make_decoder(strategy: Strategy, laws: Sequence[Law], *, total_known: bool) 
     return kind(strategy, laws, total_known)
 
 
-def general_decoder(domain: Domain) -> type[Decoder]:
-    """Return the decoder class for strategies that define none: dense on small domains, else iterative."""
-    return DenseDecoder if domain.size <= MOST_DENSE else IterativeDecoder
-
-
 class DenseDecoder(Decoder):
     """Least squares by the definition (AᵀΣ⁻¹A)⁻¹AᵀΣ⁻¹, or by the pseudo-inverse if A does not determine the cells.
 

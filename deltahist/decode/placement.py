@@ -92,16 +92,15 @@ class Clumping:
 
 
 def learn_placement(cells: FloatArray, blocks: BlockVariance) -> Placement:
-    """Estimate how points lie in cells from unbiased estimates (domain.shape) and the noise variance of `blocks`."""
-    return Placement(cells, blocks((1,) * cells.ndim), learn_clumping(cells, blocks))
+    """Estimate how points lie in cells from unbiased estimates (domain.shape) and the noise variance of `blocks`.
 
-
-def learn_clumping(cells: FloatArray, blocks: BlockVariance) -> Clumping:
-    """Fit the law to the smallest block size at which enough blocks stand out from the noise."""
+    Uses the smallest block size at which enough blocks stand out from the noise.
+    """
     halves, levels = _Halves(cells, blocks, 2), 1
     while len(halves.points) < _FEWEST_HALVES and min(cells.shape) >= 4 * halves.width:
         halves, levels = _Halves(halves.sums, blocks, 2 * halves.width), levels + 1
-    return Clumping(*halves.fit_law(), levels) if len(halves.points) else Clumping(levels=levels)
+    law = Clumping(*halves.fit_law(), levels) if len(halves.points) else Clumping(levels=levels)
+    return Placement(cells, blocks((1,) * cells.ndim), law)
 
 
 class _Halves:

@@ -162,7 +162,6 @@ class Turn:
         self._connection.execute(insert(_ANSWERS).values(account=self._name, key=key, request=request, answer=answer))
 
     def _digest_names(self, names: Sequence[str]) -> bytes:
-        """Return the concatenated keyed digests of names."""
         texts = (_normalize_text(name).encode() for name in names)
         return b"".join(hashlib.blake2b(text, key=self._secret, digest_size=16).digest() for text in texts)
 
@@ -288,7 +287,6 @@ class People:
         return [limit - spent for spent, limit in self._read_purses(names)]
 
     def _read_purses(self, names: Sequence[str]) -> list[tuple[Fraction, Fraction]]:
-        """Return what people have spent, and their limits."""
         listed = _list_names(names)
         with self.purses.open_turn() as turn:
             places = turn.find_places(listed)
@@ -298,7 +296,6 @@ class People:
         return [(Fraction(spent, NANO), Fraction(limit, NANO)) for spent, limit in purses]
 
     def _read_limits(self, number: int, epsilon: Any, rho: Any) -> NDArray[np.int64]:
-        """Return limits (m,) in billionths."""
         if epsilon is None and rho is None:
             epsilon, rho = self.epsilon, self.rho
         unit = self.purses.unit

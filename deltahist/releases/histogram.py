@@ -17,15 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deltahist.budget import Payment
-from deltahist.decode import (
-    Decoder,
-    Placement,
-    ProjectedCells,
-    interval,
-    learn_placement,
-    project_nonnegative,
-    sums_between,
-)
+from deltahist.decode import Decoder, Placement, ProjectedCells, interval, learn_placement, project_nonnegative
 from deltahist.decode.base import Moments
 from deltahist.decode.placement import Chosen, block_variance, placement_variance
 from deltahist.errors import check_whole
@@ -43,6 +35,7 @@ from deltahist.space.workloads import (
     count_up_to,
     in_parts,
     prefix_sums,
+    sums_between,
 )
 from deltahist.strategies.base import Strategy
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from deltahist.decode.base import Decoder, general_decoder
+from deltahist.decode.base import MOST_DENSE, Decoder, DenseDecoder, IterativeDecoder
 from deltahist.errors import InputError, as_printed_fraction, check_memory, check_positive, check_whole
 from deltahist.space.domain import Domain
 from deltahist.space.neighbourhood import Neighbourhood
@@ -141,8 +141,8 @@ class Strategy(abc.ABC):
         return (rows @ edges).tocsr()
 
     def decoder_class(self) -> type[Decoder]:
-        """Return the decoder class, by default a general dense or iterative one."""
-        return general_decoder(self.domain)
+        """Return the decoder class. The default is general: dense on small domains, else iterative."""
+        return DenseDecoder if self.domain.size <= MOST_DENSE else IterativeDecoder
 
     def edge_cost(self, near: Neighbourhood, norm: int) -> Fraction | int | None:
         """Return the exact maximum over edges of Σ (share · |entry of A E|)^norm, or None if no closed form exists."""

@@ -74,7 +74,7 @@ def test_a_kill_at_any_point_never_overspends(tmp_path):
             release = dh.load(file)
             paid[int(file.stem)] = release.epsilon
         # What the ledger still holds covers every release of the last window.
-        for step, nano in window.list_charges().items():
+        for step, nano in window.ledger.list_charges(window.name).items():
             assert Fraction(nano, 10**9) >= paid.get(step, 0)
         assert max(paid, default=0) <= (window.last_step or 0)
     assert len(paid) > 2
@@ -162,7 +162,7 @@ def test_processes_at_once_never_overspend_a_window(where):
     window.charge(0, 1e-9)
     together = SERVER.Barrier(3)
     exits = _run_together(_fill, *((where, together, None, amount) for amount in (0.3, 0.35, 0.4)))
-    spent = window.list_charges()
+    spent = window.ledger.list_charges(window.name)
     for length, limit in window.rule.spans:
         sums = [sum(spent.get(step, 0) for step in range(end - length + 1, end + 1)) for end in range(6)]
         assert max(sums) <= limit

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import deltahist as dh
-from deltahist.decode.placement import learn_clumping
+from deltahist.decode.placement import learn_placement
 from deltahist.releases.histogram import Rims
 from deltahist.space.workloads import BoxCover
 
@@ -40,7 +40,7 @@ def test_blocks_that_are_one_place_are_recovered():
     cells = np.zeros((60, 60))
     i, j = np.indices(blocks.shape)
     cells[2 * i + rng.integers(0, 2, blocks.shape), 2 * j + rng.integers(0, 2, blocks.shape)] = blocks
-    assert learn_clumping(cells, no_noise).shared > 0.95
+    assert learn_placement(cells, no_noise).law.shared > 0.95
 
 
 @pytest.mark.parametrize("kind", ["clumped", "one place"])

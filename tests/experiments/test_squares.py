@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import deltahist as dh
-from deltahist.decode import box_sums
+from deltahist.space.workloads import box_sums
 from experiments import _shifted
 from experiments._shifted import Prior, Shifted, averaged, least_squares
 from experiments._squares import Squares, equi_width
