@@ -1,4 +1,4 @@
-"""The base class of all strategies, which measure counts through an integer matrix, and the registry of their names."""
+"""The base class of strategies, which measure counts with an integer matrix, and the registry of strategies by name."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Group:
     def __post_init__(self) -> None:
         for field, value in (("share", self.share), ("unit", self.unit)):
             if not isinstance(value, Fraction) or value <= 0:
-                raise InputError(f"{field} of group {self.name!r} is {value!r}: it must be a fraction above zero")
+                raise InputError(f"{field} of group {self.name!r} is {value!r}: it must be a positive Fraction")
 
 
 class Strategy(abc.ABC):
@@ -61,13 +61,13 @@ class Strategy(abc.ABC):
 
     A strategy is a frozen dataclass and a linear operator for scipy's `aslinearoperator`. `A @ counts.ravel()` returns
     the answers and `A.T @ y` applies the adjoint, both exactly in int64. A new strategy needs only the field `domain`,
-    the methods `_matmat` and `_rmatmat`, and `shape` if it does not have one row per cell. Everything else has a
-    general (dense) implementation. Override `edge_cost` for speed, and `candidates`, `texts` and `from_text` so that
+    the methods `_matmat` and `_rmatmat`, and `shape` if it does not have one row per cell. All other methods have
+    general (dense) implementations. Override `edge_cost` for speed, and `candidates`, `texts` and `from_text` so that
     planning and users find the strategy. See docs/internals/adding-a-strategy.md.
 
-    Noise is added row by row, y = A c + η, unless the strategy overrides `scatter`. Then y = A c + R(η), where R maps
-    `draws` numbers to k numbers. For every edge e, `changes` returns integers U_e such that, for all η, R(η + U_e) =
-    R(η) + A E_e exactly. Nothing else is needed for privacy (docs/privacy/factorisation.md).
+    Noise is added row by row, y = A c + η, unless the strategy overrides `scatter`. With `scatter`, y = A c + R(η),
+    where R maps `draws` numbers to k numbers. For every edge e, `changes` returns integers U_e such that, for all η,
+    R(η + U_e) = R(η) + A E_e exactly. This identity is sufficient for privacy (docs/privacy/factorisation.md).
     Source: 2014, section 5.2 (the matrix A); Li et al. 2010 (the term "strategy").
 
     >>> import numpy as np, deltahist as dh
@@ -77,14 +77,14 @@ class Strategy(abc.ABC):
     """
 
     domain: Domain
-    #: Whether the rows determine every cell. None means that the rank must be computed.
+    #: Whether the rows determine every cell, or None if this must be computed from their rank.
     determines_cells: ClassVar[bool | None] = None
     #: Whether noise leaves the number of points unchanged, so that a release reveals it.
     keeps_total: bool = False
     #: Answers for fewer points than this fit in 64 bits.
     point_limit: ClassVar[int] = 1 << 62
     dtype: ClassVar[np.dtype[Any]] = np.dtype(np.int64)
-    #: How users name the strategy, such as "hierarchical[:b]". The name ends at [ or :.
+    #: How users name the strategy, such as "hierarchical[:b]" (the name ends at [ or :).
     texts: ClassVar[tuple[str, ...]] = ()
 
     @functools.cached_property
@@ -119,7 +119,7 @@ class Strategy(abc.ABC):
 
     @property
     def scatters_linearly(self) -> bool:
-        """Whether R(η + ζ) = R(η) + R(ζ) exactly. A strategy that overrides `scatter` must override this too."""
+        """Whether R(η + ζ) = R(η) + R(ζ) exactly. A strategy with its own `scatter` must also override this."""
         return self.row_by_row
 
     def scatter(self, noise: NDArray[Any]) -> NDArray[Any]:
@@ -210,14 +210,14 @@ class Strategy(abc.ABC):
 
     @property
     def T(self) -> LinearOperator:
-        """Aᵀ, as one of scipy's linear operators."""
+        """Aᵀ as a scipy `LinearOperator`."""
         from scipy.sparse.linalg import LinearOperator
 
         return LinearOperator(self.shape[::-1], self.rmatvec, self.matvec, self.rmatvec, self.dtype, self.matvec)
 
     def _multiply(self, x: NDArray[Any], adjoint: bool) -> NDArray[Any]:
         x, size = np.asarray(x), self.shape[0 if adjoint else 1]
-        columns = x.reshape(size, *x.shape[1:]).reshape(size, -1)  # NumPy rejects any other number of rows
+        columns = x.reshape(size, *x.shape[1:]).reshape(size, -1)  # NumPy refuses a wrong number of rows
         found = np.asarray((self._rmatmat if adjoint else self._matmat)(columns))
         return found.reshape(len(found), *x.shape[1:])
 
@@ -272,7 +272,7 @@ def _cover_once(groups: Sequence[Group], number: int) -> bool:
 
 
 def read_shares(shares: Sequence[float | Fraction] | None, number: int, what: str) -> tuple[Fraction, ...]:
-    """Return `number` positive shares of ε as exact fractions, one for each `what`. All are 1 if `shares` is None."""
+    """Return `number` positive shares of ε as exact fractions, one for each `what` (all 1 by default)."""
     if shares is None:
         return (Fraction(1),) * number
     if len(shares) != number:
@@ -308,7 +308,7 @@ def sum_blocks(cube: NDArray[Any], starts: Starts) -> NDArray[Any]:
 
 
 def spread_blocks(cube: NDArray[Any], starts: Starts, shape: tuple[int, ...]) -> NDArray[Any]:
-    """Give every cell its block's value. This is the adjoint of `sum_blocks`."""
+    """Apply the adjoint of `sum_blocks`, which gives every cell its block's value."""
     for axis, (first, n) in enumerate(zip(starts, shape, strict=True)):
         if len(first) < n:
             cube = np.repeat(cube, np.diff(first, append=n), axis=axis)
@@ -322,7 +322,7 @@ _Kind = TypeVar("_Kind", bound=type[Strategy])
 
 
 def register(strategy: _Kind) -> _Kind:
-    """Register a strategy class, so that planning tries it and its releases can be loaded. Works as a class decorator.
+    """Register a strategy class, so that planning tries it and its releases can be loaded. Also a class decorator.
 
     An installed package can instead declare an entry point in "deltahist.strategies". Raises InputError if a name is
     taken.
@@ -404,7 +404,7 @@ def read_numbers(text: str, most: int) -> list[int]:
 
 
 def from_description(domain: Domain, description: dict[str, Any]) -> Strategy:
-    """Return the strategy from a description made by `Strategy.describe`. Raises InputError if its name is unknown."""
+    """Return the strategy from a description made by `Strategy.describe`. Raises InputError if the name is unknown."""
     parameters = {key: _convert_to_tuples(value) for key, value in description.items()}
     name = parameters.pop("strategy", None)
     if name not in _KNOWN and name not in strategies():  # loading entry points is slow

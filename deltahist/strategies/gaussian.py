@@ -26,10 +26,10 @@ LARGEST_ENTRY = 1 << 30
 
 
 class BestGaussian(Strategy):
-    """A strategy that is optimal for Gaussian noise, a neighbourhood and a workload (None means all ranges)."""
+    """A strategy that is optimal for Gaussian noise, a neighbourhood and a workload (all ranges by default)."""
 
     determines_cells: ClassVar[bool] = True
-    #: The neighbourhood that bounds the costs, and the queries. Both are None after `restore`.
+    #: The neighbourhood that bounds the costs, and the queries (both None after `restore`).
     near: Neighbourhood
     workload: Workload | None
 

@@ -32,10 +32,11 @@ from deltahist.strategies.base import (
 
 
 class Grids(Strategy):
-    """A list of grids. Each grid divides the cells into boxes, and each box is one row.
+    """A list of grids that each divide the cells into boxes, with one row for every box.
 
     A move costs 2 · share for each grid with a line between its two ends, because one box loses a point and another
-    gains it. An arrival costs the sum of all shares. This is the graph-cut sensitivity (2014, section 5.3).
+    gains it. An arrival costs the sum of all shares. The largest of these costs is the graph-cut sensitivity (2014,
+    section 5.3).
     """
 
     shares: tuple[Fraction, ...] | None
@@ -156,8 +157,8 @@ class ShiftedGrids(Grids):
     Parameters
     ----------
     width, shift, m : the paper's parameters, in cells.
-    widths, offsets : the width and offset in cells of each grid, with lines at offset, offset + width, ... along both
-        axes. Use these instead of width, shift and m.
+    widths, offsets : alternatively, the width and offset in cells of each grid, whose lines are at offset, offset +
+        width, ... along both axes.
 
     Raises InputError if two grids share a line, or if neither set of parameters is complete.
 
@@ -196,7 +197,7 @@ class ShiftedGrids(Grids):
                 (check_whole(widths=w), check_whole(least=0, offsets=o)) for w, o in zip(widths, offsets, strict=True)
             )
         if self.width is None or self.shift is None or widths is not None or offsets is not None:
-            raise InputError("ShiftedGrids requires either width and shift (m is optional), or widths and offsets")
+            raise InputError("ShiftedGrids requires width and shift (m is optional), or as many widths as offsets")
         width, shift = check_whole(width=self.width), check_whole(shift=self.shift)
         m = check_whole(m=self.m if self.m is not None else max(1, width // shift))
         return tuple((width, shift * i) for i in range(m))
@@ -253,12 +254,12 @@ class CellsDecoder(Decoder):
         if order == 4:
             return [(law.kurtosis() * law.variance() ** 2, CentralFourth(n if self.total_known else math.inf))]
         own: SumOfProducts = [(law.variance(), (BlockPower(1, 2),) * self.domain.ndim)]
-        # The squared length of an interval: the whole axis is a single block.
+        # With the whole axis as one block, this is the squared length of an interval.
         squared = tuple(BlockPower(cells, 2) for cells in self.domain.shape)
         return [*own, (-law.variance() / n, squared)] if self.total_known else own
 
     def moments(self, work: Asked) -> Moments:
-        """Return errors, which for regions with shares f of the cells are sums of (f − Σ f / n)² and (f − Σ f / n)⁴."""
+        """Return errors: for regions with shares f of the cells, from the sums of (f − Σ f / n)² and (f − Σ f / n)⁴."""
         if not isinstance(work, RegionCover):
             return super().moments(work)
         area, law = np.bincount(work.whole, (work.high - work.low).prod(axis=1), work.number), self.laws[0]
@@ -335,9 +336,9 @@ class CutAugmented(Strategy):
 
         Parameters
         ----------
-        base : a strategy with equal shares and rows of 0 and 1. Its rows come first.
+        base : a strategy with equal shares and rows of 0 and 1, which come first.
         near : the neighbourhood that determines the sensitivity.
-        gram : V = QᵀQ (N, N) of the workload Q. None means all ranges.
+        gram : V = QᵀQ (N, N) of the workload Q (all ranges by default).
 
         Raises InputError if the base is not binary, or if the boxes do not fit in memory.
         """

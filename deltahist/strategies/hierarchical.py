@@ -31,7 +31,7 @@ class Hierarchical(Grids):
     Parameters
     ----------
     branching : b, the number of blocks along each axis that form a block of the next level, at least 2.
-    shares : one share of ε per level, from the whole domain down to the cells. None means equal shares.
+    shares : one share of ε per level, from the whole domain down to the cells (equal by default).
 
     >>> A = Hierarchical(Domain((0, 1), (4,)), branching=2)
     >>> A.matrix().toarray().tolist()
@@ -91,7 +91,7 @@ class TreeDecoder(Decoder):
     def __init__(self, strategy: Strategy, laws: Sequence[Law], total_known: bool) -> None:
         super().__init__(strategy, laws, total_known)
         self.level_variance = [law.variance() for law in laws]
-        #: Whether all blocks of a level have the same size. If not, small trees still have exact errors.
+        #: Whether all blocks of a level have the same size. Small trees with mixed sizes also have exact errors.
         self.regular = all(
             n % min(w, n) == 0 and (w <= n or n in self.strategy.widths)
             for w in self.strategy.widths

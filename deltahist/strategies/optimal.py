@@ -1,9 +1,9 @@
 """The strategy with the least mean variance under Gaussian noise, found by convex optimisation, with a certificate.
 
-It minimises tr(V X⁻¹) over X = AᵀA, where V = QᵀQ for the workload Q, subject to eᵀ X e ≤ w_e² for every edge e. w_e is
-the least factor that the neighbourhood promises for the edge, which is 1 within δ. For λ ≥ 0 with sum one and
-L = Σ λ_e e eᵀ / w_e², f(λ)² with f(λ) = tr (L^½ V L^½)^½ is a lower bound. Let X be the geometric mean of L⁻¹ and V.
-X divided by its largest eᵀ X e / w_e² is feasible, and the gap closes at the best λ (docs/internals/theory.md, section
+`Optimal` minimises tr(V X⁻¹) over X = AᵀA, where V = QᵀQ for the workload Q, subject to eᵀ X e ≤ w_e² for every edge e.
+w_e is the least factor that the neighbourhood promises for the edge, which is 1 within δ. For λ ≥ 0 with sum one and L
+= Σ λ_e e eᵀ / w_e², f(λ)² with f(λ) = tr (L^½ V L^½)^½ is a lower bound. Let X be the geometric mean of L⁻¹ and V. X
+divided by its largest eᵀ X e / w_e² is feasible, and the gap closes at the best λ (docs/internals/theory.md, section
 6). With fixed membership the total is public, so only cell vectors with sum zero matter.
 """
 
@@ -44,7 +44,7 @@ MOST_STEPS = 200
 class Certificate(NamedTuple):
     """The mean variance of the workload's queries at σ = Δ₂ (ρ = 1/2).
 
-    The integer strategy achieves `primal` with its exact Δ₂. No strategy can have less than `dual`.
+    The integer strategy achieves `primal` with its exact Δ₂. `dual` is a lower bound for every strategy.
     """
 
     primal: float
@@ -66,7 +66,7 @@ class Optimal(BestGaussian):
     Parameters
     ----------
     near : the neighbourhood. Its limits beyond δ are also constraints.
-    workload : the queries; all ranges when None. Raises InputError if there are more than 2,000 cells and, on first
+    workload : the queries (all ranges by default). Raises InputError if there are more than 2,000 cells and, on first
         use, if the workload does not fit the domain or no strategy within 5% of the optimum is found.
 
     >>> import deltahist as dh
@@ -91,12 +91,12 @@ class Optimal(BestGaussian):
 
     @functools.cached_property
     def solution(self) -> tuple[IntArray, Certificate]:
-        """The rows and their certificate. The first access runs the optimisation."""
+        """The rows and their certificate, from an optimisation that runs on first access."""
         return solve_optimal(self.near, workload_gram(self.workload, self.domain))
 
     @property
     def certificate(self) -> Certificate:
-        """A bound on the distance to the optimum. Files do not contain it."""
+        """A bound on the distance to the optimum, which files do not contain."""
         return self.solution[1]
 
     @functools.cached_property
@@ -171,7 +171,7 @@ def solve_optimal(near: Neighbourhood, gram: FloatArray) -> tuple[IntArray, Cert
 
     # Initially λ has the same sum over all edges with the same bound. Otherwise the many long moves would dominate.
     _, place, number = np.unique(bounds, return_inverse=True, return_counts=True)
-    # The iteration may use 80% of the gap, making the matrix invertible 5%, and rounding 10%.
+    # Allow the iteration 80% of the gap, rounding 10%, and making the matrix invertible 5%.
     climb = maximise_bound(evaluate, -np.log(number[place]), MOST_STEPS, 0.8 * GAP)
     best = climb.form
     if rank < domain.size - free:
@@ -217,7 +217,7 @@ def edge_bounds(near: Neighbourhood) -> tuple[IntArray, FloatArray]:
 
 
 def workload_gram(work: Workload | None, domain: Domain) -> FloatArray:
-    """Return V = QᵀQ (N, N) divided by the number of queries. None means all ranges."""
+    """Return V = QᵀQ (N, N) divided by the number of queries (all ranges if `work` is None)."""
     if work is None or (isinstance(work, AllRanges) and work.domain == domain):
         return range_gram(domain) / len(AllRanges(domain))
     rows = work.matrix(domain)
@@ -248,7 +248,7 @@ def evaluate_edges(form: NDArray[Any], edges: IntArray) -> NDArray[Any]:
 
 @dataclass(frozen=True, eq=False)
 class _Part:
-    """A subspace that is decoupled from the others. Its orthonormal `basis` is (N, m), and `factor` F has V = FFᵀ."""
+    """A subspace decoupled from the others, with an orthonormal `basis` (N, m) and a `factor` F such that V = FFᵀ."""
 
     basis: scipy.sparse.csr_array
     factor: FloatArray
@@ -314,7 +314,7 @@ def _geometric_mean(parts: list[_Part], laplacian: FloatArray) -> tuple[FloatArr
 
     For V = FFᵀ of any rank, X = F (FᵀLF)^-½ Fᵀ, because X L X = F Fᵀ = V. Then tr(V X⁻¹) = tr(L X) = tr((FᵀLF)^½) =
     f(λ). In each part, f(λ) is the sum of the square roots of the eigenvalues of FᵀLF. Rounding may change an
-    eigenvalue by `error`. So X uses at least `error` for every eigenvalue, and the bound subtracts it from all.
+    eigenvalue by `error`. So X uses at least `error` for every eigenvalue, and the bound subtracts `error` from each.
     """
     form, value, bound = np.zeros_like(laplacian), 0.0, 0.0
     for part in parts:
@@ -342,8 +342,8 @@ def _square_root(form: FloatArray, parts: list[_Part]) -> FloatArray:
 def _round_root(root: FloatArray, free: bool, mean_variance: Callable[[NDArray[Any]], float], loss: float) -> IntArray:
     """Return round(2^bits · A) with so few bits that the mean variance rises by at most a fraction `loss`.
 
-    If the total is free, the same integer is added to all entries. It cancels exactly in every move, and in every
-    answer if the total is known. The total is then measured as precisely as the best-measured wave. It is not measured
+    If the total is free, the same integer is added to all entries. This integer cancels exactly in every move, and in
+    every answer if the total is known. The total is then measured as precisely as the best-measured wave, but not
     better, because an unpublished total (if rows were dropped) should stay noisy.
     """
     total = float(scipy.linalg.norm(root, 2)) / len(root) if free else 0.0

@@ -33,10 +33,10 @@ from deltahist.strategies.base import Strategy
 
 
 class Product(Strategy):
-    """A product F_x ⊗ F_y of square, invertible factors. Its N rows determine every cell."""
+    """A product F_x ⊗ F_y of square, invertible factors, whose N rows determine every cell."""
 
     determines_cells: ClassVar[bool] = True
-    #: A square integer matrix F (n, n) for each axis. Its methods act on the first axis of an array: `multiply` returns
+    #: A square integer matrix F (n, n) for each axis. The methods act on the first axis of an array: `multiply` returns
     #: F x, `transpose` returns Fᵀ y, `solve` returns F⁻¹ y, and `solve_transpose` returns F⁻ᵀ q. Let P_e be the cells
     #: before edge e = 0, ..., n. `prefixes` lists the few non-zero rows of F⁻ᵀ P_e and their entries (n + 1, few).
     factors: tuple[_Sums | _Haar, ...]
@@ -126,8 +126,8 @@ class Cumulative(Product):
         """Return the largest number of rows that contain exactly one end of an edge (2014, section 5.3).
 
         Entries are 0 or 1, so both norms count rows. Number the cells from 0, starting at the far end for prefix sums.
-        Then r(u) = Π (u_i + 1) rows contain cell u. An arrival at u costs r(u), and a move from u to v costs
-        r(u) + r(v) − 2 r(min(u, v)), with the minimum along each axis. This never decreases if a move gets longer or
+        Then r(u) = Π (u_i + 1) rows contain cell u. An arrival at u costs r(u), and a move from u to v costs r(u) +
+        r(v) − 2 r(min(u, v)), with the minimum along each axis. The cost never decreases if a move gets longer or
         starts further up, so the most expensive move ends in the far corner and costs Π n_i − Π (n_i − d_i). In 2-D,
         moves in the other diagonal direction cost d_x d_y less.
         """
@@ -242,9 +242,8 @@ class Wavelet(Product):
         """Return the largest cost of an edge, in closed form.
 
         Let h(u) be the number of rows of one axis' factor that contain cell u. In 2-D, rows are products, so an arrival
-        at (u, v) costs h(u) h(v). `_cost` computes the cost of a move. It is applied to all distinct pairs of cells
-        along x and y that are within reach. The reach along y falls with dx, so each pair along x is tried only at its
-        least dx.
+        at (u, v) costs h(u) h(v). `_cost` computes the costs of moves, for all distinct pairs of cells along x and y
+        that are within reach. The reach along y falls with dx, so each pair along x is tried only at its least dx.
         """
         most = 0
         if near.source_cells.any():
@@ -282,7 +281,7 @@ def _cost(x: Pair, y: Pair, norm: int) -> Any:
     """Return Σ_r |A_r(u, v) − A_r(u', v')|^p for a move from (u, v) to (u', v'), with x = (u, u') and y = (v, v').
 
     h_u h_v rows contain (u, v), and h_u' h_v' rows contain (u', v'). Rows that contain both cells are in both numbers.
-    They change by 0 if their factors agree on both axes or on neither axis, and by 2 otherwise.
+    Such rows change by 0 if their factors agree on both axes or on neither axis, and by 2 otherwise.
     """
     agree = x.agree * y.agree + x.opposite * y.opposite
     opposite = x.agree * y.opposite + x.opposite * y.agree
@@ -295,7 +294,7 @@ def _list_pairs(haar: _Haar, longest: int) -> list[set[Pair]]:
 
     Let m be the level of the coarsest segment with a split between u < u'. On each of the m levels above, one row has
     both cells in the same half. On level m, one row has them in opposite halves. No row on lower levels contains both.
-    So a pair depends only on m and the two depths, and only few such triples exist. Both orders of a pair are listed,
+    So a pair depends only on m and the two depths, and few such triples exist. Both orders of a pair are listed,
     because the other axis may go either way.
     """
     n, depth, number = haar.n, haar.depth, 1 + len(haar.levels)

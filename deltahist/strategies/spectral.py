@@ -1,8 +1,8 @@
 """The best strategy for Gaussian noise on a torus, with its decoder and certificate in Fourier space.
 
-It minimises Σ V̂/X̂ subject to 2 (x(0) − x(d)) ≤ w(d)² for every displacement d of a move, and x(0) ≤ w² for arrivals.
-Each round raises the multipliers of constraints whose ratio of cost to w² is above the mean. The gap closes when all
-positive multipliers have the largest ratio. Derivation: docs/internals/theory.md, section 6.
+`Spectral` minimises Σ V̂/X̂ subject to 2 (x(0) − x(d)) ≤ w(d)² for every displacement d of a move, and x(0) ≤ w² for
+arrivals. Each round raises the multipliers of constraints whose ratio of cost to w² is above the mean. The gap closes
+when all positive multipliers have the largest ratio. Derivation: docs/internals/theory.md, section 6.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ from deltahist.strategies.gaussian import (
     unpack_integers,
 )
 
-#: The multipliers of a torus with this side in cells (more if δ is long) are the start for larger ones.
+#: Larger tori start from the multipliers of a torus with this many cells per side (more if δ is long).
 _COARSE = 256
-#: The weight of single cells, which are added to the workload so that it contains every frequency.
+#: The weight of single cells, which are added to a workload so that every frequency occurs.
 _CELLS = 1e-3
 
 
@@ -47,17 +47,18 @@ _CELLS = 1e-3
 class Spectral(BestGaussian):
     """The best strategy for Gaussian noise (use `rho`) among those whose rows are shifts of one kernel on a torus.
 
-    It minimises tr(V X⁻¹) over circulant X = AᵀA for the workload's power spectrum V̂. (e_u − e_v)ᵀ X (e_u − e_v) is at
-    most 1 for moves within δ, and at most the squared limit for longer ones. The kernel is rounded to integers, and the
-    sensitivity is exactly that of the rounded kernel. The torus wraps around, so moves across its seam are also
-    protected. It is about a quarter longer than the domain, because an empty margin improves non-negative estimates.
+    `Spectral` minimises tr(V X⁻¹) over circulant X = AᵀA for the workload's power spectrum V̂. (e_u − e_v)ᵀ X (e_u −
+    e_v) is at most 1 for moves within δ, and at most the squared limit for longer ones. The kernel is rounded to
+    integers, and the sensitivity is exactly that of the rounded kernel. The torus wraps around, so moves across its
+    seam are also protected. The torus is about a quarter longer than the domain, because an empty margin improves
+    non-negative estimates.
     Source: docs/internals/theory.md, section 6.
 
     Parameters
     ----------
-    near : the neighbourhood, whose moves are constraints. If it has sources, arrivals in every cell are protected with
-        the smallest factor promised for any arrival.
-    workload : the queries, of which only the sizes matter. None means all ranges.
+    near : the neighbourhood, whose moves are constraints. With sources, arrivals in every cell are protected with the
+        smallest factor promised for any arrival.
+    workload : the queries, of which only the sizes matter (all ranges by default).
 
     Raises InputError if the workload does not fit the domain, or if the torus does not fit in memory.
 
@@ -103,7 +104,7 @@ class Spectral(BestGaussian):
 
     @functools.cached_property
     def kernel(self) -> IntArray:
-        """The row of cell 0 (torus), which is in integers and symmetric along each axis."""
+        """The integer row of cell 0 (torus), which is symmetric along each axis."""
         spectrum = self.solution.spectrum
         kernel = cosine_transform(spectrum, self.torus) / math.prod(self.torus)
         for bits in range(8, 29, 2):
@@ -115,7 +116,7 @@ class Spectral(BestGaussian):
 
     @functools.cached_property
     def transform(self) -> FloatArray:
-        """The spectrum of the rounded kernel at the frequencies of a real transform. It is never zero."""
+        """The spectrum of the rounded kernel at the frequencies of a real transform, never zero."""
         out = np.asarray(scipy.fft.rfftn(self.kernel.astype(np.float64)).real)
         if np.abs(out).min() <= 1e-12 * np.abs(out).max():
             raise InputError("the kernel of strategy Spectral is damaged: its spectrum must be nonzero everywhere")
@@ -224,7 +225,7 @@ class SpectralDecoder(Decoder):
         return field if total is None else field + (total - field.sum()) / field.size
 
     def noise_metric(self) -> Metric:
-        """Return the metric, which is exact because both use the waves of the torus."""
+        """Return the metric, which is exact because the noise is independent between waves of the torus."""
         spectrum = self.spectrum.copy()
         if self.total_known:
             spectrum.flat[0] = 0.0
@@ -317,7 +318,7 @@ def solve_spectral(near: Neighbourhood, workload: Workload | None, torus: tuple[
 class _Chart:
     """A torus on whose quarter the bounded displacements are marked. Displacement 0 represents arrivals.
 
-    Multipliers are a flat array over the marked displacements. Each is the sum over all mirror images.
+    Multipliers are a flat array over the marked displacements, each summed over all mirror images.
     """
 
     def __init__(self, near: Neighbourhood, workload: Workload | None, torus: tuple[int, ...]) -> None:
@@ -347,8 +348,8 @@ class _Chart:
     def start_from(self, coarse: _Chart, multipliers: FloatArray) -> FloatArray:
         """Return initial multipliers based on those of a smaller torus.
 
-        Relations that fit on the smaller torus keep their multipliers. The others keep their sum, which is spread
-        evenly and is at least 1% in total.
+        Relations that fit on the smaller torus keep their multipliers. Other relations keep their sums, spread evenly,
+        and get at least 1% together.
         """
         place, before = self.place[self.bounded], coarse.place[coarse.bounded]
         number = int(place.max()) + 1
@@ -419,7 +420,7 @@ def convolve_circularly(kernel: IntArray, field: NDArray[Any]) -> NDArray[Any]:
         if max(_product_error(a, b) for a in left for b in right) < 0.25:
             break
     else:
-        raise InputError(f"the torus has {field.size:,} cells: this is too many for exact sums (use larger cells)")
+        raise InputError(f"the torus has {field.size:,} cells: exact sums require fewer (use larger cells)")
     spectra = [_transform_real(a) for a in left]
     out = np.zeros(field.shape, dtype=np.int64)
     for j, b in enumerate(right):
@@ -480,7 +481,7 @@ def _mirror_places(n: int) -> IntArray:
 
 
 def mirror_quarter(quarter: NDArray[Any], torus: Sequence[int]) -> NDArray[Any]:
-    """Return the whole array for a quarter. It is bit-identical on both sides of every axis."""
+    """Extend a quarter to the whole array, which is then bit-identical on both sides of every axis."""
     return quarter[np.ix_(*map(_mirror_places, torus))]
 
 

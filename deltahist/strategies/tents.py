@@ -35,7 +35,7 @@ from deltahist.strategies.flow.tuning import find_minimum
 
 #: The number of array entries (boxes × waves, or regions × products of waves) that fit in the processor's cache.
 _TOGETHER = 1 << 18
-#: The largest number of tents along an axis. Dense linear algebra computes their eigenvectors.
+#: The largest number of tents along an axis, whose eigenvectors need dense linear algebra.
 MOST_TENTS = 4128
 
 
@@ -50,9 +50,9 @@ class Tents(Strategy):
 
     Parameters
     ----------
-    spacing : the cells between centres of tents, as one number or one per axis. None means a spacing for all ranges.
+    spacing : the cells between centres of tents, as one number or one per axis. The default suits all ranges.
     degree : the degree of the B-splines: 1 for hats, 2 or 3 for smoother and wider tents.
-    shares : the shares of ε for the cells and for the tents. None means equal shares.
+    shares : the shares of ε for the cells and for the tents (equal by default).
 
     Raises InputError if a spacing leads to too many tents or to weights that are too large.
 
@@ -94,7 +94,7 @@ class Tents(Strategy):
         Parameters
         ----------
         near : the neighbourhood and its limits.
-        workload : the queries. None means all ranges, and regions are replaced by boxes of equal area.
+        workload : the queries (all ranges by default). Regions are replaced by boxes of equal area.
         spacing, degree : the spacing and degree, or None to choose the best. Shares are optimal for Laplace noise
             (`Spectral` suits Gaussian noise).
 
@@ -364,7 +364,7 @@ class TentSearch:
         every = near.relations
         some = np.unique(np.geomspace(1, len(every), 12).round().astype(int)) - 1
         self.relations = [every[i] for i in some.tolist()]
-        #: The best choice for a spacing and a degree. Its error is infinite if tents are too many or too large.
+        #: The best choice for a spacing and a degree, with an infinite error if tents are too many or too large.
         self.best_shares = functools.cache(self._find_shares)
 
     def descend_from_guess(self, degree: int) -> Choice:
@@ -523,7 +523,7 @@ class Lattice:
 
     @functools.cached_property
     def wave_values(self) -> FloatArray:
-        """The non-zero eigenvalues (w,) of TᵀT / scale² in decreasing order. The eigenvectors are the waves."""
+        """The non-zero eigenvalues (w,) of TᵀT / scale² in decreasing order. Its eigenvectors are the waves."""
         values = self.gram_eigen[0]
         return values[values > 1e-12 * values[0]]
 
@@ -590,7 +590,7 @@ def outer_product(factors: Sequence[NDArray[Any]]) -> NDArray[Any]:
 
 
 def _evaluate_spline(away: IntArray, apart: int, degree: int) -> IntArray:
-    """Return the centred B-spline with knots `apart`, times apart, 8 apart² or 6 apart³ (degree 1, 2 or 3)."""
+    """Return the centred B-spline with this knot distance, times apart, 8 apart² or 6 apart³ (degree 1, 2 or 3)."""
     if degree == 1:
         return np.maximum(apart - away, 0)
     if degree == 2:

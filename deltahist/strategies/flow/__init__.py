@@ -1,6 +1,6 @@
-"""The flow strategy. Its noise flows between neighbouring blocks, so it grows with a box's perimeter, not its area.
+"""The flow strategy: noise between neighbouring blocks, which grows with a box's perimeter instead of its area.
 
-`noise` combines the draws, `decoder` computes estimates and their errors, and `tuning` chooses sums and shares.
+The module `noise` combines the draws, `decoder` computes estimates and errors, and `tuning` chooses sums and shares.
 """
 
 from __future__ import annotations
@@ -160,9 +160,9 @@ class Flow(Strategy):
         Parameters
         ----------
         near : the neighbourhood. Its sources determine where arrivals are, and its limits determine where hubs are.
-        workload : the queries. None means all ranges, and regions are replaced by boxes of equal area.
+        workload : the queries (all ranges by default). Regions are replaced by boxes of equal area.
         norm : 1 for Laplace noise, 2 for Gaussian noise.
-        block : the cells per side of a block. None means the length of the longest move within δ.
+        block : the cells per side of a block (by default, the length of the longest move within δ).
 
         Raises InputError if the domain is a single block.
 
@@ -253,7 +253,7 @@ class Flow(Strategy):
 
     @functools.cached_property
     def sum_names(self) -> tuple[str, ...]:
-        """The kind of draws on sums along lines, for each level."""
+        """The names of the draws on sums along lines, for each level."""
         return tuple(f"sums {w} borders apart" for w in self.sum_widths)
 
     @functools.cached_property
@@ -401,9 +401,9 @@ class Flow(Strategy):
 class PathCosts:
     """The costs of steps, paths and entry points of a flow: integers, to be divided by denominator^norm.
 
-    At every border the weights of the sums on one level add up to one. So do the weights of the sums at a hub, and of
-    its strips along either axis. Sums therefore cost their share in the 1-norm, and at most their share in the 2-norm
-    (exactly if one sum has all the weight).
+    At every border the weights of the sums on one level add up to one. The weights of the sums at a hub also add up to
+    one, and so do those of its strips along either axis. Sums therefore cost their share in the 1-norm, and at most
+    their share in the 2-norm (exactly if one sum has all the weight).
     """
 
     def __init__(self, flow: Flow, norm: int) -> None:
@@ -423,7 +423,8 @@ class PathCosts:
         return min(x, y) * self.diagonal + abs(x - y) * self.straight
 
     def price_longest(self, x: int, y: int) -> int:
-        """Return the largest cost of a path to a block at most x and y away. It is linear on either side of x = y."""
+        """Return the largest cost of a path to a block at most x and y blocks away."""
+        # The cost is linear on either side of x = y.
         corners = {(i, j) for i in {0, min(x, y), x} for j in {0, min(x, y), y}}
         return max(self.price_path(i, j) for i, j in corners)
 
@@ -491,7 +492,7 @@ def find_longest_direct(flow: Flow) -> int:
 
 
 def _find_least_distances(line: HubLine, limit: int) -> tuple[IntArray, IntArray]:
-    """Return the least distance between two blocks, and the least above a limit, by their distances from their hubs."""
+    """Return the least distance of two blocks, and the least above a limit, for all their distances from their hubs."""
     never = 1 << 40  # longer than any move
     block = np.arange(line.n)
     offset = np.abs(block - line.places[block // line.blocks_apart])
@@ -510,7 +511,7 @@ def _find_least_distances(line: HubLine, limit: int) -> tuple[IntArray, IntArray
 def find_entrances(flow: Flow, near: Neighbourhood) -> tuple[IntArray, IntArray, NDArray[np.bool_]]:
     """Return, for every source cell: its block, the block where its arrivals enter, and whether they enter at a hub.
 
-    An arrival enters at the nearest block with noise for arrivals, or at the hub of its block if that costs less.
+    An arrival enters at the nearest block with noise for arrivals, or at the hub of its block if the hub costs less.
     """
     from scipy.ndimage import distance_transform_cdt
 

@@ -1,8 +1,9 @@
-"""The decoder of flows. It has errors of boxes in closed form, and those of other queries from their perimeter.
+"""The decoder of flows, with errors of boxes in closed form and errors of other queries from their perimeter.
 
-Released block sums are the estimates of blocks, and the cells of a block share its gain. Noise on a border changes an
-answer only if the query's weights differ across the border, so only at the query's perimeter. Sums along a line spread
-the flow across the line over all its borders, through a matrix of low rank. Hubs contribute products of waves.
+Released block sums are themselves the estimates of blocks, and the cells of a block share its gain. Noise on a border
+changes an answer only if the query's weights differ across the border, so only at the query's perimeter. Sums along a
+line spread the flow across the line over all its borders, through a matrix of low rank. Hubs contribute products of
+waves.
 """
 
 from __future__ import annotations
@@ -290,7 +291,7 @@ class HubVariance:
     def make_variance_term(self, total_known: bool) -> tuple[float, WavesKnown]:
         """Return the hubs' term of the variance of boxes."""
         core, spread = self.onto_total if total_known else (np.zeros_like(self.increments[1:, 1:]), 1.0)
-        # If there is no noise, a total removes none.
+        # If there is no noise, a known total removes nothing.
         return 1.0, WavesKnown(self._lines, self.edges, self.increments, core / np.sqrt(spread) if spread > 0 else core)
 
     def make_fourth_term(self, kurtosis: float) -> tuple[float, tuple[Fourths, ...]]:
@@ -325,7 +326,7 @@ class WavesKnown(BoxFunction):
         self._lines, self._edges, self.squared, self.whole = lines, edges, squared, whole
         squares, sums = _factor_low_rank(squared), _factor_low_rank(whole)
         self._axes = [_Waves(*each) for each in zip(lines, edges, squares, sums, strict=False)]
-        #: The second factors in 1-D.
+        #: In 1-D, the factors of the second axis.
         self._line = (squares[1].sum(axis=0)[:, None], sums[1][0][:, None]) if len(lines) == 1 else None
 
     def __call__(self, spans: Sequence[Span]) -> FloatArray:
@@ -432,7 +433,7 @@ class FlowDecoder(Decoder):
         return self.solve_adjoint(np.ones(self.domain.size)), self.solve(values), self._inflow_variance
 
     def _add_inflow(self, sums: FloatArray, times: float) -> None:
-        """Add a multiple of the covariance of each block's inflow with the total inflow to the block sums."""
+        """Add `times` the covariance between a block's inflow and the total inflow to each block sum."""
         sums.reshape(-1)[self.strategy.entry_blocks] += self._entry_variance * times
         if self._hubs is not None:
             x, y = self._hubs.hubs.axes
@@ -512,14 +513,14 @@ class FlowDecoder(Decoder):
     def _make_line_term(self, straight: float) -> BilinearForm:
         """Return Var = J_x G_y + G_x J_y + σ_d² (J_x J_y + 2 J_x B_y + 2 B_x J_y + 2 B_x B_y − 2 B'_x B'_y).
 
-        J is from `_rim_forms`, and G, B and B' are the forms of `estimated_flow`. Each is evaluated on the box's
-        interval along its axis (docs/internals/theory.md, section 5).
+        J is from `_rim_forms`, and G, B and B' are the forms of `estimated_flow`. Each form is evaluated on the box's
+        interval along one axis (docs/internals/theory.md, section 5).
         """
         flow, d = self.strategy, self._draw_cumulants[DIAGONAL][0]
         sums = [self._draw_cumulants[name][0] for name in flow.sum_names]
 
         def sides(axis: int) -> Sides:
-            # The lines across x run along y, and so do the places of their forms.
+            # Lines that cross x run along y, so their forms are over places along y.
             line, (rim,) = flow.lines[1 - axis], self._rim_forms[axis].forms
             return Sides(rim, estimated_flow(line, straight, d, sums), line.knots, self._edges[axis])
 
@@ -533,8 +534,8 @@ class FlowDecoder(Decoder):
     def _fourth_terms(self) -> SumOfProducts:
         """The fourth cumulant of boxes: exact for cells, and approximate for flows.
 
-        For flows this counts single moves across the perimeter with full weight, although least squares gives them
-        slightly less. It ignores corners and sums along lines.
+        For flows, single moves across the perimeter have full weight, although least squares gives them slightly less.
+        Corners and sums along lines are ignored.
         """
         flow, weight = self.strategy, self.laws[0].kurtosis()
         known = {name: weight * variance**2 for name, (variance, _) in self._draw_cumulants.items()}
@@ -607,7 +608,7 @@ class FlowDecoder(Decoder):
 
     @property
     def _uses_rims(self) -> bool:
-        """Whether errors of explicit queries are computed from their perimeter. This requires 2-D and no arrivals."""
+        """Whether errors of explicit queries are computed from their perimeter, which requires 2-D and no arrivals."""
         return len(self.strategy.blocks) == 2 and min(self.strategy.blocks) > 1 and not self.strategy.arrivals
 
     def _price_queries(self, queries: RegionCover | scipy.sparse.csr_array, kurtosis: bool = True) -> Moments:
@@ -641,7 +642,7 @@ class FlowDecoder(Decoder):
         return out
 
     def _convert_cover(self, cover: RegionCover, order: int) -> tuple[RegionCover, *tuple[FloatArray, ...]]:
-        """Return queries as shares of blocks, with sums (m,) of the rest's second (and for order 4, fourth) powers."""
+        """Return queries as shares of blocks, and sums (m,) of the rest's squares (for order 4, also fourth powers)."""
         flow = self.strategy
         blocks = [np.searchsorted(cut, np.arange(cut[-1]), "right") - 1 for cut in self._block_edges]
         # The number of cells of each rectangle in each block that it overlaps.
@@ -721,7 +722,7 @@ def _pick_pairs(table: NDArray[Any], some: IntArray) -> NDArray[Any]:
 
 
 def _as_single(*fields: NDArray[Any]) -> list[Any]:
-    """Return arrays in single precision, which is twice as fast and precise enough for fourth cumulants."""
+    """Convert arrays to single precision, which is twice as fast and precise enough for fourth cumulants."""
     return [each.astype(np.float32) for each in fields]
 
 
@@ -768,7 +769,8 @@ class RimErrors:
         total = straight * sum(map(_sum_squares, flows)) + diagonal * (_sum_squares(rising) + _sum_squares(falling))
         fourth, factors = np.zeros(len(around)), []
         for axis, (sums, own) in enumerate(zip(self._along, flows, strict=True)):
-            # A falling move is stored at its left or lower end, so for the row above or the column to the right.
+            # A falling move is stored at its left or lower end, but belongs to the row above or the column to the
+            # right.
             crossing, up, down = (each if axis == 0 else each.mT for each in (own, rising, falling))
             picked, leaf, theta = sums.find_near(around, 1 - axis)
             known, outer = np.split(crossing @ np.concatenate([leaf, theta], axis=1).mT, 2, axis=2)
@@ -781,7 +783,8 @@ class RimErrors:
                 np.multiply(squares, squares, out=squares)
                 fourth += _sum_products(squares * sums.fourth, squares)
             factors.append((waves, theta))
-        # A diagonal move is spread along both lines that it crosses. Add their covariance, a place further if it falls.
+        # A diagonal move is spread along both lines that it crosses. Add the covariance of the two parts, which for a
+        # falling move are one place further.
         (over, along_y), (up, along_x) = factors
         total += 2 * diagonal * _sum_products(over.mT @ along_x.mT, along_y @ up)
         further = along_x[:, :, 1:].mT, along_y[:, :, 1:]
@@ -870,7 +873,7 @@ class HubErrors:
         share = around.shares
         if not self._everywhere:
             share = share[np.arange(len(around))[:, None, None], at_x[:, :, None], at_y[:, None, :]]
-        # Sums along each row or column of hubs. Only few sums overlap a box, but all waves do.
+        # Sums along each row or column of hubs. Few sums overlap a box, but all waves do.
         on_x, on_y = over @ share, up @ share.mT
         turn_x, turn_y = x.turn[some_x], y.turn[some_y]
         found = turn_x.mT @ (over @ on_y.mT) @ turn_y
@@ -892,7 +895,7 @@ class HubErrors:
         share, found, on_x, on_y, over, up, turn_x, turn_y, alike, trust, weight = _as_single(
             share, found, on_x, on_y, over, up, turn_x, turn_y, alike, hubs.trust, to_increments(hubs.trust)
         )
-        # The weight of a hub's own draw is the query's weight there minus the part of the sums.
+        # A hub's own draw has the query's weight at the hub minus the weight of its sums.
         along_x, along_y = turn_x @ (weight[1:, 1:] * found) @ turn_y.mT @ up, np.zeros_like(on_y)
         if hubs.ratios:
             fourth += self._sums[0] * _sum_fourths(x.onto @ ((trust[1:, 1:] * found) @ y.onto.T) / hubs.ratios[0])

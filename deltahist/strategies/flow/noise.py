@@ -1,4 +1,4 @@
-"""The noise of a flow. Weighted sums improve the estimates of the flow across lines and of the inflow at hubs."""
+"""The noise of a flow, in which weighted sums improve estimates of the flow across lines and the inflow at hubs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _X, _Y = -2, -1
 
 
 def count_sums(n: int, width: int, centred: bool = False) -> int:
-    """Return the number of overlapping sums, `width` apart, on a line of n places. Centred sums are one more."""
+    """Return the number of overlapping sums, `width` apart, on a line of n places (one more if centred)."""
     return max(1, round(n / width)) + centred
 
 
@@ -42,9 +42,9 @@ def _find_centres(n: int, width: int, centred: bool) -> IntArray:
 def make_hat_weights(n: int, width: int, centred: bool = False) -> IntArray:
     """Return the weight (sums, n) of each place in each sum, in units of 1 / (2 width).
 
-    The weight of a place in a sum falls linearly from one at the sum's centre to zero at its neighbours' centres. It is
-    one before the first centre and after the last. The weights of a place add up to one. The first sum starts where the
-    line starts, but centred sums extend equally beyond both ends.
+    The weight of a place in a sum falls linearly from one at the sum's centre to zero at its neighbours' centres.
+    Before the first centre and after the last, the weight is one. The weights of a place add up to one. The first sum
+    starts where the line starts, but centred sums extend equally beyond both ends.
     """
     centre = _find_centres(n, width, centred)
     place = np.clip(2 * np.arange(n), centre[0], centre[-1])
@@ -98,7 +98,7 @@ class WeightedSums:
         return out
 
     def iterate_weights(self, place: IntArray) -> Iterator[tuple[IntArray, IntArray]]:
-        """Yield two sums per level that contain each place, with the place's weight in them. The second may be 0."""
+        """Yield two sums per level that contain each place, and the place's weights (the second may be 0)."""
         for first, last, _ in self.covering_sums:
             one, other = first[place], last[place]
             yield one, self.weights[one, place]
@@ -123,11 +123,11 @@ class Stretches(NamedTuple):
 
 @dataclass(frozen=True)
 class LineEstimator:
-    """A least-squares estimator of the flow across a line of n borders. All lines of one direction share it.
+    """A least-squares estimator of the flow across a line of n borders, shared by all lines of one direction.
 
     T is the flow across each border from single draws, Θ T are its weighted sums (`make_hat_weights`), and s are the
     same sums with separate noise. V and W are the variances of T and s. The estimate is T + C (s − Θ T) with C = V Θᵀ
-    (Θ V Θᵀ + W)⁻¹. A move shifts s and Θ T by the same amount. So it does not change s − Θ T, and it shifts the
+    (Θ V Θᵀ + W)⁻¹. A move shifts s and Θ T by the same amount. So a move does not change s − Θ T, and shifts the
     estimate by exactly the move, for any C and any rounding of C (s − Θ T).
 
     `straight`, `diagonal` and `sums` are variances up to a common factor. Centres of sums are `widths` borders apart.
@@ -253,7 +253,7 @@ class LineEstimator:
     def correct_prefixes(self, solved: FloatArray) -> FloatArray:
         """Return prefix sums (lines, n + 1) of C (s − Θ T), given the result (p, lines) of `solve_sums`."""
         cuts, variance, levels = self.stretches
-        # C (s − Θ T) is linear on each stretch. `level` is its value at the first place, and 2 · `rise` is its slope.
+        # On each stretch, C (s − Θ T) is linear with value `level` at the first place and slope 2 · `rise`.
         level, rise = np.zeros((2, len(cuts), solved.shape[1]))
         for width, (left, weight, right, slope) in zip(self.widths, levels, strict=True):
             one, other = solved[left], solved[right]
@@ -413,7 +413,7 @@ class HubLine:
 
     @functools.cached_property
     def places(self) -> IntArray:
-        """The block of each hub. If blocks are left over at the end, they also have a hub."""
+        """The block of each hub. Blocks left over at the end also have a hub."""
         return np.minimum(np.arange(0, self.n, self.blocks_apart) + self.longest_walk, self.n - 1)
 
     @functools.cached_property
@@ -572,7 +572,7 @@ class Hubs:
         seen = y.spread_sums(square_surplus, _Y)
         if self.strips:
             seen += (sums[1] - on_x) / self.ratios[1]
-        # Apply T to Θxᵀ seen and to the part of strips along y. Stay in waves along one axis until the end.
+        # Apply T to Θxᵀ seen and to the part of strips along y, in waves along one axis until the last step.
         along_x, trust = (turn_x * squares_x).T @ (seen / x.weight_unit), self.trust
         mixed = y.project_onto_waves(along_x, _Y) * (trust[1:, 1:] - trust[1:, :1])
         if self.strips:

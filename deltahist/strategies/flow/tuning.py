@@ -44,8 +44,8 @@ def find_best_parameters(near: Neighbourhood, flow: Flow, workload: Workload | N
     """Return the parameters of the flow that keeps the limits and has the least expected error on a workload.
 
     A move within δ takes one step and costs one, so limits do not change the noise on borders. A move through hubs
-    costs 2 (steps to a hub + share of a hub). If this exceeds a limit, all noise is scaled up. The best share of the
-    hubs balances this against the hubs' own noise. Blocks, arrivals and `centred` are taken from the given flow.
+    costs 2 (steps to a hub + share of a hub). If a move's cost exceeds a limit, all noise is scaled up. The hubs' best
+    share balances this against the hubs' own noise. Blocks, arrivals and `centred` are taken from the given flow.
     """
     sums = _find_best_sums(flow, workload, norm)
     found: dict[str, Any] = {"widths": sums.widths, "shares": sums.shares}
@@ -135,7 +135,7 @@ class _BestSums(NamedTuple):
 
 
 def choose_boxes(workload: Workload | None, domain: Domain, number: int = 2000) -> Boxes:
-    """Return a sample of a workload's boxes. None means all ranges, and regions are replaced by boxes of equal area."""
+    """Return a sample of a workload's boxes (all ranges if None). Regions are replaced by boxes of equal area."""
     if isinstance(workload, Regions):
         workload = workload.boxes()
     boxes = workload if isinstance(workload, Boxes) else AllRanges(domain).sample(2000)
@@ -377,8 +377,8 @@ def _find_best_share(hubs: _HubChoice, sums: _BestSums, limits: list[Limit], nor
 class MeanHubError:
     """The mean variance that hubs add to a workload's boxes, if the share of a hub is one.
 
-    This is Σ V_ij a_i b_j minus the part that a public total removes. a and b are a box's squared coefficients for the
-    waves along each axis and for the rest. `HubVariance` has the exact figures.
+    The variance is Σ V_ij a_i b_j minus the part that a public total removes. a and b are a box's squared coefficients
+    for the waves along each axis and for the rest. `HubVariance` has the exact figures.
     """
 
     def __init__(self, flow: Flow, boxes: Boxes, norm: int, total_known: bool) -> None:
@@ -401,7 +401,8 @@ class MeanHubError:
                 continue
             hubs = Hubs.on_grid(self.blocks, spacing, widths)
             error = self._as_function(hubs)
-            # Shares of hubs, squares and strips. With strips they are products, because each hub is in two strips.
+            # Shares of hubs, squares and strips. If there are strips, shares are products, because each hub is in two
+            # strips.
             divisions = [lambda own: (own, 1 - own), lambda own: (own**2, (1 - own) ** 2, own * (1 - own))]
             for divide in divisions[: 1 + (min(lengths) > 1)]:
                 least, own = find_minimum(lambda own: error(divide(own)), 0.3, 0.97, 0.04)  # noqa: B023
