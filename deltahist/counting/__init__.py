@@ -1,4 +1,4 @@
-"""Turn records into counts. This is private, so nothing on the public side imports it."""
+"""Turn records into counts. The records are private, so no public module imports this package."""
 
 from deltahist.counting.counts import Counted, Counts, Points, check_file, count, count_file, points_file, read_owners
 

@@ -1,6 +1,6 @@
-"""Count rows of every source in one loop: read them, find their cells and bound users. Numbers are private.
+"""Read rows from any source, find their cells, bound the rows per user, and count. Counts are private.
 
-Counts record how they were made, so that no publisher can forget to state it.
+Counts record how they were made, and the statement of a release repeats that record.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Integers = NDArray[np.int64]
-#: Minimum number of pending entries before a merge.
+#: Minimum number of entries that wait for a merge.
 _WAITING = 1 << 21
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Unshown:
-    """Private data and how they were made. Printing never shows the numbers, because people share notebooks."""
+    """Private data with a record of how they were made. `repr` hides the numbers, because people share notebooks."""
 
     array: NDArray[Any]
     domain: Domain
     preprocessing: Preprocessing
-    #: Refuse NumPy arithmetic, because its result would not record how it was made.
+    #: Refuse NumPy arithmetic, whose results would lack a record of how they were made.
     __array_ufunc__ = None
 
     def __repr__(self) -> str:
@@ -51,7 +51,7 @@ class Unshown:
 
 
 class Counts(Unshown):
-    """Numbers of points in all cells, int64 (domain.shape) with axis 0 for x, and how they were made. Private.
+    """Number of points in each cell, int64 (domain.shape), with a record of how the counts were made. Private.
 
     >>> counts = Counts(np.array([3, 4]), Domain((0, 1), (2,)), Preprocessing(contributions=2))
     >>> counts, counts.sum(), counts.array.tolist()
@@ -64,11 +64,11 @@ class Counts(Unshown):
 
 
 class Points(Unshown):
-    """Points on a line, float64 (m,) on the domain's lattice, and how they were made. Private."""
+    """Points on a line, float64 (m,), rounded to the domain's lattice, with a record of how they were made. Private."""
 
 
 class Tally:
-    """Numbers of rows by place, 0 ≤ place < size: an array for few places, only the non-empty ones for many."""
+    """Number of rows at each place from 0 to size - 1, stored as an array, or sparsely if there are many places."""
 
     def __init__(self, size: int) -> None:
         self._all = np.zeros(size, dtype=np.int64) if size <= 1 << 22 else None
@@ -76,17 +76,17 @@ class Tally:
         self._limit = _WAITING
 
     def add_rows(self, places: Integers, numbers: Integers | int = 1) -> None:
-        """Add a number of rows to each of some places, which may repeat."""
+        """Add rows to places (m,), which may repeat: one row each, or `numbers` (m,) of rows."""
         if self._all is not None:
             np.add.at(self._all, places, numbers)
             return
         self._parts.append(np.unique(places, return_counts=True) if isinstance(numbers, int) else (places, numbers))
         if sum(len(part[0]) for part in self._parts) > self._limit:
-            # Doubling the limit keeps the total time of merging linear in the number of rows.
+            # Doubling the limit keeps the total time for merging linear in the number of rows.
             self._limit = 2 * len(self.list_full()[0]) + _WAITING
 
     def list_full(self) -> tuple[Integers, Integers]:
-        """Return the non-empty places in ascending order, and the number of rows in each (m,)."""
+        """Return the non-empty places (m,) in ascending order, and the number of rows at each."""
         if self._all is not None:
             places = np.flatnonzero(self._all)
             return places, self._all[places]
@@ -95,7 +95,7 @@ class Tally:
 
 
 def merge_pairs(places: Integers, numbers: Integers) -> tuple[Integers, Integers]:
-    """Return distinct places in ascending order and the sums of their numbers. Omit places without rows."""
+    """Sum the numbers of rows at equal places. Return the non-empty places in ascending order, and the sums."""
     places, inverse = np.unique(places, return_inverse=True)
     sums = np.zeros(len(places), dtype=np.int64)
     np.add.at(sums, inverse, numbers)
@@ -105,9 +105,9 @@ def merge_pairs(places: Integers, numbers: Integers) -> tuple[Integers, Integers
 class UserBound:
     """Keep at most `most` points of each user: the rows with the smallest random numbers.
 
-    The numbers come only from the system's entropy. Moving points therefore does not change which rows are kept, and
-    K points of one user cost K times as much as one (docs/privacy/histogram.md). Add all rows before dropping any by
-    place. Of rows with equal numbers, the first is kept.
+    The random numbers depend only on the system's entropy, so moving a point does not change which rows are kept, and K
+    points of a user cost K times as much as one (docs/privacy/histogram.md). Add all rows before dropping any by place.
+    If two rows have equal random numbers, the first is kept.
 
     >>> bound = UserBound(2)
     >>> bound.add_rows(np.array([7, 8, 7, 7]), np.array([10, 20, 11, 12]))
@@ -119,12 +119,12 @@ class UserBound:
     def __init__(self, most: int) -> None:
         self.most = most
         self._draw = open_words(None)
-        #: Users, random numbers and places of the rows that may be kept, in parts.
+        #: Batches of candidate rows, each with users, random numbers and places.
         self._parts: list[tuple[NDArray[Any], ...]] = []
         self._limit = _WAITING
 
     def add_rows(self, users: NDArray[Any], places: Integers) -> None:
-        """Add a batch of rows: their users, as whole numbers, and their places."""
+        """Add a batch of rows, given their users (as whole numbers) and places."""
         self._parts.append((users, self._draw(len(users)), places))
         if sum(len(part[0]) for part in self._parts) > self._limit:
             self._remove_surplus()
@@ -143,21 +143,22 @@ class UserBound:
         order = np.lexsort((drawn, users))
         ranked = users[order]
         stay = order[np.arange(len(order)) - np.searchsorted(ranked, ranked) < self.most]
-        stay.sort()  # keep the order of rows
+        stay.sort()  # preserve the order of rows
         self._parts = [(users[stay], drawn[stay], places[stay])]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Counted:
-    """Points by step and cell, and numbers of rows. Only `preprocessing` is public.
+    """Counts by step and cell, and statistics of the rows read. Only `preprocessing` is public.
 
     Parameters
     ----------
-    rows : rows read. bad_rows : unusable rows, left out. unmatched : rows that do not match `where`.
-    outside : usable rows outside the domain, clamped or left out. zeros : those at 0,0 before any projection.
-    users : number of users, if known. before, after : rows before the first step, and after the last.
-    keys, numbers : (m,) step · cells + cell of non-empty cells, ascending, and the number of points in each.
-    domain, preprocessing : the cells, and how rows became counts.
+    rows : number of rows read. bad_rows : number of unusable rows, which are left out.
+    unmatched : number of rows that do not match `where`.
+    outside : number of points outside the domain. zeros : number of these with the original coordinates 0,0.
+    users : number of users, if known. before, after : number of rows before the first step, and after the last.
+    keys, numbers : (m,) step · cells + cell of each non-empty cell, ascending, and the number of points in it.
+    domain, preprocessing : the cells, and a record of how rows became counts.
     """
 
     rows: int
@@ -180,12 +181,12 @@ class Counted:
 
     @property
     def counts(self) -> Counts:
-        """The counts, those of the first step if there are several."""
+        """The counts of the only step, or of the first step."""
         return self.counts_of(0)
 
     @property
     def points(self) -> Points:
-        """The points on a line that `points_file` read. Their keys are lattice steps."""
+        """The points on a line that `points_file` read, computed from their lattice steps."""
         line = self.domain.low[0] + np.repeat(self.keys, self.numbers) * self.domain.step[0]
         return Points(np.asarray(line, dtype=np.float64), self.domain, self.preprocessing)
 
@@ -198,31 +199,31 @@ class Counted:
         return Counts(array.reshape(self.domain.shape), self.domain, self.preprocessing)
 
 
-#: Rows: coordinates as floats (NaN where missing), hashes of users and steps, each with a mask of valid ones, and
-#: whether rows match the condition. Only the coordinates must be present; the others may be None.
+#: A batch of rows: columns of coordinates (NaN where missing), hashed users with a mask of known users, steps with a
+#: mask of known steps, and a mask of the rows that match the condition. All but the coordinates may be None.
 Batch = tuple[list[NDArray[np.float64]], Any, Any, NDArray[np.bool_] | None]
 
 
 class RowCounter:
-    """Counts the rows of one table by place, batch by batch, and bounds users.
+    """Counts the rows of a table by place, in batches, and bounds the rows per user.
 
-    With `fine`, cells are the lattice steps of a line.
+    If `fine` is True, each lattice step of a line is a cell of its own.
     """
 
     def __init__(self, domain: Domain, reading: Reading, *, fine: bool = False, steps: int = 0) -> None:
         self.domain, self.reading, self.fine, self.steps = domain, reading, fine, steps
         if not fine:
             check_memory_for(domain)
-        #: First of the places outside the domain.
+        #: First number of a place outside the domain.
         self.edge = max(steps, 1) * (domain.lattice_shape[0] if fine else domain.size)
         self.kept = Tally(2 * self.edge)
-        #: Numbers of rows without a point, by the negative of their place.
+        #: Number of rows without a point, by the negative of the row's place.
         self.unplaced = np.zeros(5, dtype=np.int64)
         self.placed = self.outside = self.zeros = 0
         self.users: int | None = None
 
     def read_batches(self, batches: Iterator[Batch], operation: Operation | None) -> None:
-        """Project and count rows, keeping at most K rows of each user in each step."""
+        """Project and count rows, keeping at most `max_per_user` rows of each user in each step."""
         most = self.reading.max_per_user
         bound = None if most is None else UserBound(most)
         for raw, users, steps, chosen in batches:
@@ -237,7 +238,7 @@ class RowCounter:
                 self.kept.add_rows(places if usable.all() else places[usable])
                 continue
             names = users[0]
-            if steps is not None:  # users are bounded within each step, so their hashes must differ by step
+            if steps is not None:  # bound users within each step: make a user's hashes differ by step
                 names = names ^ (steps[0].astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)).view(names.dtype)
             bound.add_rows(names[usable], places[usable])
         if bound is not None:
@@ -246,7 +247,7 @@ class RowCounter:
             self.kept.add_rows(kept)
 
     def add_figures(self, places: Integers, numbers: Integers | int = 1) -> None:
-        """Count rows without a point, with a point, and with a point outside. `numbers` are the rows in each place."""
+        """Update the totals of rows without a point, with a point, and with a point outside the domain."""
         numbers = np.broadcast_to(numbers, places.shape)
         self.placed += int(numbers[places >= 0].sum())
         self.outside += int(numbers[places >= self.edge].sum())
@@ -255,7 +256,7 @@ class RowCounter:
     def make_counts(self, rows_of: str, operation: Operation | None, malformed: int = 0) -> Counted:
         """Return the counts. Raises InputError on bad rows or no rows, and OutsideBounds on many points outside.
 
-        Messages call the rows `rows_of`. `malformed` is the number of further rows that did not split into columns.
+        `rows_of` describes the rows in messages. `malformed` counts further rows with a wrong number of fields.
         """
         reading = self.reading
         bad = int(self.unplaced[-sql.BAD]) + malformed
@@ -278,22 +279,22 @@ class RowCounter:
 
 
 def refuse_bad_rows(bad: int, rows: int, rows_of: str, what: str, *, empty: bool = True) -> None:
-    """Raise InputError if there are bad rows, or no rows unless the table may be `empty`."""
+    """Raise InputError if there are bad rows, or if there are no rows and `empty` is False."""
     if bad or not (rows or empty):
         cure = "correct them, or leave them out (drop_bad_rows)" if bad < rows else "are these the right columns?"
-        cure = cure if rows else "if no rows are intended, set outside to clamp or drop"
+        cure = cure if rows else "if the table is meant to be empty, set outside to clamp or drop"
         raise InputError(f"{bad:,} of {rows:,} {rows_of} have missing, unreadable, NaN or infinite {what}: {cure}")
 
 
 def refuse_outside(outside: int, points: int, zeros: int, domain: Domain) -> None:
-    """Raise OutsideBounds if more than one point in a hundred lies outside."""
+    """Raise OutsideBounds if more than 1% of the points lie outside the bounds."""
     if outside > points / 100:
         bounds = ",".join(f"{b:.10g}" for b in domain.bounds) + (f" of {domain.crs}" if domain.crs else "")
         missing = f" ({zeros:,} at 0,0, which often means missing)" if zeros else ""
         raise OutsideBounds(
             f"{outside:,} of {points:,} points ({outside / points:.0%}) lie outside the bounds {bounds}{missing}: "
-            "check that the order is W,S,E,N, that x and y are not swapped, and that the CRS is right; or set outside "
-            "to clamp (they count at the edge) or drop (if the boundary is a source)"
+            "check the order W,S,E,N, the order of x and y, and the CRS, or set outside to clamp (count them at the "
+            "edge) or drop (if the boundary is a source)"
         )
 
 
@@ -314,21 +315,21 @@ def count(
     Parameters
     ----------
     points : (m, 2) x and y, or (m,) in 1-D, in the domain's coordinates; a table of pandas, polars or Arrow; or a
-        GeoSeries or GeoDataFrame of points, which are projected if they state another CRS. Masked values and NA are
+        GeoSeries or GeoDataFrame of points, which are projected if they have another CRS. Masked values and NA count as
         missing. Private.
-    x, y : columns of a table. None if it has no others.
-    crs : CRS of an array or a table. None for the domain's.
+    x, y : names of a table's coordinate columns. None if the table has no other columns.
+    crs : CRS of an array or a table. None means the domain's CRS.
     outside : "clamp" counts points outside in the nearest cell, which never lengthens a move. "drop" leaves them out,
-        which is valid only if the boundary is a source. None clamps, but raises OutsideBounds if more than one point in
-        a hundred is outside, because the coordinates or the bounds are then probably wrong.
+        which is valid only if the boundary is a source. None clamps, but raises OutsideBounds if more than 1% of the
+        points are outside, because the coordinates or the bounds are probably wrong.
     user, max_per_user : the user of each point (m,), or a column's name, and the number of points to keep per user,
-        chosen at random regardless of place. Give both or neither. Users are text or whole numbers, compared after
+        chosen at random regardless of place. Set both or neither. Users are text or whole numbers, compared after
         `normalize_name`. Text such as "" and "None" counts as missing.
-    drop_bad_rows : leave out points without a place or a user. The release says so.
+    drop_bad_rows : True leaves out points without a place or a user. Releases mention this.
 
-    The result records the unit of privacy and which kinds of rows were left out, for `publish`.
+    The result records the unit of privacy and which kinds of rows were left out. `publish` reads this record.
 
-    Raises InputError on missing or infinite coordinates, missing users, or a CRS that contradicts the domain's;
+    Raises InputError on missing or infinite coordinates, missing users, or a CRS that contradicts the domain's. Raises
     OutsideBounds if many points lie outside and `outside` is None.
 
     >>> count([[0.1, 0.1], [0.1, 0.2], [5.0, 0.9]], Domain((0, 0, 1, 1), (2, 2)), outside="clamp").array.tolist()
@@ -349,7 +350,7 @@ def count(
 
 
 def _read_columns(points: Any, domain: Domain, reading: Reading) -> tuple[list[NDArray[np.float64]], Operation | None]:
-    """Return the coordinates as given, one column per axis, and the operation that projects them to the map."""
+    """Return the unprojected coordinates, one column per axis, and the operation that projects them to the map."""
     names, crs, geometry = reading.coordinates, reading.crs, getattr(points, "geometry", None)
     if geometry is not None and not names:
         columns = [geometry.x.to_numpy(np.float64), geometry.y.to_numpy(np.float64)][: domain.ndim]
@@ -376,7 +377,7 @@ def _read_columns(points: Any, domain: Domain, reading: Reading) -> tuple[list[N
 
 
 def _number_users(user: Any, points: Any, number: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Return an integer code for each point's user (a column's name or values), and which points have a user."""
+    """Return a number for the user of each point, and a mask of the points that have a user."""
     import pandas as pd
 
     if isinstance(user, str):
@@ -387,8 +388,7 @@ def _number_users(user: Any, points: Any, number: int) -> tuple[NDArray[np.int64
     ids = pd.Series(user.data if masked else user.to_pandas() if hasattr(user, "to_pandas") else user)
     if shuffled or len(ids) != number:
         raise InputError(
-            f"user has {len(ids):,} entries, or another index than the points: it must have one for each of the "
-            f"{number:,} points"
+            f"user has {len(ids):,} entries for {number:,} points: it must have one entry per point, and the same index"
         )
     if masked:
         ids = ids.astype(object).mask(np.ma.getmaskarray(user))
@@ -396,7 +396,7 @@ def _number_users(user: Any, points: Any, number: int) -> tuple[NDArray[np.int64
     if ids.dtype.kind not in "iu":
         gone = [isinstance(name, str) and name.strip() in sql.MISSING for name in names]
         forms = ["" if missing else normalize_name(user=name) for name, missing in zip(names, gone, strict=True)]
-        known = pd.factorize(np.array(["", *forms], dtype=object))[0][1:]  # 0 for no user
+        known = pd.factorize(np.array(["", *forms], dtype=object))[0][1:]  # 0 means no user
         codes = np.append(known, 0)[codes] - 1
     return codes.astype(np.int64), codes >= 0
 
@@ -422,26 +422,27 @@ def count_file(
 
     Parameters
     ----------
-    path : CSV, JSON lines (both may be gzipped), Parquet, Excel, GeoPackage, GeoJSON, FlatGeobuf or a shapefile; "-" is
-        standard input. A folder of Parquet files, which may have partitions ("day=2026-11-01"), or a Delta table, both
-        local or in object storage ("s3://bucket/visits", "gs://…", "az://…"). An Iceberg table by its newest
-        ".metadata.json". With `table`, a database: a DuckDB file, "postgresql://user@host/city", "sc://host:15002" for
-        Spark, or an open Spark session.
-    x, y : columns by name, or by number from 0 (for text without a header). None for files with geometry, or with a
-        column `wkt` or `geom` of text such as "POINT (8 52)".
-    crs : CRS of the coordinates, required if the domain has one. Files with geometry state their own, and for databases
-        the default is the domain's.
-    user, max_per_user, outside : as in `count`, with a column for the users. Points are chosen before any are dropped.
-    drop_bad_rows : leave out rows with missing, unreadable, NaN or infinite coordinates, no user, no time, or a value
-        that `where` cannot compare.
-    where : count only rows that match this condition on columns other than the place, such as "kind = 'bus' and
-        speed > 3". Users are bounded afterwards. Releases state the condition.
+    path : a file in CSV or JSON lines (both may be gzipped), Parquet, Excel, GeoPackage, GeoJSON, FlatGeobuf or
+        shapefile format, or "-" for standard input. Or a folder of Parquet files, which may have partitions
+        ("day=2026-11-01"), or a Delta table, each local or in object storage ("s3://bucket/visits", "gs://…",
+        "az://…"). Or the newest ".metadata.json" of an Iceberg table. If `table` is set, a database: a DuckDB file,
+        "postgresql://user@host/city", "sc://host:15002" for Spark, or an open Spark session.
+    x, y : coordinate columns by name, or by number from 0 for text without a header. None for files with geometry or
+        with a text column `wkt` or `geom` such as "POINT (8 52)".
+    crs : CRS of the coordinates, required if the domain has a CRS. Omit it for files with geometry, which state their
+        own CRS. For databases the default is the domain's CRS.
+    user, max_per_user, outside : as in `count`, but `user` is a column. Each user's points are chosen before points
+        outside are dropped.
+    drop_bad_rows : True leaves out rows with missing, unreadable, NaN or infinite coordinates, no user, no time, or a
+        value that `where` cannot compare.
+    where : condition on columns other than the place, such as "kind = 'bus' and speed > 3". Only matching rows count
+        towards `max_per_user`. Releases state the condition.
     table : table of a database, such as "visits" or "part.visits".
-    time, clock, steps : the time column, the clock, and the number of its first steps to count. Each step is counted,
-        and its users are bounded, separately (`Counted.counts_of`). Other rows are left out.
+    time, clock, steps : the time column, the clock, and the number of steps to count from the clock's start. Users are
+        bounded in each step separately (`Counted.counts_of`). Rows outside these steps are left out.
 
-    Raises InputError if the table cannot be read, is truncated, lacks a column, or has no rows or bad rows; if its CRS
-    contradicts the domain's; or if the condition uses coordinates. Raises OutsideBounds as `count` does.
+    Raises InputError if the table cannot be read, is truncated, lacks a column, or has no rows or bad rows, if its CRS
+    contradicts the domain's, or if the condition uses coordinates. Raises OutsideBounds as `count` does.
 
     >>> import pathlib, tempfile, deltahist as dh
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -458,12 +459,12 @@ def count_file(
 
 
 def points_file(path: str | Path | Any, domain: Domain, **how: Any) -> Counted:
-    """Read points on a line, rounded to the domain's lattice, with the parameters of `count_file`."""
+    """Read points on a line and round them to the domain's lattice. The parameters are those of `count_file`."""
     return _count_rows(path, RowCounter(domain, Reading.of(**how), fine=True), None)
 
 
 def check_file(path: str | Path | Any, axes: int, *, clock: Clock | None = None, **how: Any) -> None:
-    """Raise InputError if a table cannot be read or lacks a column. Skip streams, which can be read only once."""
+    """Raise InputError if a table cannot be read or lacks a column. Skip pipes, which can be read only once."""
     reading = Reading.of(**how)
     server = is_server(path)
     if server or not is_stream(Path(path)):
@@ -474,16 +475,16 @@ def check_file(path: str | Path | Any, axes: int, *, clock: Clock | None = None,
 
 
 def read_owners(path: str | Path | Any, *, user: str, area: Domain | None = None, **how: Any) -> pd.DataFrame:
-    """Return a frame of x and y with users as index, from a table with one row per user. Private.
+    """Read a table with one row per user. Return a private frame of x and y, with users as index.
 
-    Takes the parameters of `count_file`. Without y, x is a numeric column. Places are projected to `area`.
+    The parameters are those of `count_file`. Without y, x is a numeric column. Places are projected to `area`.
     """
     import pandas as pd
     import pyarrow as pa
 
     reading = Reading.of(user=user, max_per_user=1, **how)
     with open_input(Path(path), reading) as source:
-        axes = 1 if len(reading.coordinates) == 1 else 2  # geometries need no columns x and y
+        axes = 1 if len(reading.coordinates) == 1 else 2  # None for geometries, which have two
         given, label = source.given, source.given.label
         owner = f"{given.quote_column(given.find_column(user))} AS owner, "
         statement = sql.write_reading(given, reading, axes, source.geometry).replace("SELECT ", f"SELECT {owner}", 1)
@@ -499,7 +500,7 @@ def read_owners(path: str | Path | Any, *, user: str, area: Domain | None = None
 
 
 def _count_rows(path: Any, rows: RowCounter, clock: Clock | None) -> Counted:
-    """Count the rows of a table, on the server if it can project them, or else in batches here."""
+    """Count the rows of a table, on the server if it can project them, and otherwise here in batches."""
     domain, reading = rows.domain, rows.reading
     if reading.table is not None and reading.crs is None:
         reading = rows.reading = replace(reading, crs=domain.crs)
@@ -544,16 +545,16 @@ def _read_batch(rows: Any, axes: int) -> Batch:
         text = "string" in str(rows.schema.field("g").type)
         points = shapely.from_wkt(given, on_invalid="ignore") if text else shapely.from_wkb(given)
         points[shapely.is_empty(points)] = None
-        columns = [shapely.get_x(points), shapely.get_y(points)][:axes]  # NaN for other shapes
+        columns = [shapely.get_x(points), shapely.get_y(points)][:axes]  # NaN unless it is a point
     else:
         columns = [rows[n].fill_null(np.nan).to_numpy(zero_copy_only=False) for n in "xy"[:axes]]
-    if rows["chosen"].null_count:  # a row whose text the condition cannot compare is bad
+    if rows["chosen"].null_count:  # a row with a value that the condition cannot compare is bad
         columns = [np.where(rows["chosen"].is_null(), np.nan, column) for column in columns]
     return columns, known("u"), known("step"), np.asarray(rows["chosen"].fill_null(True))
 
 
 def choose_operation(stated: str | None, own: Any, domain: Domain | None, name: str) -> Operation | None:
-    """Return the operation that projects coordinates to the map; None if they are already on it or have no CRS."""
+    """Return the operation that projects coordinates to the map, or None if they need no projection."""
     given = own if stated is None else stated
     map_crs = None if domain is None else domain.crs
     if given is None and map_crs is None:
@@ -563,6 +564,7 @@ def choose_operation(stated: str | None, own: Any, domain: Domain | None, name: 
     if domain is None or given is None or map_crs is None or not same:
         names = ", ".join(f"{where} in {crs and read_crs(crs).to_string()[:40]}" for where, crs in named.items())
         raise InputError(
-            f"coordinates are {names}: name both CRS, and make crs= agree with the file (degrees are not metres)"
+            f"coordinates are {names}: both CRS must be stated, and crs= must agree with the file (degrees are not "
+            "metres)"
         )
     return Operation.onto(domain, read_crs(given))

@@ -1,7 +1,7 @@
-"""Sources of rows: files, folders and object storage through DuckDB; tables of PostgreSQL and Spark on the server.
+"""Read rows from files, folders and object storage through DuckDB, and from PostgreSQL and Spark on the server.
 
 To add a file format, write a function here and list its suffixes in `FORMATS`. Servers count their own rows with the
-same SQL. A database that fails on private rows may quote them, so its error messages are never shown.
+same SQL. Error messages of databases are never shown, because they may quote private rows.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ from deltahist.errors import InputError, check_choice
 from deltahist.space.crs import Operation
 from deltahist.space.geometries import DRIVERS, open_layer
 
-#: Number of rows in a batch.
+#: Number of rows per batch.
 ROWS = 1 << 17
-#: Length of the longest line that DuckDB reads, in bytes.
+#: Maximum length of a line in DuckDB, in bytes.
 _LONGEST_LINE = 1 << 21
 
 
 @dataclass(frozen=True)
 class Source:
-    """An open table, `given`, on a connection, with its geometry column and CRS if it has them.
+    """An open table (`given`) on a connection, with its geometry column and CRS if it has any.
 
-    Call `finish` after the last row. It returns how many rows of text had too few or too many fields, and fails if the
-    file was cut short.
+    Call `finish` after the last row. `finish` returns the number of text rows with too few or too many fields, and
+    fails if the file is truncated.
     """
 
     connection: Any
@@ -51,13 +51,13 @@ class Source:
     finish: Callable[[], int] = lambda: 0
 
     def batches(self, statement: str) -> Any:
-        """Return the rows of a statement in Arrow batches."""
+        """Run a statement and return its rows in Arrow batches."""
         return self.connection.execute(statement).to_arrow_reader(ROWS)
 
 
 @contextmanager
 def open_input(path: str | Path | Any, reading: Reading) -> Iterator[Any]:
-    """Open a table. Raises InputError if it cannot be read, now or within the block."""
+    """Open a table. Raises InputError if the table cannot be read, now or within the block."""
     server = is_server(path)
     failed: InputError | None = None
     try:
@@ -65,7 +65,7 @@ def open_input(path: str | Path | Any, reading: Reading) -> Iterator[Any]:
             yield source
     except InputError as problem:
         failed = problem
-    except Exception as problem:  # readers fail in many ways
+    except Exception as problem:  # readers raise many types of errors
         if server:
             failed = InputError(
                 f"the database failed ({type(problem).__name__}): is it running, does it have the table "
@@ -73,20 +73,20 @@ def open_input(path: str | Path | Any, reading: Reading) -> Iterator[Any]:
                 "message may quote records, so it is hidden"
             )
         else:
-            said = next(iter(str(problem).splitlines()), "")[:300] or type(problem).__name__  # other lines quote rows
+            said = next(iter(str(problem).splitlines()), "")[:300] or type(problem).__name__  # further lines quote rows
             hint = " (an unclosed quote, mixed line endings, or a truncated line?)" if "CSV" in said else ""
             failed = InputError(f"input {Path(str(path)).name!r} cannot be read: {said}{hint}")
-    if failed is not None:  # outside `except` and from None, so that tracebacks hide the database's own message
+    if failed is not None:  # raised outside `except`, so that tracebacks hide the database's message
         raise failed from None
 
 
 def is_server(path: Any) -> bool:
-    """Return whether an input is a server, given as an open session or an address."""
+    """Return True if an input is an open session or the address of a server."""
     return not isinstance(path, str | Path) or str(path).startswith(("postgresql://", "postgres://", "sc://"))
 
 
 def is_stream(path: Path) -> bool:
-    """Return whether an input can be read only once: standard input ("-"), or a pipe such as /dev/fd/63."""
+    """Return True if an input can be read only once: standard input ("-") or a pipe such as /dev/fd/63."""
     return path == Path("-") or path.is_fifo() or str(path).startswith(("/dev/fd/", "/dev/stdin"))
 
 
@@ -96,7 +96,7 @@ def _open_files(path: Path, reading: Reading) -> Iterator[Source]:
 
     with ExitStack() as stack:
         connection = stack.enter_context(duckdb.connect())
-        spill = stack.enter_context(tempfile.TemporaryDirectory())  # only its owner can read it
+        spill = stack.enter_context(tempfile.TemporaryDirectory())  # readable only by its owner
         connection.execute(
             "SET TimeZone = 'UTC'; SET preserve_insertion_order = false; SET enable_progress_bar = false; "
             "SET autoinstall_known_extensions = false; SET autoload_known_extensions = false; "
@@ -115,7 +115,7 @@ def _open_path(path: Path, reading: Reading, connection: Any, stack: ExitStack) 
         return _open_lake(name, name, connection)
     if is_stream(path):
         path, name = _copy_stream(path, stack), "standard input" if path == Path("-") else str(path)
-    if path.name.endswith(".metadata.json") or S_ISDIR(path.stat().st_mode):  # fails if there is none
+    if path.name.endswith(".metadata.json") or S_ISDIR(path.stat().st_mode):  # fails if the file does not exist
         return _open_lake(str(path), name, connection)
     opener = FORMATS[check_choice(tuple(FORMATS), suffix=Path(path.name.lower().removesuffix(".gz")).suffix)]
     source = opener(path, name, reading, connection, stack)
@@ -123,14 +123,14 @@ def _open_path(path: Path, reading: Reading, connection: Any, stack: ExitStack) 
     def finish() -> int:
         tail = b""
         if path.name.endswith(".gz"):
-            with gzip.open(path) as packed:  # DuckDB reads half of a truncated file without an error
+            with gzip.open(path) as packed:  # fails on a truncated file, of which DuckDB would read the first part
                 while part := packed.read(_LONGEST_LINE):
                     tail = (tail + part)[-_LONGEST_LINE:]
         elif opener is _open_csv:
             with path.open("rb") as file:
                 file.seek(max(0, path.stat().st_size - _LONGEST_LINE))
                 tail = file.read()
-        if len(tail) == _LONGEST_LINE and not re.search(rb"[\r\n]", tail[:-2]):  # DuckDB skips an overlong last line
+        if len(tail) == _LONGEST_LINE and not re.search(rb"[\r\n]", tail[:-2]):  # DuckDB skips such a line
             raise InputError(f"input {name!r} ends in a line of more than {_LONGEST_LINE:,} bytes: is it a table?")
         return source.finish()
 
@@ -138,7 +138,7 @@ def _open_path(path: Path, reading: Reading, connection: Any, stack: ExitStack) 
 
 
 def _copy_stream(path: Path, stack: ExitStack) -> Path:
-    """Copy a stream to a file that only its owner can read. Derive its suffix from the first bytes."""
+    """Copy a stream to a file that only its owner can read, with a suffix that matches the first bytes."""
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
     stream = sys.stdin.buffer if path == Path("-") else stack.enter_context(path.open("rb"))
     with (folder / "stream").open("wb") as file:
@@ -151,7 +151,7 @@ def _copy_stream(path: Path, stack: ExitStack) -> Path:
 
 
 def _quote_path(path: Path) -> str:
-    """Quote a path for DuckDB, and escape patterns such as *, which DuckDB would expand."""
+    """Quote a path for DuckDB, and escape wildcards such as *, which DuckDB would expand."""
     return quote_text(glob.escape(str(path)))
 
 
@@ -162,33 +162,31 @@ def _list_types(connection: Any, relation: str) -> dict[str, str]:
 def _open_csv(path: Path, name: str, reading: Reading, connection: Any, stack: ExitStack) -> Source:
     """Open a file of delimited lines, with every column as text.
 
-    Tab-delimited text has no quoting unless its header contains quotes.
+    In tab-delimited text, quotes have no special meaning unless the header contains quotes.
     """
     with (gzip.open if path.name.endswith(".gz") else open)(path, "rb") as file:
         text = file.read(1 << 18).decode("utf-8-sig", errors="replace")
-    lines = [line for line in text.splitlines()[:20] if line.strip()]
-    if not lines:
-        raise InputError(f"input {name!r} is empty")
+    lines = [line for line in text.splitlines()[:20] if line.strip()] or [""]
     counts = {d: [line.count(d) for line in lines] for d in "\t,;|"}
-    # A delimiter is equally frequent in every line. If several are, take the most frequent.
+    # A delimiter occurs equally often in every line. If several characters do, use the most frequent.
     usual = {d: sorted(c)[len(c) // 2] for d, c in counts.items()}
     steady = {d: usual[d] for d, c in counts.items() if c[0] and min(c) == max(c)} or usual
     delimiter = max(steady, key=lambda d: steady[d]) if any(steady.values()) else ","
     quoted = delimiter != "\t" or '"' in lines[0]
     parsed = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, quoting=0 if quoted else csv.QUOTE_NONE)
-    rows = (  # rows that are not blank, each with the number of lines before it
+    rows = (  # non-blank rows, each with the number of lines before it
         (before, [field.strip() for field in row])
         for before, row in zip(iter(lambda: parsed.line_num, -1), itertools.islice(parsed, 100), strict=False)
         if any(row)
     )
-    skipped, first = next(rows)
-    # With columns by number, a first line with any number is data. Its coordinates must not decide if it is a header.
+    skipped, first = next(rows, (0, []))
+    # If columns are chosen by number, a first line that contains any number is data. Do not look at its coordinates.
     numbers = [field for field in first if re.fullmatch(r"[-+]?[\d.,]+([eE][-+]?\d+)?|nan|inf", field)]
     header = not (numbers and all(map(str.isdigit, reading.coordinates)))
     names = [f"{f} [{i}]" if not header or first.count(f) > 1 else f for i, f in enumerate(first)]
     _, second = next(rows, (0, []))
-    if len(second) > len(first):  # DuckDB would ignore extra fields that are empty
-        raise InputError(f"input {name!r} has {len(first)} names and {len(second)} fields: name every column")
+    if not first or len(second) > len(first):  # DuckDB would ignore extra fields that are empty
+        raise InputError(f"input {name!r} has {len(first)} names and {len(second)} fields: name every field")
     aliases = {each: f"c{i}" for i, each in enumerate(names)}
     columns = ", ".join(f"{alias}: 'VARCHAR'" for alias in aliases.values())
     rejects = ", store_rejects = true, rejects_limit = 0" if reading.drop_bad_rows else ""
@@ -205,7 +203,7 @@ def _open_csv(path: Path, name: str, reading: Reading, connection: Any, stack: E
         found = connection.execute("SELECT error_type::VARCHAR, line FROM reject_errors").fetchall()
         for kind, line in found:
             if kind not in ("MISSING COLUMNS", "TOO MANY COLUMNS"):
-                raise InputError(f"input {name!r} has a line that cannot be read, {line:,}: {kind.lower()}")
+                raise InputError(f"line {line:,} of input {name!r} cannot be read: {kind.lower()}")
         return len({line for _, line in found})
 
     return Source(connection, given, finish=finish)
@@ -230,7 +228,7 @@ def _open_excel(path: Path, name: str, reading: Reading, connection: Any, stack:
 
 
 def _open_parquet(path: Path, name: str, reading: Reading, connection: Any, stack: ExitStack) -> Source:
-    """Open a Parquet file, with its geometry if its metadata names one."""
+    """Open a Parquet file, with the geometry column that its metadata names, if any."""
     import pyarrow.parquet as pq
 
     described = (pq.read_schema(path).metadata or {}).get(b"geo")
@@ -238,7 +236,7 @@ def _open_parquet(path: Path, name: str, reading: Reading, connection: Any, stac
     if described is not None:
         geo = json.loads(described)
         geometry = geo["primary_column"]
-        crs = geo["columns"][geometry].get("crs", "OGC:CRS84")  # the default of GeoParquet
+        crs = geo["columns"][geometry].get("crs", "OGC:CRS84")  # default in GeoParquet
     crs = json.dumps(crs) if isinstance(crs, dict) else crs
     return _make_source(connection, name, f"read_parquet({_quote_path(path)})", geometry, crs)
 
@@ -267,7 +265,7 @@ def _open_lake(place: str, name: str, connection: Any) -> Source:
 
 
 def _make_source(connection: Any, name: str, relation: str, geometry: str | None = None, crs: Any = None) -> Source:
-    """Return the source of a relation. Fields of structures become columns, such as "loc.x"."""
+    """Return a source for a relation. Fields of structures become columns such as "loc.x"."""
     types, parts = _list_types(connection, relation), ["*"]
     for column in [column for column, kind in types.items() if kind.startswith("STRUCT(")]:
         fields = _list_types(connection, f"(SELECT unnest({quote_name(column)}) FROM {relation})")
@@ -288,7 +286,7 @@ def _open_geometries(path: Path, name: str, reading: Reading, connection: Any, s
     return replace(source, geometry=list(source.given.types)[-1])
 
 
-#: Suffix of a file (before .gz) -> function that opens it. The second argument is the name for messages.
+#: Functions that open files, by suffix (without .gz). The second argument is the file's name in messages.
 FORMATS: dict[str, Callable[[Path, str, Reading, Any, ExitStack], Source]] = {
     **dict.fromkeys((".csv", ".tsv", ".txt", ".dat"), _open_csv),
     **dict.fromkeys((".jsonl", ".ndjson"), _open_jsonl),
@@ -333,7 +331,7 @@ class PostgreSQL(Source):
     def batches(self, statement: str) -> Iterator[Any]:
         import pyarrow as pa
 
-        kinds = {"x": pa.float64(), "y": pa.float64(), "chosen": pa.bool_()}  # all other columns are whole numbers
+        kinds = {"x": pa.float64(), "y": pa.float64(), "chosen": pa.bool_()}  # other columns are whole numbers
         with self.connection.cursor("deltahist", binary=True) as cursor:
             cursor.execute(self.dialect.write(statement))
             names = [column.name for column in cursor.description]
@@ -347,7 +345,7 @@ class PostgreSQL(Source):
 
 @dataclass(frozen=True)
 class Spark(Source):
-    views: list[str] = field(default_factory=list)  # temporary views, dropped at the end
+    views: list[str] = field(default_factory=list)  # temporary views to drop at the end
     dialect = SPARK
     projects = True
 
@@ -360,11 +358,11 @@ class Spark(Source):
             from pyspark.sql.connect.session import SparkSession as Remote
 
             session = Remote.builder.remote(where).create()
-            session.client.set_retry_policies([DefaultPolicy(max_retries=3)])  # the default tries for ten minutes
+            session.client.set_retry_policies([DefaultPolicy(max_retries=3)])  # by default, it tries for ten minutes
         wanted = {
             "spark.sql.ansi.enabled": "true", "spark.sql.session.timeZone": "UTC",
             "spark.sql.parser.escapedStringLiterals": "false",
-            # Missing or damaged files must be errors.
+            # Do not ignore missing or damaged files.
             "spark.sql.files.ignoreCorruptFiles": "false", "spark.sql.files.ignoreMissingFiles": "false",
         }  # fmt: skip
         before = {name: session.conf.get(name) for name in wanted}
@@ -374,7 +372,7 @@ class Spark(Source):
                 session.conf.set(name, value)
             yield engine
         finally:
-            with suppress(Exception):  # Spark may be gone
+            with suppress(Exception):  # the Spark server may have stopped
                 for view in engine.views:
                     session.catalog.dropTempView(view)
                 for name, value in before.items():
@@ -384,7 +382,7 @@ class Spark(Source):
 
     def list_types(self, table: str) -> dict[str, str]:
         name = ".".join("`" + part.replace("`", "``") + "`" for part in table.split("."))
-        self.connection.catalog.getTable(name)  # fails on parquet.`/a/path`, which Spark would read as files
+        self.connection.catalog.getTable(name)  # refuses parquet.`/a/path`, which Spark would open as files
         return {f.name: f.dataType.simpleString() for f in self.connection.table(name).schema}
 
     def batches(self, statement: str) -> Any:
@@ -396,8 +394,8 @@ class Spark(Source):
     def project(self, statement: str, operation: Operation) -> str:
         transformer, view = operation.transformer, f"deltahist_{uuid.uuid4().hex}"
 
-        # Workers need only PySpark and pyproj.
-        def bring(batches: Iterator[Any]) -> Iterator[Any]:
+        # A closure without deltahist, because workers may have only PySpark and pyproj.
+        def project_batches(batches: Iterator[Any]) -> Iterator[Any]:
             import pyarrow as pa
 
             for batch in batches:
@@ -405,6 +403,6 @@ class Spark(Source):
                 yield batch.set_column(0, "x", pa.array(x)).set_column(1, "y", pa.array(y))
 
         rows = self.connection.sql(self.dialect.write(statement))
-        rows.mapInArrow(bring, rows.schema).createOrReplaceTempView(view)
+        rows.mapInArrow(project_batches, rows.schema).createOrReplaceTempView(view)
         self.views.append(view)
         return f"SELECT * FROM {view}"

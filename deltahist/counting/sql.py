@@ -1,8 +1,9 @@
-"""SQL for every engine: columns to read, conditions on rows, and places by the formula of `Domain.lattice`.
+"""Write SQL that reads columns, checks conditions on rows, and computes places by the formula of `Domain.lattice`.
 
 Statements are in DuckDB's SQL, which sqlglot translates for other engines. A place is a whole number, the same in NumPy
-and in every engine. For a point inside it is step · cells + cell. For a point outside it is the place of the nearest
-cell plus steps · cells. For a row without a point it is one of the negative numbers below.
+and in every engine. The place of a point inside the domain is step · cells + cell. The place of a point outside is that
+of the nearest cell plus steps · cells. The place of a row without a point is a negative number: BAD, UNMATCHED, BEFORE
+or AFTER.
 """
 
 from __future__ import annotations
@@ -16,21 +17,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from deltahist.errors import InputError, check_choice
+from deltahist.errors import InputError, check_choice, check_whole
 from deltahist.preprocessing import SINCE_1970, Clock, Preprocessing, check_line
 from deltahist.space.crs import Operation
 from deltahist.space.domain import Domain
 
-#: Places of rows without a point: unusable, not matching `where`, before the first step, after the last.
+#: Places of rows that are unusable, do not match `where`, or lie before the first or after the last step.
 BAD, UNMATCHED, BEFORE, AFTER = -1, -2, -3, -4
-#: Text that databases and data frames write for a missing value.
+#: Text that databases and data frames write for missing values.
 MISSING = ("", r"\N", "None", "NULL", "null", "NaN", "nan", "NA", "N/A", "<NA>")
-#: Pattern for the start of the names of non-integer types.
+#: Pattern for the first letters of the names of non-integer types.
 _FRACTIONS = "double|float|real|decimal|numeric"
 
 
 def classify_type(type_: str) -> str:
-    """Return the kind of a column from the engine's name of its type: "number", "text", "time", "truth" or ""."""
+    """Classify an engine's name of a column type as "number", "text", "time", "truth" or "" (any other type)."""
     name = type_.lower()
     if name.endswith("]") or name.startswith("interval"):
         return ""
@@ -45,15 +46,15 @@ def classify_type(type_: str) -> str:
 
 @dataclass(frozen=True)
 class Dialect:
-    """Expressions that differ between engines, in DuckDB's SQL and functions that sqlglot leaves unchanged.
+    """Expressions that differ between engines, in DuckDB's SQL with functions that sqlglot leaves unchanged.
 
     Parameters
     ----------
-    name : name of sqlglot's dialect. seconds : seconds since 1970 as a float. local : local time in a zone.
-    hash : 64-bit hash of a value. normal : text as `normalize_name` returns it. In Spark, which has no NFC, it is NULL
-        for text with combining marks.
-    random : fresh random number for each row. PostgreSQL draws it from its system's entropy. Spark draws it from a
-        randomly seeded generator, which is not cryptographic. DuckDB does not need it.
+    name : name of the dialect in sqlglot. seconds : seconds since 1970 as a float. local : local time in a time zone.
+    hash : 64-bit hash of a value. normal : text as `normalize_name` returns it. Spark has no NFC, so its expression is
+        NULL for text with combining marks.
+    random : fresh random number for each row. PostgreSQL draws from its system's entropy. Spark draws from a randomly
+        seeded generator, which is not cryptographic. Empty for DuckDB, because `UserBound` draws for files.
     """
 
     name: str
@@ -64,13 +65,13 @@ class Dialect:
     random: str = ""
 
     def write(self, statement: str) -> str:
-        """Return a statement of DuckDB's SQL in this dialect."""
+        """Translate a statement from DuckDB's SQL to this dialect."""
         import sqlglot
 
         return sqlglot.transpile(statement, read="duckdb", write=self.name)[0]
 
 
-#: Text without the characters that `str.strip` removes. The engines' own functions remove other sets.
+#: Strips the characters that `str.strip` removes, because the engines' own functions strip different sets.
 _STRIPPED = "regexp_replace({{0}}, '^[{0}]+|[{0}]+$', '', 'g')".format(
     "".join(filter(str.isspace, map(chr, range(0x3001))))
 )
@@ -89,23 +90,23 @@ SPARK = Dialect(
 
 
 def quote_name(name: str) -> str:
-    """Quote a name for SQL."""
+    """Quote a column or table name for SQL."""
     return '"' + name.replace('"', '""') + '"'
 
 
 def quote_text(text: object) -> str:
-    """Quote a text for SQL."""
+    """Quote a string for SQL."""
     return "'" + str(text).replace("'", "''") + "'"
 
 
 def write_number(value: float) -> str:
-    """Write a float that every engine reads as the same bits."""
+    """Write a float as SQL that every engine evaluates to the same bits."""
     return f"CAST('{float(value)!r}' AS DOUBLE)"
 
 
 @dataclass(frozen=True)
 class Reading:
-    """The parameters of `count_file`. Columns are names or numbers from 0, as text."""
+    """Parameters of `count_file`. A column is a string with its name, or with its number from 0."""
 
     x: str | None = None
     y: str | None = None
@@ -120,22 +121,24 @@ class Reading:
 
     @classmethod
     def of(cls, **given: Any) -> Reading:
-        """Make a reading from parameters as users give them."""
+        """Convert the parameters that a user passes, which may have column numbers."""
         columns = {name: str(given[name]) for name in ("x", "y", "user", "time") if given.get(name) is not None}
         return cls(**{**given, **columns})
 
     def __post_init__(self) -> None:
         check_choice(("clamp", "drop", None), outside=self.outside)
-        if (self.user is None) != (self.max_per_user is None):
-            raise InputError(f"max_per_user is {self.max_per_user!r}: user and max_per_user require each other")
+        if self.user is None:
+            check_choice((None,), **{"max_per_user without user": self.max_per_user})
+        else:
+            check_whole(max_per_user=self.max_per_user)
 
     @property
     def coordinates(self) -> list[str]:
-        """The coordinate columns, which are none for geometries."""
+        """The coordinate columns that were named. The list is empty for geometries."""
         return [c for c in (self.x, self.y) if c is not None]
 
     def preprocessing(self, operation: Operation | None) -> Preprocessing:
-        """Return how rows become counts. It lists what may be left out, whether or not anything was."""
+        """Return a record of how rows become counts. Kinds of rows are listed as dropped even if there were none."""
         could = ("bad rows", self.drop_bad_rows), ("points outside", self.outside == "drop")
         dropped = tuple(kind for kind, may_be in could if may_be)
         projection = None if operation is None else operation.projection
@@ -145,12 +148,13 @@ class Reading:
 
 @dataclass(frozen=True)
 class Relation:
-    """A relation in SQL, and how to read its columns.
+    """A table expression in SQL, with the types of its columns.
 
     Parameters
     ----------
-    label : name in messages. relation : expression after FROM. types : types of columns by name, in order.
-    aliases : columns' names in the relation, if they differ. texts : whether text may contain numbers and times.
+    label : name of the table in messages. relation : expression after FROM.
+    types : types of the columns by name, in order. aliases : names of the columns in SQL, if these differ.
+    texts : True if text columns may contain numbers and times.
     """
 
     label: str
@@ -161,40 +165,40 @@ class Relation:
     texts: bool = False
 
     def find_column(self, asked: str) -> str:
-        """Return the name of a column, given by its name ("loc.x" in a structure) or by its number from 0."""
+        """Find a column by its name (such as "loc.x" in a structure) or its number from 0, and return its name."""
         names = list(self.types)
         if asked.isdigit() and asked not in names and int(asked) < len(names):
             return names[int(asked)]
         return str(check_choice(tuple(names), **{f"column of {self.label!r}": asked}))
 
     def quote_column(self, column: str) -> str:
-        """Return a column's name in the relation, quoted."""
+        """Return a column's quoted name in SQL."""
         return quote_name(column if self.aliases is None else self.aliases[column])
 
     def find_kind(self, column: str, *kinds: str) -> str:
-        """Return the kind of a column. Raises InputError unless it is one of `kinds`, or text that may contain them."""
+        """Return the kind of a column. Raises InputError unless it is one of `kinds`, or text that may contain one."""
         kind, text = classify_type(self.types[column]), ("text",) if self.texts else ()
         return str(check_choice((*kinds, *text), **{f"column {column!r} of type {self.types[column]}": kind}))
 
     def write_floats(self, column: str) -> str:
-        """Return SQL for a column as floats, NULL where text is not a number."""
+        """Return SQL that reads a column as floats, or as NULL where text is not a number."""
         cast = "CAST" if self.find_kind(column, "number") == "number" else "TRY_CAST"
         return f"{cast}({self.quote_column(column)} AS DOUBLE)"
 
     def hash_users(self, column: str) -> str:
-        """Return SQL for a hash of each user's `normalize_name`, NULL where the user is missing."""
+        """Return SQL that hashes the normalized names of users, and is NULL for a missing user."""
         name = self.quote_column(column)
         known = f"{name} IS NOT NULL"
         if self.find_kind(column, "text", "number") == "text":
             name = self.dialect.normal.format(f"CAST({name} AS VARCHAR)")
             known = f"{name} NOT IN ({', '.join(map(quote_text, MISSING))})"
-        elif re.match(_FRACTIONS, self.types[column].lower()):  # floats beyond 2^53 cannot be told apart
+        elif re.match(_FRACTIONS, self.types[column].lower()):  # floats beyond 2^53 do not represent all whole numbers
             known = f"{name} = floor({name}) AND abs({name}) <= {write_number(2**53)}"
             name = f"CAST({name} AS BIGINT)"
         return f"CASE WHEN {known} THEN {self.dialect.hash.format(name)} END"
 
     def write_steps(self, column: str, clock: Clock, steps: int) -> str:
-        """Return SQL for the steps of times: -1 before the first, `steps` after the last, NULL without a time."""
+        """Return SQL for steps of time: -1 before the first step, `steps` after the last, NULL for a missing time."""
         first, every = clock.start, clock.every or 1
         if not clock.every:
             at = self.write_floats(column)
@@ -224,7 +228,7 @@ class Relation:
         return f"coalesce(TRY_CAST({text} AS TIMESTAMPTZ), {short})"
 
     def write_condition(self, condition: Condition) -> str:
-        """Return SQL for whether rows match a condition, NULL where text that it compares cannot be read."""
+        """Return SQL that is true for rows that match a condition, and NULL for rows with unreadable text."""
         unread: list[str] = []
 
         def column(asked: str, kind: str) -> str:
@@ -242,14 +246,14 @@ class Relation:
 
 @dataclass(frozen=True)
 class Condition:
-    """A condition on rows, given as `where=`: comparisons of columns with constants.
+    """A condition on rows (`where=`) that compares columns with constants.
 
-    Neither the place of a row nor other rows may decide whether it counts.
+    Whether a row counts must depend neither on the row's place nor on other rows.
 
     Parameters
     ----------
-    text : the condition as given. tree : the condition parsed by sqlglot. kinds : kind of each column, "number",
-        "text", "truth", or "" if only compared with null.
+    text : the original condition. tree : the condition parsed by sqlglot. kinds : kind of each column: "number",
+        "text", "truth", or "" for a column that is only compared with null.
 
     >>> sorted(Condition.of("kind = 'bus' and speed > 3").kinds.items())
     [('kind', 'text'), ('speed', 'number')]
@@ -272,12 +276,12 @@ class Condition:
         if kinds is None:
             raise InputError(
                 f"where is {line!r}: it must compare columns with constants, such as \"kind = 'bus' and speed > 3\", "
-                "using =, <>, <, <=, >, >=, in, between, like, is null, not, and, or"
+                "using only =, <>, <, <=, >, >=, in, between, like, is null, not, and, or"
             )
         return cls(line, tree, kinds)
 
     def check_columns(self, places: set[str], time: str | None) -> None:
-        """Raise InputError if a column has coordinates or times, or a common name for coordinates."""
+        """Raise InputError if a column contains coordinates or times, or has a common name of coordinates."""
         names = {
             "x", "y", "lon", "lng", "long", "longitude", "lat", "latitude", "easting", "northing",
             "geom", "geometry", "wkt", "wkb", "wkb_geometry", "geohash",
@@ -285,12 +289,12 @@ class Condition:
         for column in self.kinds:
             if column in places or column.lower() in names or column == time:
                 raise InputError(
-                    f"where is {self.text!r}: column {column!r} tells where or when a point is, so a point could "
-                    "vanish by moving, without protection; choose places by bounds, and times by steps"
+                    f"where is {self.text!r}: it must not use column {column!r}, because a point whose place or time "
+                    "changed could vanish without protection (select places by bounds, and times by steps)"
                 )
 
     def write_sql(self, column: Callable[[str, str], str]) -> str:
-        """Write the condition in DuckDB's SQL. `column(name, kind)` writes a column for comparison with a kind."""
+        """Write the condition in DuckDB's SQL. `column(name, kind)` writes a column that is compared with a kind."""
         import sqlglot
 
         def written(node: Any) -> Any:
@@ -302,12 +306,12 @@ class Condition:
 
 
 def _classify_columns(tree: Any) -> dict[str, str] | None:
-    """Return the kind of constant for each column of a condition; None if it compares anything else."""
+    """Return the kind of constant compared with each column, or None if a condition compares anything else."""
     from sqlglot import exp
 
     comparisons = (exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.In, exp.Between, exp.Like, exp.Is)
     kinds: dict[str, str] = {}
-    rest = [tree]  # not recursive, because long chains of "or" are deep
+    rest = [tree]  # a stack, because recursion would fail on a long chain of "or"
     while rest:
         node = rest.pop()
         parts = list(node.iter_expressions())
@@ -320,7 +324,7 @@ def _classify_columns(tree: Any) -> dict[str, str] | None:
             return None
         name, (kind,) = columns[0].name, found
         before = kinds.get(name, "")
-        # Only "is" compares with null, and only with null. A column is compared with constants of one kind.
+        # "is" requires null, null requires "is", and all constants for a column must be of one kind.
         if kind is None or (kind == "") != isinstance(node, exp.Is) or (kind and before not in ("", kind)):
             return None
         kinds[name] = kind or before
@@ -328,7 +332,7 @@ def _classify_columns(tree: Any) -> dict[str, str] | None:
 
 
 def _kind_of_constant(constant: Any) -> str | None:
-    """Return the kind of a constant, "" for null, or None for another expression."""
+    """Return the kind of a constant, "" for null, or None for any other expression."""
     from sqlglot import exp
 
     if isinstance(constant, exp.Neg) and not constant.this.is_string:
@@ -341,20 +345,19 @@ def _kind_of_constant(constant: Any) -> str | None:
 def write_reading(
     given: Relation, reading: Reading, axes: int, geometry: str | None, clock: Clock | None = None, steps: int = 1
 ) -> str:
-    """Write the statement that reads x (and y), or g (a geometry), chosen, and if needed u (a user's hash) and step."""
+    """Write a statement that reads x and y (or a geometry g), chosen, and if needed u (the hash of a user) and step."""
     places = [given.find_column(c) for c in reading.coordinates]
     if not places and geometry is None and given.dialect is DUCKDB:  # text such as "POINT (8.07 52.26)"
         names = [c for c in given.types if c.lower() in ("wkt", "geom", "geometry", "the_geom")]
         geometry = next((c for c in names if classify_type(given.types[c]) == "text"), None)
-    if len(places) == axes:
+    if places or geometry is None:
+        check_choice((axes,), **{f"number of coordinate columns (x, y) of input {given.label!r}": len(places)})
         columns = [f"{given.write_floats(c)} AS {n}" for c, n in zip(places, "xy", strict=False)]
-    elif not places and geometry is not None:
+    else:
         columns = [f"{given.quote_column(geometry)} AS g"]
         fields = [f"{geometry}.x", f"{geometry}.y"][:axes]  # GeoArrow's points
         if set(fields) <= set(given.types):
             places, columns = fields, [f"{given.write_floats(c)} AS {n}" for c, n in zip(fields, "xy", strict=False)]
-    else:
-        raise InputError(f"input {given.label!r} needs x={' and y=' * (axes == 2)}, the columns of its coordinates")
     timed = None if clock is None or reading.time is None else given.find_column(reading.time)
     chosen = "true"
     if reading.where is not None:
@@ -370,7 +373,7 @@ def write_reading(
 
 
 def write_placing(rows: str, domain: Domain, *, steps: int = 0, users: bool = False) -> str:
-    """Write a statement for the place of each row of `rows`, a statement with x (and y), chosen, and step and u."""
+    """Write a statement for the place of each row. `rows` is a statement with the columns of `write_reading`."""
     axes, largest = "xy"[: domain.ndim], float(np.finfo(np.float64).max)
     point = " AND ".join(f"{axis} BETWEEN {write_number(-largest)} AND {write_number(largest)}" for axis in axes)
     sides = zip(axes, domain.low, domain.high, strict=True)
@@ -388,15 +391,15 @@ def write_placing(rows: str, domain: Domain, *, steps: int = 0, users: bool = Fa
 
 
 def write_counting(rows: str, domain: Domain, random: str, *, steps: int = 0, most: int | None = None) -> str:
-    """Write a statement for the number of rows in each place.
+    """Write a statement that counts the rows at each place.
 
-    With `most`, it also counts users and kept rows, which are the `most` rows of each user and step with the smallest
-    random numbers.
+    If `most` is set, also count users and kept rows. For each user and step, the `most` rows with the smallest random
+    numbers are kept.
     """
     places = write_placing(rows, domain, steps=steps, users=most is not None)
     if most is None:
         return f"SELECT place, count(*) AS number FROM ({places}) AS q GROUP BY place"
-    # Rank rows without a point separately, so that they do not use up the user's points.
+    # Rank rows without a point separately, so that they do not replace points of the user.
     by = f"CASE WHEN place >= 0 THEN u END, {'step, ' if steps else ''}place < 0"
     ranked = f"SELECT place, row_number() OVER (PARTITION BY {by} ORDER BY drawn) AS k FROM"
     drawn = f"SELECT *, {random} AS drawn FROM ({places}) AS q"
@@ -407,12 +410,12 @@ def write_counting(rows: str, domain: Domain, random: str, *, steps: int = 0, mo
 
 
 def _write_cell(domain: Domain, axes: str) -> str:
-    """Write the flat cell of a point, clamped to the domain, as an exact float."""
+    """Write SQL for the flat cell index of a point, clamped to the domain, as an exact float."""
     flat = ""
     for axis, at in enumerate(axes):
         low, high, step = domain.low[axis], domain.high[axis], domain.step[axis]
         # Clamp first (this changes no step): very large floats could overflow, and floats near zero could be too small
-        # for PostgreSQL. NaN and NULL become the upper bound, which is not used.
+        # for PostgreSQL. NaN and NULL become the upper bound, but are not used.
         near = f"least(greatest({at}, {write_number(low + step * 2.0**-20)}), {write_number(high + (high - low))})"
         place = f"floor(({near} - {write_number(low)}) * {write_number(1.0 / step)} + {write_number(0.5)})"
         place = f"least(greatest({place}, {write_number(0)}), {write_number(domain.lattice_shape[axis] - 1)})"
@@ -430,12 +433,13 @@ def locate_rows(
     steps: int = 0,
     fine: bool = False,
 ) -> NDArray[np.int64]:
-    """Return the places of rows (m,), as `write_placing` does.
+    """Return the places (m,) of rows. `write_placing` computes the same places in SQL.
 
     Parameters
     ----------
-    columns : coordinates on the map, NaN where missing. chosen, named : whether rows match the condition, and have a
-        user. step : step of each row, and whether it has one. fine : whether cells are the lattice steps of a line.
+    columns : coordinates on the map, NaN where missing. chosen, named : masks of the rows that match the condition, and
+        of those with a user. step : step of each row, and a mask of the rows with a step. fine : True if each lattice
+        step of a line is a cell.
     """
     point, inside = np.ones((2, len(columns[0])), dtype=np.bool_)
     for column, low, high in zip(columns, domain.low, domain.high, strict=True):

@@ -86,7 +86,7 @@ def _find_layer(file: Path, layer: str | None) -> tuple[str, str]:
 
 @contextmanager
 def open_layer(file: Path, columns: list[str]) -> Iterator[tuple[Any, Any]]:
-    """Yield the CRS and Arrow rows of a single-layer file: chosen columns (by name or number), then the geometry."""
+    """Yield a single-layer file's rows in Arrow (columns by name or number, then the geometry), and the file's CRS."""
     import pyogrio
 
     if file.suffix.lower() == ".shp":
