@@ -8,15 +8,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from deltahist.errors import (
-    NANO,
-    InputError,
-    as_exact_fraction,
-    as_printed_fraction,
-    check_choice,
-    check_whole,
-    is_number,
-)
+from deltahist.errors import NANO, as_exact_fraction, as_printed_fraction, check_choice, check_finite, check_whole
 from deltahist.laws import LAWS, Guarantee, Law
 
 #: Symbols of the budget units.
@@ -32,11 +24,8 @@ def read_amount(**amount: Any) -> Fraction:
     >>> read_amount(epsilon=0.1)
     Fraction(1, 10)
     """
-    ((name, value),) = amount.items()
     # The limit keeps sums of many amounts within 64 bits.
-    if not is_number(value) or value != value or not 0 <= value <= 10**9:
-        raise InputError(f"{name} is {value!r:.200}: it must be a finite number from 0 to 10^9")
-    return as_printed_fraction(value)
+    return as_printed_fraction(check_finite(least=0, most=10**9, **amount))
 
 
 def ceil_nano(**amount: Any) -> int:
@@ -230,10 +219,7 @@ class Payment:
         check_choice(("epsilon", "rho"), unit=self.unit)
         if self.steps is not None:
             check_whole(steps=self.steps)
-        if not isinstance(self.account, str) or not 0 < self.spent <= self.limit:
-            raise InputError(
-                f"spent is {float(self.spent):g}: it must be above zero and at most the limit, {float(self.limit):g}"
-            )
+        check_finite(above=0, most=self.limit, spent=self.spent)
 
     def __str__(self) -> str:
         letter = LETTERS[self.unit]
@@ -252,10 +238,9 @@ class Payment:
     @classmethod
     def from_description(cls, description: dict[str, Any] | None) -> Payment | None:
         """Recreate a payment from its `describe`. Returns None if no account paid for the release."""
-
         if description is None:
             return None
         limit, spent = (Fraction(description[name]) for name in ("limit", "spent"))
         found = description["population"]
         people = None if found is None else Population.from_description(found)
-        return cls(description["account"], description["unit"], limit, spent, description["steps"], people)
+        return cls(str(description["account"]), description["unit"], limit, spent, description["steps"], people)

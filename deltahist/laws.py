@@ -12,7 +12,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from deltahist.errors import InputError, check_positive, check_whole, is_number
+from deltahist.errors import InputError, check_finite, check_positive, check_whole, is_number
 
 #: Largest noise scale. Larger noise could overflow 64 bits with non-negligible probability.
 MOST_SCALE = 1 << 50
@@ -303,8 +303,7 @@ class Guarantee:
         For zCDP, ε is the minimum over orders α of ρ α + (ln(1/δ_prob) + (α − 1) ln(1 − 1/α) − ln α) / (α − 1)
         (Canonne, Kamath, Steinke 2020, proposition 12 at the Rényi divergences ρ α).
         """
-        if check_positive(probability=probability) >= 1:
-            raise InputError(f"probability is {probability!r}: it must be less than 1")
+        check_finite(above=0, below=1, probability=probability)
         if self.epsilon is not None:
             return float(self.epsilon)
         assert self.rho is not None

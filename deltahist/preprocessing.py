@@ -131,8 +131,6 @@ POINTS = Preprocessing()
 SINCE_1970 = ("unix", "unix-ms")
 #: Seconds of an average calendar month. Clocks represent a period of n months as n times this number.
 MONTH = 2_629_746
-_STEP_NUMBER = re.compile(r"[-+]?\d{1,15}")
-_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
 
 @dataclass(frozen=True)
@@ -169,12 +167,12 @@ class Clock:
     @classmethod
     def of(cls, start: str, every: str | None, format: str | None = None, tz: str | None = None) -> Clock:
         """Read a clock from text: a date or date-time with a period such as 1d or month, or a step number alone."""
-        numbered = _STEP_NUMBER.fullmatch(start.strip()) is not None
-        if numbered and (every, format, tz) == (None, None, None):
-            return cls(int(start), 0)
-        if not numbered and every is not None:
+        number = _read_step_number(start)
+        if number is not None and (every, format, tz) == (None, None, None):
+            return cls(number, 0)
+        if number is None and every is not None:
             length = read_period(every, "every")
-            clock = cls(seconds(start, "start"), length, None if format is None else check_format(format), tz)
+            clock = cls(read_seconds(start, "start"), length, None if format is None else check_format(format), tz)
             if not clock.months or clock.begin(0) == clock.start:
                 return clock
         raise InputError(
@@ -190,26 +188,22 @@ class Clock:
     @property
     def first_month(self) -> int:
         """Number of months from the year 0 to step 0."""
-        at = _EPOCH + datetime.timedelta(seconds=self.start)
+        at = datetime.datetime.fromtimestamp(self.start, datetime.UTC)
         return 12 * at.year + at.month - 1
 
     def step(self, text: str, name: str = "until") -> int:
         """Return the number of the step, from 0, that contains a time, which is given as text."""
-        if self.every == 0:
-            if not _STEP_NUMBER.fullmatch(text.strip()):
-                raise InputError(f"{name} is {text!r}: it must be a step number, because start is one")
-            return int(text) - self.start
-        at = seconds(text, name)
+        at = read_seconds(text, name, numbered=self.every == 0)
         if self.months:
             return (Clock(at, MONTH).first_month - self.first_month) // self.months
-        return (at - self.start) // self.every
+        return (at - self.start) // (self.every or 1)
 
     def begin(self, step: int) -> int:
         """Return the start of a step in seconds since 1970, in UTC or in the local time of `tz`; or its step number."""
         if not self.months:
             return self.start + step * (self.every or 1)
         year, month = divmod(self.first_month + step * self.months, 12)
-        return int((datetime.datetime(year, month + 1, 1, tzinfo=datetime.UTC) - _EPOCH).total_seconds())
+        return int(datetime.datetime(year, month + 1, 1, tzinfo=datetime.UTC).timestamp())
 
     def since(self, step: int) -> Clock:
         """Return the same clock, but counting from `step` as step 0."""
@@ -219,7 +213,7 @@ class Clock:
         """Return the name of a step: its month, its date, its date and time if steps are not days, or its number."""
         if self.every == 0:
             return str(self.start + step)
-        at = _EPOCH + datetime.timedelta(seconds=self.begin(step))
+        at = datetime.datetime.fromtimestamp(self.begin(step), datetime.UTC)
         if self.months:
             return at.strftime("%Y-%m")
         whole_days = self.every % 86_400 == 0 and self.start % 86_400 == 0
@@ -246,17 +240,22 @@ def read_period(text: str, name: str) -> int:
     return number * units[found[2].removesuffix("s") or "s"]
 
 
-def seconds(text: str, name: str) -> int:
-    """Return an ISO 8601 date, date-time or month as seconds since 1970, in UTC unless it states a time zone."""
-    try:
-        found = datetime.datetime.fromisoformat(re.sub(r"^\d{4}-\d\d$", r"\g<0>-01", text.strip()))
-    except ValueError:
-        raise InputError(
-            f"{name} is {text!r}: it must be a date or date-time, such as 2010-01-31 or 2010-01-31T06:00 (UTC), a "
-            "month, or a whole number"
-        ) from None
-    at = found if found.tzinfo is not None else found.replace(tzinfo=datetime.UTC)
-    return int((at - _EPOCH).total_seconds())
+def _read_step_number(text: str) -> int | None:
+    return int(text) if re.fullmatch(r"[-+]?\d{1,15}", text.strip()) else None
+
+
+def read_seconds(text: str, name: str, numbered: bool = False) -> int:
+    """Return an ISO 8601 date, date-time or month as seconds since 1970 (UTC by default), or a step number as it is."""
+    if not numbered:
+        with contextlib.suppress(ValueError):
+            found = datetime.datetime.fromisoformat(re.sub(r"^\d{4}-\d\d$", r"\g<0>-01", text.strip()))
+            return int((found if found.tzinfo is not None else found.replace(tzinfo=datetime.UTC)).timestamp())
+    elif (number := _read_step_number(text)) is not None:
+        return number
+    raise InputError(
+        f"{name} is {text!r}: it must be a date or date-time, such as 2010-01-31 or 2010-01-31T06:00 (UTC), a month, "
+        "or a step number if start is one"
+    )
 
 
 def check_format(format: str) -> str:

@@ -27,8 +27,8 @@ from deltahist.releases.base import BaseRelease, join_answers
 from deltahist.space.domain import Domain
 from deltahist.space.workloads import Boxes, Regions, Workload
 
-#: Maximum numbers of queries and vertices in a request (a service's defaults), and bytes in an answer and in a file.
-_MOST_QUERIES, _MOST_VERTICES, _MOST_ANSWER, _MOST_FILE = 100_000, 200_000, 64 << 20, 2 << 30
+#: Maximum numbers of queries and of vertices in a request. These are the defaults of a service.
+_MOST_QUERIES, _MOST_VERTICES = 100_000, 200_000
 
 
 def connect(url: str) -> RemoteRelease:
@@ -67,15 +67,13 @@ class RemoteRelease:
     @functools.lru_cache(maxsize=8)  # noqa: B019  few releases, each read once
     def load(self) -> BaseRelease:
         """Download the release's file once, and return the release. Raises the same errors as `dh.load`."""
-        release = parse_release(_send(f"{self.url}/download", "*/*", most=_MOST_FILE), self.url)
+        release = parse_release(_send(f"{self.url}/download", "*/*", most=2 << 30), self.url)
         self._check_digest(release.digest)
         return release
 
     def __getattr__(self, name: str) -> Any:
         """Return another attribute of the release, such as `to_geopandas`, from the downloaded file."""
-        if name.startswith("_"):
-            raise AttributeError(name)
-        return getattr(self.load(), name)
+        return object.__getattribute__(self if name.startswith("_") else self.load(), name)
 
     def __repr__(self) -> str:
         return f"RemoteRelease({self.url!r})"
@@ -124,12 +122,11 @@ class RemoteRelease:
             raise InputError(f"the release at {self.url} was replaced: connect again")
 
 
-def _send(url: str, accept: str, body: bytes | None = None, media: str = "", most: int = _MOST_ANSWER) -> bytes:
+def _send(url: str, accept: str, body: bytes | None = None, media: str = "", most: int = 64 << 20) -> bytes:
     """Return the content at a URL, of at most `most` bytes. Raises InputError on any failure.
 
     A busy service is tried up to 60 times, one second apart.
     """
-
     for left in reversed(range(60)):
         try:
             request = urllib.request.Request(url, body, {"Accept": accept} | ({"Content-Type": media} if media else {}))

@@ -301,20 +301,20 @@ def describe_stream(
     spans = [(length, Fraction(limit, NANO)) for length, limit in rule.spans]
     names, most = getattr(work, "names", None), Fraction(rule.limit, NANO)
     expected = None if points is None else float(points)
-    rows, drowned = [], []
+    rows, noisy = [], []
     for each in stream_figures(mechanism, spans, clock, steps, work, expected, amounts):
         limit = "" if each.limit is None else format_amount(each.limit, most)
         error = "" if each.error is None else f"{each.error:,.4g}"
-        few = "" if each.drowned is None else f"{len(each.drowned):,} of {each.queries:,}"
+        few = "" if each.below_noise is None else f"{len(each.below_noise):,} of {each.queries:,}"
         rows.append((each.name, f"{each.steps:,}", format_amount(each.cost, most), limit, error, few))
-        if names and each.drowned is not None and len(each.drowned):
-            listed = ", ".join(names[at] for at in each.drowned[:5]) + ", …" * (len(each.drowned) > 5)
+        if names and each.below_noise is not None and len(each.below_noise):
+            listed = ", ".join(names[at] for at in each.below_noise[:5]) + ", …" * (len(each.below_noise) > 5)
             over = f"{each.steps:,} step{'s'[: each.steps != 1]}"
-            drowned.append(f"Over {over} ({each.name}) the noise exceeds the count in districts {listed}.")
+            noisy.append(f"Over {over} ({each.name}) the noise exceeds the count in districts {listed}.")
     heads = ("sum over", "steps", f"costs {mechanism.letter}", "limit", "error of a query", "noise above count")
     about = format_facts(**options.describe_map(mechanism.domain), strategy=mechanism.strategy.name)
     note = "Errors come from noise alone, in points (root mean square). Points are assumed to be evenly spread."
-    return "\n".join([about, "", format_table(heads, rows), "", note, *drowned])
+    return "\n".join([about, "", format_table(heads, rows), "", note, *noisy])
 
 
 def read_amounts(file: Path, labels: Sequence[str], unit: str) -> list[Fraction]:

@@ -190,7 +190,7 @@ class QuantileMechanism(BaseMechanism):
     kind: ClassVar[str] = "deltahist-quantile"
 
     def __post_init__(self) -> None:
-        self._check_common()
+        self._check_common(self.domain)
         read_shares(check_finite(q=self.q))
         check_line(self.neighbourhood, (None,), self.counting)
         check_whole(number=self.number)

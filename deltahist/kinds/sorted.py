@@ -165,7 +165,7 @@ class SortedMechanism(BaseMechanism):
     def __post_init__(self) -> None:
         check_line(self.neighbourhood, SOURCES, self.counting)
         number, group = check_whole(number=self.number), check_whole(group=self.group)
-        self._check_common()
+        self._check_common(self.domain)
         most = group * self.lattice_steps + 64 * self.laws[0].scale
         if not group <= number <= _MOST_SUM or most >= _MOST_SUM:
             raise InputError(

@@ -1,4 +1,4 @@
-"""Mechanisms: public choices of what to publish, made before any data are read. They store no data."""
+"""Mechanisms are public choices of what to publish. They are made before any data are read, and store no data."""
 
 from deltahist.mechanisms.base import BaseMechanism
 from deltahist.mechanisms.histogram import Mechanism

@@ -1,4 +1,4 @@
-"""Base of all mechanisms: public choices made before reading data, and the place of a release in a chain or stream."""
+"""Base of all mechanisms, which are public choices made before data are read, and places in chains and streams."""
 
 from __future__ import annotations
 
@@ -25,24 +25,24 @@ from deltahist.space.neighbourhood import Limit, Neighbourhood, describe_limits,
 from deltahist.strategies.base import Members, join_groups
 
 _WHO = "an observer who considers two places within δ equally likely"
-#: Largest number of releases in a chain.
+#: Maximum number of releases in a chain.
 _LONGEST = 10_000
 
 
 @dataclass(frozen=True)
 class Chain:
-    """The public place of a release in its chain.
+    """The public place of a release in a chain of releases.
 
-    Together, the releases y_1, …, y_i, with y_j = u + V_j, are ε_i-private, since their noise is a Markov chain.
+    The noise is a Markov chain, so that the releases y_j = u + V_j for j = 1, …, i together are ε_i-private.
     Source: 2015, eq. (2), Theorem 12, eq. (35); 2015 abstract, Theorem 2, eq. (3).
 
     Parameters
     ----------
-    name : 32 random hexadecimal digits; empty for a more private copy of a release outside any chain.
-    amounts : ε or ρ of the releases up to this one, ascending. Together they cost the last amount.
-    copied : ε or ρ of a more private copy of the last release (`dh.tighten`); None for the release itself.
-    origin : for a copy, the SHA-256 of the original release. The original and all its copies together cost as much as
-        the original.
+    name : 32 random hexadecimal digits; empty for a more private copy of a release that is not in a chain.
+    amounts : ε or ρ of the releases up to this one, ascending. Together the releases cost the last amount.
+    copied : ε or ρ if the release is a more private copy of the last one (`dh.tighten`); None otherwise.
+    origin : SHA-256 of the original, if the release is a copy. An original and its copies together cost as much as the
+        original alone.
     """
 
     name: str
@@ -61,13 +61,13 @@ class Chain:
             and (self.copied is None or 0 < self.copied < amounts[-1])
         ):
             raise InputError(
-                f"chain {self.name!r} is invalid: its name must be 32 hexadecimal digits, and its amounts must ascend, "
-                f"at most {_LONGEST:,} of them; a copy must spend less than its release, and name its SHA-256"
+                f"chain {self.name!r} is invalid: its name must be 32 hexadecimal digits, and it must have ascending "
+                f"amounts, at most {_LONGEST:,}; a copy must spend less than its original, and state the SHA-256 of it"
             )
 
     @property
     def number(self) -> int:
-        """The number of the release in its chain, from 1."""
+        """Number of the release in its chain, counted from 1."""
         return len(self.amounts)
 
     @property
@@ -82,7 +82,7 @@ class Chain:
 
     @classmethod
     def from_description(cls, description: dict[str, Any] | None) -> Chain | None:
-        """Recreate a chain from its `describe`, read from an untrusted file; None for no chain."""
+        """Recreate a chain from its `describe` in an untrusted file. Returns None if there is no chain."""
         if description is None:
             return None
         amounts = tuple(Fraction(a) for a in description["amounts"][: _LONGEST + 1])
@@ -92,15 +92,15 @@ class Chain:
 
 @dataclass(frozen=True)
 class Step:
-    """One map of a stream. Every `window` consecutive maps together spend at most `budget`.
+    """A step of a stream. Any `window` consecutive steps together spend at most `budget`.
 
     Source: 2014, Theorem 2.
 
     Parameters
     ----------
-    clock : defines the steps. number : of this step, from 0.
-    window : number of consecutive steps that share the budget. budget : of every window, ε or ρ.
-    limits : limits on what longer spans of steps spend together (`read_lasting`).
+    clock : the clock that defines the steps. number : number of this step, from 0.
+    window : number of consecutive steps that share the budget. budget : ε or ρ of every window.
+    limits : caps on the cost of changes that last longer than a window (`read_lasting`).
 
     >>> import deltahist as dh
     >>> step = Step(Clock.of("2010-05-01", "1d"), 2, 7, dh.Budget(1))
@@ -117,11 +117,11 @@ class Step:
     def __post_init__(self) -> None:
         check_whole(least=0, number=self.number)
         check_whole(window=self.window)
-        self.clock.label(self.number)  # raises an error if the step has no valid date
+        self.clock.label(self.number)  # raises an error if the step has no date
 
     @property
     def label(self) -> str:
-        """The step's date, or its number."""
+        """Date or number of the step."""
         return self.clock.label(self.number)
 
     def describe(self) -> dict[str, Any]:
@@ -133,7 +133,7 @@ class Step:
 
     @classmethod
     def from_description(cls, description: dict[str, Any]) -> Step:
-        """Recreate a step from its `describe`, read from an untrusted file."""
+        """Recreate a step from its `describe` in an untrusted file."""
         start = check_whole(least=-(10**15), start=description["start"])
         clock = Clock(start, check_whole(least=0, every=description["every"]), tz=description.get("tz"))
         epsilon, rho = (Fraction(description[k]) if k in description else None for k in ("epsilon", "rho"))
@@ -142,7 +142,7 @@ class Step:
 
 
 class OfMechanism:
-    """Budget and noise of anything that has a mechanism."""
+    """A base class with the budget and the noise of `mechanism`."""
 
     mechanism: BaseMechanism
 
@@ -163,15 +163,15 @@ class OfMechanism:
 
     @property
     def any_move(self) -> float:
-        """Cost of a move from anywhere to anywhere, in the budget's unit (ε or ρ)."""
+        """Largest cost of a move between any two places, in the budget's unit (ε or ρ)."""
         return self.mechanism.any_move
 
 
 class BaseMechanism(abc.ABC):
-    """A neighbourhood, a budget and a measurement, with all that follows from them. It stores no data.
+    """A neighbourhood, a budget and a measurement, with the noise and guarantees that follow. It stores no data.
 
-    Each kind of release derives a frozen dataclass of its public choices from this class. The subclass also checks and
-    measures private data, and defines the noise that protects them. Only a publisher calls those methods
+    Each kind of release derives a frozen dataclass of its public choices from this class. Subclasses also check and
+    measure private data, and define the noise that protects the data. Only publishers call these methods
     (`publish_mechanism`).
     """
 
@@ -182,9 +182,9 @@ class BaseMechanism(abc.ABC):
     counting: Preprocessing
     #: Step of the stream; None outside a stream.
     step: Step | None = None
-    #: Place in a chain of ever finer releases, for kinds with this field; None if the release cannot be refined.
+    #: Place in a chain of ever finer releases; None if the release cannot be refined, or its kind has no such field.
     chain: Chain | None = None
-    #: Cached properties that depend neither on the counting nor on the budget, so that `with_changes` can copy them.
+    #: Cached properties that do not depend on the counting or the budget, and that `with_changes` can therefore copy.
     _COPIED: ClassVar[tuple[str, ...]] = ()
 
     @property
@@ -194,17 +194,17 @@ class BaseMechanism(abc.ABC):
 
     @property
     def guarantee(self) -> Guarantee:
-        """The guarantee for the neighbourhood: pure ε or ρ-zCDP."""
+        """The guarantee under the neighbourhood, pure ε or ρ-zCDP."""
         return self.budget.guarantee
 
     @property
     def norm(self) -> int:
-        """Norm in which changes are measured: 1 for ε, 2 for ρ."""
+        """The norm that measures changes: 1 for ε, 2 for ρ."""
         return self.budget.law().norm
 
     @property
     def total_known(self) -> bool:
-        """Whether the number of points is public, because membership is fixed and no rows were left out."""
+        """Whether the number of points is public: membership is fixed, and no rows are left out."""
         return self.neighbourhood.fixed_membership and not self.counting.dropped
 
     @property
@@ -215,7 +215,7 @@ class BaseMechanism(abc.ABC):
     @property
     @abc.abstractmethod
     def words(self) -> str:
-        """Phrase that describes the measured numbers and their noise."""
+        """A phrase that describes the measured numbers and their noise."""
 
     @property
     @abc.abstractmethod
@@ -224,18 +224,18 @@ class BaseMechanism(abc.ABC):
 
     @abc.abstractmethod
     def check_data(self, data: ArrayLike) -> Any:
-        """Convert private data to the form that `measure` needs. Raises InputError if they cannot be published."""
+        """Convert private data to the form that `measure` expects. Raises InputError if they cannot be published."""
 
     @abc.abstractmethod
     def measure(self, private: Any) -> NDArray[np.int64]:
-        """Return the private exact numbers (size,) before noise. This never fails on checked data."""
+        """Return the private exact numbers (size,), without noise. This never fails on checked data."""
 
     def exact_facts(self, private: Any) -> dict[str, Any]:
-        """Return the public fields of the release that depend on the data."""
+        """Return the fields of the release that depend on the data, but are public."""
         return {}
 
     def private_noise(self, private: Any) -> tuple[str, dict[str, Any]] | None:
-        """Return a sampler's name and private parameters if the noise depends on the data; None if `laws` suffice."""
+        """Return a sampler's name and private parameters if the noise depends on the data; None otherwise."""
         return None
 
     @property
@@ -245,12 +245,12 @@ class BaseMechanism(abc.ABC):
 
     @property
     def noise_groups(self) -> tuple[tuple[Members, Law], ...]:
-        """The groups of draws that share a law, each with its law."""
+        """Groups of draws, each with the law that its draws share."""
         return tuple((slice(None), law) for law in self.laws)
 
     @property
     def scatters_linearly(self) -> bool:
-        """Whether `scatter` is linear, so that noise can be added before or after it."""
+        """Whether `scatter` is linear, so that noise can be added before or after applying it."""
         return True
 
     def scatter(self, noise: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -258,7 +258,7 @@ class BaseMechanism(abc.ABC):
         return noise
 
     def scatter_groups(self, noise: Sequence[NDArray[Any]]) -> NDArray[np.int64]:
-        """Apply `scatter` to the noise of all groups (32-bit or 64-bit integers), and return a new array."""
+        """Return `scatter` of the noise of all groups (32-bit or 64-bit integers) as a new array."""
         return self.scatter(join_groups([members for members, _ in self.noise_groups], noise))
 
     @property
@@ -268,11 +268,11 @@ class BaseMechanism(abc.ABC):
 
     @abc.abstractmethod
     def noise_rows(self) -> list[dict[str, Any]]:
-        """Return the law and standard deviation of the noise of each group of numbers, JSON-ready."""
+        """Return the law and the standard deviation of each group's noise, JSON-ready."""
 
     @abc.abstractmethod
     def cost_under(self, moves: Neighbourhood) -> Fraction | float:
-        """Return the cost under another relation, in the budget's unit (ε or ρ)."""
+        """Return the largest cost of the moves in another relation, in the budget's unit (ε or ρ)."""
 
     @abc.abstractmethod
     def describe(self) -> dict[str, Any]:
@@ -282,27 +282,27 @@ class BaseMechanism(abc.ABC):
         """Return the same mechanism with another budget in the same unit."""
         if budget.unit != self.budget.unit:
             raise InputError(
-                f"the mechanism spends {self.budget.unit}, not {budget.unit}: its noise is designed for that unit"
+                f"the budget is in {budget.unit}: it must be in {self.budget.unit}, which determines the kind of noise"
             )
         return self.with_changes(budget=budget, **({} if self.chain is None else {"chain": None}))
 
     def with_chain(self, chain: Chain) -> Self:
-        """Return the same mechanism as a release of a chain, with the chain's amount as its budget."""
+        """Return the same mechanism for a release in a chain, with the chain's amount as its budget."""
         if "chain" not in {each.name for each in fields(self)}:  # type: ignore[arg-type]
-            raise InputError(f"{self.words} cannot be refined or tightened: only counts and sorted points can")
+            raise InputError(f"{self.words} cannot be refined or tightened: only counts and sorted points can be")
         return self.with_changes(chain=chain, budget=self.budget.of(chain.amount))
 
     @property
     def refinable(self) -> bool:
-        """Whether the release is in a chain, or is a copy of one in a chain."""
+        """Whether the release is in a chain, or is a copy of a release in a chain."""
         return self.chain is not None and bool(self.chain.name)
 
-    def _check_common(self) -> None:
-        """Raise InputError for a chain with another amount, or a subclass of Neighbourhood."""
-        if type(self.neighbourhood) is not Neighbourhood:
+    def _check_common(self, domain: Domain) -> None:
+        """Raise InputError if the neighbourhood or the chain does not fit the mechanism."""
+        if type(self.neighbourhood) is not Neighbourhood or domain != self.domain:
             raise InputError(
-                f"neighbourhood is a {type(self.neighbourhood).__name__}: it must be a Neighbourhood, not a subclass, "
-                "because a release states only δ, sources and limits, not edges"
+                f"neighbourhood is a {type(self.neighbourhood).__name__}: it must be on the strategy's domain, and "
+                "must not be of a subclass, because a release states only δ, sources and limits, not edges"
             )
         if self.chain is not None and self.chain.amount != self.budget.amount:
             raise InputError(
@@ -311,7 +311,7 @@ class BaseMechanism(abc.ABC):
             )
 
     def with_changes(self, **changes: Any) -> Self:
-        """Return a copy with some fields changed, and cached values that do not depend on them."""
+        """Return a copy with some fields changed. It keeps cached values that do not depend on these fields."""
         out = replace(self, **changes)  # type: ignore[type-var]
         if changes.keys() <= {"counting", "budget", "step", "chain"}:
             vars(out).update({name: vars(self)[name] for name in self._COPIED if name in vars(self)})
@@ -319,14 +319,14 @@ class BaseMechanism(abc.ABC):
 
     @functools.cached_property
     def _known(self) -> dict[Any, Any]:
-        """Cache of costs by distance, and errors by workload."""
+        """Cache of costs by distance and of errors by workload."""
         return {}
 
     def cost_within(self, distance: float | str) -> tuple[Fraction | float, Fraction | float]:
-        """Return the largest cost of a move over a distance: the exact cost, and a bound from ⌈distance/δ⌉.
+        """Return the largest cost of a move over a distance, exactly, and a simple bound on it.
 
-        The distance is in ground units, or text such as "2km"; infinity means any move. The bound comes from a path of
-        ⌈distance/δ⌉ moves within δ: ε times the number of moves, or ρ times its square. Limits also bound the cost.
+        The distance is in ground units, or text such as "2km". Infinity means any move. A path of n = ⌈distance/δ⌉
+        moves within δ proves the bound n ε, or n² ρ. Limits can lower it.
         Source: 2014, section 3.2, Lemma 1: d ε for any move, where d is the diameter.
         """
         near = self.neighbourhood
@@ -335,27 +335,26 @@ class BaseMechanism(abc.ABC):
         distance = near.diameter if distance == math.inf else float(check_positive(distance=distance))
         if distance not in self._known:
             limit = self.promised_within(distance)
-            # The guarantee for a move within δ is the budget, even if its exact cost is less.
             self._known[distance] = min(self.cost_under(near.moves_within(distance)), limit), limit
         found: tuple[Fraction | float, Fraction | float] = self._known[distance]
         return found
 
     def promised_within(self, distance: float) -> Fraction:
-        """Return the bound of `cost_within`, for a distance in ground units."""
+        """Return the bound in `cost_within` for a distance in ground units."""
         return self.budget.amount * factor_promised(self.neighbourhood, distance) ** self.norm
 
     @property
     def any_move(self) -> float:
-        """Cost of a move from anywhere to anywhere, in the budget's unit (ε or ρ)."""
+        """Largest cost of a move between any two places, in the budget's unit (ε or ρ)."""
         return float(self.cost_within(self.neighbourhood.diameter)[0])
 
     @property
     def letter(self) -> str:
-        """ "ε" or "ρ", the unit of the budget."""
+        """Unit of the budget, "ε" or "ρ"."""
         return LETTERS[self.budget.unit]
 
     def approximate(self, probability: float) -> float:
-        """Return ε of the (ε, δ_prob) guarantee with failure probability δ_prob; a pure ε stays the same."""
+        """Return ε of the (ε, δ_prob) guarantee with failure probability δ_prob. A pure ε stays the same."""
         return self.guarantee.approximate(probability)
 
     @property
@@ -365,11 +364,11 @@ class BaseMechanism(abc.ABC):
 
     @property
     def weakness(self) -> str | None:
-        """The reason why the mechanism hardly protects anyone; None otherwise (docs/privacy/weak.md)."""
+        """The reason why the mechanism hardly protects anyone, if there is one (docs/privacy/weak.md)."""
         if (weakness := weakness_of(self.guarantee)) is not None:
             return weakness
         sure = self.guarantee.certainty
-        # If counts are almost exact, less certainty is enough.
+        # If counts are almost exact, protection is weak from 90% certainty.
         noise = self.noise_of_a_cell if sure > 0.9 else None
         if noise is not None and noise < 1:
             return (
@@ -386,7 +385,7 @@ class BaseMechanism(abc.ABC):
         if self.budget.unit == "rho":
             cost = f"ρ = {amount:.4g} (ε = {self.approximate(1e-6):.4g} but for 10⁻⁶)"
         limits, far = list_limits(near), ""
-        for distance, factor in limits if len(limits) < 4 else limits[-1:]:  # few limits fit in a line
+        for distance, factor in limits if len(limits) < 4 else limits[-1:]:  # a line has room for three limits
             reach = "however far" if distance is None else f"up to {format_length(distance, near.domain.unit, 6)}"
             far += f", at most {format_number(float(factor**self.norm), 6)} {self.letter} {reach}"
         unit = near.domain.unit.removesuffix("s") if near.delta_ground == 1 else near.domain.unit
@@ -394,13 +393,13 @@ class BaseMechanism(abc.ABC):
 
 
 def weakness_of(guarantee: Guarantee) -> str | None:
-    """Return the reason why a guarantee hardly protects anyone, for any measurement; None otherwise."""
+    """Return the reason why a guarantee hardly protects anyone, whatever is measured. Returns None if it protects."""
     sure = guarantee.certainty
     return f"{_WHO} can be {100 * sure:.6g}% sure of one of them afterwards" if sure > 0.999 else None
 
 
 def factor_promised(near: Neighbourhood, distance: float) -> Fraction:
-    """Return the cost of covering a ground distance in one or more moves, as a multiple of ε.
+    """Return a bound on the cost of moving over a ground distance, in one or more moves, as a multiple of ε.
 
     >>> import deltahist as dh
     >>> near = dh.Neighbourhood(dh.Domain((0, 90), (90,)), 1, limits=[(10, 2), ("any", 8)])
@@ -409,7 +408,7 @@ def factor_promised(near: Neighbourhood, distance: float) -> Fraction:
     """
     steps = near.steps_of(distance)
     limits = [(steps if limit.any else near.steps_of(limit.distance), limit.factor) for limit in near.profile]
-    few = limits[::-1] if len(limits) < 4 else []  # more limits would take too long
+    few = limits[::-1] if len(limits) < 4 else []  # combining more limits would take too long
     moves = max(Fraction(1), _cover(steps, [*few, (near.radius, Fraction(1))]))
     return min([moves, *(factor for far, factor in limits if steps <= far)])
 
@@ -417,8 +416,8 @@ def factor_promised(near: Neighbourhood, distance: float) -> Fraction:
 def _cover(distance: int, lengths: Sequence[tuple[int, Fraction]]) -> Fraction:
     """Return the least sum of factors of moves that together cover a distance, in whole lattice steps.
 
-    Such moves exist: if a straight line between two cells is cut into pieces, the cells at both ends of a piece are no
-    further apart than its length.
+    If a straight line between two cells is divided into parts, the cells at the ends of a part are no further apart
+    than its length. So these moves exist.
     """
     (far, factor), *rest = lengths
     most = max(0, -(-distance // far))
@@ -428,18 +427,18 @@ def _cover(distance: int, lengths: Sequence[tuple[int, Fraction]]) -> Fraction:
 
 
 def budget_description(budget: Budget) -> dict[str, str | None]:
-    """Return exact JSON-ready strings of ε and ρ, one of which is None."""
+    """Return ε and ρ as exact JSON-ready strings. One of them is None."""
     epsilon, rho = (None if amount is None else str(amount) for amount in budget.exact)
     return {"epsilon": epsilon, "rho": rho}
 
 
 def budget_of(description: dict[str, Any]) -> Budget:
-    """Recreate a budget from its `budget_description`. Raises InputError unless there is exactly one amount."""
+    """Recreate a budget from its `budget_description`. Raises InputError if it does not have exactly one amount."""
     return Budget(*(None if description[k] is None else Fraction(description[k]) for k in ("epsilon", "rho")))
 
 
 class Root(float):
-    """The square root of an exact number, as a float that also has the exact square.
+    """A float that is the square root of an exact number, which is its attribute `squared`.
 
     >>> Root.of(Fraction(2)).squared
     Fraction(2, 1)
@@ -449,16 +448,16 @@ class Root(float):
 
     @classmethod
     def of(cls, squared: Fraction | int) -> Root:
-        """Return the root of a non-negative number."""
-        out = cls(math.sqrt(squared))
-        out.squared = Fraction(squared)
-        return out
+        """Return the square root of a non-negative number."""
+        root = cls(math.sqrt(squared))
+        root.squared = Fraction(squared)
+        return root
 
 
 def scale_noise(budget: Budget, change: Fraction | Root, times: Fraction | int = 1, *, refinable: bool = False) -> Law:
-    """Return the noise that hides `times` a change, in the L1 norm for ε and the L2 norm for ρ.
+    """Return the noise that hides `times` a change, which is in the L1 norm for ε and in the L2 norm for ρ.
 
-    If `refinable`, Gaussian noise is rounded continuous noise (docs/internals/gradual.md).
+    If `refinable`, Gaussian noise is continuous noise that is rounded (docs/internals/gradual.md).
     """
     law = budget.law(refinable=refinable)
     power = change.squared if isinstance(change, Root) else Fraction(change) ** law.norm

@@ -1,7 +1,7 @@
 """The mechanism of a histogram, with its exact sensitivity Δ_A (2014, eq. (7)), noise and error.
 
-It releases y = A c + R(η). A strategy A measures the counts c, and its `scatter` R maps noise draws η to the answers.
-In 2014, section 5.2, R(η) = η.
+A release is y = A c + R(η), where a strategy A measures the counts c, and its `scatter` R maps noise draws η to
+answers. In 2014, section 5.2, R(η) = η.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ from deltahist.strategies.base import Members, Strategy, from_description, is_ow
 
 
 def sensitivity(strategy: Strategy, near: Neighbourhood, *, norm: int = 1) -> Fraction | Root:
-    """Return the largest change of a strategy's (share-weighted) answers between neighbouring data sets.
+    """Return the largest change of a strategy's answers between neighbouring data sets, weighted by their shares.
 
-    This is the largest p-norm of a column of A E, where the incidence matrix E of the neighbourhood has one column per
-    move and per arrival. For sets of cells and p = 1 it is the graph-cut sensitivity max_e C(e). With moves only, it is
-    max_(i,j)∈N ‖a_i − a_j‖₁. With limits, the change of a move beyond δ is divided by the factor of its limit.
-    Source: 2014, section 5.2, eq. (7), section 5.3; docs/privacy/profiles.md.
+    The sensitivity is the largest p-norm of a column of A E, where the incidence matrix E of the neighbourhood has one
+    column for each move and each arrival. If answers count sets of cells and p = 1, it is the graph-cut sensitivity
+    max_e C(e). With moves only, it is max_(i,j)∈N ‖a_i − a_j‖₁. With limits, the change of a move beyond δ is divided
+    by the factor of its limit. Source: 2014, section 5.2, eq. (7), section 5.3; docs/privacy/profiles.md.
 
     Parameters
     ----------
     strategy, near : a strategy and a neighbourhood on the same domain.
     norm : 1 (Laplace noise) or 2 (Gaussian noise).
 
-    Returns a Fraction for the 1-norm; for the 2-norm a float whose attribute `squared` is the exact square.
+    Returns a Fraction for the 1-norm, and for the 2-norm a float whose attribute `squared` is the exact square.
 
-    Raises InputError if the domains differ, or `near` is of a subclass of Neighbourhood and the strategy does not add
-    noise row by row.
+    Raises InputError if the domains differ, or if `near` belongs to a subclass of Neighbourhood, but the strategy does
+    not add noise row by row.
 
     >>> import deltahist as dh
     >>> domain = dh.Domain((0, 1), (4,))
@@ -55,8 +55,8 @@ def sensitivity(strategy: Strategy, near: Neighbourhood, *, norm: int = 1) -> Fr
     check_choice((1, 2), norm=norm)
     if strategy.domain != near.domain or not (type(near) is Neighbourhood or strategy.row_by_row):
         raise InputError(
-            f"near is a {type(near).__name__}: it must be on the domain of strategy {strategy.name}, and must not have "
-            "edges of its own unless the strategy adds noise row by row"
+            f"near is a {type(near).__name__}: it must be on the domain of strategy {strategy.name}, and a subclass of "
+            "Neighbourhood requires a strategy that adds noise row by row"
         )
     relations = near.relations
     costs: dict[int, Fraction] = {}
@@ -64,13 +64,13 @@ def sensitivity(strategy: Strategy, near: Neighbourhood, *, norm: int = 1) -> Fr
     def cost(place: int) -> Fraction:
         if place not in costs:
             relation = relations[place][1]
-            # Closed forms depend only on δ, so evaluate the edges of a subclass one by one.
+            # Closed forms depend on δ alone, so they do not apply to the edges of a subclass.
             known = strategy.edge_cost(relation, norm) if type(relation) is Neighbourhood else None
             costs[place] = explicit_edge_cost(strategy, relation, norm) if known is None else Fraction(known)
         return costs[place]
 
-    # Costs and factors increase with the distance. So a relation between two others has a ratio of cost to factor of at
-    # most the further relation's cost divided by the first factor in between.
+    # Costs and factors increase with the distance. So between two relations, the ratio of cost to factor is at most the
+    # cost of the further relation divided by the smallest factor in between.
     largest, spans = Fraction(0), [(0, len(relations) - 1)]
     while spans:
         low, high = spans.pop()
@@ -82,13 +82,13 @@ def sensitivity(strategy: Strategy, near: Neighbourhood, *, norm: int = 1) -> Fr
 
 
 def explicit_edge_cost(strategy: Strategy, near: Neighbourhood, norm: int) -> Fraction:
-    """Return the largest column sum of (share · |entry|)^norm in A E, by its definition."""
+    """Return the largest column sum of (share · |entry|)^norm in A E, computed from all entries."""
     shares, denominator = whole_shares([g.share for g in strategy.groups])
     change = abs(strategy.changes(near))
     if norm == 2:
         change = change.multiply(change)
     change = change.tocsr()
-    # Shares may be fractions of any length, so use Python integers, which never overflow.
+    # Shares may have long denominators, so use Python integers, which never overflow.
     total = np.zeros(change.shape[1], dtype=object)
     for group, share in zip(strategy.groups, shares, strict=True):
         total += share**norm * change[group.members].sum(axis=0).astype(object)
@@ -101,15 +101,15 @@ class Mechanism(BaseMechanism):
 
     Parameters
     ----------
-    neighbourhood : the neighbourhood, with the domain.
-    strategy : the measured rows (`dh.plan` ranks strategies).
+    neighbourhood : the neighbourhood, which includes the domain.
+    strategy : what is measured (`dh.plan` ranks strategies).
     budget : ε (Laplace noise) or ρ (Gaussian noise).
-    counting : how rows become counts: the unit of privacy, rows that are left out, the projection to the map.
+    counting : how rows become counts.
     step : step of a stream, if the map is part of one.
     chain : place in a chain, if the release can be refined (`dh.refine`).
 
-    Raises InputError if strategy and neighbourhood are on different domains, the strategy reveals arrivals or the
-    number of rows left out, or the step spends more than its window allows.
+    Raises InputError if the strategy is on another domain, the strategy would reveal a private number of points, or the
+    step spends more than the budget of its window.
 
     >>> import deltahist as dh
     >>> near = dh.Neighbourhood(dh.Domain((0, 1), (4,)), delta=0.25, sources="left")
@@ -131,25 +131,23 @@ class Mechanism(BaseMechanism):
 
     def __post_init__(self) -> None:
         near, strategy, counting = self.neighbourhood, self.strategy, self.counting
-        if strategy.domain != near.domain:
-            raise InputError("the strategy and the neighbourhood are on different domains: they must share one")
+        self._check_common(strategy.domain)
         if "points outside" in counting.dropped and near.sources != "boundary":
             raise InputError(
-                "outside is 'drop', but the boundary is not a source, so a point could vanish by leaving the map: use "
-                "outside='clamp' or sources='boundary'"
+                "outside is 'drop', so a point could vanish by leaving the map, although the boundary is not a source: "
+                "use outside='clamp' or sources='boundary'"
             )
         if strategy.keeps_total and (counting.dropped or not near.fixed_membership):
             reason = "rows were dropped" if near.fixed_membership else "the neighbourhood has sources"
             raise InputError(
-                f"strategy {strategy.name} publishes the exact number of points, but {reason}, so it is private: use "
-                "another strategy, such as a flow with arrivals"
+                f"strategy {strategy.name} publishes the exact number of points, which is private because {reason}: "
+                "use another strategy, such as a flow with arrivals"
             )
-        self._check_common()
         if self.step is not None:
             own, window = self.budget, self.step.budget
             if own.unit != window.unit or own.amount > window.amount:
                 raise InputError(
-                    f"step spends {own.unit} = {float(own.amount):g}: it must be at most the budget of the window, "
+                    f"step spends {own.unit} = {float(own.amount):g}: it must spend at most the budget of the window, "
                     f"{window.unit} = {float(window.amount):g}"
                 )
 
@@ -157,15 +155,15 @@ class Mechanism(BaseMechanism):
         array = np.asarray(data)
         whole = array.dtype.kind in "iu" or (array.dtype.kind == "f" and bool((array == np.floor(array)).all()))
         total = float(array.sum(dtype=np.float64)) if whole else math.inf
-        # Below 2^52, sums over any rows are exact as int64 and as float64.
+        # If the sum is below 2^52, sums over any rows are exact in int64 and in float64.
         if array.shape != self.domain.shape or not total < 1 << 52 or array.min() < 0 or np.ma.is_masked(data):
             raise InputError(
-                f"counts have type {array.dtype} and shape {array.shape}: they must be whole numbers of points, none "
-                f"masked, with a sum below 2^52, on a domain of shape {self.domain.shape} (axis 0 is x)"
+                f"counts have type {array.dtype} and shape {array.shape}: they must be whole numbers of points without "
+                f"masked entries, have the shape {self.domain.shape} (axis 0 is x), and sum to less than 2^52"
             )
         self.strategy.check_points(total)
         counts = array.astype(np.int64, copy=False)
-        if not is_own(self.strategy):  # any error of a user's strategy must come before the charge
+        if not is_own(self.strategy):  # a user's strategy must fail before the charge, if it fails
             self.strategy.measure(counts)
         return counts
 
@@ -177,7 +175,7 @@ class Mechanism(BaseMechanism):
 
     @functools.cached_property
     def sensitivity(self) -> Fraction | Root:
-        """Largest share-weighted change of the answers between neighbours, in the norm of the noise."""
+        """Sensitivity of the strategy in the norm of the noise (`sensitivity`)."""
         return sensitivity(self.strategy, self.neighbourhood, norm=self.norm)
 
     @functools.cached_property
@@ -232,9 +230,9 @@ class Mechanism(BaseMechanism):
 
     @functools.cached_property
     def noise_of_a_cell(self) -> float | None:
-        """Standard deviation of the noise in the estimate of a cell in the middle.
+        """Standard deviation of the noise in the estimate of the middle cell.
 
-        If the numbers do not determine cells, the standard deviation of the least noisy number.
+        If the numbers do not determine cells, it is the standard deviation of the least noisy number.
         """
         if self.strategy.determines_cells:
             sides = [(self.domain.edges(axis), n // 2) for axis, n in enumerate(self.domain.shape)]
@@ -243,10 +241,10 @@ class Mechanism(BaseMechanism):
         return min((row["std"] for row in self.noise_rows() if row["std"]), default=None)
 
     def cost_under(self, moves: Neighbourhood) -> Fraction:
-        """Return the cost under another relation: the budget times the ratio of the two sensitivities.
+        """Return the cost under another relation, which is the budget times the ratio of the sensitivities.
 
-        The sensitivity is the largest Σ share |A (e_u − e_v)| over pairs of cells that are neighbours in a relation.
-        For ρ the ratio is squared.
+        The sensitivity is the largest Σ share |A (e_u − e_v)| over neighbouring cells u and v. For ρ, the ratio is
+        squared.
         """
         own, wide = self.sensitivity, sensitivity(self.strategy, moves, norm=self.norm)
         if not own:
@@ -256,7 +254,7 @@ class Mechanism(BaseMechanism):
         return self.budget.amount * Fraction(wide) / Fraction(own)
 
     def approximate(self, probability: float) -> float:
-        # The guarantee is the smaller of the bounds from zCDP and from Gaussian noise.
+        # Both zCDP and Gaussian noise prove a bound. The guarantee is the smaller of the two.
         known, rho = super().approximate(probability), self.guarantee.rho
         times = 1.0 if self.chain is None else float(self.budget.amount / self.chain.amounts[0])
         variances = [least for law in self.laws if (least := law.least_variance(times)) is not None]
@@ -268,13 +266,13 @@ class Mechanism(BaseMechanism):
     def variance(self, workload: Workload, *, continuous: bool = False) -> NDArray[np.float64]:
         """Return the expected squared error of the answer to each query (m,), in points squared.
 
-        Source: 2014, eq. (5), whose printed form omits the factor 2/ε² of Laplace noise.
+        Source: 2014, eq. (5), which omits the factor 2/ε² of Laplace noise in print.
 
         Parameters
         ----------
         workload : the queries.
-        continuous : assume continuous noise of the same scale (2 b² for Laplace), to compare with papers. Releases use
-            integer noise, which has a slightly smaller variance.
+        continuous : whether to assume continuous noise of the same scale (variance 2 b² for Laplace noise), to compare
+            with papers. Releases use integer noise, which has a slightly smaller variance.
         """
         found = self.decoder
         if continuous:
@@ -283,7 +281,7 @@ class Mechanism(BaseMechanism):
         return found.answer_variance(workload.cover(self.domain) if isinstance(workload, Regions) else workload)
 
     def rmse(self, workload: Workload) -> float:
-        """Return the expected root-mean-square error per query, in points. Cached per workload."""
+        """Return the expected root mean square error of a query, in points. Results are cached by workload."""
         if workload not in self._known:
             if isinstance(workload, AllRanges):
                 mean = self.decoder.mean_variance(workload)
@@ -307,7 +305,7 @@ class Mechanism(BaseMechanism):
 
     @classmethod
     def from_description(cls, description: dict[str, Any]) -> Mechanism:
-        """Recreate a mechanism from its `describe`, read from an untrusted file. This does not compare the noise."""
+        """Recreate a mechanism from its `describe` in an untrusted file, without the noise laws that it states."""
         domain = Domain(**description["domain"])
         return cls(
             Neighbourhood.from_description(domain, description["neighbourhood"]),

@@ -1,4 +1,4 @@
-"""Planning finds the strategy and the cells that answer a workload best, from public data alone."""
+"""Choose the strategy and the cells that answer a workload best, from public data alone."""
 
 from deltahist.planning.advice import CellChoice, advise, on_cells, plan_cells
 from deltahist.planning.ranking import Candidate, expected_error, mechanism_for, plan

@@ -1,6 +1,6 @@
 """Choose cells, δ and ε, and compute the costs and errors of a stream, from public figures alone.
 
-Smaller cells raise the error from noise and lower the error from unknown positions within cells (docs/choosing.md).
+Smaller cells increase the error from noise, and reduce the error from unknown positions in cells (docs/choosing.md).
 """
 
 from __future__ import annotations
@@ -30,32 +30,32 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-#: Two of a map's points share one of M cells with probability M^−0.55 (docs/choosing.md tests this on data).
+#: Two points of a map with M cells are in the same cell with probability M^−0.55 (tested on data in docs/choosing.md).
 CLUMPING = 0.55
-#: Number of random boxes in the default workload, boxes anywhere.
+#: Number of boxes in the default workload, which consists of random boxes.
 BOXES = 2_000
-#: Cell sides to try, in units of δ, largest first.
+#: Cell sides to try, as multiples of δ, largest first.
 SIDES = (2.0, 1.0, 1 / 2, 1 / 4, 1 / 8)
 
 
 def expected_spread(domain: Domain, points: float, *, contributions: int = 1) -> float:
-    """Return four times the variance of the count in half a cell, where all points of a user may be at one place."""
+    """Return four times the variance of the count in half a cell, if all points of a user may be in one place."""
     number, size = check_positive(points=points), domain.size
-    # Halving a cell always divides the probability by the same factor, even below the size of a cell.
+    # Halving a side always divides the probability of sharing a cell by the same factor, even within a cell.
     shared = (2 ** ((1 - CLUMPING) * domain.ndim) - 1) / (2**domain.ndim - 1)
     return (contributions * number + shared * number**2 * size**-CLUMPING) / size
 
 
 def cut_shares(workload: Workload, domain: Domain) -> NDArray[np.float64]:
-    """Return Σ f (1 − f) (m,) over the cells that queries cut, where f is the share of a cell inside."""
-    if isinstance(workload, AllRanges):  # ranges consist of whole cells
+    """Return Σ f (1 − f) over the cells that each query (m,) cuts, where f is the share of the cell in the query."""
+    if isinstance(workload, AllRanges):  # ranges do not cut cells
         return np.zeros(1)
     return workload.cover(domain).unsure
 
 
 @dataclass(frozen=True)
 class CellChoice(OfMechanism):
-    """A mechanism on cells of one size, and its expected root mean square errors from noise and placement."""
+    """A mechanism on cells of one size, with its expected root mean square errors from noise and from placement."""
 
     mechanism: Mechanism
     noise_error: float
@@ -63,7 +63,7 @@ class CellChoice(OfMechanism):
 
     @classmethod
     def of(cls, mechanism: Mechanism, points: float, workload: Workload | None = None) -> CellChoice:
-        """Return a mechanism's expected errors on a workload (boxes anywhere when None) for a number of points."""
+        """Return a mechanism with its expected errors on a workload (random boxes if None) for a number of points."""
         domain = mechanism.domain
         queries = random_boxes(BOXES, domain) if workload is None else workload
         spread = expected_spread(domain, points, contributions=mechanism.counting.contributions)
@@ -77,7 +77,7 @@ class CellChoice(OfMechanism):
 
     @property
     def rmse(self) -> float:
-        """Expected root mean square error per query, in points, from noise and placement together."""
+        """Expected root mean square error of a query, in points, from noise and placement together."""
         return math.hypot(self.noise_error, self.placement_error)
 
 
@@ -87,11 +87,15 @@ def plan_cells(
     workload: Workload | Callable[[Domain], Workload] | None = None,
     **how: Any,
 ) -> list[CellChoice]:
-    """Rank cell sizes, best first, by the expected error from noise and from positions within cells.
+    """Rank cell sizes, best first, by the expected error from noise and from unknown positions in cells.
 
-    The neighbourhoods (`on_cells`) must have decreasing cell sizes. The search stops after two sizes that are each
-    worse than the one before. The number of points is a rough public figure. The workload may be a function of the
-    domain, and None means boxes anywhere. Strategy and budget are as for `publish`.
+    Parameters
+    ----------
+    nears : neighbourhoods in order of decreasing cell size (`on_cells`). The search stops when two sizes in a row are
+        worse than the previous size.
+    points : rough public number of points on the map.
+    workload : the queries, or a function from a domain to its queries; random boxes if None.
+    how : strategy and budget, as for `publish`.
 
     >>> import deltahist as dh
     >>> for points in (1_000, 1_000_000):
@@ -122,7 +126,7 @@ def on_cells(
     sources: Any = None,
     limits: Any = None,
 ) -> Iterator[Neighbourhood]:
-    """Yield the neighbourhood for each cell size of 2 δ, δ, ..., δ/8 that gives the map 2 to `most` cells.
+    """Yield a neighbourhood for each cell size from 2 δ, δ, … down to δ/8 that divides the map into 2 to `most` cells.
 
     >>> [near.domain.shape for near in on_cells((0, 0, 3, 3), 1)]
     [(2, 2), (3, 3), (6, 6), (12, 12), (24, 24)]
@@ -136,8 +140,8 @@ def on_cells(
                 yield Neighbourhood(domain, delta, sources, limits)
     if not found:
         raise InputError(
-            f"delta is {delta!r}: the map must have at least two cells of δ/8, and at most {most:,} cells of 2 δ (are "
-            "the bounds in other units, or not in the order west, south, east, north?)"
+            f"delta is {delta!r}: the map must contain at least two cells of side δ/8, and at most {most:,} cells of "
+            "side 2 δ (are the bounds in other units, or not in the order west, south, east, north?)"
         )
 
 
@@ -152,26 +156,30 @@ def advise(
     per_user: Sequence[int] | None = None,
     limits: Any = None,
 ) -> pd.DataFrame:
-    """Compare choices of δ, ε and points per user: the best cells, the error, and what an observer can learn.
+    """Compare choices of δ, ε and points per user by the best cells, the error, and what an observer can learn.
 
     Parameters
     ----------
     bounds, crs : bounds and CRS of the map, as for `Domain`.
     points : rough public number of points on the map.
-    workload : the queries, or a function from a domain to its queries; when None, squares whose side is a twentieth of
-        the map's shorter side.
-    deltas : distances within which to hide users.
+    workload : the queries, or a function from a domain to its queries. If None, squares with a twentieth of the map's
+        shorter side.
+    deltas : values of δ, the distance within which places are hidden.
     epsilons : budgets of pure ε.
-    per_user : numbers of points to keep per user, to protect each user as a whole. None protects single points.
-    limits : promises beyond δ, as for `Neighbourhood`. None caps any move at 4 ε.
+    per_user : numbers of points to keep per user, if users are protected as a whole. None protects single points.
+    limits : limits beyond δ, as for `Neighbourhood`. None caps the cost of any move at 4 ε.
 
     Returns
     -------
-    DataFrame with a row for each choice: `delta` and `cell` (ground units), `epsilon`, `points_per_user` (0: single
-    points), `points`, `strategy`, `area` of the typical query, its `count` for evenly spread points, the root mean
-    square `error` of unbiased answers in points, its parts `noise_error` and `placement_error`, and its share
-    `of_count`. `observer` is the highest certainty for someone who was 50% sure of one of two places within δ.
-    `any_move` is the ε of a move between any two places.
+    DataFrame with a row for each choice, and the columns
+
+    - `delta`, `cell`, `epsilon`, `points_per_user`, `points`, `strategy` : the choice, with lengths in ground units,
+      and 0 points per user if single points are protected;
+    - `area`, `count` : the median area of a query, and its number of points if they are evenly spread;
+    - `error`, `noise_error`, `placement_error` : root mean square error of unbiased answers, in points, and its parts;
+    - `of_count` : the error divided by the count;
+    - `observer` : how sure an observer can become of one of two places within δ, if they were 50% sure before;
+    - `any_move` : the ε of a move between any two places.
 
     >>> table = advise((0, 0, 20, 20), 20_000, deltas=[1], epsilons=[0.5, 2])
     >>> table[["epsilon", "cell", "observer"]].round(2).to_numpy().tolist()
@@ -192,7 +200,7 @@ def advise(
             else:
                 queries = workload(domain) if callable(workload) else workload
             cut, area = float(cut_shares(queries, domain).mean()), float(np.median(query_areas(queries, domain)))
-            # The best mechanism does not depend on ε, and its error is proportional to points per user and to 1/ε.
+            # The best mechanism does not depend on ε. Its error is proportional to the points per user, and to 1/ε.
             unit = mechanism_for(near, epsilon=1, workload=queries)
             tried.append((unit, unit.rmse(queries), cut, area))
         for epsilon, most in itertools.product(epsilons, per_user or (None,)):
@@ -226,7 +234,7 @@ def advise(
 
 
 def query_areas(workload: Workload, domain: Domain) -> NDArray[np.float64]:
-    """Return the area (1-D: length) of each query (m,), in units of the CRS."""
+    """Return the area of each query (m,), or its length in 1-D, in units of the CRS."""
     import shapely
 
     if isinstance(workload, Regions):
@@ -242,9 +250,10 @@ class StreamSum:
     Parameters
     ----------
     name : "step", "window", "month", "year" or "all". steps : number of steps.
-    cost : the most ε or ρ that this many consecutive steps spend. limit : the most allowed; None without a limit.
-    error : root mean square error of a query from noise, in points; None if steps have different amounts.
-    drowned : indices of the queries whose standard error exceeds their count; None if counts are unknown.
+    cost : the largest ε or ρ that any `steps` consecutive steps spend. limit : the limit on the cost, if there is one.
+
+    error : root mean square error of a query from noise, in points; None if steps spend different amounts.
+    below_noise : indices of the queries whose standard error exceeds their count; None if counts are unknown.
     queries : number of queries; None for all ranges.
     """
 
@@ -253,7 +262,7 @@ class StreamSum:
     cost: Fraction
     limit: Fraction | None
     error: float | None
-    drowned: NDArray[np.int64] | None
+    below_noise: NDArray[np.int64] | None
     queries: int | None = None
 
 
@@ -268,16 +277,16 @@ def stream_figures(
 ) -> list[StreamSum]:
     """Return costs and errors for a step, each limited span, a month, a year and all steps.
 
-    Steps have independent noise, so a sum over k steps costs k shares and has √k times the error of one step.
+    Steps have independent noise, so a sum over k equal steps costs k times as much as one, with √k times the error.
 
     Parameters
     ----------
     mechanism : the mechanism of a step, with its share of the budget.
-    spans : for each limit, a number of steps (None for all steps ever), and the ε or ρ that they may spend.
-    clock, steps : the length of a step, and the number of steps planned.
-    workload : the queries; boxes anywhere when None.
-    points : rough public number of points in a step, spread evenly over the map.
-    amounts : the amount of each step; equal shares when None.
+    spans : for each limit, the number of steps that it covers (None for all steps), and the ε or ρ that they may spend.
+    clock : defines the length of a step. steps : number of planned steps.
+    workload : the queries; random boxes if None.
+    points : rough public number of points in a step, assumed to be spread evenly over the map.
+    amounts : ε or ρ of each step; equal shares if None.
     """
     domain = mechanism.domain
     asked = random_boxes(BOXES, domain) if workload is None else workload
@@ -299,12 +308,13 @@ def stream_figures(
     shares = None if amounts is None else [Fraction(0), *itertools.accumulate(amounts)]
     found = []
     for name, number in [*named, ("all", steps)]:
-        cost, drowned = number * mechanism.budget.amount, None
+        cost, below_noise = number * mechanism.budget.amount, None
         if shares is not None:
             cost = max(end - shares[max(0, at - number)] for at, end in enumerate(shares))
         elif each is not None and expected is not None:
-            drowned = np.flatnonzero(math.sqrt(number) * each > number * expected)
+            below_noise = np.flatnonzero(math.sqrt(number) * each > number * expected)
         total = None if shares is not None else math.sqrt(number) * error
         queries = None if each is None else len(each)
-        found.append(StreamSum(name, number, cost, limits.get(number), total, drowned, queries))
+        found.append(StreamSum(name, number, cost, limits.get(number), total, below_noise, queries))
+
     return found

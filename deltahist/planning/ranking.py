@@ -18,21 +18,21 @@ from deltahist.space.neighbourhood import Neighbourhood
 from deltahist.space.workloads import AllRanges, Boxes, Regions, Workload, all_ranges
 from deltahist.strategies.base import Strategy, parse_strategy, strategies
 
-#: Number of boxes that represent a workload when only the best strategy is needed, and the factor in error within which
-#: strategies may change ranks on the whole workload.
+#: To find only the best strategy, compare all strategies on this many boxes, and then those within this factor of the
+#: least error on the whole workload.
 _FEW_QUERIES, _CLOSE = 200, 1.5
 
 
 @dataclass(frozen=True)
 class Candidate(OfMechanism):
-    """One mechanism of a plan, with its expected error.
+    """A mechanism in a plan, with its expected error.
 
     Parameters
     ----------
-    mechanism : a strategy at a budget; `publish_mechanism(candidate.mechanism, counts)` publishes it.
-    label : the strategy's name and parameters.
-    rmse : expected root mean square error per query, in points.
-    resolves : whether the strategy determines the queries. If not, `rmse` is the error of the measured part only.
+    mechanism : a strategy with a budget. `publish_mechanism(candidate.mechanism, counts)` publishes it.
+    label : name and parameters of the strategy.
+    rmse : expected root mean square error of a query, in points.
+    resolves : whether the strategy determines all queries. If not, `rmse` is the error of the measured part only.
 
     >>> import deltahist as dh
     >>> best = dh.plan(dh.Neighbourhood(dh.Domain((0, 8), (8,)), delta=1, limits=()), epsilon=1)[0]
@@ -52,7 +52,7 @@ class Candidate(OfMechanism):
 
     @property
     def cost(self) -> float:
-        """Sensitivity: in the 1-norm for Laplace, the 2-norm for Gaussian noise."""
+        """Sensitivity, in the 1-norm for Laplace noise and in the 2-norm for Gaussian noise."""
         return float(self.mechanism.sensitivity)
 
 
@@ -66,14 +66,14 @@ def plan(
 ) -> list[Candidate]:
     """Rank mechanisms by expected root mean square error on a workload, best first.
 
-    Mechanisms that determine all queries come before the others.
+    Mechanisms that determine all queries are ranked above the others.
 
     Parameters
     ----------
-    near : the neighbourhood. If it has no limits beyond δ (`limits` is None), any move costs at most 4 ε.
-    workload : the queries; all ranges when None. Beyond 50,000 boxes, a sample is used.
-    epsilon or rho : pure ε with Laplace noise (1.0 when neither is given), or ρ-zCDP with Gaussian noise.
-    counting : how rows become counts. If it may drop rows, strategies that reveal the number of points are not tried.
+    near : the neighbourhood. If its `limits` are None, mechanisms also limit the cost of any move to 4 ε.
+    workload : the queries; all ranges if None. Of more than 50,000 boxes, an evenly spaced sample is used.
+    epsilon or rho : pure ε with Laplace noise (1.0 if neither is given), or ρ-zCDP with Gaussian noise.
+    counting : how rows become counts. If rows may be dropped, strategies that reveal the number of points are omitted.
 
     >>> import deltahist as dh
     >>> domain = dh.Domain((0, 1), (4,))
@@ -95,7 +95,7 @@ def _read_budget(epsilon: Any, rho: Any) -> Budget:
 def _rank_candidates(
     near: Neighbourhood, workload: Workload, measured: Workload, budget: Budget, counting: Preprocessing
 ) -> list[Candidate]:
-    """Return candidates for a workload, ranked by error on `measured`, with the usual cap if there are no limits."""
+    """Return candidates for a workload, ranked by error on `measured`, with the default cap if `limits` are None."""
     near = near.capped()
     found = []
     for label, strategy in _list_candidates(near, workload, budget.law().norm, tuple(strategies().values())):
@@ -110,7 +110,7 @@ def _rank_candidates(
 def _list_candidates(
     near: Neighbourhood, workload: Workload, norm: int, kinds: tuple[type[Strategy], ...]
 ) -> tuple[tuple[str, Strategy], ...]:
-    """Return the candidates for Laplace (norm 1) or Gaussian noise. They do not depend on the budget."""
+    """Return candidates for Laplace noise (norm 1) or Gaussian noise (norm 2), which do not depend on the budget."""
     return tuple(found for kind in kinds for found in kind.candidates(near, workload, norm))
 
 
@@ -123,9 +123,9 @@ def mechanism_for(
     workload: Workload | None = None,
     counting: Preprocessing = POINTS,
 ) -> Mechanism:
-    """Return the mechanism that `publish` uses for the same parameters. It reads no data.
+    """Return the mechanism that `publish` uses for the same parameters, without reading data.
 
-    With the strategy "auto" and no limits beyond δ, the mechanism's neighbourhood has the usual cap of 4 ε.
+    If the strategy is "auto" and the `limits` are None, the mechanism caps the cost of any move at 4 ε.
     """
     budget = Budget(epsilon, rho)
     if isinstance(strategy, Strategy):
@@ -137,7 +137,7 @@ def mechanism_for(
     if not isinstance(workload, AllRanges):
         few = (workload.boxes() if isinstance(workload, Regions) else workload).take_evenly(_FEW_QUERIES)
     best, *_ = ranked = _rank_candidates(near, workload, few, budget, counting)
-    # The few boxes select the best strategy of each kind among those close to the best of all. The workload decides.
+    # The few boxes select the best strategy of each kind, if it is close to the best. The whole workload decides.
     close: dict[tuple[type[Strategy], str], Mechanism] = {}
     for c in ranked:
         if c.resolves == best.resolves and c.rmse <= _CLOSE * best.rmse:
@@ -160,9 +160,10 @@ def expected_error(
 
     Parameters
     ----------
-    strategy, near, workload : the measurement, the neighbourhood and the queries.
-    epsilon or rho : pure ε with Laplace noise (1.0 when neither is given), or ρ-zCDP with Gaussian noise.
-    continuous : whether noise is continuous with the same scale, as in the literature.
+    strategy, near, workload : the strategy, the neighbourhood and the queries.
+    epsilon or rho : pure ε with Laplace noise (1.0 if neither is given), or ρ-zCDP with Gaussian noise.
+    continuous : whether to assume continuous noise of the same scale, as in the literature.
+
 
     >>> import deltahist as dh
     >>> domain = dh.Domain((0, 1), (4,))

@@ -27,7 +27,7 @@ from deltahist.errors import InputError, check_choice, check_memory
 from deltahist.laws import Law
 from deltahist.mechanisms import Mechanism
 from deltahist.mechanisms.base import weakness_of
-from deltahist.preprocessing import Clock, seconds
+from deltahist.preprocessing import Clock, read_seconds
 from deltahist.releases.base import UNBIASED, attach_notice, judge_publication, read_content
 from deltahist.releases.histogram import CountEstimates, Field, Release, answer_in_batches
 from deltahist.space.domain import Domain
@@ -110,7 +110,9 @@ class Series:
         clock = next((step.clock for step in stated if step is not None), None)
         if clock is None:  # find the longest period that fits all names
             numbered = all(re.fullmatch(r"[-+]?\d{1,15}", name) for name in releases)
-            times = [int(each) if numbered else seconds(_read_time(each), f"the name {each!r}") for each in releases]
+            times = [
+                int(each) if numbered else read_seconds(_read_time(each), f"the name {each!r}") for each in releases
+            ]
             start = min(times)
             clock = Clock(start, 0 if numbered else math.gcd(*(time - start for time in times)) or 86_400)
         steps = {}
@@ -209,7 +211,7 @@ class Series:
         one, other = clock.step(first, "the first step"), clock.step(last, "the last step")
         cut = []
         if clock.every:
-            begin, end = seconds(first, "the first step"), seconds(last, "the last step")
+            begin, end = read_seconds(first, "the first step"), read_seconds(last, "the last step")
             whole_day = re.fullmatch(r"\d{4}-\d\d-\d\d", last.strip()) is not None
             named = clock.begin(other) == end and not (whole_day and clock.every < 86_400)
             end += 86_400 * (whole_day and not named)

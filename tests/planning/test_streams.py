@@ -26,7 +26,7 @@ def test_sums_cost_what_their_steps_cost_and_have_independent_noise():
         assert each.cost == each.steps * Fraction(2, 5)
         variance = each.steps * STEP.variance(boxes)
         assert each.error == pytest.approx(np.sqrt(variance.mean()), rel=1e-12)
-        assert each.drowned is None
+        assert each.below_noise is None
 
 
 def test_districts_are_judged_one_by_one():
@@ -37,5 +37,5 @@ def test_districts_are_judged_one_by_one():
     expected = points / 100 * shapely.area(np.array(shapes))
     for each in stream_figures(STEP, SPANS, WEEKS, 52, work, points / error[1] / 3):
         above = np.sqrt(each.steps) * error > each.steps * expected / error[1] / 3
-        assert each.drowned.tolist() == np.flatnonzero(above).tolist()
+        assert each.below_noise.tolist() == np.flatnonzero(above).tolist()
         assert each.queries == 10
