@@ -1,4 +1,4 @@
-"""Pictures of a release: its map, its answers for regions, and its protection by distance.
+"""Pictures of a release: its map, its answers for regions, and its protection at each distance.
 
 >>> import pathlib, tempfile, deltahist as dh, numpy as np
 >>> near = dh.Neighbourhood(dh.Domain((0, 0, 8, 8), (8, 8)), 1)
@@ -41,19 +41,19 @@ def save_picture(
     title: str | None = None,
     **look: Any,
 ) -> None:
-    """Draw the map and the protection curve below it, or one of them, to a PNG, SVG or PDF file.
+    """Write a PNG, SVG or PDF file with the map and, below it, the protection curve.
 
-    With answers for regions, draw their map (`plot_regions`) and below it their values with intervals. The text below
-    the picture states the guarantee. The file appears whole or not at all.
+    If there are answers for regions, draw their map (`plot_regions`) and, below it, their values with intervals. The
+    text at the bottom states the guarantee. An error leaves no half-written file.
 
     Parameters
     ----------
-    only : "map" or "curve", instead of both.
-    answers : answers for regions, as in `plot_regions`. level : level of their intervals, for the label.
-    title : title of the picture. None for the kind of map.
+    only : "map" or "curve", to draw only one of the two.
+    answers : answers for regions, as in `plot_regions`. level : confidence level of their intervals, for the label.
+    title : title of the picture. None describes the map.
     look : other options of `plot_map`, or of `plot_regions` if answers are given.
 
-    Raises InputError on an unknown suffix or part.
+    Raises InputError if the suffix or `only` is unknown.
     """
     check_choice((None, "map", "curve"), only=only)
     form_of(path, ground.FORMS)
@@ -61,7 +61,7 @@ def save_picture(
 
 
 def draw_png(release: BaseRelease) -> bytes:
-    """Return the map as a PNG picture, as notebooks show it."""
+    """Return the map as a PNG picture for notebooks."""
     file = io.BytesIO()
     _make_figure(release, "map").savefig(file, format="png", dpi=90)
     return file.getvalue()
@@ -110,6 +110,6 @@ def _make_figure(
         notes += f"Published with noise for privacy: {release.mechanism.promise}; cells of {domain.size_of_cells}"
         notes += f"; map in {domain.crs}." if domain.crs else "."
         ground.write_around(figure, title or heading, notes, sum(heights), publishable=release.publishable)
-        if values is not None:  # last, when the layout is complete
+        if values is not None:  # last, because labels depend on the finished layout
             maps.label_regions(panels[0], values)
     return figure

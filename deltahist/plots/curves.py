@@ -1,4 +1,4 @@
-"""Curves: the cost of a move against its length, and answers over time."""
+"""Curves of the cost of a move by its distance, and of answers over time."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ if TYPE_CHECKING:
 
     from deltahist.releases.series import Series
 
-#: Maximum numbers of panels and panel columns in a picture, points of a line over time, and limits named on a curve.
+#: Maximum numbers of panels, of columns of panels, of points of a line over time, and of labelled limits on a curve.
 _PANELS, _COLUMNS, _POINTS, _LIMITS = 24, 2, 60, 4
 
 
 def protection_curve(release: Any, points: int = 60) -> dict[str, NDArray[np.float64]]:
-    """Return the cost of a move as a function of its distance, from a fraction of δ to the diameter.
+    """Return the cost of a move as a function of its distance, from a fraction of δ to the domain's diameter.
 
-    Each value applies to distances greater than the previous value's distance, up to and including its own. A step
-    plot never understates costs.
+    Each value applies to distances greater than the previous value's distance, up to and including its own. So a step
+    plot never understates a cost.
 
     Parameters
     ----------
     release : a release, or a mechanism.
-    points : number of logarithmically spaced distances. Limits and multiples of δ and of the cells' sides are added,
-        because costs rise just beyond them.
+    points : number of logarithmically spaced distances. The limits, and multiples of δ and of the cells' sides, are
+        added because costs rise just beyond them.
 
     Returns arrays of equal length: `distance` in ground units, `exact` and `bound` in units of the budget.
 
@@ -78,10 +78,10 @@ def _evaluate_rising(value: Callable[[int], float], number: int) -> NDArray[np.f
 
 
 def plot_protection(release: Any, ax: Axes | None = None) -> Axes:
-    """Draw the exact and the guaranteed cost of a move against its distance, with marks at δ and at limits.
+    """Draw the exact and the promised cost of a move against its distance, with marks at δ and at limits.
 
-    `release` may also be a mechanism, or a `Series`, whose costs are those of all its steps together. Without `ax`,
-    this draws on a new figure. Returns the axes.
+    `release` may also be a mechanism, or a `Series`, for the cost of all its steps together. Draw on a new figure if
+    `ax` is None. Return the axes.
     """
     from matplotlib.ticker import LogLocator, NullFormatter
 
@@ -118,7 +118,7 @@ def plot_protection(release: Any, ax: Axes | None = None) -> Axes:
     ax.plot([distance[-1]] * len(ends), ends, "o", color="0.35", markersize=4, clip_on=False)
     for axis in (ax.xaxis, ax.yaxis):
         low, high = axis.get_view_interval()
-        if axis.get_scale() == "log" and high < 30 * low:  # too short for powers of ten alone
+        if axis.get_scale() == "log" and high < 30 * low:  # too short for ticks only at powers of ten
             axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
         axis.set_minor_formatter(NullFormatter())
         axis.set_major_formatter(lambda value, _: ground.figure_of(value))
@@ -130,8 +130,8 @@ def plot_protection(release: Any, ax: Axes | None = None) -> Axes:
     return ax
 
 
-def _divide(series: Series) -> tuple[list[tuple[int, Series | None]], str]:
-    """Return first step and series (None without a release) of at most 60 periods, and the kind of period."""
+def _divide_into_periods(series: Series) -> tuple[list[tuple[int, Series | None]], str]:
+    """Return the first step and the series (None without a release) of at most 60 periods, and the kind of period."""
     import pandas as pd
 
     clock, steps = series.clock, np.arange(series.first, series.last + 1)
@@ -157,22 +157,22 @@ def _divide(series: Series) -> tuple[list[tuple[int, Series | None]], str]:
 def draw_lines(
     series: Series, ask: Callable[[Series], pd.DataFrame], *, level: float = 0.95, title: str | None = None
 ) -> Figure:
-    """Return a figure of lines over time with their intervals, a panel for each region, and gaps for missing steps.
+    """Return a figure with a panel for each region: a line over time with intervals, and gaps for missing steps.
 
-    More than 60 steps are merged into longer periods (days, weeks, months and so on), drawn as means per step with
-    their joint error. At most 24 regions are drawn, those with the largest means.
+    More than 60 steps are merged into longer periods (days, weeks, months and so on). Their values are means per step,
+    with the errors of these means. Only the 24 regions with the largest means are drawn.
 
-    `ask` answers regions from a part of the series, with a column `name`, such as `lambda part: dh.answer(part,
-    districts)`. `level` is the level of the intervals, for the axis label.
+    `ask` returns answers for regions from a part of the series, with a column `name`. An example is `lambda part:
+    dh.answer(part, districts)`. `level` is the confidence level of the intervals, for the axis label.
     """
     from matplotlib import rc_context
     from matplotlib.dates import AutoDateLocator, ConciseDateFormatter, date2num
 
-    periods, kind = _divide(series)
+    periods, kind = _divide_into_periods(series)
     found = {place: ask(each.per_step()) for place, (_, each) in enumerate(periods) if each is not None}
     first = next(iter(found.values()))
     names = [str(name) for name in first["name"]]
-    # The axes are estimate and interval ends, periods, and regions.
+    # Indices: the estimate and both ends of its interval, the period, the region.
     table = np.full((3, len(periods), len(names)), np.nan)
     for place, answers in found.items():
         table[:, place] = answers[["estimate", "low", "high"]].to_numpy(np.float64).T
@@ -181,7 +181,7 @@ def draw_lines(
     shown, clock = order[:_PANELS], series.clock
     edges: Any = np.array([clock.begin(start) for start, _ in periods] + [clock.begin(series.last + 1)])
     edges = date2num(edges.astype("datetime64[s]")) if clock.every else edges - 0.5
-    # Only answers that are not unbiased have a column of estimators.
+    # Unbiased answers have no column of estimators.
     estimators = {str(name) for each in found.values() if "estimator" in each for name in each["estimator"].dropna()}
     domain, each_step = series.domain, clock.period.removeprefix("1 ") or "step"
     notes = [f"Published with noise for privacy: {series.promise}; cells of "]
@@ -191,7 +191,7 @@ def draw_lines(
     notes.append(f"Estimates: {', '.join(sorted(estimators)) or series.first_release.name_estimator(False)}.")
     notes.append("Each panel has its own scale.")
     if len(shown) < len(names):
-        notes.append(f"{len(shown)} of {len(names):,} regions are drawn: those with the largest means.")
+        notes.append(f"{len(shown)} of {len(names):,} regions are drawn, those with the largest means.")
     if missing := len(series.missing_steps):
         notes.append(f"{missing:,} of {len(series.step_labels):,} steps have no release.")
     if title is None:

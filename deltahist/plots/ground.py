@@ -1,4 +1,4 @@
-"""Common parts of pictures: figures with their text, areas on the ground, axes, scale bar and colour bar."""
+"""Parts that pictures share: figures with their text, areas on the ground, axes, scale bar and colour bar."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 #: Format of a picture by the suffix of its file.
 FORMS = {".png": "png", ".svg": "svg", ".pdf": "pdf"}
-#: Width of every picture in inches, legible on a phone.
+#: Width of every picture in inches. Text is then legible on a phone.
 WIDTH = 5.0
 
 
@@ -46,9 +46,9 @@ def own_axes(ax: Axes | None) -> Axes:
 
 
 def write_around(figure: Figure, title: str, below: str, height: float, *, publishable: bool) -> None:
-    """Write a title above and small text below a figure, stamp it unless it is publishable, and set its height.
+    """Write a title above a figure and small text below it. Stamp the figure if it must not be published.
 
-    `height` is that of the panels between the texts, in inches.
+    `height` is the height of the panels in inches. The figure's height is set to fit the text as well.
     """
     lines = textwrap.wrap(title, int(WIDTH * 10.5), max_lines=2, placeholder="…")
     small = textwrap.wrap(below, int(WIDTH * 16))
@@ -62,7 +62,7 @@ def write_around(figure: Figure, title: str, below: str, height: float, *, publi
 
 
 def write_figure(figure: Figure, path: str | Path) -> None:
-    """Write a figure to a file in the format of its suffix. The file appears whole or not at all."""
+    """Write a figure to a file, in the format of the suffix. An error leaves no half-written file."""
     form = form_of(path, FORMS)
     write_whole(Path(path), lambda part: figure.savefig(part, format=form, dpi=160))
 
@@ -77,12 +77,12 @@ def figure_of(value: float, digits: int = 3) -> str:
 
 
 def unit_of_area(domain: Domain) -> str:
-    """Return the unit of areas, or of lengths on a line."""
+    """Return the unit of areas, or of lengths in one dimension."""
     return "km²" if domain.crs is not None else "unit" if domain.ndim == 1 else "square unit"
 
 
 def block_areas(domain: Domain, ends: Sequence[NDArray[np.int64]]) -> NDArray[np.float64]:
-    """Return the ground areas of blocks of cells, in km², or without a CRS in the map's own units.
+    """Return the ground areas of blocks of cells in km², or in the map's own units if it has no CRS.
 
     `ends` are the edges of the blocks along each axis, as cell numbers.
     """
@@ -98,7 +98,7 @@ def block_areas(domain: Domain, ends: Sequence[NDArray[np.int64]]) -> NDArray[np
 
 @functools.lru_cache(maxsize=64)
 def _areas_in_parts(domain: Domain) -> tuple[NDArray[np.float64], list[NDArray[np.int64]]]:
-    """Return a cell's area in each part of a map (km², by an equal-area projection), and the parts' edges."""
+    """Return the area of a cell in each part of a map (km², from an equal-area projection), and the parts' edges."""
     # Areas change slowly over a map, so 64 parts along each axis are enough.
     taken = [np.unique(np.linspace(0, n, min(n, 64) + 1).round().astype(np.int64)) for n in domain.shape]
     corners = np.meshgrid(*(domain.edges(axis)[t] for axis, t in enumerate(taken)), indexing="ij")
@@ -110,7 +110,7 @@ def _areas_in_parts(domain: Domain) -> tuple[NDArray[np.float64], list[NDArray[n
 
 
 def region_areas(domain: Domain, shapes: NDArray[Any]) -> NDArray[np.float64]:
-    """Return the ground areas (m,) of regions, in km², or without a CRS in the map's own units."""
+    """Return the ground areas (m,) of regions in km², or in the map's own units if it has no CRS."""
     import shapely
 
     if domain.crs is not None:
@@ -123,7 +123,7 @@ def region_areas(domain: Domain, shapes: NDArray[Any]) -> NDArray[np.float64]:
 
 
 def _to_equal_areas(domain: Domain) -> Operation:
-    """Return the operation from the map to an equal-area projection about its centre, in metres."""
+    """Return the transformation of a map to an equal-area projection around its centre, in metres."""
     middle = [np.array([(lo + hi) / 2]) for lo, hi in zip(domain.low, domain.high, strict=True)]
     (lon,), (lat,) = Operation.off(domain, LONGITUDE_LATITUDE)(*middle)
     return Operation.off(domain, f"+proj=laea +lat_0={lat:.6f} +lon_0={lon:.6f} +datum=WGS84 +units=m")
@@ -136,7 +136,7 @@ def height_of(bounds: Sequence[float]) -> float:
 
 
 def draw_frame(ax: Axes, domain: Domain, bounds: Sequence[float], context: Sequence[Any]) -> None:
-    """Draw axes, scale bar and context of a map in its own coordinates, within `bounds`."""
+    """Draw the axes, scale bar and context layers of a map within `bounds`, in map coordinates."""
     import geopandas as gpd
     import shapely
     from matplotlib.ticker import MaxNLocator
@@ -161,7 +161,7 @@ def draw_frame(ax: Axes, domain: Domain, bounds: Sequence[float], context: Seque
         axis.set_major_formatter(lambda value, _: f"{round(value * factor, 6):.10g}")
     ax.tick_params(labelsize=8)
     if domain.crs is not None and 2 * (east - west) > north - south:
-        # Draw a bar of a round length below the right corner. The length is exact in the middle of the map.
+        # Draw a scale bar of a round length below the right corner. It is exact at the centre of the map.
         areas, _ = _areas_in_parts(domain)
         metres = math.sqrt(areas[areas.shape[0] // 2, areas.shape[1] // 2] * 1e6 / math.prod(domain.cell))
         below: Any = ax.transAxes
@@ -193,7 +193,7 @@ def add_colour_bar(axes: Any, scale: ColourScale, label: str) -> None:
 
 # --- colours, from pale to dark, so that everyone can read them, even in grey -------------------------
 
-#: Colours of categories that everyone can distinguish (Okabe and Ito, Color Universal Design, 2008).
+#: Colours for categories, which colour-blind readers can distinguish (Okabe and Ito, Color Universal Design, 2008).
 CATEGORIES = ("#0072B2", "#D55E00")
 
 
@@ -208,14 +208,14 @@ class ColourScale:
 
 
 def smooth_scale(values: NDArray[np.float64], *, linear: float | None, least: float) -> ColourScale:
-    """Return a scale that is proportional up to about `linear` (default: top / 50), and logarithmic above.
+    """Return a colour scale that is proportional up to about `linear` (default: top / 50) and logarithmic above it.
 
-    The top of the scale is at least `least`, so that specks do not look like peaks.
+    The top of the scale is at least `least`, so that a map with few points looks pale.
     """
     from matplotlib.colors import AsinhNorm
 
     most = float(values.max())
-    # A few cells must not take up the whole scale, and a map of nearly equal values must not be dark.
+    # Do not let a few large cells take up the whole scale, or nearly equal values make the whole map dark.
     top = max(float(np.quantile(values, 0.9995)), least, 2 * float(np.median(values)))
     top = float(f"{top:.2g}") if most > 1.5 * top else max(most, top)
     norm, ticks = AsinhNorm(linear_width=linear or top / 50, vmin=0.0, vmax=top), [top] if most > top else []
@@ -226,7 +226,7 @@ def smooth_scale(values: NDArray[np.float64], *, linear: float | None, least: fl
 
 
 def classed_scale(values: NDArray[np.float64]) -> ColourScale:
-    """Return a scale of at most seven classes with round limits, about logarithmic if the values differ widely.
+    """Return a colour scale of at most seven classes with round limits, roughly logarithmic if values differ widely.
 
     At least one of the values (m,) must be above zero.
     """
@@ -253,12 +253,12 @@ def _shades(number: int) -> Any:
     from matplotlib import colormaps
     from matplotlib.colors import ListedColormap
 
-    # A few classes are distinct without dark colours, and the darkest would hide lines and labels.
+    # A few classes are easy to distinguish without the darkest colours, which would hide lines and labels.
     return ListedColormap(colormaps["magma_r"](np.linspace(0.0, min(0.88, 0.3 * (number - 1)), number)))
 
 
 def _round_values(low: float, high: float, factors: tuple[int, ...] = (1, 2, 5)) -> list[float]:
-    """Return round values (1, 2, 5, 10, ...) from the largest up to `low` to the smallest above `high`."""
+    """Return round values (1, 2, 5, 10, ...): those between `low` and `high`, and the next one on either side."""
     powers = range(math.floor(math.log10(low)) - 1, math.floor(math.log10(high)) + 2)
     series = [float(f"{factor}e{power}") for power in powers for factor in factors]
     first, last = max(v for v in series if v <= low), min(v for v in series if v > high)

@@ -42,16 +42,16 @@ def plot_map(
 ) -> Axes:
     """Draw the published estimates, as colours in 2-D, or as steps with a band of one standard error in 1-D.
 
-    Colours are proportional for small values and logarithmic for large ones. Unbiased estimates of single cells are
-    often mostly noise, so cells that do not differ from their surroundings are merged (`merge_cells`). Blocks that may
-    be empty are grey. All blocks are tested together, so that on 95 of 100 maps every coloured block has points.
+    The colour scale is proportional for small values and logarithmic for large ones. Unbiased estimates of single cells
+    are often mostly noise, so cells without clear differences are merged into blocks (`merge_cells`). Blocks that may
+    be empty are grey. All blocks are tested together: on 95 of 100 maps, every coloured block contains points.
 
     Parameters
     ----------
     release : release of counts. ax : axes to draw on. None for a new figure.
     nonnegative : draw non-negative estimates of every cell instead of merged unbiased ones.
-    per : whether colours are points per "area" (km², or the square of a plane's unit) or per "cell".
-    context : GeoDataFrames or GeoSeries in any CRS, such as roads, drawn as thin grey lines.
+    per : whether colours show points per "area" (km², or square map units without a CRS) or per "cell".
+    context : GeoDataFrames or GeoSeries in any CRS, such as roads, to draw as thin grey lines.
 
     Returns the axes, whose title names the estimates.
 
@@ -83,7 +83,7 @@ def draw_map(release: Any, ax: Axes, *, per: str, context: Sequence[Any], nonneg
     is_even = np.ptp(merged) <= 1e-9 * np.abs(merged).max()
     if domain.size > 1 and (is_even or not standing.any()):
         even = ground.figure_of(max(0.0, float(merged.sum() / areas.sum())))
-        notes = [f"Nothing stands out from the noise. The data fit {even} points per {unit} everywhere."]
+        notes = [f"Nothing stands out from the noise. An even {even} points per {unit} would fit the data."]
     else:
         shown, point = (release.cells(nonnegative=True) if nonnegative else merged) / areas, 1 / float(np.median(areas))
         merging = "" if nonnegative else ", means over blocks without clear differences"
@@ -98,11 +98,12 @@ def draw_map(release: Any, ax: Axes, *, per: str, context: Sequence[Any], nonneg
         ground.add_colour_bar(ax, scale, f"points per {unit}")
         if not standing.all():
             notes.append("Grey: may be empty.")
-        holds = "block holds points, but single cells may hold none." if nonnegative else "block holds points."
-        notes.append(f"On 95 of 100 maps every coloured {holds}")
+        notes.append(
+            f"On 95 of 100 maps every coloured block has points{', but single cells may be empty' * nonnegative}."
+        )
     notes.append(f"The unbiased estimate of one cell has a standard error of {ground.figure_of(error)} points.")
     if "points outside" not in release.counting.dropped:
-        notes.append("Cells at the edge also hold points from outside.")
+        notes.append("Cells at the edge also count points from outside.")
     ground.draw_frame(ax, domain, domain.bounds, context)
     return " ".join(notes)
 
@@ -118,17 +119,17 @@ def _draw_histogram(release: Any, ax: Axes, positive: bool) -> str:
     ax.legend(frameon=False, fontsize=8)
     notes = [f"Estimates: {release.name_estimator(positive)}."]
     if "points outside" not in release.counting.dropped:
-        notes.append("The first and the last cell also hold points from outside.")
+        notes.append("The first and the last cell also count points from outside.")
     return " ".join(notes)
 
 
 def merge_cells(release: Release, level: float = 0.05) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
     """Return points per cell (domain.shape), averaged over blocks, and whether each cell's block stands out.
 
-    Blocks are nested. A block is divided if some part of it differs from an even spread over the next larger block, and
-    stands out if it almost certainly has points. Both are tested for all blocks together, with equal shares of the
-    level for each block size. The probability that any empty block stands out is therefore at most `level`, and so is
-    that of showing a false difference. Merging preserves sums over blocks, and costs no privacy.
+    Blocks are nested. A block is divided if some part of it differs from an even spread over the next larger block. It
+    stands out if it almost certainly has points. Both tests cover all blocks together, and each block size gets an
+    equal share of `level`. So the probability that any empty block stands out is at most `level`, and so is that of
+    any false difference. Merging preserves the sums of blocks, and costs no privacy.
     """
     cells, branching = release.cells(), int(getattr(release.mechanism.strategy, "branching", 2))
     shape, widths = cells.shape, [1]
@@ -142,7 +143,7 @@ def merge_cells(release: Release, level: float = 0.05) -> tuple[NDArray[np.float
         if release.decoder.has_closed_form or release.domain.size <= MOST_DENSE:
             moments = release.block_moments(fine)
             errors, kurtosis = np.sqrt(moments.variance).reshape(sums.shape), moments.kurtosis.reshape(sums.shape)
-        else:  # computing every block is slow, so a few represent the others
+        else:  # computing the errors of all blocks is slow, so a few blocks represent the others
             errors, kurtosis = block_error(release.decoder, (fine,) * len(shape))
         above = stands_out(sums, errors, kurtosis, level=level)
         starts = tuple(np.arange(0, n, coarse // fine) for n in sums.shape)
@@ -165,13 +166,13 @@ def merge_cells(release: Release, level: float = 0.05) -> tuple[NDArray[np.float
 
 @dataclass(frozen=True, eq=False)
 class Values:
-    """Regions on a map with their values.
+    """Regions to draw on a map, with their values.
 
     Parameters
     ----------
     names : (m,) names of the regions. shapes : (m,) polygons, clipped to the map and in its coordinates.
     value, low, high : (m,) estimates and their intervals in `unit`; NaN where there is no answer.
-    doubtful : (m,) whether a value does not stand out from the noise, tested for all regions together.
+    doubtful : (m,) True if a value does not stand out from the noise, testing all regions together.
     unit : unit of the values in words. estimator : name of the estimates.
     bounds : west, south, east and north of the drawn part of the map.
     """
@@ -188,7 +189,7 @@ class Values:
 
     @property
     def order(self) -> NDArray[np.int64]:
-        """Indices of the regions (at most m) that have an answer, the largest value first."""
+        """Indices of the regions that have an answer, by decreasing value (at most m)."""
         order = np.argsort(-self.value, kind="stable")  # NaN comes last
         return order[: int(np.isfinite(self.value).sum())]
 
@@ -210,9 +211,9 @@ class Values:
 
 
 def values_of(release: Any, answers: gpd.GeoDataFrame, per: str = "area") -> Values:
-    """Return the values to draw from `dh.answer(release, frame)` for a frame of regions.
+    """Return what to draw for `dh.answer(release, frame)`, where `frame` has the regions.
 
-    Values are points per "area" (km², or the square of a plane's unit) or per "region".
+    Values are points per "area" (km², or square map units without a CRS) or per "region".
     """
     import shapely
 
@@ -220,7 +221,7 @@ def values_of(release: Any, answers: gpd.GeoDataFrame, per: str = "area") -> Val
     domain = release.domain
     columns = (answers[name] for name in ("estimate", "std_error", "low", "high"))
     estimate, error, low, high = (np.asarray(column, dtype=np.float64) for column in columns)
-    # Columns of answers follow those of the regions.
+    # The frame has the columns of the regions, then those of the answers.
     names = add_names(answers.loc[:, :"estimate"].drop(columns="estimate"))["name"]
     shapes = shapely.make_valid(ground.geometries_of(answers, domain, "answers"))
     shapes = np.asarray(shapely.intersection(shapes, shapely.box(*domain.bounds)))
@@ -234,7 +235,7 @@ def values_of(release: Any, answers: gpd.GeoDataFrame, per: str = "area") -> Val
     estimator = release.name_estimator(False)
     if "estimator" in answers.columns:  # unbiased answers have no such column
         estimator = ", ".join(map(str, answers["estimator"].dropna().unique()))
-    # Draw the part of the map that the regions fill, with a margin, and no side less than half of the other.
+    # Draw the bounding box of the regions with a margin. Neither side is shorter than half of the other.
     low_corner, high_corner = shapely.total_bounds(shapes[known]).reshape(2, 2)
     extent = high_corner - low_corner
     margin = 0.04 * extent.max() + np.maximum(0.5 * extent.max() - extent, 0) / 2
@@ -268,16 +269,16 @@ def plot_regions(
 ) -> Axes:
     """Draw a map of answers for regions, coloured by value. Regions that may be empty are hatched grey.
 
-    All regions are tested together, so that on 95 of 100 maps every coloured region has points. The 40 regions with the
-    largest values are labelled where there is room. `save_picture` also lists their intervals.
+    All regions are tested together: on 95 of 100 maps, every coloured region contains points. The 40 regions with the
+    largest values are labelled if there is room. `save_picture` also lists their intervals.
 
     Parameters
     ----------
     answers : `dh.answer(release, frame)` for a GeoDataFrame of regions, in any CRS. Names are in the column `name` or
         `id`.
     ax, context : as in `plot_map`.
-    per : whether values are points per "area" (km², or the square of a plane's unit), so that large regions do not
-        stand out, or points per "region".
+    per : whether values are points per "area" (km², or square map units without a CRS) or per "region". With "area",
+        regions do not stand out only because they are large.
 
     Returns the axes, whose title names the estimates.
 
@@ -309,7 +310,7 @@ def draw_regions(domain: Domain, values: Values, ax: Axes, context: Sequence[Any
         shapes[hatched].plot(ax=ax, color="none", edgecolor="0.7", hatch="////", linewidth=0, aspect=None)
         notes.append("Hatched regions, with a white dot in lists, may be empty.")
     if scale is not None:
-        notes.append("On 95 of 100 maps every coloured region holds points.")
+        notes.append("On 95 of 100 maps every coloured region has points.")
         ground.add_colour_bar(ax, scale, values.unit)
     ground.draw_frame(ax, domain, values.bounds, context)
     if len(values.order) > ROWS:
@@ -342,7 +343,7 @@ def label_regions(ax: Axes, values: Values) -> None:
 
 
 def draw_intervals(values: Values, ax: Axes, level: float) -> None:
-    """Draw answers for at most 40 regions with their intervals, one row each, the largest first."""
+    """Draw the 40 largest answers with their intervals, one row per region and the largest first."""
     shown, scale = values.order[:ROWS], values.scale
     row = np.arange(len(shown))
     value, low, high = (np.maximum(v[shown], 0.0) for v in (values.value, values.low, values.high))
