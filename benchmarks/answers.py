@@ -15,7 +15,7 @@ QUERIES = 1_000_000
 
 
 def random_boxes(number: int, seed: int, aligned: bool) -> np.ndarray:
-    """Return corners (m, 4) of random boxes in the unit square, of whole cells or anywhere."""
+    """Return corners (m, 4) of random boxes in the unit square, at cell edges or anywhere."""
     rng = np.random.default_rng(seed)
     ends = rng.integers(0, CELLS + 1, (2 * number, 2, 2)) / CELLS if aligned else rng.random((2 * number, 2, 2))
     ends.sort(axis=1)

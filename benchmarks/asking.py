@@ -1,7 +1,7 @@
-"""Questions per second over HTTP: `deltahist serve --private` with data and ledger in PostgreSQL, or in files.
+"""Queries per second over HTTP: `deltahist serve --private` with data and ledger in PostgreSQL, or in files.
 
-One client per question that a step accepts asks new questions all the time. Each answer is charged, drawn, stored and
-durable. A question that fails had too small a share of the step.
+There are as many clients as a step accepts queries, and they send queries without pause. Each answer is charged, drawn,
+stored and durable. A query that fails had too small a share of the step.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from deltahist.personal import People
 from deltahist.personal.service import make_key
 
 PEOPLE, RECORDS = 1_000, 10_000
-#: Seconds per step, and questions per step.
+#: Seconds per step, and queries per step.
 SETTINGS = ((10.0, 16), (10.0, 100), (10.0, 200), (10.0, 300), (2.0, 40))
 ROUNDS = 2
 QUESTION = {"steps": [{"where": "kind = 'bus' and hour = 8"}], "answer": {"kind": "count", "epsilon": 0.001}}
@@ -72,7 +72,7 @@ def serving(folder: Path, database: str, ledger: str, step: float, at_once: int)
 
 
 def ask(address: str, key: str, number: int) -> list[tuple[int, float]]:
-    """Return the statuses and seconds of new questions, asked one after another."""
+    """Send new queries one after another, and return their statuses and seconds."""
     where, told = urlsplit(address), []
     connection = http.client.HTTPConnection(where.hostname or "", where.port, timeout=120)
     for at in range(ROUNDS):

@@ -1,4 +1,4 @@
-"""Maps of 10⁶ to 10⁹ cells published by the command: seconds, memory and file size, one process each.
+"""Publish maps of 10⁶ to 10⁹ cells from the command line: seconds, memory and file size, with a process for each map.
 
 Results go to growth_cells.json and docs/internals/growth_cells.png.
 """

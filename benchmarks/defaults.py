@@ -1,6 +1,6 @@
-"""The figures of results.md: the cost of the defaults, and of every strategy that "auto" may take.
+"""The figures of results.md: the cost of the defaults, and of every strategy that "auto" may choose.
 
-Each of our processes measures its tasks, and a fixed piece of Python and NumPy before and after them. A command is
+Each of our processes measures its tasks, and a fixed piece of Python and NumPy work before and after them. A command is
 measured as a whole, next to Python with NumPy and Arrow alone, or next to a DuckDB count.
 """
 
@@ -66,7 +66,7 @@ DUCKDB = (
 )
 UNIT_SQUARE = ["--x", "x", "--y", "y", "--bounds", "0,0,1,1", "--cell", "0.001", "--delta", "0.001", "--epsilon", "1"]
 PLACE = [*("--bounds", ",".join(map(str, scenes.BOUNDS))), *("--regions", "zones.gpkg", "--points", str(scenes.POINTS))]
-#: Number of single boxes, asked one after another.
+#: Number of boxes that are answered one after another.
 TIMES = 200
 
 
@@ -80,12 +80,12 @@ class Sample(NamedTuple):
 
 
 class Setting(NamedTuple):
-    """A promise, a workload, and the strategy that "auto" takes for them.
+    """A promise, a workload, and the strategy that "auto" chooses for them.
 
     Parameters
     ----------
     strategy : its class.
-    limits : on moves beyond δ. how : further arguments of `publish`. cells : whether single cells are asked for.
+    limits : limits on moves beyond δ. how : further arguments of `publish`. cells : whether queries are single cells.
     line, sides : whether cells form a line instead of a square, and their number per side. delta : δ in cells.
     """
 
@@ -103,7 +103,7 @@ class Setting(NamedTuple):
         Raises
         ------
         RuntimeError
-            If "auto" takes another strategy.
+            If "auto" chooses another strategy.
         """
         counts = np.random.default_rng(1).poisson(0.5, (side,) * (1 if self.line else 2))
         asked = {"workload": dh.workloads.boxes(self.boxes(500, side, True, 1))} if self.cells else {}
@@ -181,7 +181,7 @@ def near(side: int, limits: Any = None, line: bool = False, delta: int = 1) -> d
 
 
 def publish(folder: Path, setting: str, side: int) -> Iterator[tuple[float, ...]]:
-    """Publish cells, imports included: seconds, and GiB above what the process had before."""
+    """Publish cells, imports included: seconds, and additional GiB of memory."""
     before, made = _peak(), []
     task = SETTINGS[setting].publish(side)
     yield _spent(lambda: made.append(task()))
@@ -249,7 +249,7 @@ def _least(task: Callable[[], Any], times: int = 2) -> tuple[float, ...]:
 
 
 def _kernel() -> float:
-    """Return the seconds of a fixed piece of Python and NumPy that no processor vectorises differently."""
+    """Return the seconds of a fixed piece of Python and NumPy work that no processor vectorises differently."""
 
     def task() -> None:
         rng = np.random.default_rng(1)
@@ -263,7 +263,7 @@ def _peak() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
 
 
-#: The strategies that "auto" may take: all but ShiftedGrids and Wavelet.
+#: The strategies that "auto" may choose: all except ShiftedGrids and Wavelet.
 ALIKE = [(math.inf, 1)]
 SETTINGS = {
     "default": Setting("Flow"),

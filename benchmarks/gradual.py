@@ -1,4 +1,4 @@
-"""Refine ten million counts (target: below 2 s), compared with drawing them again; and a whole `refine` of a map."""
+"""Refine ten million counts (target: below 2 s), compared with drawing them again, and refine a whole map."""
 
 from __future__ import annotations
 

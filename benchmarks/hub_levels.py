@@ -13,7 +13,7 @@ SHAPES = ((128, 128), (256, 256), (1000, 1000), (4096, 4096), (1000,), (4000,))
 
 
 def row(shape: tuple[int, ...], limit: float | None) -> str:
-    """Return the error when any move costs at most `limit` ε, and the hubs that reach it."""
+    """Return the error if any move costs at most `limit` ε, and the hubs that attain this error."""
     domain = dh.Domain((0,) * len(shape) + shape, shape)
     near = dh.Neighbourhood(domain, 1, limits=None if limit is None else ((math.inf, limit),))
     flow = dh.strategies.Flow.tuned(near)

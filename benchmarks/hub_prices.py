@@ -11,7 +11,7 @@ from deltahist.strategies import Flow
 
 
 def main() -> None:
-    """Print how far the largest price over its limit, which sets the noise, exceeds the exact one."""
+    """Print by how much the largest ratio of price to limit, which sets the noise, exceeds the exact ratio."""
     warnings.simplefilter("ignore", dh.DeltaHistWarning)
     print(f"{'cells':>7} {'ε':>7} {'ρ':>7}   largest ratio over four limits, with and without the boundary as a source")
     for n in (8, 12, 16, 20, 24, 28):

@@ -1,6 +1,6 @@
 """Ten million records of a million users in DuckDB: filtered counts under personal budgets, against plain ones.
 
-Target: at most 5 times the plain count of the same records, in the same run. Both take turns in one process. The time
+Target: at most 5 times the plain count of the same records, in the same run. The two alternate in one process. The time
 includes everything: the query, the list of payers, the durable charge of up to a million users, and the noise.
 """
 
@@ -22,7 +22,7 @@ CONDITIONS = (
     "hour < 12",
     "hour >= 0",
 )
-#: Public numbers in place of the random draws of the data.
+#: Public numbers that replace random draws of the data.
 MAKE = f"""
 INSERT INTO trip
 SELECT hash(i) % {PEOPLE}, ['bus', 'tram', 'rail', 'foot'][(1 + hash(i + 1) % 4)::BIGINT], hash(i + 2) % 24

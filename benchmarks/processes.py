@@ -32,7 +32,7 @@ def run(*words: str, folder: Path | None = None) -> Spent:
     Raises
     ------
     RuntimeError
-        If the process fails; the message holds its error output.
+        If the process fails. The message contains its error output.
     """
     path = os.pathsep.join(filter(None, [HERE, os.environ.get("PYTHONPATH")]))
     env = os.environ | ALONE | {"PYTHONPATH": path}

@@ -1,8 +1,8 @@
 """The price of limits on moves of any length for the Gaussian optimum: RMSE relative to a promise within δ alone.
 
-All ranges, with a public total. Targets: a limit of twice the noise's unit on any move costs at most 3% at δ = 1 cell;
-the certified gap is below 0.5%; choosing, publishing and decoding take at most 3 s on 1000 × 1000 cells and 60 s on
-4096 × 4096. `--markdown` prints only the first table.
+Queries are all ranges, with a public total. Targets: a limit of 2 noise units on any move costs at most 3% at δ = 1
+cell; the certified gap is below 0.5%; choosing, publishing and decoding take at most 3 s on 1000 × 1000 cells and 60 s
+on 4096 × 4096. `--markdown` prints only the first table.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ PROFILES = {"none": [], "any:2": [["any", 2]], "any:4": [["any", 4]], "10 cells:
 
 
 def prices(n: int, cells: int) -> tuple[list[float], float]:
-    """Return the RMSE under each limit over the RMSE without one, and the largest certified gap."""
+    """Return the ratio of the RMSE under each limit to that without a limit, and the largest certified gap."""
     near = dh.Neighbourhood(dh.Domain((0, 0, n, n), (n, n)), cells, limits=())
     work = dh.workloads.all_ranges(near.domain)
     found, gaps = [], []
@@ -56,7 +56,7 @@ def prices(n: int, cells: int) -> tuple[list[float], float]:
 
 
 def main() -> None:
-    """Print the price of limits, and the time that large grids take."""
+    """Print the price of limits, and the time for large grids."""
     markdown = "--markdown" in sys.argv
     heads = ["n, δ in cells", *(f"{limit:g}" for limit in LIMITS), "gap"]
     print("| " + " | ".join(heads) + " |" if markdown else "  ".join(f"{head:>13}" for head in heads))

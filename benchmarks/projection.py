@@ -37,7 +37,7 @@ STRATEGIES: dict[str, tuple[Callable[[dh.Neighbourhood], Strategy], dh.Budget]] 
 
 
 def plain_splitting(field: NDArray[np.float64], metric: Metric, total: float, nearest: NDArray[np.float64]) -> int:
-    """Return the iterations that plain alternating directions need to come as close as our certificate."""
+    """Return the number of iterations of plain alternating directions that attain our certificate."""
     most = np.zeros(metric.grid)
     most[metric.inside] = np.inf
     step = 2 * max(metric.grid) / float(metric.variance.mean())
@@ -57,7 +57,7 @@ def plain_splitting(field: NDArray[np.float64], metric: Metric, total: float, ne
 
 
 def counts_of(data: Path | None, n: int) -> NDArray[np.int64]:
-    """Return counts of n × n cells. Points of a smaller square go to a random part of their cell."""
+    """Return counts of n × n cells. To refine a smaller square, each point gets a random part of its cell."""
     if data is None:
         places = (datasets.twitter_like_north_america() * n).astype(np.int64).clip(0, n - 1)
         return np.bincount(places @ [1, n], minlength=n * n).reshape(n, n)

@@ -1,4 +1,4 @@
-"""Points of a file by cells: CPU time of `count_file` against DuckDB's own group-by, from Parquet and text."""
+"""Count the points of a file by cell: CPU time of `count_file` and of DuckDB's own group-by, from Parquet and text."""
 
 from __future__ import annotations
 

@@ -13,12 +13,12 @@ CRS = "EPSG:32618"
 BOXES, FEW, REGIONS, POINTS = 10_000, 1_000, 50, 140_000
 #: Numbers of points in the Parquet files, by name.
 PARQUET = {"10⁷": 10**7, "10⁸": 10**8}
-#: Points made at a time.
+#: Points generated at a time.
 CHUNK = 1_000_000
 
 
 def write_city(folder: Path) -> None:
-    """Write a release, boxes in metres and in degrees, a part of the latter, regions and points."""
+    """Write a release, boxes in metres and in degrees, some of the boxes in degrees, regions and points."""
     import geopandas as gpd
     import pyproj
     import shapely

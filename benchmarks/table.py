@@ -1,8 +1,8 @@
 """The table of what the defaults cost (`make bench`), compared with the committed one: results.json, results.md.
 
-It compares ratios to a reference of the same run, not seconds. `--quick` measures a part and fails if a ratio exceeds
-three times the committed one twice in a row. Sessions take turns, so that a busy moment does not hit all rounds of one
-of them, and the minimum over the rounds counts.
+The comparison uses ratios to a reference of the same run, not seconds. `--quick` measures a part and fails if a ratio
+exceeds three times the committed one twice in a row. Sessions alternate, so that a busy moment does not slow all rounds
+of one of them, and the minimum over the rounds counts.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ def _tell(times: Mapping[str, float]) -> None:
 
 
 def main(quick: bool = False) -> int:
-    """Measure everything and write the table, or measure a part and say whether the table holds."""
+    """Measure everything and write the table, or measure a part and check it against the table."""
     committed = _ratios(json.loads(TABLE.read_text())) if TABLE.exists() else {}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

@@ -1,6 +1,6 @@
 """Stand-in for data set 3 of the 2014 paper: tags worn by five people who walk, sit and lie in one room.
 
-It is shaped like the 'Localization Data for Person Activity' (four tags per person, a reading about every 27 ms,
+It resembles the 'Localization Data for Person Activity' (four tags per person, a reading about every 27 ms,
 noisy positions). Every reading is artificial.
 """
 
@@ -83,7 +83,7 @@ def _labelled(sizes: np.ndarray, slot: np.ndarray, tag: np.ndarray, mm: np.ndarr
 
 
 def _sizes(rng: np.random.Generator) -> np.ndarray:
-    """Return the readings per sequence, int64 (25,): uneven, with a sum of exactly SIZE."""
+    """Return uneven numbers of readings per sequence, int64 (25,), which add up to SIZE."""
     share = rng.integers(5_000, 8_200, size=len(PEOPLE) * SEQUENCES)
     ends = np.cumsum(share) * SIZE // share.sum()
     return np.diff(ends, prepend=0)

@@ -1,4 +1,4 @@
-"""`load` reads a public file from disk or the network, and only if its hash is right."""
+"""`load` reads a public file from disk or the network, after checking its hash."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 from datasets.registry import REGISTRY, Entry
 
 _MOST = 2 << 30  # bytes, for files of unknown size
-_TIMEOUT = 60.0  # seconds without an answer
+_TIMEOUT = 60.0  # seconds without a response
 
 
 class DataError(ValueError):
@@ -36,13 +36,13 @@ def load(
     cache : path, optional
         Folder for downloads; by default `deltahist` in XDG_CACHE_HOME or ~/.cache.
     sha256 : str, optional
-        The hash to check instead of the registry's, for a local file that is not in the registry (the complete file
-        behind an excerpt, say). Needs `path`.
+        The hash to check instead of the registry's, for a local file that is not in the registry (such as the complete
+        file of an excerpt). Requires `path`.
 
     Returns
     -------
     pandas.DataFrame or numpy.ndarray
-        As the entry's `parse` returns it. A table's `attrs` hold `title`, `excerpt` and `citation`.
+        The result of the entry's `parse`. A table has `title`, `excerpt` and `citation` in its `attrs`.
 
     Raises
     ------
@@ -77,7 +77,7 @@ def _entry(name: str) -> Entry:
 
 
 def _described(data: Any, entry: Entry, *, whole: bool) -> Any:
-    """Attach title, excerpt and citation to a table; an array has no place for them."""
+    """Attach title, excerpt and citation to a table; arrays have no attributes."""
     if hasattr(data, "attrs"):
         excerpt = "not the registered file: the caller stated its hash" if whole else entry.excerpt
         data.attrs.update(title=entry.title, excerpt=excerpt, citation=entry.citation)
@@ -106,7 +106,7 @@ def _verified(stored: bytes, expected: str, size: int, place: str, hint: str = "
 
 
 def _unzipped(stored: bytes, most: int, place: str) -> bytes | None:
-    """Return the text of a gzip file, or None if it exceeds `most` bytes: the file is not trusted yet."""
+    """Return the text of a gzip file, or None if it exceeds `most` bytes, because the file is not trusted yet."""
     engine = zlib.decompressobj(wbits=31)
     try:
         content = engine.decompress(stored, most + 1)
@@ -138,7 +138,7 @@ def _fetch(name: str, entry: Entry, cache: str | os.PathLike[str] | None) -> Pat
             pooch.retrieve(
                 url, entry.sha256, target.name, target.parent, downloader=pooch.HTTPDownloader(timeout=_TIMEOUT)
             )
-        except (OSError, ValueError) as problem:  # no answer; another file
+        except (OSError, ValueError) as problem:  # no response, or another file
             problems.append(f"{url}: {problem}")
         else:
             return target

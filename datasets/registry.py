@@ -1,4 +1,4 @@
-"""The public files that `datasets.load` knows: their addresses, hashes and parsers.
+"""The public files that `datasets.load` can read: their addresses, hashes and parsers.
 
 Every hash was computed from a file we hold. Where we hold only an excerpt, the complete file has no hash here: load it
 with a hash that you trust, `load(..., sha256=...)`.
@@ -23,9 +23,9 @@ class Entry:
     title : str
         A short description.
     sha256, size : str, int
-        Of the file's bytes. For a gzip file, of the text inside, which does not depend on the compression.
+        Hash and size of the file, or of the text inside a gzip file, which does not depend on the compression.
     urls : tuple of str
-        Addresses of exactly these bytes, tried in turn. If empty, only a local `path` can be loaded.
+        Addresses of this file, tried in turn. If there are none, only a local `path` can be loaded.
     excerpt : str
         How the file differs from the published original; empty if it does not.
     origin, citation, licence : str

@@ -144,7 +144,7 @@ def _cities() -> _Cities:
 
 
 def _draw(rng: np.random.Generator, cities: _Cities, size: int, *, inside: bool) -> np.ndarray:
-    """Draw positions (size, 2) on one side of the crop. Points that scatter across its border are drawn again."""
+    """Draw positions (size, 2) on one side of the crop's border. Points that scatter across it are drawn again."""
     roads = _roads(cities)
     kept, missing = [], size
     while missing:
@@ -170,7 +170,7 @@ def _scatter(rng: np.random.Generator, cities: _Cities, roads: np.ndarray, size:
 def _suburb_radius(rng: np.random.Generator, people: np.ndarray) -> np.ndarray:
     """Draw distances in km from the centre, Lomax with a scale that grows like the square root of the population.
 
-    Cut at 120 km through the distribution function, because clipping would draw a circle.
+    Distances are below 120 km. The distribution is truncated, because clipping would draw a circle.
     """
     scale, shape, furthest = 0.8 + 4.0 * np.sqrt(people / 1e6), 2.2, 120.0
     reachable = 1.0 - (1.0 + furthest / scale) ** -shape

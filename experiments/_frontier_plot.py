@@ -18,7 +18,7 @@ _NAMES = {"pure": "pure ε", "approx": "(ε, 10⁻⁶)"}
 
 
 class Point(Protocol):
-    """The measured figures of a mechanism that are drawn."""
+    """The figures of a mechanism that the plot shows."""
 
     family: str
     privacy: str
@@ -28,7 +28,7 @@ class Point(Protocol):
 
 
 def best(points: Sequence[Point]) -> list[tuple[float, float]]:
-    """Return (cost of any move, error) of the mechanisms that none beats in both, by increasing cost.
+    """Return (cost of any move, error) of the mechanisms that no other beats in both, by increasing cost.
 
     >>> from types import SimpleNamespace as Of
     >>> best([Of(any_move=1, rmse=9), Of(any_move=2, rmse=9.5), Of(any_move=4, rmse=5)])
@@ -59,7 +59,7 @@ def draw_frontier(results: Sequence[Point], file: Path) -> None:
                 ) + f", {_NAMES[privacy]}"
                 style = "-" if family == "ours" else "--"
                 axes.plot(*zip(*line, strict=True), style, color=colour, marker="o", ms=4, lw=1.8, label=name)
-                if family == "ours":  # a mechanism that keeps a limit keeps every larger one
+                if family == "ours":  # a mechanism within a limit is within every larger limit
                     axes.plot([line[-1][0], 160], [line[-1][1]] * 2, ":", color=colour, lw=1.2)
         axes.set(xscale="log", yscale="log", title=f"δ = {delta} cell{'s' if delta > 1 else ''}")
         axes.set_xlim(0.9, 160)

@@ -14,7 +14,7 @@ _NOTHING_LEFT = 1e9
 
 
 def best_policy(chance: float, steps: int, window: int, parts: int, *, bound: bool = False) -> NDArray[np.float64]:
-    """Return the least expected total error Σ ε_i^−2 (steps,) of 1, 2, ..., `steps` steps, at limit 1 per window.
+    """Return the least expected total error Σ ε_i^−2 (steps,) of 1, 2, ..., `steps` steps, if a window may spend 1.
 
     Amounts are multiples u/m of the limit, with m = `parts`. Nothing else is discretised. Only the last δ − 1 amounts
     matter; they are the state v (`_States`). Let V_n(v) be the least expected error of n more steps, V_0 = 0, and
@@ -25,7 +25,7 @@ def best_policy(chance: float, steps: int, window: int, parts: int, *, bound: bo
     where u runs over 1, 2, ... up to the rest of the window's limit. A step of weight 0 spends nothing. The answer is
     V_n of the state in which nothing was spent.
 
-    Some policy does spend multiples of 1/m, so their best is an upper bound on the least error. `bound` asks for a
+    The best policy that spends multiples of 1/m gives an upper bound on the least error. `bound` asks for a
     lower bound over all policies instead. It charges an amount x as u = ⌊m x⌋ parts, 0 included, so every window that
     the policy keeps is still kept. It computes the error with one part more: x < (u + 1)/m, so x^−2 > (m/(u + 1))².
     """
@@ -75,7 +75,7 @@ class _States:
 
     @property
     def left(self) -> NDArray[np.int16]:
-        """Return what each state leaves for the next amount (states,)."""
+        """Return the rest of the limit for the next amount in each state (states,)."""
         return self.parts - self.sums[:, -1]
 
     def after(self, states: NDArray[np.int64], amount: int) -> NDArray[np.int64]:

@@ -19,11 +19,11 @@ import deltahist as dh
 from deltahist.space.workloads import box_sums
 from experiments._squares import SEED, Floats, Squares, grid_answers
 
-#: The prior assumes this number of points. It is public and round, so that sets of similar size share it.
+#: The prior assumes this number of points, which is public and round, so that sets of similar size share it.
 NUMBER = 180_000
 #: Noise fields to simulate: the noise variance of least-squares answers has no closed form.
 FIELDS = 2
-#: An artificial data set for planning: the number of places, and of points at each.
+#: An artificial data set for planning: the number of places, and the number of points at each.
 _PLACES, _EACH = 5000, 20
 
 
@@ -88,7 +88,7 @@ class Shifted:
 
 
 def averaged(points: Floats, squares: Squares, grids: Shifted) -> tuple[Floats, Floats]:
-    """Return the exact squared bias and noise variance per size of the average over the grids."""
+    """Return, per size, the exact squared bias and noise variance of the average over the grids."""
     shape, starts = grids.domain.shape, grids.strategy.starts
     cells, spans = grids.domain.locate(points), squares.boxes.spans(grids.domain)
     answers, shares = np.zeros(len(squares.truth)), np.zeros(len(squares.truth))
@@ -100,9 +100,9 @@ def averaged(points: Floats, squares: Squares, grids: Shifted) -> tuple[Floats, 
 
 
 def least_squares(points: Floats, squares: Squares, grids: Shifted, prior: Prior) -> tuple[Floats, Floats]:
-    """Return the squared bias and noise variance per size of least squares with a public prior.
+    """Return, per size, the squared bias and noise variance of least squares with a public prior.
 
-    Decoding is linear, so the bias on these points is exact. The noise variance is that of simulated fields.
+    Decoding is linear, so the bias on these points is exact. The noise variance is simulated.
     """
     counts = dh.count(points, grids.domain).array
     mean = len(points) / grids.domain.size  # membership is fixed, so n is public

@@ -93,9 +93,9 @@ def block_spans(spans: Sequence[Span], starts: Sequence[NDArray[np.int64]], shap
 def grid_answers(
     cells: NDArray[np.int64], starts: Sequence[NDArray[np.int64]], shape: Sequence[int], spans: Sequence[Span]
 ) -> tuple[Floats, Floats]:
-    """Return one grid's answers by shares of area, eq. (8), and the sums of the squared shares (both (queries,)).
+    """Return one grid's answers by shares of area, eq. (8), and the sums of squared shares, both (queries,).
 
-    That sum times the noise variance of one block is the variance of the answer.
+    The variance of an answer is its sum of squared shares times the noise variance of a block.
     """
     within = block_spans(spans, starts, shape)
     answers = box_sums(block_counts(cells, starts, shape), within)

@@ -6,7 +6,7 @@ any length. A peer's guarantee does not depend on δ, so its line in the picture
 privacy, `approx` is (ε, 10⁻⁶). Non-negative decoding is post-processing, so linear peers get it too; both are listed.
 
 Every row also states the cost of a move of any length, in multiples of ε (for Gaussian noise, in its unit). Our
-mechanisms are also measured with a limit on that cost, and peers at the same multiple of ε: the fair rival of a limit.
+mechanisms are also measured with a limit on that cost, and compared with peers at the same multiple of ε.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from experiments.peers import LINEAR, PEERS, STRATEGIES, Peer
 
 PROBABILITY = 1e-6
 QUERIES, TRIALS, SEED = 5000, 10, 20150331
-#: Limits on the cost of any move, in multiples of ε.
+#: Limits on the cost of a move of any length, in multiples of ε.
 LIMITS = (1.0, 1.5, 2.0, 4.0, 8.0)
 #: Under a limit, skip pure strategies whose expected error exceeds the best by this factor.
 _CLOSE = 1.3
@@ -92,7 +92,7 @@ class Contest:
         return dh.workloads.all_ranges(self.domain).sample(self.queries, SEED).spans(self.domain)
 
     def near(self, delta: float, limit: float | None = None) -> dh.Neighbourhood:
-        """Return moves of up to `delta` cells, with a public number of points and perhaps a limit on any move."""
+        """Return the neighbourhood of moves up to `delta` cells, with a public total and perhaps a limit."""
         return dh.Neighbourhood(self.domain, delta, limits=() if limit is None else [(math.inf, limit)])
 
     def measure(self, run: Callable[[np.random.Generator], Cells]) -> tuple[float, float]:
@@ -125,7 +125,7 @@ def ours(contest: Contest, deltas: Sequence[int], limits: Sequence[float] = LIMI
 
 
 def peers(contest: Contest, limits: Sequence[float] = LIMITS) -> Iterator[Result]:
-    """Measure published mechanisms under any move, at ε times each limit; the Gaussian optimum is approximate."""
+    """Measure published mechanisms under any move, at ε times each limit. The Gaussian optimum is approximate."""
     anywhere = contest.near(1).anywhere()
     optimum = Spectral(anywhere)
     for limit in dict.fromkeys((1.0, *limits)):
@@ -206,7 +206,7 @@ def _peer(contest: Contest, name: str, peer: Peer, limit: float) -> Iterator[Res
 def read_counts(file: Path, side: int | None = None) -> Counts:
     """Read a square histogram of whole numbers from an NPY file, summed down to `side` cells a side if given.
 
-    Raises InputError if the file holds something else.
+    Raises InputError if the file contains something else.
     """
     try:
         array = np.load(file, allow_pickle=False)
@@ -226,7 +226,7 @@ def read_counts(file: Path, side: int | None = None) -> Counts:
 
 
 def verdict(results: Sequence[Result]) -> list[dict[str, Any]]:
-    """Compare our best with the best peer at the same multiple of ε, for every δ and limit."""
+    """Compare our best mechanism with the best peer at the same multiple of ε, for every δ and limit."""
     rows = []
     own = [r for r in results if r.family == "ours"]
     limits = sorted({r.limit for r in results if r.limit is not None})
@@ -300,7 +300,7 @@ def _place(axes: Any, labels: Sequence[tuple[float, str, str]]) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> list[Result]:
-    """Measure all mechanisms, print the table, and write the JSON and the picture beside it."""
+    """Measure all mechanisms, print the table, and write the JSON file and a picture next to it."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--data", type=Path, required=True, metavar="FILE.npy", help="a 2-D histogram")
     parser.add_argument("--side", type=int, help="sum the histogram down to this many cells per side")

@@ -1,4 +1,4 @@
-"""One release decoded twice, unbiased and non-negative: both maps, and intervals of some ranges next to the truth.
+"""Decode one release with and without negative estimates: both maps, and intervals of some ranges next to the truth.
 
 `python -m experiments.decoding [--small] [--out DIR]`. The truth is a stand-in (docs/internals/datasets.md).
 """

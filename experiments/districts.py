@@ -1,6 +1,6 @@
-"""Intervals of districts and of squares anywhere: do they cover the truth, and are they wider than necessary?
+"""Do the intervals of districts and squares cover the truth, and are they wider than necessary?
 
-`python -m experiments.districts [--data FOLDER] [--small] [--out DIR]`. FOLDER holds the public data sets under
+`python -m experiments.districts [--data FOLDER] [--small] [--out DIR]`. FOLDER contains the public data sets under
 their own names (docs/internals/datasets.md); missing ones are skipped. See docs/internals/placement.md.
 """
 
@@ -111,14 +111,14 @@ def published(data: PointSet, part: float, rng: np.random.Generator, epsilon: fl
 
 
 def covered(found: pd.DataFrame, truth: Any) -> NDArray[np.bool_]:
-    """Return whether the intervals hold the truth, up to rounding."""
+    """Return whether the intervals contain the truth, up to rounding."""
     return ((found["low"] - 1e-6 <= truth) & (truth <= found["high"] + 1e-6)).to_numpy()
 
 
 def small_squares(data: PointSet, part: float) -> Iterator[dict[str, Any]]:
-    """Measure coverage and width for squares around random points, the busiest tenth of them, and random places.
+    """Measure coverage and width for squares around random points, the busiest tenth of these, and random places.
 
-    Each is measured with noise and almost without.
+    Each is measured with noise and with almost none.
     """
     tree = scipy.spatial.cKDTree(data.points)
     for noise, epsilon in (("with noise", EPSILON), ("without", 2000.0)):

@@ -1,6 +1,6 @@
 """Share one bit in an ego network: accuracy at a distance, and the gain of coalitions (2018, section IV-B).
 
-`python -m experiments.ego_network [--data FOLDER] [--ego ID] [--small] [--out DIR]`. FOLDER holds
+`python -m experiments.ego_network [--data FOLDER] [--ego ID] [--small] [--out DIR]`. FOLDER contains
 facebook_combined.txt (docs/internals/datasets.md). Without it the network is artificial: four circles of friends.
 """
 
@@ -108,7 +108,7 @@ def run(out: Path, small: bool, data: Path | None = None, ego: str = EGO) -> Fou
 
 
 def _right(levels: NDArray[np.int64], draws: int) -> dict[str, NDArray[np.bool_]]:
-    """Return whether responses (draws, friends) are right: chain, the paper's projection, independent bits."""
+    """Return whether responses (draws, friends) are right: chain, projection of the paper, and independent bits."""
     rng = np.random.default_rng(SEED)
     key, truth = rng.bytes(32), rng.integers(0, 2, draws)
     # Give each draw the path of a different user.
@@ -146,7 +146,7 @@ def _by_distance(distance: Floats, epsilon: Floats, right: dict[str, NDArray[np.
 
 
 def _by_size(distance: Floats, epsilon: Floats, right: dict[str, NDArray[np.bool_]]) -> list[dict[str, Any]]:
-    """Return how often coalitions of the furthest are right, by the nearest member's bit or an independent vote."""
+    """Return how often coalitions of the farthest friends are right: nearest member's bit, or independent vote."""
     furthest = np.argsort(-distance, kind="stable")
     rows = []
     for size in (1, 2, 3, 5, 8, 12, 18, 27, 40):

@@ -48,7 +48,7 @@ class Euclidean:
         return _in_blocks(np.array(values, dtype=float), lambda part: self._refined(part, level, finer, words))
 
     def tighten(self, values: ArrayLike, level: float, coarser: float, *, rng: Rng = None) -> Rows:
-        """Return noise at level `coarser` given values (rows, n) at `level`, and nothing else."""
+        """Return noise at level `coarser` given only the values (rows, n) at `level`."""
         words = open_words(rng)
         return _in_blocks(np.array(values, dtype=float), lambda part: self._tightened(part, level, coarser, words))
 

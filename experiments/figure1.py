@@ -1,8 +1,8 @@
 """2014, Figure 1: greedy augmentation adds the shifted squares at no cost.
 
 Bins are vertices and neighbours differ by one along one axis (the paper's example; points on a plane also move
-diagonally). The base counts the aligned 2 × 2 squares. From all 2 × 2 squares, the greedy algorithm of section 5.3 adds
-exactly those shifted by one along both axes. The sensitivity stays 2.
+diagonally). The base counts the aligned 2 × 2 squares. Among all 2 × 2 squares, the greedy algorithm of section 5.3
+adds exactly those shifted by one along both axes. The sensitivity stays 2.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def sensitivity(rows: NDArray[np.int64], edges: scipy.sparse.csc_array) -> int:
 
 
 def run(out: Path, small: bool) -> Found:
-    """Augment, check, write figure1.csv and figure1.png."""
+    """Augment the base, check the result, and write figure1.csv and figure1.png."""
     n = 8 if small else 12
     base = [(i, j) for i in range(0, n, 2) for j in range(0, n, 2)]
     candidates = [(i, j) for i in range(n - 1) for j in range(n - 1)]

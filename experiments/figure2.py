@@ -33,7 +33,7 @@ def matrices() -> dict[str, NDArray[np.int64]]:
 
 
 def verdict(name: str, rows: NDArray[np.int64]) -> str:
-    """Say how the computed matrix relates to the printed one."""
+    """Describe how the computed matrix relates to the printed one."""
     if np.array_equal(rows, PRINTED[name]):
         return "as printed"
     if sorted(rows.tolist()) == sorted(PRINTED[name].tolist()):

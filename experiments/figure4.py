@@ -21,7 +21,7 @@ from experiments._shifted import Prior, Shifted, averaged, least_squares
 from experiments._squares import STAND_INS, WIDTHS, Floats, Squares, StandIn, equi_width
 
 SIZES = (0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.15, 0.2, 0.25, 0.3)
-#: The target applies to these sizes.
+#: Widths are chosen for the sizes from this one on.
 LEAST = 0.02
 #: Public knowledge about each set. People live in cities, whose sizes follow Zipf's law: over 30,000 cities the squared
 #: shares add up to 1/72, as for about a hundred equal cities, and many people share one address. Indoors, a position is
@@ -36,7 +36,7 @@ PLAIN = "one histogram, least squares"
 class Trial:
     """A neighbourhood, a decoder, and the candidate widths on cells of one size.
 
-    A single histogram costs 2 for every δ; its δ is given as 0.
+    A single histogram costs 2 for every δ, so its δ is given as 0.
     """
 
     dataset: int
@@ -93,7 +93,7 @@ SMALL = (
 
 
 def run(out: Path, small: bool) -> Found:
-    """Compute, write figure4.csv and figure4.png."""
+    """Compute the errors, and write figure4.csv and figure4.png."""
     trials, sizes, number = (SMALL, (0.02, 0.1, 0.3), 500) if small else (FULL, SIZES, 20_000)
     rows: list[dict[str, object]] = []
     for stand_in in STAND_INS:

@@ -16,7 +16,7 @@ from experiments._common import BLUE, GREEN, GREY, ORANGE, RED, Found, command, 
 #: δ as a fraction of the domain; 1 is the standard neighbourhood.
 DELTAS = (1.0, 0.5, 0.2, 0.1, 0.05, 0.02)
 SIZES = (0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8)
-#: Points per sum in the comparison at equal grouping, for all δ. The noise stays below the spacing of the groups.
+#: Points per sum when all δ use equal groups. The noise stays below the spacing of these groups.
 GROUP = 2_000
 EPSILON = 1.0
 
@@ -53,7 +53,7 @@ def _measured(
     ranges: int,
     rng: np.random.Generator,
 ) -> list[dict[str, object]]:
-    """Return mean square errors of random ranges per size, against the data and the release without noise."""
+    """Return mean square errors of random ranges per size, relative to the data and to the release without noise."""
     # Use the same ranges for every δ, so that the curves can be compared.
     same = np.random.default_rng(50)
     places = {size: same.random(ranges) * (1 - size) for size in SIZES}

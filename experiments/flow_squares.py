@@ -1,9 +1,9 @@
-"""Flows against shifted grids: squares on the stand-ins for the Twitter sets, 1000 × 1000 cells, δ = one cell.
+"""Compare flows with shifted grids: squares on the stand-ins for Twitter, 1000 × 1000 cells, δ = one cell.
 
-Both have pure ε = 1 under the same neighbourhood with fixed membership. The shifted grids are averaged as in the paper
+Both have pure ε = 1 in the same neighbourhood with fixed membership. The shifted grids are averaged as in the paper
 and use, for each query size, the width that turns out best on the data, which no release could know. The flow is a
-single release, tuned for squares of side 0.1. Squares consist of whole cells. The last column has squares anywhere:
-their error is mostly due to the unknown positions of points within cut cells. All figures are exact.
+single release, tuned for squares of side 0.1. Squares consist of whole cells, except in the last column, where
+most of the error is due to the unknown positions of points within cut cells. All figures are exact.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ WIDTHS = (0.002, 0.003, 0.004, 0.006, 0.008, 0.012, 0.02)
 
 
 def run(out: Path, small: bool) -> Found:
-    """Compute, write flow_squares.csv and flow_squares.png."""
+    """Compute the errors, and write flow_squares.csv and flow_squares.png."""
     sets, sizes, widths, number = (
         (STAND_INS[1:2], (0.02, 0.1), WIDTHS[1:3], 200) if small else (STAND_INS[:2], SIZES, WIDTHS, 5000)
     )

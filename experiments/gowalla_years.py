@@ -1,4 +1,4 @@
-"""Years of daily maps at a constant budget per window, against one budget for all days (needs the Gowalla file).
+"""Compare years of daily maps at a constant budget per window with one budget for all days (needs the Gowalla file).
 
 `python -m experiments.gowalla_years --data gowalla_events.tsv.gz [--small] [--out DIR]`
 """
@@ -77,7 +77,7 @@ def run(data: Path, out: Path, small: bool, *, start: str = START, until: str = 
                 "check-ins a day": float(sizes[held, 0].mean()),
                 "rms count of a box": float(np.sqrt(sizes[held, 1].mean())),
                 "rmse, window": float(np.sqrt(squares[held, 0].mean())),
-                # Average over many days: unbiased estimates average out.
+                # Average over many days, because the errors of unbiased estimates average out.
                 "rmse of the month's mean, window": float(np.sqrt((np.array(plain)[held].mean(axis=0) ** 2).mean())),
                 "rmse, one budget": float(np.sqrt(squares[held, 1].mean())),
             }

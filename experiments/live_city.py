@@ -1,9 +1,9 @@
-"""A live city under personal budgets: how many questions can be asked until the median user has no budget left?
+"""A live city under personal budgets: how many queries are possible until the median user has no budget left?
 
 `python -m experiments.live_city [--small] [--out DIR]`. Users of an invented city come and go through a year. Visits
-arrive day by day, and every day brings questions about that day's visits: the number of one kind, in the whole city or
-in one district. Under a global budget (PINQ) a question costs everyone. Under personal budgets it costs only the users
-whose visits it counted. See docs/internals/personal.md.
+arrive day by day, and every day brings queries about that day's visits: the number of one kind, in the whole city or in
+one district. Under a global budget (PINQ) a query costs everyone. Under personal budgets a query costs only the users
+whose visits it counts. See docs/internals/personal.md.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from experiments._common import BLUE, GREY, ORANGE, Found, command, figure, prin
 
 KINDS = ("cafe", "shop", "gym", "office", "school", "park", "clinic", "bus", "cinema", "library")
 DISTRICTS = 40
-#: ε of a user in total, and of one question.
+#: Total ε of a user, and ε of one query.
 BUDGET, EPSILON = Fraction(1), Fraction(1, 20)
 
 
@@ -60,7 +60,7 @@ class City:
         )
 
     def asked(self, rng: np.random.Generator) -> list[tuple[str, int | None]]:
-        """Yield the questions of a day: each asks for one kind, half of them in one district."""
+        """Yield the queries of a day: each counts visits of one kind, half of them in one district."""
         return [
             (str(rng.choice(KINDS)), int(rng.integers(DISTRICTS)) if number % 2 else None)
             for number in range(self.questions)
@@ -68,7 +68,7 @@ class City:
 
 
 def simulate(city: City) -> list[dict[str, Any]]:
-    """Yield a row per day: questions so far, users without budget, and the share of records left out of the answers."""
+    """Yield a row per day: queries so far, users without budget, and the share of records left out of the answers."""
     rng = np.random.default_rng(1)
     residents = city.residents(rng)
     rows: list[dict[str, Any]] = []
@@ -117,7 +117,7 @@ def _found(folder: str) -> tuple[Any, People]:
 
 
 def _spent(people: People) -> NDArray[np.float64]:
-    """Return the spent budget of each user. Only the experiment may look at it."""
+    """Return the private spent budget of each user, which only the experiment may see."""
     with people.purses.open_turn() as turn:
         return turn.spent / 1e9
 

@@ -22,7 +22,7 @@ import deltahist as dh
 from deltahist.network.mechanism import measure_distances
 from experiments._common import BLUE, GREY, ORANGE, RED, Found, command, figure, print_table, save, write_csv
 
-#: As in the paper: users, friendships, and ε from the nearest to the furthest.
+#: As in the paper: users, friendships, and ε of the nearest and of the farthest user.
 USERS, EDGES, NEAREST, FURTHEST = 150, 1256, 15.0, 0.5
 #: In metres: the side of the square in which users live, and α. The paper measures errors in units of α.
 SIDE, ALPHA = 10_000, 100.0
@@ -52,7 +52,7 @@ def run(out: Path, small: bool) -> Found:
     """Write proximity_network.csv (a row per distance), proximity_coalitions.csv and proximity_network.png."""
     places, network = proximity(SEED)
     hops = np.array([_hops(network, place) for place in range(USERS)])
-    # The star lives at one end of the network, the coalition around the user who is furthest away.
+    # The star lives at one end of the network, and the coalition around the user who is farthest away.
     star, diamond = (int(place) for place in np.unravel_index(np.argmax(hops), hops.shape))
     distance, furthest = hops[star], int(hops.max())
     rate = math.log(NEAREST / FURTHEST) / (furthest - 1)
@@ -126,7 +126,7 @@ def _by_distance(
 def _by_size(
     ours: Floats, independent: Floats, epsilon: Floats, coalition: NDArray[np.int64]
 ) -> list[dict[str, float]]:
-    """Return the errors of coalitions of the first members, by size."""
+    """Return the errors of coalitions by size, where each size takes the first members."""
     rows = []
     for size in (1, 2, 3, 5, 8, 12, 18, 27, 40, 60):
         members = coalition[:size]

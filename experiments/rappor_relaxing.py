@@ -1,7 +1,7 @@
-"""Relax the noise of reports step by step: what is detected at which cumulative ε, by three methods.
+"""Relax the noise of reports step by step: which strings do three methods detect at each cumulative ε?
 
-The data are a hundred texts of falling frequency, among as many that nobody has. "channels" refines one report at equal
-ε, "composition" adds independent reports whose ε add up, and "fresh" asks once, at the last ε.
+The candidates are a hundred strings of falling frequency, and a hundred that nobody has. "channels" refines one report
+at equal ε, "composition" adds independent reports whose ε add up, and "fresh" draws one report at the last ε.
 See docs/internals/rappor.md.
 """
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 LEAST, MOST = 0.1, 20.0
 DIMENSIONS = (1, 2, 20)
-#: A path: levels, and the value (K, n) from each on. The last value holds up to MOST.
+#: A path: levels, and the value (K, n) from each level to the next, or to MOST.
 Path_ = tuple[np.ndarray, np.ndarray]
 
 

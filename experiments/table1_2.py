@@ -22,7 +22,7 @@ SEED = 512
 
 
 def run(out: Path, small: bool) -> Found:
-    """Publish, simulate, write table1_2.csv and table1_2.png."""
+    """Publish, simulate, and write table1_2.csv and table1_2.png."""
     repetitions = 20_000 if small else 500_000
     rng = np.random.default_rng(SEED)
     rows: list[dict[str, object]] = []

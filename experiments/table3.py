@@ -2,7 +2,7 @@
 
 The paper prints the worst range of each size (8, 16, 24, 32 and 4, 4, 4, 2). Its claim of optimality concerns the total
 over all ten ranges, which those figures do not give: ranges that end at the right end need one row of C_4 instead of
-two. This prints the paper's figures, the exact means, the totals, and the best of all 32,768 sets of distinct binary
+two. The script prints the paper's figures, exact means, totals, and the best of all 32,768 sets of distinct binary
 rows.
 """
 
@@ -22,7 +22,7 @@ from experiments._common import BLUE, GREY, ORANGE, Found, command, figure, prin
 DOMAIN = dh.Domain((0, 1), (4,))
 STRATEGIES = {"I_4": dh.strategies.Identity(DOMAIN), "C_4": dh.strategies.Cumulative(DOMAIN)}
 PRINTED = {"I_4": (8, 16, 24, 32), "C_4": (4, 4, 4, 2)}
-#: The nonzero binary rows on four cells. Row r − 1 is r in binary, first cell first.
+#: The nonzero binary rows on four cells. Row r − 1 spells r in binary, with the first cell first.
 ROWS = np.array([[r >> (3 - cell) & 1 for cell in range(4)] for r in range(1, 16)])
 #: Membership of rows in each of the 2^15 sets.
 SETS = np.arange(1 << 15)[:, None] >> np.arange(15) & 1
@@ -35,7 +35,7 @@ def neighbourhood(sources: str | None) -> dh.Neighbourhood:
 
 @dataclass(frozen=True)
 class Search:
-    """Totals (32768,) over all ranges for every set of rows, infinite where some range is undetermined."""
+    """Totals (32768,) over all ranges for every set of rows, infinite if a set does not determine some range."""
 
     name: str
     totals: NDArray[np.float64]
@@ -89,7 +89,7 @@ def search(sources: str | None, public_total: bool) -> NDArray[np.float64]:
 
 
 def run(out: Path, small: bool) -> Found:
-    """Compare, search, write table3.csv, table3_search.csv and table3.png."""
+    """Compare the strategies, search, and write table3.csv, table3_search.csv and table3.png."""
     rows, totals = _compare()
     print_table(rows)
     searches = [

@@ -56,7 +56,7 @@ def log_power(n: Sequence[int], error: NDArray[np.float64]) -> float:
 
 
 def run(out: Path, small: bool) -> Found:
-    """Measure, fit, write table4_errors.csv, table4.csv and table4.png."""
+    """Measure the errors, fit their growth, and write table4_errors.csv, table4.csv and table4.png."""
     sizes = [2**k for k in range(4, 9 if small else 11)]
     measured = {kind: np.array([errors(kind, n, 1) for n in sizes]) for kind in KINDS}
     by_delta = np.array([errors("C_n", sizes[-1], d) for d in SHIFTS])

@@ -2,7 +2,7 @@
 
 Measured on the stand-ins, next to the paper's figures. ε = 1, Laplace noise of scale 2, answers by shares of area,
 eq. (8). Nothing is simulated: squared bias and noise variance of every query are exact. The paper's data sets are not
-public and its figures are mostly bias, which depends on the exact positions of points: only the pattern is comparable.
+public and its figures are mostly bias, which depends on exact positions of points, so only the pattern is comparable.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ PRINTED = {
 
 
 def run(out: Path, small: bool) -> Found:
-    """Compute, write table5.csv (all sixteen widths) and table5.png."""
+    """Compute the errors, and write table5.csv (all sixteen widths) and table5.png."""
     rows = [row for stand_in in STAND_INS for row in _errors(stand_in, 500 if small else 10_000)]
     write_csv(out / "table5.csv", rows)
     table, found = [], {}

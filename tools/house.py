@@ -1,4 +1,4 @@
-"""Print how large the package is, how it reads and how it hangs together: `python tools/house.py`."""
+"""Print figures on the package's size, style and imports: `python tools/house.py`."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def print_counts(rooms: dict[str, collections.Counter[str]]) -> None:
 
 
 def print_habits(trees: dict[str, list[ast.Module]], rooms: dict[str, collections.Counter[str]]) -> None:
-    """Print each room's raises and constants per 1,000 lines, writes to frozen objects, and function names."""
+    """Print each room's raises and constants per 1,000 lines, writes to frozen objects, and function name lengths."""
     headings = ("raises", "/1,000", "constants", "/1,000", "setattr", "one word", "letters")
     print(f"{'room':16}" + "".join(f"{heading:>11}" for heading in headings))
     whole, lines = collections.Counter[str](), 0

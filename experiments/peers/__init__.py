@@ -2,7 +2,7 @@
 
 One point may move anywhere and the number of points is public, so a histogram has sensitivity 2. Papers that let
 points appear or vanish (sensitivity 1) therefore get half of their stated ε. Grid guidelines that contain ε are read
-both ways, with half of it and with all of it ("finer"); the better choice depends on the data. All are pure ε.
+both ways, with half of ε and with all of ε ("finer"). The better choice depends on the data. All are pure ε.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ PEERS: Mapping[str, Peer] = {
     "HDMM": hdmm,
 }
 
-#: Those whose noise does not depend on the data; they can have non-negative decoding as well.
+#: Mechanisms whose noise does not depend on the data, so that non-negative decoding applies too.
 LINEAR = ("HDMM",)
 
 #: Strategies with Laplace noise and least squares. Privelet's weights give all unnormalised Haar coefficients the same
@@ -67,7 +67,7 @@ def from_strategy(make: Callable[[Domain], Strategy]) -> Peer:
     return run
 
 
-#: All peers in one form: from counts to cells.
+#: All peers as functions from counts to cells.
 MECHANISMS: Mapping[str, Peer] = {**{name: from_strategy(make) for name, make in STRATEGIES.items()}, **PEERS}
 
 __all__ = [

@@ -1,11 +1,11 @@
 """Uniform and adaptive grids (Qardaji, Yang, Li 2013, "Differentially private grids for geospatial data").
 
-Their grids cut continuous space into equal blocks. Ours consist of whole cells, so a side seldom divides as the
-guideline asks. With `equal`, all blocks have the width rounded down and the last one takes the rest: about the number
-asked for, or more. Otherwise there are exactly as many as asked for, with widths that differ by one cell. Then dense
-cells sometimes share a block with their neighbours, and on clustered data this bias outweighs the noise. With the
-coarser reading of the guideline, equal blocks are far better on such data and slightly worse on smooth data. With the
-finer reading they are worse.
+Their grids cut continuous space into equal blocks. Our blocks consist of whole cells, which seldom divide a side as the
+guideline asks. With `equal`, all blocks have the width rounded down and the last one contains the rest, so there may be
+more blocks than asked for. Otherwise their number is exact, and widths differ by one cell. Then dense cells sometimes
+share a block with their neighbours, and on clustered data this bias outweighs the noise. With the coarser reading of the
+guideline, equal blocks are far better on such data and slightly worse on smooth data. With the finer reading they are
+worse.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ def uniform_grid(
 ) -> NDArray[np.float64]:
     """UG: m × m blocks, m = √(n ε / c), each spread evenly over its cells (guideline 1).
 
-    The guideline uses ε times `guide`. A half converts to their neighbour relation: they add or remove a point, so
-    the same noise has half of the ε. One takes the guideline literally.
+    The guideline uses ε times `guide`. The value ½ converts to their neighbour relation: they add or remove a point, so
+    the same noise has half of the ε. The value 1 follows the guideline literally.
     """
     m = max(1, math.ceil(math.sqrt(counts.sum() * guide * epsilon / _C)))
     edges = [_edges(n, m, equal) for n in counts.shape]

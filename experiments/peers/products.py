@@ -14,9 +14,9 @@ from deltahist.noise import discrete_laplace
 from experiments.peers.noise import SENSITIVITY
 
 #: Half of the random starts are as wide as the identity's rows and half are smaller. Wide starts sometimes end at the
-#: identity (62 for n = 64), small ones at a single row (49). A good optimum (44) takes a few of both.
+#: identity (62 for n = 64), small ones at a single row (49). Finding a good optimum (44) takes a few of both.
 _RESTARTS, _STEPS, _SPREADS = 6, 600, (1.0, 0.3)
-#: Fixed-point entries, so that integer noise hides the whole answer: real rows would leave fractions that no integer
+#: Fixed-point entries, so that integer noise hides the whole answer. Real rows would leave fractions that no integer
 #: noise hides. Rounding down keeps the column norms at most 1.
 _ONE = 1 << 16
 

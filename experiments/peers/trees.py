@@ -27,7 +27,7 @@ def quadtree(domain: Domain) -> Hierarchical:
 
 
 def hb2d(domain: Domain) -> Hierarchical:
-    """HB: equal ε per level, with the branching of least mean error over all ranges (Qardaji, Yang, Li 2013).
+    """HB: equal ε per level, with the branching that minimises the mean error over all ranges (Qardaji, Yang, Li 2013).
 
     Their closed form for the best branching approximates that mean; this minimises the mean itself.
     """
