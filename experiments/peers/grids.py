@@ -3,9 +3,9 @@
 Their grids cut continuous space into equal blocks. Our blocks consist of whole cells, which seldom divide a side as the
 guideline asks. With `equal`, all blocks have the width rounded down and the last one contains the rest, so there may be
 more blocks than asked for. Otherwise their number is exact, and widths differ by one cell. Then dense cells sometimes
-share a block with their neighbours, and on clustered data this bias outweighs the noise. With the coarser reading of the
-guideline, equal blocks are far better on such data and slightly worse on smooth data. With the finer reading they are
-worse.
+share a block with their neighbours, and on clustered data this bias outweighs the noise. With the coarser reading of
+the guideline, equal blocks are far better on such data and slightly worse on smooth data. With the finer reading they
+are worse.
 """
 
 from __future__ import annotations
