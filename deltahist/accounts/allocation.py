@@ -33,7 +33,7 @@ def allocate_offline(
     length : δ, the number of steps in a window, as for `Window`.
     epsilon : limit on the sum of ε (or of ρ) over every `length` consecutive steps.
     power : a > 0 in Err(ε) = ε^−a; 2 for the variance of Laplace noise, 1 for that of Gaussian noise in ρ.
-    past : amounts spent before the first of these steps, latest last. They count towards the windows.
+    past : amounts spent in earlier steps, latest last. Windows include these steps.
 
     Returns
     -------
@@ -56,7 +56,7 @@ def allocate_offline(
 
 
 def _solve_program(weights: Array, steps: Whole, left: Array, length: int, power: float) -> Array:
-    """Return the amounts (m,) of `steps` that minimise Σ w ε^−a. The window ending at each step may spend `left`."""
+    """Return the amounts (m,) of `steps` that minimise Σ w ε^−a. The window that ends at step i may spend left[i]."""
     import cvxpy as cp
 
     # Scale amounts to equal shares, for which the solver is accurate. Variables are cumulative sums, to keep the
@@ -90,7 +90,7 @@ def allocate_online(
 
     Minimises w_i e^−a + (1/N) Σ_n Σ_(j>i) w_nj x_nj^−a within the limits of all windows. All N scenarios share the
     amount e of this step, and scenario n spends x_nj later. Whatever weights follow, no window exceeds its limit.
-    Source: 2014, section 7.2 and Problem 2. The paper solves 1,000 programs per candidate e, this solves one.
+    Source: 2014, section 7.2 and Problem 2. The paper solves 1,000 programs for each candidate e. This is one.
 
     Parameters
     ----------
@@ -126,7 +126,7 @@ def allocate_online(
 
 
 def limits_ahead(past: NDArray[Any], length: int, horizon: int, limit: float = 1.0) -> Array:
-    """Return what windows that end at the current step and at later ones can still spend (horizon, R).
+    """Return what is left for the windows that end at the current step and at each later one (horizon, R).
 
     `past` (R, m) contains the last m < length amounts, latest last, in the units of the limit.
     """
@@ -192,7 +192,7 @@ def check_past(past: ArrayLike, length: int, limit: int) -> Whole:
     spent = window_sums(units, length)
     if len(spent) and spent.max() > limit:
         at = int(np.argmax(spent > limit))
-        raise InputError(f"past spends {spent[at] / NANO:.9g} up to step {at + 1}: a window may spend {limit / NANO:g}")
+        raise InputError(f"past spends {spent[at] / NANO:.9g} up to step {at + 1}: it must be at most {limit / NANO:g}")
     return units[max(0, len(units) - length + 1) :]
 
 

@@ -123,14 +123,14 @@ class Database:
                 raise DamagedFile(f"ledger {self.place!r} cannot be used: {fault}")
 
     def _list_faults(self, connection: Connection, thorough: bool) -> Iterator[str]:
-        """Yield faults of the tables. Triggers are faults too, since they might change charges."""
+        """Yield the faults of the tables. Triggers are faults too, since they might change charges."""
         yield from ()
 
     @contextlib.contextmanager
     def begin_transaction(self, write: bool) -> Iterator[Connection]:
         """Begin a consistent read, or an exclusive write that commits when the block ends and rolls back if it raises.
 
-        Threads that write take turns here, since waiting for the lock of a database means polling it.
+        Writing threads take turns here, since a thread that waits for a database's lock polls the database.
         """
         nested = write and self._owner == threading.get_ident()
         if nested or (write and not self._turn.acquire(timeout=PATIENCE)):
@@ -319,7 +319,7 @@ class PostgreSQL(Database):
 
     def _prepare_transaction(self, connection: Connection, write: bool) -> None:
         if write:
-            # Show statements after the lock what others have committed.
+            # Let statements after the lock see what others have committed.
             connection.execution_options(isolation_level="READ COMMITTED")
         self._apply_settings(connection, "read committed" if write else "repeatable read")
         if write:

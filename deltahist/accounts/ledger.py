@@ -114,7 +114,7 @@ class Rule:
 
     @property
     def spans(self) -> tuple[tuple[int | None, int], ...]:
-        """The limited numbers of consecutive steps (None for all), and the billionths that each may spend."""
+        """Lengths of the limited spans of steps (None for all steps), and the billionths that each may spend."""
         further = (
             (None if each.any else int(each.distance), math.floor(self.limit * each.factor)) for each in self.longer
         )
@@ -127,10 +127,10 @@ class Rule:
 
     @property
     def equal_share(self) -> Fraction:
-        """The amount that every step can spend forever, in whole billionths. Raises InputError if there is a total."""
+        """The amount that every step can spend forever, in whole billionths. Raises InputError for a total."""
         if self.total_limit is not None:
-            most = f"{self.unit} is {self.total_limit / NANO:g} for all steps together"
-            raise InputError(f"{most}: equal shares would exhaust it, so set the amount of each step")
+            most = f"{self.total_limit / NANO:g} {self.unit}"
+            raise InputError(f"the limits allow {most} in total, too little for endless shares: set each step's amount")
         return Fraction(min(limit // (length or 1) for length, limit in self.spans), NANO)
 
     def make_charge(self, account: str, amount: Any) -> Charge:
@@ -151,7 +151,7 @@ class Ledger:
     """A set of accounts in one database. Every change is a durable transaction.
 
     A charge is on disk before its transaction ends (SQLite: BEGIN IMMEDIATE, synchronous EXTRA; PostgreSQL: a lock and
-    a synchronous commit). A process killed at any point has released no noise that was not charged.
+    a synchronous commit). Even a process that is killed has charged for all noise that it released.
 
     Parameters
     ----------
@@ -267,8 +267,8 @@ class Ledger:
             if known is None:
                 charge_account(connection, row, rule, charge.nano, key=key)
             elif known != charge.nano:
-                was = f"key {key!r} has charged account {account!r} {known / NANO:.10g} before"
-                raise InputError(f"{was}, and the amount is now {charge}: use another key")
+                was = f"{known / NANO:.10g}"
+                raise InputError(f"key {key!r} charged account {account!r} {was} before, not {charge}: use another key")
         return charge
 
     def spent(self, account: str) -> Fraction:
@@ -316,7 +316,7 @@ def find_account(connection: Connection, account: str) -> Any:
 
 
 def read_rule(row: Any, *kinds: str) -> Rule:
-    """Return the rule of an account's row. Raises InputError unless the account is of one of the kinds."""
+    """Return the rule of an account's row. Raises InputError if the account is of another kind."""
     kind = row.rule.get("kind") if isinstance(row.rule, dict) and isinstance(row.notes, dict) else None
     if kind not in kinds:
         raise InputError(f"account {row.name!r} has kind {kind!r}: it must be a {' or a '.join(kinds)}")
@@ -339,7 +339,7 @@ def list_charges(connection: Connection, account: str) -> dict[int, int]:
 def open_account(
     connection: Connection, account: str, rule: dict[str, Any], population: str | None = None, bound: Rule | None = None
 ) -> Any:
-    """Open an account with a rule (JSON), and return its row. Raises InputError if it exists with another rule.
+    """Open an account with a rule (JSON), and return its row. Raises InputError if the account has another rule.
 
     A new account belongs to a population, "everyone" when None. `bound` is the limit of a new population.
     """
@@ -385,7 +385,7 @@ def charge_account(
     key: str | None = None,
     once: bool = False,
 ) -> Fraction:
-    """Charge an account's row within a transaction, and return what its window or total has spent.
+    """Charge an account within a transaction, and return what its window or total has spent.
 
     Raises BudgetExceeded if any limit has too little left. With `once`, refuses a step that was charged before.
     """
@@ -540,7 +540,7 @@ class Standing:
     unit : "epsilon" or "rho".
     population : what all accounts of the same people have spent together.
     spans : limits of the account, in the order of `Rule.spans`. binding : the limit with the least left.
-    withdrawn : notices of withdrawn releases that the account paid for; their cost stays spent.
+    withdrawn : notices of withdrawn releases that the account paid for. Their cost is not refunded.
     """
 
     account: str
@@ -598,7 +598,7 @@ class Standing:
 
 
 def _audit_accounts(connection: Connection) -> Iterator[str]:
-    """Yield a line for each fault of a ledger.
+    """Yield a line for each fault in a ledger.
 
     No span may spend more than its limit. An account must have spent the sum of its charges, and at least what its
     chains have paid. Every charge must belong to an account of a known kind.

@@ -28,8 +28,8 @@ class Window:
     ledger : a Ledger, or its path or URL, created if it does not exist; None keeps it in memory.
     name : name of the account in the ledger. The first charge opens the account.
     about : JSON-ready description of the releases. It must equal that of an existing account.
-    limits : pairs (steps, factor), for data that differ in more steps than a window. So many consecutive steps may
-        spend at most factor times the budget. An infinite number means all steps ever.
+    limits : pairs (steps, factor), for data that differ in more steps than a window. Each lets that
+        many consecutive steps spend at most factor times the budget. Infinity means all steps ever.
     population : the people whom a new account is about (`Ledger.open`).
 
     >>> window = Window(length=3, epsilon=1.0)
@@ -92,7 +92,7 @@ class Window:
     def charge(self, step: int, amount: float | Fraction) -> Charge:
         """Charge an amount at a step durably, and return the charge, which is the budget for one release.
 
-        Charge before drawing noise: `publish(counts, near, epsilon=window.charge(step, 0.1))`. Several charges of one
+        Charge before drawing noise: `publish(counts, near, epsilon=window.charge(step, 0.1))`. Several charges at one
         step add up. Raises InputError for a step before the last one charged, and BudgetExceeded if too little is left.
         """
         charge = self.rule.make_charge(self.name, amount)
@@ -129,7 +129,7 @@ class Account:
 
     Parameters
     ----------
-    window : the charged window or total. step : the step to charge; ignored for a total.
+    window : the window or total to charge. step : the step to charge; ignored for a total.
     once : refuse a step that was charged before, so that only one of two runs of a stream publishes it.
 
     >>> import deltahist as dh, numpy as np
@@ -180,7 +180,7 @@ class Account:
             return Fraction(read_chain(connection, self.name, chain).nano, NANO)
 
     def record_state(self, chain: str, token: str, source: str | None = None) -> None:
-        """Record that state `token` of a chain was made from `source`. Raises InputError if another one came first."""
+        """Record that state `token` of a chain was made from `source`. Raises InputError if another came first."""
         with self.window.ledger.transaction() as connection:
             charge = read_chain(connection, self.name, chain).after_writing(token, source, chain)
             set_note(connection, self.name, CHAIN + chain, asdict(charge))

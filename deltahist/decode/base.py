@@ -48,7 +48,7 @@ class Moments:
     ----------
     freedom : infinity if the variance is exact or a bound, else the number of simulated noise fields.
     unresolved : share (m,) of the query's squared norm that the strategy does not determine, or None.
-    draws : number of noise draws (m,) whose plain sum is the answer's noise, 0 for other noise. None means 0 for all.
+    draws : number of noise draws (m,) that add up to the answer's noise, 0 for other noise. None means 0 for all.
     """
 
     variance: FloatArray
@@ -71,8 +71,8 @@ def interval(moments: Moments, law: Law, level: float) -> tuple[FloatArray, Floa
 
     The distance is the normal (or Student) quantile with the Cornish-Fisher correction for the excess kurtosis of
     symmetric noise, z + κ (z³ − 3 z) / 24. Single Laplace draws need wider intervals than sums of many. Where the noise
-    is a plain sum of draws of `law`, the number of integers in the interval is that with the probability nearest the
-    level. If it is even, the interval extends one further up than down, because a symmetric interval could miss the
+    is a plain sum of draws of `law`, the interval contains the number of integers that comes nearest to the level. If
+    this number is even, the interval extends one further up than down, because a symmetric interval could miss the
     level by twice as much.
     """
     z = -NormalDist().inv_cdf((1 - level) / 2)
@@ -96,11 +96,11 @@ def interval(moments: Moments, law: Law, level: float) -> tuple[FloatArray, Floa
 
 @functools.lru_cache(maxsize=4096)
 def _count_integers(law: Law, draws: int, level: float) -> int:
-    """Return the number of integers around 0 whose probability is nearest `level`, for a sum of draws."""
+    """Return the number of integers around 0 whose total probability is nearest `level`, for a sum of draws."""
     size = 1024
     weight = law.weights(np.minimum(np.arange(size), size - np.arange(size)).astype(np.float64))
     pmf = np.fft.irfft(np.fft.rfft(weight / weight.sum()) ** draws, size)
-    # The order 0, 1, −1, 2, −2, ... adds the likeliest integer next.
+    # The order 0, 1, −1, 2, −2, ... adds the most likely remaining integer next.
     order = np.arange(1, size) // 2
     order[2::2] *= -1
     return int(np.argmin(np.abs(np.cumsum(pmf[order]) - level))) + 1
@@ -230,10 +230,10 @@ class Decoder(ABC):
     ----------
     strategy : A (k, N).
     laws : one noise law per group.
-    total_known : whether the number of entities is public, so that estimates add up to it.
+    total_known : whether the number of entities is public. If so, estimates add up to it.
     """
 
-    #: Text that says how the closed form relates to the true error.
+    #: Describes how the closed form relates to the true error.
     note = "exact"
 
     def __init__(self, strategy: Strategy, laws: Sequence[Law], total_known: bool) -> None:
@@ -408,7 +408,7 @@ class Decoder(ABC):
         fourth = np.einsum("mk,mk,k->m", part, part, self.draw_kurtosis)
         kurtosis[some] = fourth[some] / variance[some] ** 2
         if not self.strategy.determines_cells:
-            # aᵀA is the measured part of q. A public total adds its own part.
+            # aᵀA is the measured part of q. A public total measures a further part.
             missing = queries - np.asarray(self.strategy.rmatmat(np.ascontiguousarray(weight.T))).T
             if self.total_known:
                 _, direction, spread = self.onto_total
@@ -474,7 +474,7 @@ def make_decoder(strategy: Strategy, laws: Sequence[Law], *, total_known: bool) 
 class DenseDecoder(Decoder):
     """Least squares by the definition (AᵀΣ⁻¹A)⁻¹AᵀΣ⁻¹, or by the pseudo-inverse if A does not determine the cells.
 
-    Tests compare every other decoder with it.
+    Tests compare every other decoder with this one.
     """
 
     def __init__(self, strategy: Strategy, laws: Sequence[Law], total_known: bool) -> None:
@@ -498,7 +498,7 @@ class DenseDecoder(Decoder):
             self.inverse = scipy.linalg.pinv(weight[:, None] * dense, rtol=1e-12) * weight
 
     def _invert_correlated(self, dense: FloatArray, entry: FloatArray) -> FloatArray:
-        """Return least squares for noise of covariance R Σ Rᵀ, with equal weights if that is singular."""
+        """Return least squares for noise of covariance R Σ Rᵀ, with equal weights if this covariance is singular."""
         covariance = (entry * self.draw_variance) @ entry.T
         # Scale to correlations first, because tents' values are 10⁹ times as large as cells.
         each = np.sqrt(np.diag(covariance))

@@ -1,4 +1,4 @@
-"""Errors of queries. For boxes they are sums of products over the axes, for other queries sums over surrounding boxes.
+"""Errors of queries: sums of products over the axes for boxes, and sums over surrounding boxes for other queries.
 
 An interval q is a difference of prefixes, q = Σ_e w_e P_e, where P_e contains all cells before edge e. Its variance
 qᵀ V q is the quadratic form wᵀ G w with G_ef = P_eᵀ V P_f, the covariance of prefix sums.
@@ -346,8 +346,8 @@ class PublicTotal:
 def apply_range_gram(field: FloatArray, starts: IntArray | None = None) -> FloatArray:
     """Return Σ_j w_ij field_j over j in i's block, where w_ij is the share of intervals that contain both i and j.
 
-    Of the n (n + 1) / 2 intervals, (min(i, j) + 1)(n − max(i, j)) do, so two cumulative sums give all results. `starts`
-    are the first cells of blocks. When None, all cells are one block.
+    Of the n (n + 1) / 2 intervals, (min(i, j) + 1)(n − max(i, j)) contain both. So two cumulative sums give all
+    results. `starts` are the first cells of blocks. When None, all cells are one block.
     """
     n = len(field)
     first = np.zeros(1, dtype=np.int64) if starts is None else starts
@@ -385,7 +385,7 @@ def iterate_query_boxes(
     wide, tall = wide[order], tall[order]
     here = 0
     while here < len(order):
-        # Take as many queries as fit in boxes of the largest one's size.
+        # Take as many queries as fit if every box has the size of the largest.
         rest = slice(here, here + max(1, min(most, _CELLS // int(wide[here] * tall[here]))))
         sizes = np.maximum.accumulate(wide[rest]) * np.maximum.accumulate(tall[rest])
         fit = max(1, int(np.searchsorted(sizes * np.arange(1, len(sizes) + 1), _CELLS, side="right")))
@@ -414,7 +414,7 @@ def _fill_boxes(
 
 
 class Windows:
-    """A table (k, places), of which boxes look up their own parts. Off the grid, it is 0."""
+    """A table (k, places) from which boxes slice their own windows. Places off the grid are 0."""
 
     def __init__(self, table: FloatArray) -> None:
         # Add a column before the first cell, and columns after the last one, for the rim of the largest box.

@@ -1,8 +1,8 @@
 """How points lie inside cells, estimated from the release itself at no cost to privacy.
 
 In blocks of two cells a side, points are spread more unevenly over halves than noise explains, because they clump. The
-same law, extrapolated below the size of a cell, gives the error of answers that cut cells. docs/internals/placement.md
-derives it and lists the measurements behind the constants.
+law of these clumps, extrapolated below the size of a cell, gives the error of answers that cut cells.
+docs/internals/placement.md derives it and lists the measurements behind the constants.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Placement:
     law: Clumping
 
     def slope_terms(self, own: FloatArray, chosen: Chosen) -> tuple[FloatArray, ...]:
-        """Return 2 h g along each axis, for chosen cells with counts h. An answer is Σ f h, plus Σ f ξ times these.
+        """Return 2 h g along each axis, for chosen cells with counts h. An answer is Σ f h + Σ f ξ (2 h g).
 
         The slope g is half the relative increase in density from the cell's centre to its edge.
         """
@@ -73,7 +73,7 @@ def placement_variance(shares: FloatArray, squares: FloatArray) -> FloatArray:
 class Clumping:
     """How points clump: ψ for small clumps, the probability ρ that two points share a place, and the trust in slopes.
 
-    They are estimated from halves of blocks. `levels` counts the doublings from half a cell to such a half.
+    These parameters are estimated from halves of blocks, `levels` doublings larger than half a cell.
     """
 
     clump: float = 0.0

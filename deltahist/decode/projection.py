@@ -64,7 +64,7 @@ class Metric:
 def simulate_metric(field: Callable[[], FloatArray], grid: tuple[int, ...], *, total_known: bool) -> Metric:
     """Return the metric, in cosines, of the noise that `field` draws on a grid."""
     size = math.prod(grid)
-    # The larger the map, the more waves are similar, and the fewer fields (4 to 100) a smoothed spectrum needs.
+    # Larger maps have more similar waves, so that a smoothed spectrum needs fewer fields (4 to 100).
     fields = int(np.clip(6400 / math.sqrt(size), 4, 100))
     power = np.zeros(grid)
     for _ in range(fields):
@@ -106,7 +106,7 @@ def shrink_long_waves(metric: Metric, power: float | None = None) -> Metric:
 
 
 def _fit_slope(variance: FloatArray, waves: FloatArray) -> float:
-    """Return the power of the frequency that the variance of waves follows, with equal weight for each octave."""
+    """Return the power of the frequency that fits the variance of waves, with equal weight for each octave."""
     octave = np.floor(np.log2(waves)).astype(np.int64)
     octave -= octave.min()
     number = np.bincount(octave)
@@ -119,7 +119,7 @@ def _fit_slope(variance: FloatArray, waves: FloatArray) -> float:
 class ProjectedCells:
     """Cells (domain.shape), their certificate, and the number of steps.
 
-    Each answer is within √`distance` of its standard errors from the answer of the exactly nearest cells.
+    Each answer differs from that of the exactly nearest cells by at most √`distance` standard errors.
     """
 
     cells: FloatArray
@@ -135,9 +135,9 @@ def project_nonnegative(field: FloatArray, metric: Metric, total: float | None) 
 
     Minimises ½ (c − ĉ)ᵀ M (c − ĉ) over c ≥ 0 (and 1ᵀc = n). The eigenvectors of M are waves, and its eigenvalues are
     the inverse variances of their noise. In the plain metric the projection would destroy the cancellations between
-    cells that make correlated noise small on boxes. The method is alternating directions (Boyd et al. 2011), with one
-    filter and one clipping per step. It is accelerated as a fixed-point iteration (`Anderson`), and the step length
-    balances cells and multipliers. The multipliers bound the least distance from below, which gives the certificate.
+    cells that make correlated noise small on boxes. Uses alternating directions (Boyd et al. 2011), with one filter
+    and one clipping per step, accelerated as a fixed-point iteration (`Anderson`). The step length balances cells and
+    multipliers. The multipliers bound the least distance from below, which gives the certificate.
 
     Parameters
     ----------
@@ -212,8 +212,8 @@ def _project_plainly(state: FloatArray, inside: tuple[slice, ...], total: float 
 def _bound_distance(cells: FloatArray, field: FloatArray, multipliers: FloatArray, metric: Metric) -> float:
     """Return a bound on the squared distance from the nearest cells, given multipliers ν ≥ 0 (any outside the domain).
 
-    The minimum of ½ |c − ĉ|²_M − νᵀc over all c with the right total is −νᵀĉ − ½ νᵀM⁻¹ν. Half a point's squared
-    distance exceeds it by ½ |c − ĉ − M⁻¹ν|²_M + νᵀc. By strong convexity, ½ |c − c*|²_M is at most this excess.
+    The minimum of ½ |c − ĉ|²_M − νᵀc over all c with the right total is −νᵀĉ − ½ νᵀM⁻¹ν. Half the squared distance of a
+    point c exceeds it by ½ |c − ĉ − M⁻¹ν|²_M + νᵀc. By strong convexity, ½ |c − c*|²_M is at most this excess.
     """
     rest = cells - field - metric.filter(multipliers, metric.variance)
     return float((rest * metric.filter(rest, metric.precision)).sum() + 2 * (multipliers * cells).sum())

@@ -127,7 +127,7 @@ class Turn:
         return pa.table({NAME: pa.array(names, pa.string()).filter(pa.array(able)), OWNER: places[able]})
 
     def charge_people(self, times: NDArray[np.int64], price: int) -> NDArray[np.bool_]:
-        """Charge people `times` (m,) a price in billionths if they can pay it all, and return who has paid (m,).
+        """Charge people a price in billionths `times` (m,), if they can pay for all, and return who has paid (m,).
 
         Charges add up (ProPer, sequential composition).
         """
@@ -187,7 +187,7 @@ class People:
     """People with budgets of their own. A query charges the owners of the records that it uses.
 
     Records of people who cannot pay are left out silently. All answers together are ε-private for all records of one
-    user, where ε is the user's limit. If D' is D without them, Pr(A(D) ∈ S) ≤ e^ε Pr(A(D') ∈ S), and vice versa.
+    user, where ε is the user's limit. If D' lacks a user's records, Pr(A(D) ∈ S) ≤ e^ε Pr(A(D') ∈ S), and vice versa.
     Proof: docs/privacy/personal.md. Source: ProPer, Definition 1, Proposition 1 (Ebadi, Sands, Schneider 2015).
 
     Parameters
@@ -256,7 +256,7 @@ class People:
 
         Parameters
         ----------
-        names : (m,) strings or whole numbers, as in the owners' column. Spaces at the ends and the Unicode form of
+        names : (m,) strings or whole numbers, as in the owners' column. Surrounding spaces and the Unicode form of
             accents make no difference.
         epsilon, rho : one budget, or (m,) budgets, in the account's unit. None means the default.
         """

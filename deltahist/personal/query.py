@@ -1,7 +1,7 @@
 """Queries of people's records. Each derived record is made from the records of one owner. Public.
 
-F(D) is the union of F(D_o) over the owners o, where D_o are the records of o. So an ε-private aggregate costs o only
-size(F(D_o)) · ε. Source: ProPer, Lemma 1, Corollary 1.
+F(D) is the union of F(D_o) over the owners o, where D_o are the records of o. So an ε-private aggregate costs owner o
+only size(F(D_o)) · ε. Source: ProPer, Lemma 1, Corollary 1.
 
 An error caused by a record, such as an overflow or a division by zero, would reveal the record. So queries accept only
 SQL expressions that cannot fail on any record, and that mean the same in DuckDB and PostgreSQL. sqlglot parses an
@@ -86,8 +86,8 @@ def bound_number(value: Any, least: float, most: float) -> Any:
 def read_expression(text: str, records: Any, columns: Mapping[str, str], sizes: Mapping[str, int]) -> SafeExpression:
     """Turn an SQL expression on an Ibis table into one that cannot fail.
 
-    `columns` are the kinds of the table's columns. `sizes` are the numbers of parts that compute them (1 by default),
-    which a database may inline at each use.
+    `columns` are the kinds of the table's columns. `sizes` are the numbers of parts that compute each
+    column (1 by default), since a database may inline these parts at each use.
 
     >>> import ibis
     >>> visits = ibis.table({"kind": "string", "time": "timestamp"}, name="visits")
