@@ -79,7 +79,7 @@ class Strategy(abc.ABC):
     domain: Domain
     #: Whether the rows determine every cell, or None if this must be computed from their rank.
     determines_cells: ClassVar[bool | None] = None
-    #: Whether noise leaves the number of points unchanged, so that a release reveals it.
+    #: Whether noise leaves the number of points unchanged, so that a release reveals this number.
     keeps_total: bool = False
     #: Answers for fewer points than this fit in 64 bits.
     point_limit: ClassVar[int] = 1 << 62
@@ -104,7 +104,7 @@ class Strategy(abc.ABC):
 
     @property
     def parts(self) -> tuple[Group, ...]:
-        """The groups of released values, the same as `groups` when noise is added row by row."""
+        """The groups of released values, which equal `groups` when noise is added row by row."""
         return self.groups
 
     @property
@@ -131,7 +131,7 @@ class Strategy(abc.ABC):
         return self.scatter(join_groups([group.members for group in self.groups], noise))
 
     def gather(self, weights: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the weights on draws for weights (k,) on released values, through the adjoint of R's linear part."""
+        """Convert weights (k,) on released values to weights on draws, with the adjoint of R's linear part."""
         return weights
 
     def changes(self, near: Neighbourhood) -> scipy.sparse.csr_array:
@@ -322,7 +322,7 @@ _Kind = TypeVar("_Kind", bound=type[Strategy])
 
 
 def register(strategy: _Kind) -> _Kind:
-    """Register a strategy class, so that planning tries it and its releases can be loaded. Also a class decorator.
+    """Register a strategy class (or decorate it), so that planning tries it and its releases can be loaded.
 
     An installed package can instead declare an entry point in "deltahist.strategies". Raises InputError if a name is
     taken.
@@ -359,7 +359,7 @@ def strategies() -> dict[str, type[Strategy]]:
 
 
 def is_own(strategy: Strategy) -> bool:
-    """Return whether a strategy's class is part of this package, whose tests cover it."""
+    """Return whether a strategy's class is part of this package, and so covered by its tests."""
     return type(strategy).__module__.partition(".")[0] == __name__.partition(".")[0]
 
 

@@ -96,7 +96,7 @@ def maximise_bound(
     """Maximise the lower bound f(λ)² by steps λ_e ← λ_e · (cost_e / f)^p, with Nesterov momentum on ln λ.
 
     Every λ yields a bound and a feasible form, X divided by its largest cost. If edges did not interact, p = 2 would
-    find the best λ in one step. p grows while f grows. If f falls, p is halved and the momentum restarts.
+    find the best λ in one step. The exponent p grows while f grows. If f falls, p is halved and the momentum restarts.
 
     Parameters
     ----------

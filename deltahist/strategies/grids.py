@@ -1,4 +1,4 @@
-"""Strategies that count sets of cells: Identity, ShiftedGrids, CutAugmented, and the base class of all grids."""
+"""Strategies that count sets of cells (Identity, ShiftedGrids and CutAugmented), and the base class of all grids."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Grids(Strategy):
     @property
     def determines_cells(self) -> bool:  # type: ignore[override]
         lines = [np.concatenate([s[axis] for s in self.starts]) for axis in range(self.domain.ndim)]
-        if self.domain.ndim == 1:  # sums of rows determine the count before each line
+        if self.domain.ndim == 1:  # the count before each line is a sum of rows
             return len(np.unique(lines[0])) == self.domain.size
         return self.domain.shape in self.blocks
 
@@ -230,7 +230,7 @@ def _place_lines(width: int, offset: int, n: int) -> NDArray[np.int64]:
 def dyadic_grids(domain: Domain, delta_cells: int) -> ShiftedGrids:
     """Return shifted grids with widths 2δ, 4δ, 8δ, ...
 
-    The lines are at multiples of δ. Odd multiples belong to the finest grid, half of the rest to the next, and so on.
+    The lines are at multiples of δ: odd multiples in the finest grid, half of the rest in the next grid, and so on.
     """
     spacing = check_whole(delta_cells=delta_cells)
     widths, offsets = [2 * spacing], [spacing]
@@ -332,7 +332,7 @@ class CutAugmented(Strategy):
 
     @classmethod
     def greedy(cls, base: Strategy, near: Neighbourhood, gram: NDArray[np.float64] | None = None) -> CutAugmented:
-        """Add boxes to a base strategy, each time the one that helps a workload most without raising the sensitivity.
+        """Repeatedly add to a base strategy the box that helps a workload most without raising the sensitivity.
 
         Parameters
         ----------

@@ -162,14 +162,14 @@ def solve_optimal(near: Neighbourhood, gram: FloatArray) -> tuple[IntArray, Cert
     free = not (edges < 0).any()
     parts = _split_symmetric(near, gram, free)
     rank = sum(part.factor.shape[1] for part in parts)
-    if not rank:  # there is one cell, or all queries ask for the public total, so no noise matters
+    if not rank:  # there is only one cell, or every query asks for the public total
         return np.eye(domain.size, dtype=np.int64), Certificate(0.0, 0.0)
 
     def evaluate(weight: FloatArray) -> tuple[FloatArray, FloatArray, float, float]:
         form, variance, bound = _geometric_mean(parts, _weighted_laplacian(weight / bounds, edges, domain.size))
         return form, evaluate_edges(form, edges) / bounds, variance, bound
 
-    # Initially λ has the same sum over all edges with the same bound. Otherwise the many long moves would dominate.
+    # Start with λ that has an equal sum for each bound. Otherwise the many long moves would dominate.
     _, place, number = np.unique(bounds, return_inverse=True, return_counts=True)
     # Allow the iteration 80% of the gap, rounding 10%, and making the matrix invertible 5%.
     climb = maximise_bound(evaluate, -np.log(number[place]), MOST_STEPS, 0.8 * GAP)
@@ -263,7 +263,7 @@ class _Part:
 
 
 def _split_symmetric(near: Neighbourhood, gram: FloatArray, free: bool) -> list[_Part]:
-    """Split the space into even and odd functions along each axis whose reflection changes neither V nor the edges.
+    """Split the space into even and odd functions along each axis whose reflection preserves V and the edges.
 
     The problem is convex, so the mean of X and its reflection is at least as good as X. So some optimal X maps even
     functions to even ones and odd ones to odd ones. In 2-D this yields four problems of a quarter of the size. If the
@@ -288,7 +288,7 @@ def _split_symmetric(near: Neighbourhood, gram: FloatArray, free: bool) -> list[
         form = np.asarray(basis.T @ (basis.T @ gram).T)
         ones, within = basis.sum(axis=0), np.eye(len(form))
         if free and ones @ ones > 0.5:
-            # The Householder reflection of the ones to the first axis provides a basis orthogonal to the ones.
+            # The Householder reflection that maps the ones to the first axis provides a basis orthogonal to the ones.
             normal = ones / np.linalg.norm(ones)
             normal[0] += 1
             within = (within - np.outer(normal, normal) * (2 / (normal @ normal)))[:, 1:]
@@ -340,7 +340,7 @@ def _square_root(form: FloatArray, parts: list[_Part]) -> FloatArray:
 
 
 def _round_root(root: FloatArray, free: bool, mean_variance: Callable[[NDArray[Any]], float], loss: float) -> IntArray:
-    """Return round(2^bits · A) with so few bits that the mean variance rises by at most a fraction `loss`.
+    """Return round(2^bits · A) with the fewest bits for which the mean variance rises by at most a fraction `loss`.
 
     If the total is free, the same integer is added to all entries. This integer cancels exactly in every move, and in
     every answer if the total is known. The total is then measured as precisely as the best-measured wave, but not

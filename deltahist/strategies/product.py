@@ -128,8 +128,8 @@ class Cumulative(Product):
         Entries are 0 or 1, so both norms count rows. Number the cells from 0, starting at the far end for prefix sums.
         Then r(u) = Π (u_i + 1) rows contain cell u. An arrival at u costs r(u), and a move from u to v costs r(u) +
         r(v) − 2 r(min(u, v)), with the minimum along each axis. The cost never decreases if a move gets longer or
-        starts further up, so the most expensive move ends in the far corner and costs Π n_i − Π (n_i − d_i). In 2-D,
-        moves in the other diagonal direction cost d_x d_y less.
+        starts further up, so the most expensive move ends in the far corner and costs Π n_i − Π (n_i − d_i). In 2-D, a
+        move by (d_x, −d_y) costs d_x d_y less than one by (d_x, d_y).
         """
         shape = self.domain.shape
         most = max(
@@ -163,7 +163,7 @@ class _Haar:
 
     @functools.cached_property
     def depth(self) -> NDArray[np.int64]:
-        """The last level with a row that contains each cell (n,). Every earlier level has one such row, too."""
+        """The last level with a row that contains each cell (n,). Every earlier level also has one such row."""
         change = np.zeros(self.n + 1, dtype=np.int64)
         for _, low, _, high in self.levels:
             change[low] += 1
@@ -280,8 +280,8 @@ class Pair(NamedTuple):
 def _cost(x: Pair, y: Pair, norm: int) -> Any:
     """Return Σ_r |A_r(u, v) − A_r(u', v')|^p for a move from (u, v) to (u', v'), with x = (u, u') and y = (v, v').
 
-    h_u h_v rows contain (u, v), and h_u' h_v' rows contain (u', v'). Rows that contain both cells are in both numbers.
-    Such rows change by 0 if their factors agree on both axes or on neither axis, and by 2 otherwise.
+    h_u h_v rows contain (u, v), and h_u' h_v' rows contain (u', v'). Both numbers include the rows that contain both
+    cells. Such rows change by 0 if their factors agree on both axes or on neither axis, and by 2 otherwise.
     """
     agree = x.agree * y.agree + x.opposite * y.opposite
     opposite = x.agree * y.opposite + x.opposite * y.agree
@@ -330,7 +330,7 @@ class PrefixForm(QuadraticForm):
         return np.asarray((common * self.entries[i] * self.entries[j]).sum(axis=-1))
 
     def value_at(self, weight: FloatArray) -> float:
-        # A cell is in the prefixes of all later edges.
+        # A cell belongs to the prefixes of all later edges.
         held = np.cumsum(weight[::-1])[::-1][1:]
         own = self.factor.solve_transpose(held.reshape(-1, 1))
         return float((own * own).sum())

@@ -154,7 +154,7 @@ class Spectral(BestGaussian):
         # A move across more than half the torus ends in the same place as a shorter one, which is also tried.
         distances, error = np.atleast_2d(self._distances[0]), self._distances[1]
         reach = np.minimum(near.reach[: len(distances)], distances.shape[1] - 1)
-        # Each row contains the moves from 0 to its reach.
+        # Each row contains moves of length 0 up to its reach.
         found = np.maximum.accumulate(distances[: len(reach)], axis=1)[np.arange(len(reach)), reach]
         least = found.max() - 2 * error
         moves = [
@@ -163,8 +163,9 @@ class Spectral(BestGaussian):
             for column in np.flatnonzero(distances[row, : reach[row] + 1] >= least).tolist()
         ]
         arrival = squared_distance(self.kernel, None) if near.source_cells.any() else 0
-        if len(moves) > 16:  # one convolution is faster than many distances
-            with contextlib.suppress(InputError):  # raised if sums exceed 64 bits
+        if len(moves) > 16:
+            # One convolution is faster than many distances, but raises InputError if sums exceed 64 bits.
+            with contextlib.suppress(InputError):
                 moves = [min(moves, key=convolve_circularly(self.kernel, self.kernel).__getitem__)]
         return max(arrival, *(squared_distance(self.kernel, move) for move in moves))
 
@@ -192,7 +193,7 @@ class Spectral(BestGaussian):
 class SpectralDecoder(Decoder):
     """Estimate ĉ as the domain's part of A⁻¹y on the torus.
 
-    The noise is stationary on the torus, so a box's variance depends only on its side lengths and is in one table.
+    The noise is stationary on the torus, so one table of side lengths contains the variances of all boxes.
     """
 
     strategy: Spectral
@@ -286,7 +287,7 @@ def _variance_by_length(spectrum: FloatArray, n: int) -> FloatArray:
 
 
 class SpectralSolution(NamedTuple):
-    """The best feasible √X̂ at a quarter of the frequencies, which determines the others, with its certificate.
+    """The best feasible √X̂ at a quarter of the frequencies (the others mirror these), with its certificate.
 
     The variance exceeds that of the best strategy on the torus by at most the fraction `gap`.
     """
@@ -316,7 +317,7 @@ def solve_spectral(near: Neighbourhood, workload: Workload | None, torus: tuple[
 
 
 class _Chart:
-    """A torus on whose quarter the bounded displacements are marked. Displacement 0 represents arrivals.
+    """A quarter of a torus with marks on the bounded displacements. Displacement 0 represents arrivals.
 
     Multipliers are a flat array over the marked displacements, each summed over all mirror images.
     """
@@ -348,8 +349,8 @@ class _Chart:
     def start_from(self, coarse: _Chart, multipliers: FloatArray) -> FloatArray:
         """Return initial multipliers based on those of a smaller torus.
 
-        Relations that fit on the smaller torus keep their multipliers. Other relations keep their sums, spread evenly,
-        and get at least 1% together.
+        Relations that fit on the smaller torus keep their multipliers. Every other relation keeps its sum, but at least
+        1% divided by the number of relations, and spreads it evenly.
         """
         place, before = self.place[self.bounded], coarse.place[coarse.bounded]
         number = int(place.max()) + 1
@@ -380,7 +381,7 @@ class _Chart:
 
 
 def _climb_plain(chart: _Chart, start: FloatArray, number: int, gap: float) -> tuple[FloatArray, FloatArray, float]:
-    """Return the multipliers, feasible spectrum and gap after rounds of λ ← λ · cost (for no limits beyond δ)."""
+    """Return the multipliers, feasible spectrum and gap after rounds of λ ← λ · cost, without limits beyond δ."""
     multipliers = start
     for left in range(number, -1, -1):
         spectrum, relative, mean = chart.find_costs(multipliers)
@@ -393,7 +394,7 @@ def _climb_plain(chart: _Chart, start: FloatArray, number: int, gap: float) -> t
 
 
 def _climb_limited(chart: _Chart, start: FloatArray, number: int, gap: float) -> tuple[FloatArray, FloatArray, float]:
-    """Return the same as `_climb_plain`, but use `maximise_bound`."""
+    """Return the same results as `_climb_plain`, computed by `maximise_bound`."""
 
     def evaluate(multipliers: FloatArray) -> tuple[FloatArray, FloatArray, float, float]:
         spectrum, relative, mean = chart.find_costs(multipliers)
@@ -406,21 +407,23 @@ def _climb_limited(chart: _Chart, start: FloatArray, number: int, gap: float) ->
 def convolve_circularly(kernel: IntArray, field: NDArray[Any]) -> NDArray[Any]:
     """Return the circular convolution of two arrays of the same shape, exactly for integers.
 
-    Integers are split into digits so short that the transforms have errors below a quarter, so rounding is exact.
-    Raises InputError if a result might exceed 64 bits.
+    Integers are split into short digits, so that the transforms have errors below a quarter and rounding is exact.
+    Raises InputError if a result might exceed 64 bits, or if no digits are short enough.
     """
     if field.dtype.kind == "f":
         return np.asarray(scipy.fft.irfftn(_transform_real(kernel) * _transform_real(field), field.shape))
-    if float(np.abs(kernel).max()) * float(np.abs(field).sum(dtype=np.float64)) >= 2.0**62:
-        raise InputError("counts have too many points for strategy Spectral: its sums must fit in 64 bits")
+    fits = float(np.abs(kernel).max()) * float(np.abs(field).sum(dtype=np.float64)) < 2.0**62
     longest = 1 + max(int(np.abs(part).max(initial=0)).bit_length() for part in (kernel, field))
-    for digits in range(1, 13):
+    for digits in range(1, 13 if fits else 1):
         bits = -(-longest // digits)
         left, right = _split_digits(kernel, bits), _split_digits(field, bits)
         if max(_product_error(a, b) for a in left for b in right) < 0.25:
             break
     else:
-        raise InputError(f"the torus has {field.size:,} cells: exact sums require fewer (use larger cells)")
+        raise InputError(
+            f"counts have too many points, or the torus too many cells ({field.size:,}): strategy Spectral requires "
+            "sums that are exact in 64 bits (use larger cells)"
+        )
     spectra = [_transform_real(a) for a in left]
     out = np.zeros(field.shape, dtype=np.int64)
     for j, b in enumerate(right):
@@ -451,7 +454,7 @@ def _transform_real(field: NDArray[Any]) -> NDArray[np.complex128]:
 
 
 def _split_digits(field: IntArray, bits: int) -> list[IntArray]:
-    """Return at least one signed digit in base 2^bits, lowest first."""
+    """Return the signed digits (at least one) in base 2^bits, lowest first."""
     out: list[IntArray] = []
     rest, half = field, np.int64(1) << (bits - 1)
     while not out or rest.any():
@@ -516,7 +519,10 @@ def workload_power(work: Boxes | AllRanges | Regions | None, domain: Domain, tor
         out = np.zeros([len(lengths) for lengths, _ in kinds])
         np.add.at(out, tuple(place for _, place in kinds), 1 / len(work))
         for (lengths, _), omega in zip(kinds, frequencies, strict=True):
-            out = np.tensordot(out, _power_of_lengths(lengths, omega), (0, 0))
+            power = np.empty((len(lengths), len(omega)))
+            power[:, 0] = lengths.astype(np.float64) ** 2
+            power[:, 1:] = np.sin(np.multiply.outer(lengths, omega[1:] / 2)) ** 2 / np.sin(omega[1:] / 2) ** 2
+            out = np.tensordot(out, power, (0, 0))
         return out
     if work is not None:
         work.check(domain)
@@ -526,19 +532,11 @@ def workload_power(work: Boxes | AllRanges | Regions | None, domain: Domain, tor
 
 def _power_of_all(n: int, omega: FloatArray) -> FloatArray:
     """Return the mean of |q̂|² over all intervals on n cells, through Fejér's kernel."""
-    # For an interval of l cells, |q̂|² = (1 − cos lω) / (1 − cos ω).
+    # An interval of l cells has |q̂|² = (1 − cos lω) / (1 − cos ω).
     out = np.full(len(omega), (n + 1) * (n + 2) / 6)
     half = omega[1:] / 2
     fejer = np.sin((n + 1) * half) ** 2 / np.sin(half) ** 2
     out[1:] = ((n + 1) ** 2 - fejer) / (4 * np.sin(half) ** 2) / (n * (n + 1) / 2)
-    return out
-
-
-def _power_of_lengths(lengths: IntArray, omega: FloatArray) -> FloatArray:
-    """Return |q̂|² (lengths, frequencies) for intervals of these lengths."""
-    out = np.empty((len(lengths), len(omega)))
-    out[:, 0] = lengths.astype(np.float64) ** 2
-    out[:, 1:] = np.sin(np.multiply.outer(lengths, omega[1:] / 2)) ** 2 / np.sin(omega[1:] / 2) ** 2
     return out
 
 

@@ -41,7 +41,7 @@ MOST_TENTS = 4128
 
 @dataclass(frozen=True, eq=False)
 class Tents(Strategy):
-    """Measure every cell and tents, which are products of B-splines centred every few cells along each axis.
+    """Measure every cell, and tents: products of B-splines that are centred every few cells along each axis.
 
     A short move hardly changes the tents, and a move of any length changes only its two cells and the tents over them.
     With shares a for the cells and h for the tents, every move costs at most 2 (a + h). Least squares estimates smooth
@@ -193,8 +193,8 @@ class Tents(Strategy):
 class TentsDecoder(Decoder):
     """Least-squares estimates ĉ = y₁ + Tᵀ (r⁻¹ + T Tᵀ)⁻¹ (y₂ − T y₁) from released cells y₁ and tents y₂.
 
-    r is the noise variance of a cell divided by that of a tent. T Tᵀ is a product over the axes, so the eigenvectors of
-    its small factors are enough to invert r⁻¹ + T Tᵀ (docs/internals/theory.md, section 7).
+    r is the noise variance of a cell divided by the noise variance of a tent. T Tᵀ is a product over the axes, so the
+    eigenvectors of its small factors invert r⁻¹ + T Tᵀ (docs/internals/theory.md, section 7).
     """
 
     strategy: Tents
@@ -203,7 +203,7 @@ class TentsDecoder(Decoder):
     def __init__(self, strategy: Strategy, laws: Sequence[Law], total_known: bool) -> None:
         super().__init__(strategy, laws, total_known)
         self._lattices = self.strategy.lattices
-        #: The variance of a cell's noise, and r in points, at most 10¹² because cells add nothing beyond that.
+        #: The variance of a cell's noise, and r for noise in points (at most 10¹², since beyond it cells add nothing).
         self._cells, tents = self.laws[0].variance(), self.laws[1].variance() / self.strategy.scale**2
         self._precision = self._cells / max(tents, self._cells / 1e12) if self._cells > 0 else 0.0
 
@@ -256,7 +256,7 @@ class TentsDecoder(Decoder):
             asked = [sum_intervals(axis.wave_sums, *span) for axis, span in zip(self._lattices, boxes, strict=True)]
             taken = _sum_waves([each**2 for each in asked], known)
             if self.total_known:
-                # Half of the waves are odd about the middle of the axis, so they do not contribute to the total.
+                # Half of the waves are odd about the axis' middle, so they do not contribute to the total.
                 held = [np.abs(axis.wave_sums[-1]) > 1e-9 for axis in self._lattices]
                 seen = [each[:, waves] for each, waves in zip(asked, held, strict=True)]
                 taken += _sum_waves(seen, onto[np.ix_(*held)]) ** 2 / spread
@@ -311,7 +311,7 @@ class TentsDecoder(Decoder):
 
 
 def _spread_cut_cells(cover: RegionCover, lattices: Sequence[Lattice]) -> RegionCover:
-    """Return T q as shares of tents, where q contains only the cells that queries cut."""
+    """Return T q, as shares of tents, for the part of the queries q in cells that they cut."""
     over = list(zip(lattices, (cover.x, cover.y), strict=True))
     first, weights = [axis.first[cell] for axis, cell in over], [axis.weights[cell] for axis, cell in over]
     begins = np.flatnonzero(np.diff(cover.owner, prepend=-1))
@@ -335,7 +335,7 @@ def _spread_cut_cells(cover: RegionCover, lattices: Sequence[Lattice]) -> Region
 
 
 def _sum_waves(asked: Sequence[FloatArray], field: FloatArray) -> FloatArray:
-    """Return the sum over waves of `field` times the coefficients (m, waves) of each query along each axis."""
+    """Return, for each query (m,), the sum over waves of `field` times the query's coefficients along each axis."""
     # Contiguous arrays make the order of summation independent of the number of queries.
     first, *rest = map(np.ascontiguousarray, asked)
     return np.einsum("mw,mw->m", multiply_rows(first, field), *rest) if rest else np.einsum("mw,w->m", first, field)
@@ -496,7 +496,7 @@ class Lattice:
 
     @property
     def _tents(self) -> IntArray:
-        """The tents over every cell (n, degree + 1), as in `weights`. Beyond the last tent, weights are zero."""
+        """The tents over every cell (n, degree + 1), for the entries of `weights` (zero beyond the last tent)."""
         return np.minimum(self.first[:, None] + np.arange(self.weights.shape[1]), self.size - 1)
 
     @functools.cached_property
@@ -529,7 +529,7 @@ class Lattice:
 
     @functools.cached_property
     def tent_waves(self) -> FloatArray:
-        """The coefficients (m, w) of the tents in each wave, such that q · wave = T q · column."""
+        """The coefficients (m, w) of the tents in each wave: q · wave is T q · column."""
         values = self.wave_values
         return self.gram_eigen[1][:, : len(values)] / (self.scale * np.sqrt(values))
 
@@ -600,7 +600,7 @@ def _evaluate_spline(away: IntArray, apart: int, degree: int) -> IntArray:
 
 
 def largest_changes(lattices: Sequence[Lattice], near: Neighbourhood) -> list[tuple[int, int]]:
-    """Return the number of cells, and the sum of weights of tents, that the most expensive move and arrival change."""
+    """Return how many cells, and what weight of tents, the most expensive move and arrival change."""
     out = []
     if near.frontier.any():
         out.append((2, largest_change(lattices, near)))

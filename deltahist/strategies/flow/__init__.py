@@ -285,7 +285,7 @@ class Flow(Strategy):
 
     @functools.cached_property
     def kind_shares(self) -> dict[str, Fraction]:
-        """The share of ε for each kind of draws, if flows are counted in whole points."""
+        """The share of ε for each kind of draws, with flows counted in whole points."""
         if self.shares is not None:
             return dict(zip(self.draw_kinds, read_shares(self.shares, len(self.draw_kinds), "group"), strict=True))
         usual = tuning.choose_usual_shares(len(self.sum_names))
@@ -381,7 +381,7 @@ class Flow(Strategy):
         costs = PathCosts(self, norm)
         most, far = costs.find_direct(near), costs.bound_far(near)
         if far > most and self.domain.size <= 400 and (self.hub_widths or self.sum_widths):
-            return None  # the bound may not be tight, and small domains allow the exact computation
+            return None  # the bound may not be tight, and on small domains the exact cost is affordable
         most = max(most, far)
         if near.source_cells.any():
             block, point, by_hub = find_entrances(self, near)
@@ -399,11 +399,11 @@ class Flow(Strategy):
 
 
 class PathCosts:
-    """The costs of steps, paths and entry points of a flow: integers, to be divided by denominator^norm.
+    """The costs of a flow's steps, paths and entry points, as integers over the denominator^norm.
 
     At every border the weights of the sums on one level add up to one. The weights of the sums at a hub also add up to
-    one, and so do those of its strips along either axis. Sums therefore cost their share in the 1-norm, and at most
-    their share in the 2-norm (exactly if one sum has all the weight).
+    one, and so do those of its strips along either axis. So the cost of sums is their share in the 1-norm, and at most
+    their share in the 2-norm (equal if one sum has all weight).
     """
 
     def __init__(self, flow: Flow, norm: int) -> None:
@@ -443,7 +443,7 @@ class PathCosts:
         """Return the largest cost of a move that takes its direct path."""
         if not near.frontier.any():
             return 0
-        # A move by d cells spans up to ⌈d / block⌉ blocks, and shorter moves are allowed too.
+        # A move by d cells crosses up to ⌈d / block⌉ borders, and shorter moves are also allowed.
         limit = np.minimum(np.array(self.flow.blocks) - 1, find_longest_direct(self.flow))
         far = np.minimum(-(-near.frontier // self.flow.sides), limit)
         return max(self.price_longest(*(*move, 0)[:2]) for move in np.unique(far, axis=0).tolist()) + 2 * self.cells
@@ -492,7 +492,7 @@ def find_longest_direct(flow: Flow) -> int:
 
 
 def _find_least_distances(line: HubLine, limit: int) -> tuple[IntArray, IntArray]:
-    """Return the least distance of two blocks, and the least above a limit, for all their distances from their hubs."""
+    """Return the least distance between two blocks, overall and above a limit, for all distances from their hubs."""
     never = 1 << 40  # longer than any move
     block = np.arange(line.n)
     offset = np.abs(block - line.places[block // line.blocks_apart])
@@ -541,8 +541,8 @@ class Routes:
     """The path of every move and arrival through the blocks of a flow, and the draws that hide it.
 
     A move takes diagonal steps between blocks first, then straight ones. A long move (`find_longest_direct`) leaves the
-    map at the hub of its first block and re-enters at the hub of its last block. An arrival continues from its entry
-    block like a move. The draws at every border on the path change.
+    map at the hub of its first block and re-enters at the hub of its last block. From its entry block, an arrival
+    proceeds like a move. The draws at every border on the path change.
     """
 
     def __init__(self, flow: Flow, near: Neighbourhood) -> None:
@@ -552,7 +552,7 @@ class Routes:
         self._changes: list[tuple[IntArray, IntArray, IntArray]] = []
 
     def changes(self) -> scipy.sparse.csr_array:
-        """Return U (draws, M): column e is the change in the draws that hides edge e."""
+        """Return U (draws, M), whose column e is the change in the draws that hides edge e."""
         flow, edges = self.flow, self.near.edges()
         moves, every = edges[:, 0] >= 0, np.arange(len(edges))
         if not flow.blocks_are_cells:

@@ -1,9 +1,8 @@
 """The decoder of flows, with errors of boxes in closed form and errors of other queries from their perimeter.
 
-Released block sums are themselves the estimates of blocks, and the cells of a block share its gain. Noise on a border
-changes an answer only if the query's weights differ across the border, so only at the query's perimeter. Sums along a
-line spread the flow across the line over all its borders, through a matrix of low rank. Hubs contribute products of
-waves.
+Released block sums are also the estimates, and the cells of a block share the block's gain. Noise on a border changes
+an answer only if the query's weights differ across the border, so only at the query's perimeter. Sums along a line
+spread the flow across the line over all its borders, through a matrix of low rank. Hubs contribute products of waves.
 """
 
 from __future__ import annotations
@@ -348,7 +347,7 @@ class WavesKnown(BoxFunction):
 
 
 class _Waves:
-    """Multiply |q|² and (a·q)² by `weight` (1 + k, r), and a·q by `factor` (k, s), for intervals q along an axis."""
+    """For intervals q along an axis, multiply |q|² and (a·q)² by `weight` (1 + k, r), and a·q by `factor` (k, s)."""
 
     def __init__(self, line: HubLine, edges: FloatArray | None, weight: FloatArray, factor: FloatArray) -> None:
         self.alike = IntervalForms([IndependentIncrements(line.hubs_before[:, 0])], edges)
@@ -460,7 +459,7 @@ class FlowDecoder(Decoder):
         return out
 
     def _get_cumulants(self, names: Sequence[str]) -> list[Cumulants]:
-        """Return the cumulants of those groups that exist."""
+        """Return the cumulants of the groups among `names` that exist."""
         return [self._draw_cumulants[name] for name in names if name in self._draw_cumulants]
 
     # -- errors of boxes in closed form --------------------------------------------------------------------
@@ -668,7 +667,7 @@ class FlowDecoder(Decoder):
         one, two, *more = (per_block(power) for power in range(1, order + 1))
         own, block = np.divmod(place[by_block[begins]], flow.size)
         mean = one / self._block_sizes.ravel()[block]
-        # Subtract block by block, so that the rest of a whole block is exactly zero.
+        # Subtract block by block, so that whole blocks leave exactly zero.
         left = [two - mean * one]
         if more:
             three, four = more
@@ -681,13 +680,13 @@ class FlowDecoder(Decoder):
 
 
 class _NearSums:
-    """Tables (sums, places) of weighted sums along a line. Only a few sums contain any given place."""
+    """Tables (sums, places) of weighted sums along a line, where only a few sums contain any given place."""
 
     def __init__(self, windows: WeightedSums, *tables: FloatArray) -> None:
         self._tables, self._levels = [Windows(table) for table in tables], windows.covering_sums
 
     def find_near(self, start: IntArray, end: IntArray, low: IntArray, size: int) -> tuple[IntArray, list[FloatArray]]:
-        """Return the sums (queries, s) that contain any place from `start` to `end`, and excerpts of their rows.
+        """Return the sums (queries, s) that contain any place from `start` to `end`, and excerpts of their weights.
 
         The excerpts of each table (queries, s, size) start at the place before `low`.
         """
@@ -717,7 +716,7 @@ def _sum_fourths(values: NDArray[Any]) -> FloatArray:
 
 
 def _pick_pairs(table: NDArray[Any], some: IntArray) -> NDArray[Any]:
-    """Return the entries (queries, s, s) of a table (sums, sums) for some sums (queries, s)."""
+    """Return the entries (queries, s, s) of a table (sums, sums) for all pairs among some sums (queries, s)."""
     return np.asarray(table[some[:, :, None], some[:, None, :]])
 
 
@@ -742,12 +741,12 @@ class _LineSums:
     def find_near(self, around: QueryBoxes, axis: int) -> tuple[IntArray, FloatArray, FloatArray]:
         """Return the sums (queries, s) that contain borders of each box, and excerpts of Θ V and Θ.
 
-        The excerpts are (queries, s, wide or tall).
+        The excerpts have shape (queries, s, wide or tall).
         """
         low, size = around.low[:, axis], around.shares.shape[1 + axis]
         end = np.minimum(around.high[:, axis], self._places - 1)
         picked, (leaf, theta) = self._sums.find_near(np.maximum(low - 1, 0), end, low, size)
-        # The padding outside a box must not contribute.
+        # Exclude the padding outside a box.
         theta *= (np.arange(size) <= (end + 1 - low)[:, None])[:, None]
         return picked, leaf, theta
 
@@ -791,7 +790,7 @@ class RimErrors:
         total -= 2 * diagonal * _sum_products(over[:, :-1].mT @ further[0], further[1] @ up[:, :-1])
         if not kurtosis:
             return total, fourth
-        # The weight of a draw in a box, minus what the lines spread.
+        # Weights of the draws in a box, minus the parts that the lines spread.
         east, north, rising, falling, *spread = _as_single(*flows, rising, falling, over, along_y, along_x.mT, up.mT)
         over, up = spread[0] @ spread[1], spread[2] @ spread[3]
         rising -= over

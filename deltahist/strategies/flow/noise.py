@@ -52,7 +52,7 @@ def make_hat_weights(n: int, width: int, centred: bool = False) -> IntArray:
 
 
 def find_bends(n: int, widths: Sequence[int], centred: bool) -> IntArray:
-    """Return both ends of a line, and the places between which all weights are linear."""
+    """Return the ends of a line and all places where some weight bends. All weights are linear between these."""
     centres = [_find_centres(n, width, centred) for width in widths]
     begins = np.unique(np.concatenate([np.array([0, n]), *(-(-centre // 2) for centre in centres)]))
     return begins[(begins >= 0) & (begins <= n)]
@@ -173,7 +173,7 @@ class LineEstimator:
 
     @functools.cached_property
     def knots(self) -> IntArray:
-        """Edges (s,) between which weights beside an edge, and sums of weights before it, are quadratic functions."""
+        """Edges (s,) between which the weights beside an edge and the weights' prefix sums are quadratic."""
         bend = np.concatenate([find_bends(self.n, self.widths, self.centred), [1, self.n - 1]])
         every: IntArray = np.unique(np.add.outer(bend, np.arange(-1, 2)))
         return every[(every >= 0) & (every <= self.n)]
@@ -184,7 +184,7 @@ class LineEstimator:
 
     @functools.cached_property
     def stretches(self) -> Stretches:
-        """The line cut into stretches at the centres of sums and next to both ends."""
+        """The stretches of the line, which end at the centres of sums and next to the line's ends."""
         centres = [_find_centres(self.n, width, self.centred) for width in self.widths]
         begins = [-(-centre // 2) for centre in centres]
         cuts: IntArray = np.unique(np.concatenate([np.array([0, 1, self.n - 1]), *begins]))
@@ -403,7 +403,7 @@ class HubLine:
 
     @functools.cached_property
     def blocks_apart(self) -> int:
-        """The distance between hubs in blocks, an odd number: the spacing, or less on a short axis."""
+        """The distance between hubs in blocks, which is the spacing, or a smaller odd number on a short axis."""
         return min(self.spacing, self.n - 1 + self.n % 2)
 
     @property
@@ -516,7 +516,7 @@ class Hubs:
 
     @property
     def draw_counts(self) -> dict[str, tuple[int, int]]:
-        """For each kind, the number of draws, and the number of their units per unit of flow."""
+        """For each kind, the number of draws, and how many units of a draw make one unit of flow."""
         x, y = self.axes
         out = {HUBS: (len(x.places) * len(y.places), 1)}
         if x.widths:
@@ -557,7 +557,7 @@ class Hubs:
         return np.stack([b // line.blocks_apart for b, line in zip(block, self.axes, strict=False)])
 
     def find_hub_blocks(self, block: IntArray) -> IntArray:
-        """Return the blocks (ndim, m) in which the hubs of the given blocks lie."""
+        """Return the blocks (ndim, m) that contain the hubs of the given blocks."""
         return np.stack([line.places[h] for h, line in zip(self.find_hubs(block), self.axes, strict=False)])
 
     def estimate_inflow(self, draws: dict[str, Array]) -> Array:

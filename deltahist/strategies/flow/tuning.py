@@ -149,7 +149,7 @@ def _find_best_sums(flow: Flow, workload: Workload | None, norm: int) -> _BestSu
     error, sums, widths = _find_best_chain(MeanError(flow.blocks, spans, norm, flow.centred))
     cells = 0.0
     if not flow.blocks_are_cells:
-        # The mean variance that noise of variance one on cells adds to that of the blocks.
+        # The mean variance that is added by noise of variance one on cells.
         one = BlockPower(1, 2)
         scale = zip(spans, flow.domain.shape, flow.blocks, strict=True)
         of_blocks = math.prod(one(*span) * (n / m) for span, n, m in scale)
@@ -214,7 +214,7 @@ class MeanError:
         """Return the least error of flows with sums of these widths, and the shares of the sums in a budget of one."""
         if not widths:
             return self.of_shares(widths, np.zeros(0)), np.zeros(0)
-        logs, error = np.full(len(widths), -0.5), math.inf  # log of (each level's share / unused part of a half)
+        logs, error = np.full(len(widths), -0.5), math.inf  # log of (a level's share / unused part of one half)
 
         def to_shares() -> FloatArray:
             weight = np.exp(logs)
@@ -330,7 +330,7 @@ def find_minimum(function: Callable[[float], float], low: float, high: float, wi
 
 
 class _HubChoice(NamedTuple):
-    """A choice of hubs: their distance in blocks, the distances of sums in hubs, and the variance for a share of one.
+    """A choice of hubs: their spacing in blocks, the widths of sums in hubs, and the variance for a share of one.
 
     `shares` divides the hubs' share among their own noise, sums and strips (if any).
     """
@@ -342,7 +342,7 @@ class _HubChoice(NamedTuple):
 
 
 def _list_spacings(limits: list[Limit], flow: Flow) -> list[int]:
-    """Return odd spacings at which moves to a hub keep the limits, with at most 2048² hubs if possible.
+    """Return odd spacings for which paths to a hub keep the limits, with at most 2048² hubs if possible.
 
     With a hub in each of 4096² cells the error is a seventh lower (90 instead of 106), but publishing takes 1.5 times
     as long and boxes take five times as long.
@@ -401,8 +401,7 @@ class MeanHubError:
                 continue
             hubs = Hubs.on_grid(self.blocks, spacing, widths)
             error = self._as_function(hubs)
-            # Shares of hubs, squares and strips. If there are strips, shares are products, because each hub is in two
-            # strips.
+            # With strips, the shares are products over the axes, because each hub is in two strips.
             divisions = [lambda own: (own, 1 - own), lambda own: (own**2, (1 - own) ** 2, own * (1 - own))]
             for divide in divisions[: 1 + (min(lengths) > 1)]:
                 least, own = find_minimum(lambda own: error(divide(own)), 0.3, 0.97, 0.04)  # noqa: B023
