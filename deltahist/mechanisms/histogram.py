@@ -55,8 +55,8 @@ def sensitivity(strategy: Strategy, near: Neighbourhood, *, norm: int = 1) -> Fr
     check_choice((1, 2), norm=norm)
     if strategy.domain != near.domain or not (type(near) is Neighbourhood or strategy.row_by_row):
         raise InputError(
-            f"near is a {type(near).__name__}: it must be on the domain of strategy {strategy.name}, and a subclass of "
-            "Neighbourhood requires a strategy that adds noise row by row"
+            f"near is a {type(near).__name__}: it must be on the domain of strategy {strategy.name}, and a subclass "
+            "with edges of its own requires a strategy that adds noise row by row"
         )
     relations = near.relations
     costs: dict[int, Fraction] = {}

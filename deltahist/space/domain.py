@@ -91,7 +91,8 @@ class Domain:
         crs: Any = self.crs
         if crs is not None and not isinstance(crs, str):  # an EPSG code or a pyproj CRS
             crs = f"EPSG:{crs}" if isinstance(crs, int) else crs.to_string()
-        vars(self).update(bounds=bounds, shape=shape, crs=crs)
+        for name, value in (("bounds", bounds), ("shape", shape), ("crs", crs)):
+            object.__setattr__(self, name, value)
         if (
             (len(bounds), len(shape)) not in ((2, 1), (4, 2))
             or not all(map(operator.lt, self.low, self.high))
@@ -113,7 +114,7 @@ class Domain:
         scale = check_positive(scale=needed if self.scale is None else self.scale)
         if scale < needed * (1 - 1e-6) or (crs is None and scale != 1):  # versions of PROJ differ by up to a millionth
             raise InputError(f"scale is {scale!r}: it must be at least the map's, {needed:.7g} (1 without a CRS)")
-        vars(self)["scale"] = None if crs is None else scale
+        object.__setattr__(self, "scale", None if crs is None else scale)
 
     @classmethod
     def from_cell(cls, bounds: ArrayLike, cell: float | str, crs: str | None = None, *, name: str = "cell") -> Domain:

@@ -90,7 +90,8 @@ class Neighbourhood:
         measure = functools.partial(self.domain.length, name="the distance of a limit")
         profile = read_limits(self.limits or (), length, measure)
         limits = None if self.limits is None else profile
-        vars(self).update(delta=_make_plain(self.delta), limits=limits, profile=profile)
+        for name, value in (("delta", _make_plain(self.delta)), ("limits", limits), ("profile", profile)):
+            object.__setattr__(self, name, value)
 
     @functools.cached_property
     def radius(self) -> int:
