@@ -55,5 +55,5 @@ def read_release(path: str | Path) -> BaseRelease:
 
 
 def parse_release(content: bytes | BinaryIO, path: str | Path) -> BaseRelease:
-    """Return the release in an open Parquet file or its bytes. Raises the errors of `load`, which name `path`."""
+    """Return the release in an open Parquet file or its bytes. Raises the errors of `load` for `path`."""
     return read_parquet(content, path, _read)

@@ -71,9 +71,8 @@ class PointsAround:
     def smooth_sensitivity(self, reach: int, beta: float, contributions: int) -> float:
         """Return the private smooth sensitivity S_β, in lattice steps, for moves of K points by at most D each.
 
-        S_β is the maximum of e^(−βt) f(t) with f(t) = min(D, A(t)), found by branch and bound. Since f never decreases,
-        no value between a and b exceeds e^(−β(a+1)) f(b). Ranges where this bound does not exceed the best value are
-        skipped.
+        S_β is the maximum of e^(−βt) f(t) with f(t) = min(D, A(t)), found by branch and bound: since f never decreases,
+        no value between a and b exceeds e^(−β(a+1)) f(b).
         Source: Nissim, Raskhodnikova and Smith 2007; 2014, section 5.5.2. Proof: docs/internals/quantiles.md.
         """
         best = 0.0
@@ -103,8 +102,7 @@ class PointsAround:
 class InverseNoise:
     """Noise that draws a place z with probability ∝ e^(−rate · m), if m moves within δ would make z the quantile.
 
-    The rate is ε/(2K). The log-ratios of two neighbours' probabilities lie in an interval of length ε, so the draw is
-    also (ε²/8)-zCDP.
+    The rate is ε/(2K). Log-ratios between neighbours lie in an interval of length ε, so the draw is also (ε²/8)-zCDP.
     """
 
     rate: Fraction
@@ -128,10 +126,10 @@ class InverseNoise:
 class SmoothNoise:
     """Noise S_β · factor · Z, proportional to the smooth sensitivity S_β, which is not published.
 
-    S_β of neighbours differs by a factor of at most e^β, and their quantiles differ by at most S_β. From one to the
-    other, Z is scaled by at most e^±β and shifted by at most 1/factor. For Student's t with 2 degrees of freedom,
-    scaling costs 2β, and a shift by s costs 3 s / (2 √2). Each gets half of ε, minus an allowance for rounding. Equal
-    halves are best for dense points, because their S_β is proportional to 1/β.
+    Between neighbours, S_β differs by a factor of at most e^β, and the quantile by at most S_β. So a neighbour's output
+    scales Z by at most e^±β and shifts it by at most 1/factor. For Student's t with 2 degrees of freedom, scaling costs
+    2β, and a shift by s costs 3 s / (2 √2). Each gets half of ε, less a margin for rounding. Equal halves are best
+    for dense points, because their S_β is proportional to 1/β.
     """
 
     beta: float
@@ -168,8 +166,8 @@ class QuantileMechanism(BaseMechanism):
     q : level of the quantile, which is the ⌈q n⌉-th smallest of n points.
     number : n, public.
     budget : ε or, only for the method "inverse", ρ.
-    method : "inverse" draws a place. The fewer moves within δ would make it the quantile, the higher its probability.
-        "smooth" adds noise proportional to the smooth sensitivity.
+    method : "inverse" draws a place, whose probability falls with the number of moves within δ that would make it the
+        quantile. "smooth" adds noise proportional to the smooth sensitivity.
     counting : how rows became points. No rows may be left out.
 
     Raises InputError if q is outside 0 to 1, the neighbourhood has two dimensions or sources, rows were left out, or

@@ -77,14 +77,6 @@ def rank_of(q: ArrayLike, number: float) -> NDArray[np.float64]:
     return np.asarray(np.clip(np.ceil(np.multiply(q, number) - 1e-9), 1, max(number, 1)))
 
 
-def choose_number(present: int, near: Neighbourhood, most: int | None) -> int:
-    """Return the number of coordinates to publish: the number of points or, with a source, its public bound."""
-    if near.fixed_membership:
-        check_choice((None,), most=most)
-        return check_whole(points=present)
-    return check_whole(most=most)
-
-
 def hidden_move(near: Neighbourhood) -> Fraction:
     """Return the largest ratio of a move's length, in lattice steps, to the factor of its limit."""
     last = near.domain.lattice_shape[0] - 1
@@ -103,16 +95,15 @@ def noise_law(near: Neighbourhood, budget: Budget, contributions: int, *, refina
 def variance_within(group: ArrayLike) -> NDArray[np.float64]:
     """Return the variance of a rank within a group of k points: (k − 1)/6 for random points, plus a term for clumps."""
     k = np.asarray(group, dtype=np.float64)
-    return np.asarray((k - 1) / 6 + ((k - 1) * 0.2) ** 2)  # allow for clumps by a fifth of the group
+    return np.asarray((k - 1) / 6 + ((k - 1) * 0.2) ** 2)  # clumps may misplace a rank by a fifth of the group
 
 
 def group_size(near: Neighbourhood, number: int, budget: Budget, contributions: int = 1) -> int:
-    """Return the number of consecutive points per sum with the least expected error of a rank, from public figures.
+    """Return the number of points per sum that minimises the expected error of a rank, from public figures only.
 
-    Random points are s = length / n apart on average. The mean of k points has noise σ/k. If noise does not make groups
-    overlap, this is an error of σ/(k s) ranks. Otherwise isotonic regression leaves an error of about
-    0.82 (σ/(k² s))^(2/3) groups. The best k minimises the squared error plus `variance_within`
-    (docs/internals/sorted.md).
+    Random points are s = length / n apart on average. The mean of k points has noise σ/k, or σ/(k s) ranks if groups do
+    not overlap. Otherwise isotonic regression leaves an error of about 0.82 (σ/(k² s))^(2/3) groups. The best k
+    minimises the squared error plus `variance_within` (docs/internals/sorted.md).
 
     >>> near = Neighbourhood(Domain((0, 1), (100,)), delta=0.01)
     >>> group_size(near, 10_000, Budget(epsilon=1)), group_size(near, 20, Budget(epsilon=1))
@@ -295,8 +286,8 @@ class SortedRelease(BaseRelease):
     def count_between(self, low: ArrayLike, high: ArrayLike, *, level: float = 0.95) -> dict[str, NDArray[np.float64]]:
         """Estimate how many points lie between places (m,), given in cells from the start of the domain.
 
-        Returns the columns of `dh.answer` (m,). The standard error is approximate. It combines simulated noise on the
-        `simplest_knots` with `variance_within` groups. The interval contains the exact number with a probability of at
+        Returns the columns of `dh.answer` (m,). The standard error is approximate, from simulated noise on the
+        `simplest_knots` and `variance_within` groups. The interval contains the exact number with a probability of at
         least `level`, whatever the points, so it is several standard errors wide.
         """
         check_level(level)
@@ -395,7 +386,7 @@ class Isotonic:
 
     @functools.cached_property
     def knots(self) -> Knots:
-        """The estimate: ascending ranks and steps, where each rank is the number of values below its step."""
+        """The estimated ranks and steps, both ascending. Each rank is the number of values below its step."""
         return self._fit_knots(self.values)
 
     def _fit_knots(self, values: NDArray[np.int64] | NDArray[np.float64]) -> Knots:
@@ -444,7 +435,7 @@ class Isotonic:
 
     @functools.cached_property
     def simulated_knots(self) -> list[Knots]:
-        """Estimates from the sums of the `simplest_knots` with simulated noise. It is seeded, because it is public."""
+        """Estimates from sums of the `simplest_knots` with simulated noise, which is public and so may be seeded."""
         rng, rows = np.random.default_rng(0), len(self.values)
         ranks, places = self.simplest_knots
         each = np.searchsorted(ranks[1::2], self.ends[1:])

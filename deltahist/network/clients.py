@@ -37,7 +37,7 @@ class Clients:
     Parameters
     ----------
     texts : one string per user, private. mechanism : the settings.
-    cohorts : (users,) cohort numbers from 0; public, and independent of the strings. None draws them at random.
+    cohorts : (users,) cohort numbers from 0, public and independent of the strings; drawn at random when None.
     weak_protection_accepted : accept settings that hardly protect anything (docs/privacy/weak.md).
     rng : a seeded generator, for experiments only. All reports are then marked as not for publication.
 
@@ -88,7 +88,7 @@ class Clients:
             return self._publish_report(_draw_bits(self.mechanism.instantaneous, self._permanent, rng), rng)
 
     def refine(self, *, rng: np.random.Generator | None = None) -> Reports:
-        """Repeat the last report with the smaller noise of the current settings. Without a report, make the first."""
+        """Repeat the last report with the smaller noise of the current settings, or make the first report."""
         if self._report is None:
             return self.report(rng=rng)
         with self._alone:
@@ -117,14 +117,14 @@ class Clients:
             return out
 
     def save(self, path: str | Path) -> None:
-        """Write the state to a secret file. Each later report updates the file before it is returned."""
+        """Write the state to a secret file. Later reports update the file before they are returned."""
         with self._alone:
             self._check_current()
             self._write_file(Path(path), self._token, self._report, self._publishable)
 
     @classmethod
     def load(cls, path: str | Path) -> Clients:
-        """Load users from a file that `save` wrote. Their later reports update the file.
+        """Load users from a file that `save` wrote. Later reports update the file.
 
         Never load a copy of the file, because each state may be relaxed only once.
         """
@@ -193,6 +193,6 @@ def _refine_bits(coarse: Channel, law: Channel, true: Bits, before: Bits, rng: n
 
 
 def _check_protection(mechanism: Rappor, accepted: bool, rng: np.random.Generator | None) -> None:
-    """Refuse settings that hardly protect anything (docs/privacy/weak.md), unless accepted or for a seeded `rng`."""
+    """Refuse settings that hardly protect anything (docs/privacy/weak.md), unless `accepted` or seeded with `rng`."""
     if rng is None and not accepted:
         refuse_weak(Budget(mechanism.guarantee.epsilon), weakness_of(mechanism.guarantee))

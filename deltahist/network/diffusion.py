@@ -27,14 +27,11 @@ from deltahist.noise.paths import BitPaths, VectorPaths
 from deltahist.preprocessing import normalize_name
 from deltahist.publishers.publication import refuse_weak
 
-#: Memory needed per pair, in bytes.
-_BYTES_PER_PAIR = 160
-
 
 class Diffusion:
     """Share users' private data noisily with other users of a network.
 
-    A requester at distance d receives the data with noise for ε(d), and the same response to each request. All noise
+    A requester at distance d receives the data with noise for ε(d). Repeated requests get the same response. All noise
     for one user lies on one path, so requesters who pool their responses learn no more than the nearest of them.
     Source: 2018, Problem 2, Theorem 4: y_ij = u_i + V_ε(d_ij); 2015, section 4.2. Proof: docs/privacy/diffusion.md.
 
@@ -44,7 +41,7 @@ class Diffusion:
         frame with the mechanism's columns, indexed by user. Users without data may still make requests.
     mechanism : the promise to each requester.
     state : key file, created with mode 0600 if it is missing. All responses about the same data must use one key. None
-        draws a key for this object only. The ε of responses from other objects then adds to the ε of these.
+        draws a key for this object only, so the ε of responses from several such objects add up.
     weak_protection_accepted : respond even if an ε hardly protects anything (docs/privacy/weak.md).
     rng : a seeded generator, for experiments only. Its responses are not for publication.
 
@@ -86,7 +83,7 @@ class Diffusion:
 
     @functools.cached_property
     def _paths(self) -> Any:
-        """The noise paths of all users. The first response, not a refused request, creates a missing key file."""
+        """The noise paths of all users. A missing key file is created with the first response."""
         if self._rng is not None:
             key = self._rng.bytes(32)
         else:
@@ -99,10 +96,10 @@ class Diffusion:
         return self.responses([(owner, requester)])[list(self.mechanism.columns)].to_numpy(np.float64)[0]
 
     def responses(self, pairs: Iterable[tuple[Any, Any]] | pd.DataFrame) -> pd.DataFrame:
-        """Return responses for pairs (m, 2) of owners and requesters, or for a frame whose first two columns are these.
+        """Return responses to pairs (m, 2) of owner and requester, or to the pairs in a frame's first two columns.
 
         Each pair has a row: owner, requester, distance, epsilon, the data's columns in their units, and rmse, the root
-        mean square distance between response and data. For bits, `flipped` replaces rmse: the probability of a flip.
+        mean square distance between response and data. For bits, the probability `flipped` of a flip replaces rmse.
         """
         frame, find = take_columns(pairs, 2), self.mechanism.network.find_places
         owners, requesters = find(frame.iloc[:, 0], "owner"), find(frame.iloc[:, 1], "requester")
@@ -114,7 +111,7 @@ class Diffusion:
         return self._answer_connected(self.mechanism.network.find_places([requester], "requester"))
 
     def everything(self) -> pd.DataFrame:
-        """Return responses to all requesters, as `to` does."""
+        """Return the responses of `to` for all requesters."""
         return self._answer_connected(np.arange(len(self._rows)))
 
     def signal(self, owner: str, requester: str) -> Signal:
@@ -146,7 +143,7 @@ class Diffusion:
     def _answer_connected(self, users: NDArray[np.int64]) -> pd.DataFrame:
         """Respond to users about all others, or only about connected ones if ε has no minimum."""
         known = np.flatnonzero(self._rows >= 0)
-        check_memory(_BYTES_PER_PAIR * len(users) * len(known), "a response to every pair")
+        check_memory(160 * len(users) * len(known), "a response to every pair")  # 160 bytes per pair
         owners, requesters = np.repeat(known, len(users)), np.tile(users, len(known))
         distances = self.mechanism.distances.between(owners, requesters)
         answered = (owners != requesters) & ((distances != np.inf) | (self.mechanism.privacy_levels.least is not None))
@@ -177,7 +174,7 @@ def _read_data(data: Any, mechanism: DiffusionMechanism) -> tuple[list[str], NDA
     """Return names (m,), sorted so that row order does not matter, and data (m, n) in whole lattice steps."""
     columns, area, most = list(mechanism.columns), mechanism.area, (1 << 40) * float(mechanism.lattice)
     names, values = [], np.zeros((0, len(columns)))
-    with contextlib.suppress(KeyError, TypeError, ValueError, OverflowError):  # messages may quote data
+    with contextlib.suppress(KeyError, TypeError, ValueError, OverflowError):  # the errors may quote private data
         if isinstance(data, Mapping):
             # Replace masked values, which NumPy would unmask, by NaN, which is refused.
             rows = np.ma.asarray(list(data.values()), dtype=np.float64).filled(np.nan)
@@ -199,8 +196,8 @@ def _read_data(data: Any, mechanism: DiffusionMechanism) -> tuple[list[str], NDA
 def open_key(path: Path, bound: bytes) -> bytes:
     """Read a key from a file, or create the file, readable by its owner only.
 
-    The file contains a keyed hash of the data and parameters (`bound`). If the noise were added to other data, it would
-    reveal how the data differ. With another α or lattice, it would reveal the data themselves.
+    The file contains a keyed hash of the data and parameters (`bound`). The same noise on other data would reveal how
+    the data differ. The same key with another α or lattice would reveal the data themselves.
     """
     if not path.exists():
         key = os.urandom(32)

@@ -105,7 +105,7 @@ class Network:
 
 
 def take_columns(table: Any, number: int) -> pd.DataFrame:
-    """Return the first `number` columns of a table, also if it is empty."""
+    """Return the first `number` columns of a table, even of an empty one."""
     frame = pd.DataFrame(table)
     return pd.DataFrame(columns=range(number), dtype=object) if frame.empty else frame.iloc[:, :number]
 
@@ -225,7 +225,7 @@ def _read_distances(network: Network, frame: pd.DataFrame) -> Distances:
 
 @dataclass(frozen=True)
 class PrivacyLevels:
-    """The privacy level ε(d) of a response to a requester at distance d. It never increases with d.
+    """The privacy level ε(d) of a response to a requester at distance d, a non-increasing function of d.
 
     ε is rounded down to whole billionths, but never to zero. Source: 2015, section 4.2, eq. (47); 2018, section II-D.
 
@@ -292,13 +292,13 @@ def _check_levels(given: Any, distances: NDArray[np.float64], values: NDArray[np
     in_range = values.shape == distances.shape and ((values > 0) & (values <= _MOST) & (distances >= 0)).all()
     if not in_range or (np.diff(values) > 0).any():
         raise InputError(
-            f"epsilon is {given!r}, {values} at the distances {distances}: it must be above zero, at most 10^6 and "
-            "never increase, such as exp(4-3.3d) or 1:15,2:8,4:0.5 (distance:ε), and distances must be zero or more"
+            f"epsilon is {given!r}, {values} at the distances {distances}: ε must be above zero, at most 10^6 and not "
+            "increasing, as in exp(4-3.3d) or 1:15,2:8 (distance:ε), and distances must be zero or more"
         )
 
 
 def _read_levels(text: str) -> Function | dict[float, float]:
-    """Parse a function such as "exp(4-3.3d)" or a table such as "1:15,2:8". Others become NaN, which is refused."""
+    """Parse a function such as "exp(4-3.3d)" or a table such as "1:15,2:8". Others become a table of NaN."""
     plain = "".join(text.split())
     match = _EXPONENTIAL.fullmatch(plain)
     if match is None:
@@ -312,11 +312,11 @@ def _read_levels(text: str) -> Function | dict[float, float]:
         highest = math.log(factor or math.nan) + start
         if 0 < rate < math.inf and highest <= math.log(_MOST):
             return lambda distances: np.maximum(np.exp(highest - rate * distances), 1 / NANO)
-    return {0.0: math.nan}
+    return {0.0: math.nan}  # refused by the caller
 
 
 def snap_to_lattice(values: ArrayLike, step: Fraction) -> NDArray[np.int64]:
-    """Return ⌊value/step + ½⌋, the nearest whole number of steps, exactly. A float keeps its binary value."""
+    """Return ⌊value/step + ½⌋, the nearest whole number of steps, exactly. A float counts as its binary value."""
     array = np.asarray(values, dtype=np.float64)
     place = array / float(step) + 0.5
     out = np.floor(place).astype(np.int64)
@@ -389,7 +389,7 @@ class DiffusionMechanism:
 
     @functools.cached_property
     def area(self) -> Domain | None:
-        """The CRS's area of use, as one cell. It contains all positions. Its largest scale converts α to map units."""
+        """The CRS's area of use, as one cell that contains all positions. The cell's scale converts α to map units."""
         if self.crs is None:
             return None
         crs = read_crs(self.crs)
@@ -431,7 +431,7 @@ class DiffusionMechanism:
         # Responses at the lowest level must fit in 64 bits.
         reach, most = math.ceil(steps + more), (1 << 26) // (self.dimension + 1)
         if steps < 1 or reach > most:
-            raise InputError(f"alpha has {float(steps):g} steps of {float(self.lattice):g}: it must have 1 to {most:,}")
+            raise InputError(f"alpha is {float(steps):g} steps of {float(self.lattice):g}: it must be 1 to {most:,}")
         return reach
 
     def measure_between(self, owners: NDArray[np.int64], requesters: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -454,7 +454,7 @@ class DiffusionMechanism:
     def rmse(self, levels: ArrayLike) -> NDArray[np.float64]:
         """Return the root mean square distance between a response and the data, in the data's units.
 
-        It is √(n(n+1)) α/ε (2018, Theorem 4). Rounding data and noise adds n/6 to its square, in squared lattice steps.
+        In lattice steps, its square is n(n+1) (α/ε)² from noise (2018, Theorem 4), and n/6 from rounding.
         """
         epsilon = np.asarray(levels, dtype=np.float64) / NANO
         noise = self.dimension * (self.dimension + 1) * (self.reach / epsilon) ** 2
@@ -505,8 +505,9 @@ class DiffusionMechanism:
 class Signal:
     """The responses about one user at all levels up to an ε, together as private as the response at that ε.
 
-    `values[k]` is the response from level `starts[k]` until just below `starts[k + 1]`; the last, up to `most`. Users
-    can pass a signal on without a server if each trims it to the level of the next user (2018, section IV-A).
+    `values[k]` is the response from level `starts[k]` until just below `starts[k + 1]`, and the last value up to
+    `most`. Users can pass a signal on without a server if each trims it to the level of the next user (2018, section
+    IV-A).
 
     Parameters
     ----------
@@ -538,7 +539,7 @@ class Signal:
         return self.mechanism.to_units(self.trim(epsilon).values[-1])
 
     def trim(self, epsilon: float | Fraction) -> Signal:
-        """Return a copy of the signal up to an ε, without the rest in memory."""
+        """Return a copy of the signal up to an ε. The copy does not reference the rest."""
         level = min(floor_nano(epsilon=epsilon), self.most)
         kept = int(np.searchsorted(self.starts, level, side="right"))
         starts, values = self.starts[:kept].copy(), self.values[:kept].copy()

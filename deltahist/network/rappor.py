@@ -1,4 +1,4 @@
-"""RAPPOR, which reports users' strings as noisy bits: settings, reports and decoding. `clients` draws the noise.
+"""RAPPOR, which reports users' strings as noisy bits: settings, reports and decoding, but no noise (see `clients`).
 
 Source: Erlingsson, Pihur and Korolova 2014. Relaxing follows Koufogiannis, Han and Pappas, 2015, section 4.1, with
 binary channels instead of thresholded Laplace noise. Proofs: docs/privacy/rappor.md.
@@ -25,7 +25,7 @@ from deltahist.laws import Guarantee
 
 @dataclass(frozen=True)
 class Channel:
-    """A noisy binary channel. It outputs 1 with probability `zero` for an input of 0, and `one` for an input of 1.
+    """A noisy binary channel, which outputs 1 with probability `zero` for input 0, and `one` for input 1.
 
     Flipping with probability 1/8 and then 1/6 has the same effect as flipping with probability 1/4:
 
@@ -43,7 +43,7 @@ class Channel:
 
     @property
     def log_odds(self) -> float:
-        """The cost of a 1 and a 0, ln(one (1 − zero) / (zero (1 − one))), for 0 < zero ≤ one < 1."""
+        """The cost of changing a 0 to 1 and a 1 to 0, ln(one (1 − zero) / (zero (1 − one))), for 0 < zero ≤ one < 1."""
         odds = self.one * (1 - self.zero) / (self.zero * (1 - self.one))
         if odds > 1 << 1000:
             return math.log(odds.numerator) - math.log(odds.denominator)
@@ -62,7 +62,7 @@ class Channel:
     def find_remainder(self, finer: Channel) -> Channel:
         """Return the channel for which `finer.then(channel)` equals this channel.
 
-        Raises InputError if there is none, because a 1 or a 0 has a larger likelihood ratio here than in `finer`.
+        Raises InputError if there is none, because a 1 or a 0 has a larger likelihood ratio in this channel.
         """
         rise = finer.one - finer.zero
         if rise == 0 and self.zero == self.one:
@@ -101,7 +101,7 @@ class Rappor:
     Parameters
     ----------
     bits : size m of the filter. hashes : k, the most bits that a string sets. cohorts : groups with their own hashes.
-    f, p, q : probabilities, 0 < f ≤ 1 and 0 ≤ p < q ≤ 1. A float keeps its binary value.
+    f, p, q : probabilities, 0 < f ≤ 1 and 0 ≤ p < q ≤ 1. A float counts as its binary value.
 
     >>> mechanism = Rappor(bits=128, hashes=2, cohorts=8, f=0.5, p=0.5, q=0.75)
     >>> round(float(mechanism.guarantee.epsilon), 3), round(float(mechanism.report_guarantee.epsilon), 3)
@@ -144,12 +144,12 @@ class Rappor:
 
     @property
     def instantaneous(self) -> Channel:
-        """The channel from permanent bits to a report, with probabilities p and q of a 1 (2015, eq. (44))."""
+        """The channel from permanent to reported bits: P(1 | 0) is p, and P(1 | 1) is q (2015, eq. (44))."""
         return Channel(Fraction(self.p), Fraction(self.q))
 
     @property
     def report(self) -> Channel:
-        """The channel from true bits to a report. Its probabilities of a 1 are p* for a 0, and q* for a 1."""
+        """The channel from true to reported bits: P(1 | 0) is p*, and P(1 | 1) is q*."""
         return self.permanent.then(self.instantaneous)
 
     @property
@@ -328,7 +328,7 @@ def _build_design(positions: NDArray[np.int64], seen: _Seen) -> scipy.sparse.csc
 
 
 def _select_candidates(design: scipy.sparse.csc_array, seen: _Seen) -> NDArray[np.int64]:
-    """Select candidates by a non-negative LASSO. Noise alone seldom exceeds its penalties."""
+    """Select candidates by a non-negative LASSO, whose penalties exclude most candidates without users."""
     number = design.shape[1]
     norms = np.sqrt(np.asarray(design.multiply(design).sum(axis=0)).ravel())
     penalty = math.sqrt(2 * math.log(max(number, 2))) * norms
@@ -350,7 +350,7 @@ def _estimate_candidates(design: NDArray[np.float64], seen: _Seen) -> tuple[NDAr
     """Return estimates and standard errors for the selected candidates.
 
     Three things are random: the channel, the cohorts of a candidate's users, and the bits of unlisted strings. The
-    residuals measure the third, and scale the channel's variance accordingly.
+    residuals measure the effect of unlisted strings, and scale the channel's variance.
     """
     full = np.column_stack([design, seen.others])
     solve = np.linalg.pinv(full)

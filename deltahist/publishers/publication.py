@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -29,7 +29,7 @@ from deltahist.counting import Counts, Points
 from deltahist.errors import DamagedFile, InputError, check_memory, check_whole
 from deltahist.kinds import RELEASES, parse_release
 from deltahist.kinds.quantile import Quantile, QuantileMechanism
-from deltahist.kinds.sorted import SortedMechanism, SortedRelease, choose_number, group_size, read_line
+from deltahist.kinds.sorted import SortedMechanism, SortedRelease, group_size, read_line
 from deltahist.laws import Law
 from deltahist.mechanisms import BaseMechanism, Mechanism
 from deltahist.mechanisms.base import Chain
@@ -66,7 +66,7 @@ def publish_mechanism(
     ----------
     mechanism : a `Mechanism` for counts, a `SortedMechanism` or a `QuantileMechanism` for points on a line.
     data : counts (domain.shape) or points (n,); private. Results of `count` and `count_file` record how they were made.
-        For a plain array, the mechanism's `counting` states this.
+        The mechanism's `counting` states how a plain array was made.
     account : the `dh.Account` to charge. The charge is durable, and remains if a later step fails.
     state : a new file for the noise, which `dh.refine` needs to refine the release. The release starts a chain, and the
         whole chain costs as much as its last release. Keep the file as secret as the data.
@@ -179,7 +179,7 @@ def publish_sorted(
     Parameters
     ----------
     points : (n,) finite coordinates in the domain's units; private. Points outside the domain are clamped to it.
-    near : a one-dimensional neighbourhood. Its sources are None (n is public), "left" or "right".
+    near : a one-dimensional neighbourhood with sources None (n is public), "left" or "right".
     epsilon, rho : pure ε with Laplace noise, or ρ-zCDP with Gaussian noise.
     group : number of points per sum. "auto" chooses it from public figures (`group_size`).
     most : public upper bound on the number of points, required with sources "left" or "right".
@@ -196,7 +196,8 @@ def publish_sorted(
     ((2,), 4)
     """
     counting = find_preprocessing(points, contributions)
-    number = choose_number(len(read_line(points)), near, most)
+    fixed = near.fixed_membership
+    number = check_whole(points=len(read_line(points))) if fixed and most is None else check_whole(most=most)
     budget = Budget(**amounts_for(account, epsilon=epsilon, rho=rho))
     together = group_size(near, number, budget, counting.contributions) if group == "auto" else check_whole(group=group)
     mechanism = SortedMechanism(near, number, budget, together, counting)
@@ -274,7 +275,7 @@ def refine(
     release : the last release of the chain. None reads it from the state.
     state : the state file, which is replaced by the state of the new release.
     epsilon, rho : budget of the new release, larger than that of the last one and in the same unit.
-    account : the account that pays the difference. If an account paid for the first release, it must pay this too.
+    account : the account that pays the difference: the same that paid for the first release, if any did.
     weak_protection_accepted, rng : as for `publish_mechanism`.
 
     Raises BudgetExceeded if the account has less left than the difference; DamagedFile if the state is altered;
@@ -334,8 +335,8 @@ def tighten(
     ----------
     release : a release of counts or sorted points.
     epsilon, rho : budget of the copy, smaller than that of the release and in the same unit.
-    state : the state file of the release's chain. It is required for flows with sums along lines, because the release
-        does not record their rounding, and for Gaussian noise that is too small for whole numbers.
+    state : the state file of the release's chain, required for flows with sums along lines, because the release does
+        not record their rounding, and for Gaussian noise that is too small for whole numbers.
     rng : a seeded generator, for experiments only. The copy is then marked as not for publication.
 
     Raises InputError if the budget is not smaller, the release is a quantile, a required state is missing, or the state
@@ -353,8 +354,8 @@ def tighten(
     if budget.amount >= most or (state is None and not alone):
         rule = "" if alone else ", and needs `state`, because the release does not record all its noise"
         raise InputError(
-            f"{budget.unit} is {float(budget.amount):.10g}: a more private copy must spend less than the release, "
-            f"{float(most):.10g}{rule}"
+            f"{budget.unit} is {float(budget.amount):.10g}: a more private copy must spend less than the release "
+            f"({float(most):.10g}){rule}"
         )
     before = mechanism.chain
     history = Chain("", (mechanism.budget.amount,), budget.amount, release.digest) if before is None else before
@@ -396,7 +397,7 @@ def charge_and_draw(
     Parameters
     ----------
     make : function that makes the release from `mechanism`, `values` and `payment`.
-    measure : function that returns the exact numbers (size,); private. It is called after the draws are freed.
+    measure : function that returns the exact numbers (size,); private, and called after the draws are freed.
     private_noise : sampler and parameters, if the noise depends on the data (`BaseMechanism.private_noise`).
     state : the state file to write before returning the release.
     before : the state of the release that this one refines; None for the first release.
@@ -451,7 +452,7 @@ def check_publication(mechanism: BaseMechanism, accepted: bool, rng: np.random.G
 
 
 def _check_window_pays(mechanism: BaseMechanism, account: Account | None) -> None:
-    """Raise InputError unless the account is for the step of a stream that the mechanism states, if any."""
+    """Raise InputError if the mechanism is for a step of a stream, and the account is not for that step."""
     step, paying = mechanism.step, None
     if step is None:
         return
@@ -467,7 +468,7 @@ def _check_window_pays(mechanism: BaseMechanism, account: Account | None) -> Non
 
 
 def refuse_weak(budget: Budget, weakness: str | None) -> None:
-    """Raise InputError if `weakness` is a reason why the budget protects hardly anything, and not None."""
+    """Raise InputError if there is a reason (`weakness`) why the budget protects hardly anything."""
     if weakness is not None:
         raise InputError(
             f"{budget.unit} is {float(budget.amount):g}: {weakness}; use less (epsilon of about 1, or rho of about "
@@ -509,7 +510,7 @@ def match_counting(mechanism: BaseMechanism, data: ArrayLike) -> BaseMechanism:
 
 
 def amounts_for(account: Account | None, **amounts: Any) -> dict[str, Any]:
-    """Return amounts as an account charges them, with floats as printed; without an account, return them unchanged."""
+    """Return amounts as the account, if any, charges them: a float counts as its printed decimal."""
     if account is None:
         return amounts
     return {name: None if amount is None else read_amount(**{name: amount}) for name, amount in amounts.items()}
@@ -560,18 +561,13 @@ def write_state(
             np.savez(file, allow_pickle=False, **named)
 
     if not write_whole(path, write, secret=True, replace=not new):
-        refuse_existing(path)
-
-
-def refuse_existing(path: str | Path) -> NoReturn:
-    """Raise InputError, because a state is never overwritten."""
-    raise InputError(f"state {str(path)!r} exists already: name a new file, or refine the release of this state")
+        check_new(path)
 
 
 def check_new(path: str | Path) -> None:
-    """Raise InputError unless a new state can be written."""
+    """Raise InputError unless a state can be written to a new file. States are never overwritten."""
     if Path(path).exists():
-        refuse_existing(path)
+        raise InputError(f"state {str(path)!r} exists already: name a new file, or refine the release of this state")
     check_creatable(path)
 
 
@@ -605,9 +601,9 @@ def read_state(path: Path, form: str, parse: Callable[..., Any] = lambda *conten
 
 @dataclass(frozen=True, eq=False)
 class State:
-    """The noise in a release, which refining needs. Anyone who has a state can remove the noise and see the data.
+    """The noise in a release, which `refine` needs. Anyone who has a state can remove the noise and see the data.
 
-    The state also contains the release, in case the process ends before saving the release.
+    The state also contains the release, in case the process ends before saving it.
 
     Parameters
     ----------
@@ -732,6 +728,6 @@ def _check_account(release: BaseRelease, account: Account | None) -> None:
         return
     if account is None or account.name != paid.account or not account.read_paid(chain.name):
         raise InputError(
-            f"account is {None if account is None else account.name!r}, perhaps of another ledger: account "
-            f"{paid.account!r}, which paid for this chain, must also pay for its later releases, from the same ledger"
+            f"account is {None if account is None else account.name!r}: account {paid.account!r} in the ledger that "
+            "paid for this chain must also pay for later releases"
         )

@@ -36,9 +36,9 @@ class Stream:
     ----------
     near : the neighbourhood. budget : ε or ρ of each window. length : number of steps in a window.
     clock : defines the steps.
-    ledger : path or URL of the ledger. The first run creates it, and every later run needs it.
+    ledger : path or URL of the ledger, which the first run creates and every later run needs.
     strategy : the strategy of every step, or its name. "auto" chooses the best for equal shares of the budget.
-    counting : how rows become counts. Its projection is ignored, but must be the same in all steps.
+    counting : how rows become counts; its projection is ignored, but all steps must have the same.
     user : column with users, if any. time : column with times; None for a folder with one file per step.
     limits : limits on the cost of changes over more steps than a window (`Window`).
     account : name of the stream's account in its ledger.
@@ -106,7 +106,7 @@ class Stream:
 
         Parameters
         ----------
-        source : a table with the column `time`, or a folder with one file per step. With `table`, a database.
+        source : a table with the column `time`, or a folder with one file per step; a database, if `table` is given.
         out : folder for the releases, one file per step, named after the step. A missing folder is created.
         steps : number of steps up to now.
         amounts : ε or ρ of each step, 0 for no release. None means equal shares.

@@ -185,7 +185,8 @@ def test_a_seed_gives_the_same_answers_which_are_not_for_publication(key):
 
 def test_too_many_pairs_are_refused(monkeypatch):
     monkeypatch.setattr("deltahist.errors.available_memory", lambda: 0)
-    monkeypatch.setattr("deltahist.network.diffusion._BYTES_PER_PAIR", 1 << 20)
+    big = lambda needed, what: dh.errors.check_memory(needed << 20, what)  # noqa: E731
+    monkeypatch.setattr("deltahist.network.diffusion.check_memory", big)
     with pytest.raises(dh.InputError):
         seeded().everything()
 
