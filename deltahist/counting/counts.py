@@ -76,7 +76,7 @@ class Tally:
         self._limit = _WAITING
 
     def add_rows(self, places: Integers, numbers: Integers | int = 1) -> None:
-        """Add rows to places (m,), which may repeat: one row each, or `numbers` (m,) of rows."""
+        """Add `numbers` rows (one number for all, or (m,)) to places (m,), which may repeat."""
         if self._all is not None:
             np.add.at(self._all, places, numbers)
             return
@@ -214,10 +214,10 @@ class RowCounter:
         self.domain, self.reading, self.fine, self.steps = domain, reading, fine, steps
         if not fine:
             check_memory_for(domain)
-        #: First number of a place outside the domain.
+        #: Places from this number on are outside the domain.
         self.edge = max(steps, 1) * (domain.lattice_shape[0] if fine else domain.size)
         self.kept = Tally(2 * self.edge)
-        #: Number of rows without a point, by the negative of the row's place.
+        #: Entry k is the number of rows at place -k, which have no point.
         self.unplaced = np.zeros(5, dtype=np.int64)
         self.placed = self.outside = self.zeros = 0
         self.users: int | None = None
@@ -323,8 +323,8 @@ def count(
         which is valid only if the boundary is a source. None clamps, but raises OutsideBounds if more than 1% of the
         points are outside, because the coordinates or the bounds are probably wrong.
     user, max_per_user : the user of each point (m,), or a column's name, and the number of points to keep per user,
-        chosen at random regardless of place. Set both or neither. Users are text or whole numbers, compared after
-        `normalize_name`. Text such as "" and "None" counts as missing.
+        chosen at random regardless of place. Set `user` and `max_per_user` together. Users are text or whole numbers,
+        compared after `normalize_name`. Text such as "" and "None" counts as missing.
     drop_bad_rows : True leaves out points without a place or a user. Releases mention this.
 
     The result records the unit of privacy and which kinds of rows were left out. `publish` reads this record.
@@ -388,7 +388,7 @@ def _number_users(user: Any, points: Any, number: int) -> tuple[NDArray[np.int64
     ids = pd.Series(user.data if masked else user.to_pandas() if hasattr(user, "to_pandas") else user)
     if shuffled or len(ids) != number:
         raise InputError(
-            f"user has {len(ids):,} entries for {number:,} points: it must have one entry per point, and the same index"
+            f"user has {len(ids):,} entries for {number:,} points: it must have one each, with the same index"
         )
     if masked:
         ids = ids.astype(object).mask(np.ma.getmaskarray(user))
@@ -484,7 +484,7 @@ def read_owners(path: str | Path | Any, *, user: str, area: Domain | None = None
 
     reading = Reading.of(user=user, max_per_user=1, **how)
     with open_input(Path(path), reading) as source:
-        axes = 1 if len(reading.coordinates) == 1 else 2  # None for geometries, which have two
+        axes = 1 if len(reading.coordinates) == 1 else 2  # geometries have two axes and no columns
         given, label = source.given, source.given.label
         owner = f"{given.quote_column(given.find_column(user))} AS owner, "
         statement = sql.write_reading(given, reading, axes, source.geometry).replace("SELECT ", f"SELECT {owner}", 1)
@@ -545,7 +545,7 @@ def _read_batch(rows: Any, axes: int) -> Batch:
         text = "string" in str(rows.schema.field("g").type)
         points = shapely.from_wkt(given, on_invalid="ignore") if text else shapely.from_wkb(given)
         points[shapely.is_empty(points)] = None
-        columns = [shapely.get_x(points), shapely.get_y(points)][:axes]  # NaN unless it is a point
+        columns = [shapely.get_x(points), shapely.get_y(points)][:axes]  # NaN for other geometries
     else:
         columns = [rows[n].fill_null(np.nan).to_numpy(zero_copy_only=False) for n in "xy"[:axes]]
     if rows["chosen"].null_count:  # a row with a value that the condition cannot compare is bad

@@ -1,4 +1,4 @@
-"""Read rows from files, folders and object storage through DuckDB, and from PostgreSQL and Spark on the server.
+"""Read rows from files, folders and object storage through DuckDB, and from PostgreSQL and Spark on their servers.
 
 To add a file format, write a function here and list its suffixes in `FORMATS`. Servers count their own rows with the
 same SQL. Error messages of databases are never shown, because they may quote private rows.
@@ -73,7 +73,7 @@ def open_input(path: str | Path | Any, reading: Reading) -> Iterator[Any]:
                 "message may quote records, so it is hidden"
             )
         else:
-            said = next(iter(str(problem).splitlines()), "")[:300] or type(problem).__name__  # further lines quote rows
+            said = next(iter(str(problem).splitlines()), "")[:300] or type(problem).__name__  # other lines quote rows
             hint = " (an unclosed quote, mixed line endings, or a truncated line?)" if "CSV" in said else ""
             failed = InputError(f"input {Path(str(path)).name!r} cannot be read: {said}{hint}")
     if failed is not None:  # raised outside `except`, so that tracebacks hide the database's message
@@ -123,14 +123,14 @@ def _open_path(path: Path, reading: Reading, connection: Any, stack: ExitStack) 
     def finish() -> int:
         tail = b""
         if path.name.endswith(".gz"):
-            with gzip.open(path) as packed:  # fails on a truncated file, of which DuckDB would read the first part
+            with gzip.open(path) as packed:  # fails on a truncated file; DuckDB would not
                 while part := packed.read(_LONGEST_LINE):
                     tail = (tail + part)[-_LONGEST_LINE:]
         elif opener is _open_csv:
             with path.open("rb") as file:
                 file.seek(max(0, path.stat().st_size - _LONGEST_LINE))
                 tail = file.read()
-        if len(tail) == _LONGEST_LINE and not re.search(rb"[\r\n]", tail[:-2]):  # DuckDB skips such a line
+        if len(tail) == _LONGEST_LINE and not re.search(rb"[\r\n]", tail[:-2]):  # DuckDB skips an overlong last line
             raise InputError(f"input {name!r} ends in a line of more than {_LONGEST_LINE:,} bytes: is it a table?")
         return source.finish()
 
@@ -180,7 +180,7 @@ def _open_csv(path: Path, name: str, reading: Reading, connection: Any, stack: E
         if any(row)
     )
     skipped, first = next(rows, (0, []))
-    # If columns are chosen by number, a first line that contains any number is data. Do not look at its coordinates.
+    # With columns by number, a first line with any number is data. Its coordinates, which are private, do not matter.
     numbers = [field for field in first if re.fullmatch(r"[-+]?[\d.,]+([eE][-+]?\d+)?|nan|inf", field)]
     header = not (numbers and all(map(str.isdigit, reading.coordinates)))
     names = [f"{f} [{i}]" if not header or first.count(f) > 1 else f for i, f in enumerate(first)]
@@ -358,7 +358,7 @@ class Spark(Source):
             from pyspark.sql.connect.session import SparkSession as Remote
 
             session = Remote.builder.remote(where).create()
-            session.client.set_retry_policies([DefaultPolicy(max_retries=3)])  # by default, it tries for ten minutes
+            session.client.set_retry_policies([DefaultPolicy(max_retries=3)])  # the default takes ten minutes
         wanted = {
             "spark.sql.ansi.enabled": "true", "spark.sql.session.timeZone": "UTC",
             "spark.sql.parser.escapedStringLiterals": "false",
@@ -394,7 +394,7 @@ class Spark(Source):
     def project(self, statement: str, operation: Operation) -> str:
         transformer, view = operation.transformer, f"deltahist_{uuid.uuid4().hex}"
 
-        # A closure without deltahist, because workers may have only PySpark and pyproj.
+        # Do not use deltahist here, because workers may have only PySpark and pyproj.
         def project_batches(batches: Iterator[Any]) -> Iterator[Any]:
             import pyarrow as pa
 

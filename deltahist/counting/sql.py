@@ -2,8 +2,7 @@
 
 Statements are in DuckDB's SQL, which sqlglot translates for other engines. A place is a whole number, the same in NumPy
 and in every engine. The place of a point inside the domain is step · cells + cell. The place of a point outside is that
-of the nearest cell plus steps · cells. The place of a row without a point is a negative number: BAD, UNMATCHED, BEFORE
-or AFTER.
+of the nearest cell plus steps · cells. The place of a row without a point is BAD, UNMATCHED, BEFORE or AFTER.
 """
 
 from __future__ import annotations
@@ -121,7 +120,7 @@ class Reading:
 
     @classmethod
     def of(cls, **given: Any) -> Reading:
-        """Convert the parameters that a user passes, which may have column numbers."""
+        """Make a reading from parameters in which columns may be numbers."""
         columns = {name: str(given[name]) for name in ("x", "y", "user", "time") if given.get(name) is not None}
         return cls(**{**given, **columns})
 
@@ -138,7 +137,7 @@ class Reading:
         return [c for c in (self.x, self.y) if c is not None]
 
     def preprocessing(self, operation: Operation | None) -> Preprocessing:
-        """Return a record of how rows become counts. Kinds of rows are listed as dropped even if there were none."""
+        """Return a record of how rows become counts. Kinds that may be dropped are listed even if no row was."""
         could = ("bad rows", self.drop_bad_rows), ("points outside", self.outside == "drop")
         dropped = tuple(kind for kind, may_be in could if may_be)
         projection = None if operation is None else operation.projection
@@ -176,7 +175,7 @@ class Relation:
         return quote_name(column if self.aliases is None else self.aliases[column])
 
     def find_kind(self, column: str, *kinds: str) -> str:
-        """Return the kind of a column. Raises InputError unless it is one of `kinds`, or text that may contain one."""
+        """Return the kind of a column. Raises InputError unless `kinds` includes it or text may be converted."""
         kind, text = classify_type(self.types[column]), ("text",) if self.texts else ()
         return str(check_choice((*kinds, *text), **{f"column {column!r} of type {self.types[column]}": kind}))
 
@@ -265,7 +264,7 @@ class Condition:
 
     @classmethod
     def of(cls, text: str) -> Condition:
-        """Parse a condition. Raises InputError unless it only compares columns with constants."""
+        """Parse a condition. Raises InputError unless all comparisons are of columns with constants."""
         import sqlglot
 
         line = check_line(where=text)
@@ -306,7 +305,7 @@ class Condition:
 
 
 def _classify_columns(tree: Any) -> dict[str, str] | None:
-    """Return the kind of constant compared with each column, or None if a condition compares anything else."""
+    """Return the kind of constant that each column is compared with, or None for any other condition."""
     from sqlglot import exp
 
     comparisons = (exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.In, exp.Between, exp.Like, exp.Is)

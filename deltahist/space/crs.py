@@ -1,8 +1,8 @@
 """Project coordinates, measure the scale of a map, and choose a map for bounds in degrees.
 
-PROJ may offer several operations that convert between two coordinate systems, each for a different area. Choosing one
-per point can place neighbouring points hundreds of metres apart, so deltahist uses the same operation for all points.
-deltahist avoids operations with correction grids, because coordinates jump at the edge of a grid.
+PROJ may offer several operations that convert between two coordinate systems, each for a different area. If each point
+had its own operation, neighbouring points could end up hundreds of metres apart, so deltahist uses one operation for
+all points. It has no correction grids, because coordinates jump at the edge of a grid.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ LONGITUDE_LATITUDE = "EPSG:4326"
 
 
 def read_crs(text: Any, name: str = "crs") -> Any:
-    """Parse a CRS with pyproj. Raises InputError if pyproj does not know it."""
+    """Parse a CRS with pyproj. Raises InputError if pyproj cannot parse the text."""
     import pyproj
 
     try:
@@ -53,7 +53,7 @@ def area_of(crs: str, bounds: tuple[float, ...], target: Any = LONGITUDE_LATITUD
     """
     import pyproj
 
-    # Any operation will do: the extents differ by at most a few hundred metres.
+    # Any operation will do here, because extents differ by at most a few hundred metres.
     onto = pyproj.Transformer.from_crs(read_crs(crs), read_crs(target), always_xy=True)
     west, south, east, north = bounds
     found = onto.transform_bounds(west, south, east, north, densify_pts=100)
@@ -72,7 +72,7 @@ class Operation:
 
     @classmethod
     def between(cls, source: Any, target: Any, area: tuple[float, ...] | None) -> Operation:
-        """Return the operation without correction grids that PROJ ranks first for an area (W, S, E, N in degrees)."""
+        """Return PROJ's first choice of an operation without correction grids for an area (W, S, E, N in degrees)."""
         import pyproj
         from pyproj.transformer import AreaOfInterest, TransformerGroup
 
@@ -154,18 +154,18 @@ def scales(crs: str, bounds: tuple[float, ...]) -> tuple[float, float]:
 
 
 def _measure_scales(system: Any, crs: str, bounds: tuple[float, ...]) -> tuple[float, float]:
-    """Return the extremes of the scale over a box. The largest is infinite if the map is undefined or has a seam there.
+    """Return the extremes of the scale over a box. The largest is infinite if the CRS is undefined or has a seam there.
 
-    At each point of a lattice over the box, the derivatives of the position in space along the map's axes form a 3 × 2
-    matrix. The inverses of the matrix's singular values are the extremes of the local scale. PROJ's own scale factors
-    assume a sphere for some projections. The results are rounded outwards to seven decimals.
+    At each point of a lattice over the box, the derivatives of the position in space with respect to x and y form a
+    3 × 2 matrix. The inverses of the matrix's singular values are the extremes of the local scale. PROJ's own scale
+    factors assume a sphere for some projections. The results are rounded outwards to seven decimals.
     """
     import pyproj
 
     to_ground = Operation.between(system, read_crs(LONGITUDE_LATITUDE), area_of(crs, bounds))
     x, y = np.meshgrid(*np.linspace(bounds[:2], bounds[2:], 65).T, indexing="ij")
     lon, lat = to_ground(x, y)
-    # The step is wide enough for differences to keep their digits, and so narrow that the scale hardly varies.
+    # The step is wide enough for accurate differences, and narrow enough for the scale to be nearly constant.
     h = max(max(map(abs, bounds)) * 1e-6, 1e-3)
     cartesian = "+proj=pipeline +step +proj=unitconvert +xy_in=deg +xy_out=rad +step +proj=cart +ellps=WGS84"
     to_space = pyproj.Transformer.from_pipeline(cartesian)
@@ -176,7 +176,7 @@ def _measure_scales(system: Any, crs: str, bounds: tuple[float, ...]) -> tuple[f
 
     with np.errstate(invalid="ignore"):  # coordinates are infinite where the CRS is undefined
         ground = np.stack([in_space(h, 0) - in_space(-h, 0), in_space(0, h) - in_space(0, -h)], axis=-1) / (2 * h)
-    # Latitudes lose half of their digits at a pole, so leave out points within a thousand steps of one.
+    # Latitudes lose half of their digits at a pole, so skip points within a thousand steps of a pole.
     sure = 1e3 * h < np.hypot(*in_space(0, 0).T[:2]).T
     singular = np.linalg.svd(ground[np.isfinite(ground).all(axis=(-1, -2)) & sure], compute_uv=False)
     most, least = float(singular[..., 0].max(initial=0.0)), float(singular[..., -1].min(initial=math.inf))
@@ -186,7 +186,7 @@ def _measure_scales(system: Any, crs: str, bounds: tuple[float, ...]) -> tuple[f
     # Bounds given in the order west, east, south, north are often valid, but far outside the area of use.
     west, east, south, north = bounds
     mixed = west < east and south < north and _is_used(crs, (west, south, east, north)) and not _is_used(crs, bounds)
-    # Two points on the map are at most the largest scale times the length of their geodesic apart, if the geodesic
+    # The map distance of two points is at most the largest scale times the length of their geodesic, if the geodesic
     # stays on the map. If two points on the rim are three times as far apart, the map touches a seam from both sides.
     x, y, lon, lat = (np.concatenate([a[0], a[-1], a[:, 0], a[:, -1]])[::4] for a in (x, y, lon, lat))
     i, j = np.triu_indices(len(x), 1)
@@ -243,14 +243,14 @@ def looks_like_degrees(box: Sequence[float]) -> bool:
 
 
 def width_in_degrees(west: Any, east: Any) -> Any:
-    """Return the degrees from west to east, modulo 360. Equal longitudes mean the whole circle."""
+    """Return the width in degrees from west to east, modulo 360. Equal longitudes mean the whole circle."""
     return 360 - (west - east) % 360
 
 
 def are_degrees(box: Sequence[float], *columns: str | None) -> bool:
     """Guess whether W, S, E, N without a CRS are longitudes and latitudes rather than coordinates on a plane.
 
-    Coordinates count as degrees if their values could be, and if all columns have names such as "lon" or the box does
+    Coordinates count as degrees if they are in range, and either all columns have names such as "lon" or the box does
     not contain the origin. In degrees the origin is in the ocean, but on most planes it is a corner or the centre.
     """
     angles = {"lon", "lng", "long", "longitude", "lat", "latitude"}

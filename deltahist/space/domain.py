@@ -17,12 +17,12 @@ from numpy.typing import ArrayLike, NDArray
 from deltahist.errors import InputError, check_finite, check_memory, check_positive, check_whole
 
 #: Least number of lattice steps along the side of a cell. In cells of up to a kilometre a step is at most a millimetre,
-#: far below the accuracy of any position. Multiples of a millionth of a cell are whole steps.
+#: far below the accuracy of any position.
 STEPS_PER_CELL = 1_000_000
 
 
 def read_length(value: float | str, name: str = "length", *, units: bool = True) -> float:
-    """Convert a length to a number, in metres if it has a unit. If `units` is False, refuse a unit.
+    """Convert a length to a number, in metres if it has a unit. With `units=False`, a unit is an error.
 
     >>> read_length("0.5km"), read_length("7"), read_length(7)
     (500.0, 7.0, 7)
@@ -70,7 +70,7 @@ class Domain:
     bounds : (lo, hi) in 1-D, (west, south, east, north) in 2-D, in units of the CRS.
     shape : number of cells along each axis, (n,) or (nx, ny). Axis 0 is x.
     crs : a *projected* coordinate reference system (anything that pyproj reads), or None for a plane without units.
-    scale : largest ratio of map length to ground metres over the domain, 1 without a CRS. By default it is computed.
+    scale : largest ratio of map length to ground metres over the domain, computed by default, and 1 without a CRS.
         `from_cell` sets `scale`, so that the same scale converts cells and δ.
 
     >>> domain = Domain(bounds=(0, 0, 1, 1), shape=(10, 10))
@@ -113,7 +113,7 @@ class Domain:
             needed = scales(crs, bounds)[1]
         scale = check_positive(scale=needed if self.scale is None else self.scale)
         if scale < needed * (1 - 1e-6) or (crs is None and scale != 1):  # versions of PROJ differ by up to a millionth
-            raise InputError(f"scale is {scale!r}: it must be at least the map's, {needed:.7g} (1 without a CRS)")
+            raise InputError(f"scale is {scale!r}: it must be at least the map's {needed:.7g}, or 1 without a CRS")
         object.__setattr__(self, "scale", None if crs is None else scale)
 
     @classmethod
@@ -135,8 +135,8 @@ class Domain:
             rough = cls(rough.bounds, rough.shape, crs, wider.scale)
             side = rough.length(cell, name=name)
         if side > max(rough.cell) * (1 + 1e-9):
-            raise CellTooLarge(f"{name} is {cell!r}: it must be smaller than the map, {rough.size_of_cells}")
-        # Add no cell for an excess of a billionth of a cell, which is rounding in the bounds.
+            raise CellTooLarge(f"{name} is {cell!r}: it must be smaller than the map of {rough.size_of_cells}")
+        # Ignore an excess of up to a billionth of a cell, which is a rounding error of the bounds.
         shape = tuple(max(1, math.ceil(extent / side - 1e-9)) for extent in rough.cell)
         high = (lo + n * side for lo, n in zip(rough.low, shape, strict=True))
         return cls((*rough.low, *high), shape, crs, rough.scale)
@@ -189,7 +189,7 @@ class Domain:
         """Number of lattice steps along the side of a cell, for each axis.
 
         Steps have the same length on both axes if the ratio of the cell's sides is simple. Otherwise the two lengths
-        agree to nine digits, and distances are converted with the shorter step, which never understates a distance.
+        agree to nine digits, and dividing by the shorter length never understates a distance.
         """
         cell = self.cell
         if len(cell) == 1:
@@ -250,7 +250,7 @@ class Domain:
         return np.clip(place, 0, self.lattice_shape[axis] - 1, out=place)
 
     def flat_cells(self, columns: Sequence[NDArray[np.float64]]) -> NDArray[np.int64]:
-        """Return the flat cell indices (m,) of points, which are finite columns, one per axis."""
+        """Return the flat cell indices (m,) of points, given as a list of finite columns, one per axis."""
         flat = np.zeros(len(columns[0]), dtype=np.int64)
         for axis, values in enumerate(columns):
             place = self._steps_along(axis, values)

@@ -28,7 +28,7 @@ DRIVERS = {".gpkg": "GPKG", ".geojson": "GeoJSON", ".json": "GeoJSON", ".fgb": "
 
 
 def project_frame(frame: gpd.GeoDataFrame, domain: Domain, name: str) -> gpd.GeoDataFrame:
-    """Project geometries to a domain's map, all by the same operation. Return them unchanged if they have no CRS."""
+    """Project geometries to a domain's map, all by the same operation. Geometries without a CRS do not change."""
     operation = Operation.onto(domain, frame.crs)
     if operation is None:
         return frame
@@ -53,8 +53,8 @@ def _open_untrusted(file: str | Path, name: str, rule: str = "") -> Iterator[Non
 def read_geometries(file: str | Path, domain: Domain, name: str = "file", layer: str | None = None) -> gpd.GeoDataFrame:
     """Read a file of geometries without projecting them. A file without a CRS is in the domain's coordinates.
 
-    The file is GeoPackage, GeoJSON, FlatGeobuf or a shapefile, each also in a .zip, or GeoParquet. GeoJSON is in
-    degrees, or in the plane's coordinates if the domain has no CRS.
+    The format is GeoPackage, GeoJSON, FlatGeobuf or shapefile (any of these may be in a .zip) or GeoParquet. GeoJSON is
+    in degrees, or in the plane's coordinates if the domain has no CRS.
     """
     import geopandas as gpd
 
@@ -94,13 +94,13 @@ def open_layer(file: Path, columns: list[str]) -> Iterator[tuple[Any, Any]]:
             header = opened.read(28)
         # Rows that a truncated file has lost would look like rows without points.
         if len(header) < 28 or 2 * int.from_bytes(header[24:28], "big") > file.stat().st_size:
-            raise InputError(f"input {file.name!r} is shorter than its header states: it must be complete")
+            raise InputError(f"input {file.name!r} is shorter than its header states: the file must be complete")
     place, layer = _find_layer(file, None)
     info = pyogrio.read_info(place, layer=layer)
     fields = [str(field) for field in info["fields"]]
     wanted = {fields[int(c)] if c not in fields and c.isdigit() and int(c) < len(fields) else c for c in columns}
     read = [field for field in fields if field in wanted] if wanted <= set(fields) else fields
-    how: Any = {"encoding": info["encoding"]} if file.suffix.lower() == ".shp" else {}  # Latin-1 without a .cpg
+    how: Any = {"encoding": info["encoding"]} if file.suffix.lower() == ".shp" else {}  # without a .cpg, it is Latin-1
     with pyogrio.raw.open_arrow(place, layer=layer, columns=read, use_pyarrow=True, **how) as (about, rows):
         yield rows, about["crs"]
 
@@ -120,7 +120,7 @@ def read_box_file(file: Path, wanted: int, name: str = "boxes") -> tuple[NDArray
 
     columns = ["west", "south", "east", "north"] if wanted == 4 else ["low", "high"]
     with _open_untrusted(file, name, f" (it must be CSV with the columns {','.join(columns)}, and may have name)"):
-        warnings.simplefilter("error", pd.errors.ParserWarning)  # a row is longer than the header
+        warnings.simplefilter("error", pd.errors.ParserWarning)  # for rows longer than the header
         frame = pd.read_csv(file, dtype=str, encoding="utf-8-sig", index_col=False, skipinitialspace=True)
         frame.columns = [str(each).strip().lower() for each in frame.columns]
         corners = np.asarray_chkfinite(frame[columns], np.float64)
@@ -132,8 +132,8 @@ def add_names(frame: gpd.GeoDataFrame, column: str | None = None, name: str = "n
     """Insert a first column `name` with the names of the regions as strings.
 
     Names are read from the chosen column, from a column with a usual name (name, nom, id, code, ...), or from the first
-    text column with distinct values. If there is none, regions are numbered. Another column called `name`, in any case,
-    is renamed with the suffix "_region".
+    text column with distinct values. Without such a column, regions are numbered. A different column called `name`
+    (in upper or lower case) gets the suffix "_region".
 
     >>> import geopandas as gpd, shapely
     >>> zones = gpd.GeoDataFrame({"code": [7, 8]}, geometry=[shapely.Point(0, 0), shapely.Point(1, 1)])
@@ -190,7 +190,7 @@ class Fitted:
         return np.array([shape is not None for shape in self.shapes], dtype=bool)
 
     def spread_over_regions(self, columns: Mapping[str, ArrayLike]) -> dict[str, NDArray[Any]]:
-        """Expand columns of answers from the answered regions to all regions, and add the columns outside and note.
+        """Expand columns of answers from the answered regions to all regions, and add the columns `outside` and `note`.
 
         Answers for several steps are sorted by step.
         """
@@ -366,7 +366,7 @@ def _cut_surroundings(shapes: NDArray[Any], crs: Any, domain: Domain) -> tuple[N
         margin = min(max((east - west) / 20, least), (360 - east + west) / 4)
     above = max((north - south) / 20, least)
     parts = [shapely.box(west - margin + t, south - above, east + margin + t, north + above) for t in turns]
-    # Add vertices, because the sides of the window are curves on the map and must stay outside of it.
+    # Add vertices, because the sides of the window are curves on the map, and must stay outside the map.
     window = shapely.segmentize(shapely.union_all(parts), max(east - west, north - south) / 64)
     shapely.prepare(window)
     shapes = shapes.copy()
@@ -382,7 +382,7 @@ def _cut_surroundings(shapes: NDArray[Any], crs: Any, domain: Domain) -> tuple[N
 
 
 def _area(shape: Any, crs: Any) -> float:
-    """Return a shape's area in units of its CRS, or an area proportional to that on a sphere if it is in degrees."""
+    """Return a shape's area in units of its CRS. For degrees, areas are proportional to areas on a sphere."""
     if crs.is_geographic:
         shape = shapely.transform(shape, lambda v: np.column_stack([v[:, 0], np.sin(np.radians(v[:, 1]))]))
     return float(shape.area)
@@ -417,8 +417,8 @@ def boxes_in_degrees(corners: NDArray[np.float64], domain: Domain) -> NDArray[An
 def bend_boxes(corners: NDArray[np.float64], domain: Domain) -> NDArray[Any]:
     """Convert boxes (m, 4) in longitude and latitude to polygons (m,) for `fit`.
 
-    A box whose west exceeds its east crosses the antimeridian. Raises InputError if such a box spans more than 180
-    degrees but the map does not, because the box is probably reversed.
+    A box whose west exceeds its east crosses the antimeridian. Raises InputError if a box across the
+    antimeridian spans more than 180 degrees but the map does not, because the box is probably reversed.
     """
     west, south, east, north = corners.T
     width = width_in_degrees(west, east)

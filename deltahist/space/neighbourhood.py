@@ -21,10 +21,10 @@ from deltahist.space.domain import Domain
 
 
 class Limit(NamedTuple):
-    """Cap on the cost of a move: over at most `distance`, it costs at most `factor` times ε (factor² times ρ).
+    """Cap on the cost of moves: a move up to `distance` costs at most factor · ε (factor² · ρ with Gaussian noise).
 
     The distance is a ground length like δ, or infinity for any move. For a stream, the distance is a number of steps,
-    and ρ is multiplied by the factor itself.
+    and the factor multiplies ρ without being squared.
     """
 
     distance: float | str
@@ -52,15 +52,15 @@ class Neighbourhood:
 
     Parameters
     ----------
-    delta : δ on the ground: a number (in metres if the domain has a CRS, else in its units) or text such as "500m".
+    delta : δ on the ground: a number (in metres, or in the plane's units without a CRS) or text such as "500m".
     sources : None (membership is fixed, the number of entities is public), "boundary", "left" or "right" (1-D), or a
         shapely geometry in the domain's coordinates, which may extend beyond the domain.
     limits : pairs (distance, factor) that cap the cost of longer moves. A move up to the distance, or an arrival up to
         that distance from a source, costs at most factor · ε (factor² · ρ with Gaussian noise). Infinity or "any"
-        applies to every move. () sets no cap. None leaves the cap to the choice of a strategy.
+        applies to every move. () sets no cap. None lets the choice of a strategy set a cap.
 
-    Raises InputError if δ is smaller than a lattice step, the domain has no such source, a limit's distance is not
-    above δ, or a factor is below 1 or decreases with the distance.
+    Raises InputError if δ is smaller than a lattice step, if `sources` is not valid for the domain, if a limit's
+    distance is not above δ, or if a factor is below 1 or decreases with the distance.
 
     >>> near = Neighbourhood(Domain((0, 0, 1, 1), (10, 10)), delta=0.2)
     >>> near.reach.tolist()        # largest move along y, in cells, for moves of 0, 1, 2 cells along x
@@ -115,7 +115,7 @@ class Neighbourhood:
     def relations(self) -> tuple[tuple[Fraction, Neighbourhood], ...]:
         """Pairs (factor, relation), one for δ and one for each limit, by increasing distance.
 
-        A strategy costs the largest of its costs under these relations, each cost divided by the relation's factor.
+        The cost of a strategy is the maximum over these pairs of its cost under the relation, divided by the factor.
         """
         out = [(Fraction(1), self if self.limits == () else replace(self, limits=()))]
         for limit in self.profile:
@@ -127,8 +127,8 @@ class Neighbourhood:
     def reach(self) -> NDArray[np.int64]:
         """Largest displacements in cells, clipped to the domain.
 
-        In 1-D this is one number. In 2-D it lists, for dx = 0, 1, ..., the largest dy for which cells (dx, dy) apart
-        are neighbours. The list never increases.
+        In 1-D the array has one entry. In 2-D entry dx is the largest dy for which cells (dx, dy) apart are neighbours.
+        Entries never increase with dx.
         """
         kx, radius = self.domain.steps[0], self.radius
         # gap = (|d| - 1) k < radius
@@ -167,7 +167,7 @@ class Neighbourhood:
 
     @functools.cached_property
     def source_cells(self) -> NDArray[np.bool_]:
-        """Mask (domain.shape) of the cells that touch a source, which means that they count points within δ of one."""
+        """Mask (domain.shape) of the cells that touch a source: cells that count points within δ of a source."""
         near = np.zeros(self.domain.shape, dtype=bool)
         if isinstance(self.sources, shapely.Geometry):
             near = find_touched_cells(self.sources, self.domain, self.radius)
@@ -308,17 +308,17 @@ def read_lasting(given: Limits, window: int | None) -> tuple[Limit, ...]:
 
 
 def describe_limits(limits: Sequence[Limit]) -> list[list[Any]]:
-    """Return limits as pairs for JSON, each a distance or "any" and the exact factor as text."""
+    """Return limits as pairs for JSON. Each has a distance or "any", and the exact factor as text."""
     return [["any" if limit.any else limit.distance, str(limit.factor)] for limit in limits]
 
 
 def limits_of(description: Any) -> list[tuple[float | str, Fraction]]:
-    """Read the output of `describe_limits`. Ignore all after the first 4096, because no valid file has more."""
+    """Read the output of `describe_limits`. Ignore limits after the first 4096, because no valid file has more."""
     return [(distance, Fraction(factor)) for distance, factor in description[:4096]]
 
 
 def list_limits(near: Neighbourhood, most: int | None = None) -> list[tuple[float | None, Fraction]]:
-    """Return ground distances (None for any move) and factors of at most `most` limits, which include the last."""
+    """Return the ground distance (None for any move) and factor of up to `most` limits, including the last."""
     domain, chosen = near.domain, near.profile
     if most is not None and len(chosen) > most:
         chosen = tuple(chosen[round(k * (len(chosen) - 1) / (most - 1))] for k in range(most))
@@ -329,7 +329,7 @@ def list_limits(near: Neighbourhood, most: int | None = None) -> list[tuple[floa
 
 
 def check_geometry(geometry: shapely.Geometry, domain: Domain) -> None:
-    """Raise InputError unless a source is a valid, non-empty geometry at a distance that floats resolve."""
+    """Raise InputError unless a source is a valid, non-empty geometry that is near enough for exact distances."""
     away = np.abs(shapely.get_coordinates(geometry)[:, : domain.ndim] - domain.low) / domain.step
     # Distances up to 2^48 steps are exact to a sixteenth of a step. NaN fails this comparison.
     near = away.max(initial=0.0) < 1 << 48
@@ -348,7 +348,7 @@ def place_on_lattice(geometry: shapely.Geometry, domain: Domain) -> shapely.Geom
         out[:, : domain.ndim] = np.rint((vertices[:, : domain.ndim] - domain.low) / domain.step)
         return out
 
-    if geometry.geom_type == "LinearRing":  # rounding may make it cross itself, which only a line may do
+    if geometry.geom_type == "LinearRing":  # after rounding it may cross itself, which a ring must not
         geometry = shapely.LineString(geometry)
     placed = shapely.transform(geometry, to_lattice)
     return placed if shapely.is_valid(placed) else shapely.make_valid(placed)
@@ -363,9 +363,9 @@ def is_far(geometry: shapely.Geometry, domain: Domain, radius: int) -> bool:
 def find_touched_cells(geometry: shapely.Geometry, domain: Domain, radius: int) -> NDArray[np.bool_]:
     """Return a mask (domain.shape) of the cells that count points less than `radius` lattice steps from a geometry.
 
-    The nearest cell counts a point outside the domain, so cells at the rim have no outer edge here (in 1-D, only along
-    x). The geometry's vertices are rounded to whole lattice steps, which makes distances along an axis exact. Proof:
-    docs/privacy/histogram.md, lemma 2.
+    A point outside the domain counts in the nearest cell, so cells at the rim have no outer edge here (in 1-D, only
+    along x). The geometry's vertices are rounded to whole lattice steps, which makes distances along an axis exact.
+    Proof: docs/privacy/histogram.md, lemma 2.
     """
     placed = place_on_lattice(geometry, domain)
     shapely.prepare(placed)
@@ -373,7 +373,7 @@ def find_touched_cells(geometry: shapely.Geometry, domain: Domain, radius: int) 
     steps = np.array((*domain.steps, 0)[:2], dtype=np.float64)
     limit = radius - 0.25  # rounding must not add a cell that is exactly δ away
 
-    # Extend the rim this far. No point further out is nearer to the geometry.
+    # Extend cells at the rim this far, because no point further out is nearer to the geometry.
     bounds = np.array(shapely.bounds(placed))
     outer_low = np.where(steps > 0, np.minimum(0, bounds[:2] - radius), 0)
     outer_high = np.where(steps > 0, np.maximum(shape * steps, bounds[2:] + radius), 0)

@@ -108,7 +108,7 @@ class Boxes(_OfSpans):
 
 @dataclass(frozen=True)
 class AllRanges(_OfSpans):
-    """All boxes of whole cells. In 1-D there are n (n + 1) / 2, in 2-D as many as the product of this for both axes.
+    """All boxes of whole cells: n (n + 1) / 2 in 1-D, and the product of these numbers for both axes in 2-D.
 
     >>> len(all_ranges(Domain((0, 1), (4,))))
     10
@@ -182,7 +182,7 @@ class Regions:
         return [self] if len(parts) == 1 else [Regions(self.geometries[some], self.names[some]) for some in parts]
 
     def cover(self, domain: Domain) -> RegionCover:
-        """Return the cover of the cells by the polygons. The cover for the last domain is cached."""
+        """Return the share of each cell inside each polygon, and the centroid of that part. Cached for one domain."""
         if domain not in self._covers:
             self.check(domain)
             self._covers.clear()  # keep only one cover, because it may be large
@@ -222,7 +222,7 @@ def boxes(corners: ArrayLike) -> Boxes:
 
 
 def regions(geometries: Iterable[Any], names: Sequence[str] | None = None) -> Regions:
-    """Make regions from valid, non-empty polygons or multipolygons. By default, regions are named by number."""
+    """Make regions from valid, non-empty polygons or multipolygons. Without `names`, regions are numbered."""
     array = np.asarray(list(getattr(geometries, "geometry", geometries)), dtype=object)
     labels = [str(i) for i in range(len(array))] if names is None else [str(n) for n in names]
     # Types 3 and 6 are polygons and multipolygons.
@@ -390,7 +390,7 @@ class Pieces:
 
 @dataclass(frozen=True, eq=False)
 class RegionCover:
-    """Queries on a grid, each with a list of cut cells, and of rectangles that contain the whole cells.
+    """Queries on a grid, each a list of cut cells and a list of rectangles of whole cells.
 
     Parameters
     ----------
@@ -600,7 +600,7 @@ def _cover_parts(start: Field, end: Field, owner: Index, shape: tuple[int, ...])
         sums = np.concatenate([[0], np.cumsum(np.rint(own * (1 << 52)).astype(np.int64))])
         return (sums[1:] - np.repeat(sums[firsts], np.diff(firsts, append=len(held)))) / (1 << 52)
 
-    # Each piece of an edge also contributes to all cells above it. Cells without edges are all inside or all outside.
+    # Each piece of an edge also contributes to all cells above it. Cells without edges are entirely inside or outside.
     own = per_cell(east)
     above = running_sums(own)
     # Above y = u, a cell has ∫ 1 = ½ − u and ∫ y = (¼ − u²) / 2. Average over the piece, where u and v are linear.
