@@ -108,12 +108,6 @@ class UserBound:
     The random numbers depend only on the system's entropy, so moving a point does not change which rows are kept, and K
     points of a user cost K times as much as one (docs/privacy/histogram.md). Add all rows before dropping any by place.
     If two rows have equal random numbers, the first is kept.
-
-    >>> bound = UserBound(2)
-    >>> bound.add_rows(np.array([7, 8, 7, 7]), np.array([10, 20, 11, 12]))
-    >>> users, places = bound.list_kept()
-    >>> users, len(places), 20 in places
-    (2, 3, True)
     """
 
     def __init__(self, most: int) -> None:

@@ -89,12 +89,10 @@ SPARK = Dialect(
 
 
 def quote_name(name: str) -> str:
-    """Quote a column or table name for SQL."""
     return '"' + name.replace('"', '""') + '"'
 
 
 def quote_text(text: object) -> str:
-    """Quote a string for SQL."""
     return "'" + str(text).replace("'", "''") + "'"
 
 
@@ -171,7 +169,6 @@ class Relation:
         return str(check_choice(tuple(names), **{f"column of {self.label!r}": asked}))
 
     def quote_column(self, column: str) -> str:
-        """Return a column's quoted name in SQL."""
         return quote_name(column if self.aliases is None else self.aliases[column])
 
     def find_kind(self, column: str, *kinds: str) -> str:

@@ -28,9 +28,6 @@ if TYPE_CHECKING:
 LONGITUDE_LATITUDE = "EPSG:4326"
 
 
-# --- one operation for all coordinates ----------------------------------------------------------------------
-
-
 def read_crs(text: Any, name: str = "crs") -> Any:
     """Parse a CRS with pyproj. Raises InputError if pyproj cannot parse the text."""
     import pyproj
@@ -132,9 +129,6 @@ class Operation:
         return moved
 
 
-# --- a map over a box ---------------------------------------------------------------------------------------
-
-
 @functools.lru_cache(maxsize=64)
 def scales(crs: str, bounds: tuple[float, ...]) -> tuple[float, float]:
     """Return the smallest and largest ratio of map units to ground metres, in any direction, over a box.
@@ -210,12 +204,7 @@ def _is_used(crs: str, box: tuple[float, ...]) -> bool:
 
 
 def describe_map(domain: Domain) -> str:
-    """Describe a domain's map by the name of its CRS and the range of its scale.
-
-    >>> from deltahist.space.domain import Domain
-    >>> describe_map(Domain((560_000, 4_480_000, 610_000, 4_530_000), (50, 50), "EPSG:32618"))
-    'WGS 84 / UTM zone 18N; a metre on the ground is 0.99964 to 0.99975 m of the map'
-    """
+    """Describe a domain's map by the name of its CRS and the range of its scale."""
     crs = read_crs(domain.crs)
     name = crs.name
     if name == "unknown" and crs.coordinate_operation is not None:  # an unregistered CRS
@@ -232,9 +221,6 @@ def metres_per_unit(crs: str | None) -> float:
 def unit_of(crs: str | None) -> str:
     """Return "m" for a CRS in metres, and the unit's name for any other CRS."""
     return "m" if metres_per_unit(crs) == 1 else str(read_crs(crs).axis_info[0].unit_name)
-
-
-# --- bounds in degrees --------------------------------------------------------------------------------------
 
 
 def looks_like_degrees(box: Sequence[float]) -> bool:

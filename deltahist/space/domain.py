@@ -121,8 +121,7 @@ class Domain:
         """Make a domain of square cells of a given size, extending the bounds to whole cells.
 
         With a CRS, the side is in ground metres (a number, or text such as "250m"), converted by the projection's
-        largest scale factor. Raises CellTooLarge if the cell is larger than the map. `name` is the side's name in
-        messages.
+        largest scale factor. Raises CellTooLarge if the cell (called `name` in messages) is larger than the map.
 
         >>> Domain.from_cell((0, 0, 1, 0.45), 0.2)
         Domain(bounds=(0.0, 0.0, 1.0, 0.6000000000000001), shape=(5, 3), crs=None, scale=None)

@@ -163,8 +163,6 @@ def add_names(frame: gpd.GeoDataFrame, column: str | None = None, name: str = "n
     return out
 
 
-# --- regions on a map ---------------------------------------------------------------------------------------
-
 #: Options of make_valid for which overlapping rings count as land, not as holes.
 _OVERLAPS_ARE_LAND: Any = {"method": "structure", "keep_collapsed": False}
 
@@ -386,9 +384,6 @@ def _area(shape: Any, crs: Any) -> float:
     if crs.is_geographic:
         shape = shapely.transform(shape, lambda v: np.column_stack([v[:, 0], np.sin(np.radians(v[:, 1]))]))
     return float(shape.area)
-
-
-# --- boxes --------------------------------------------------------------------------------------------------
 
 
 def boxes_in_degrees(corners: NDArray[np.float64], domain: Domain) -> NDArray[Any] | None:

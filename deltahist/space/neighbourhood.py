@@ -277,9 +277,6 @@ def _make_plain(value: Any) -> Any:
     return int(value) if isinstance(value, numbers.Integral) else float(value)
 
 
-# --- limits on the cost of a move by its distance, or of a change by its duration ------------------------------
-
-
 def read_limits(given: Limits, within: float, measure: Callable[[Any], float]) -> tuple[Limit, ...]:
     """Check limits, sort them by distance, and drop each one that a limit on longer moves implies.
 
@@ -323,9 +320,6 @@ def list_limits(near: Neighbourhood, most: int | None = None) -> list[tuple[floa
     if most is not None and len(chosen) > most:
         chosen = tuple(chosen[round(k * (len(chosen) - 1) / (most - 1))] for k in range(most))
     return [(None if each.any else domain.ground(domain.length(each.distance)), each.factor) for each in chosen]
-
-
-# --- sources that are geometries ----------------------------------------------------------------------------
 
 
 def check_geometry(geometry: shapely.Geometry, domain: Domain) -> None:

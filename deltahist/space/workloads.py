@@ -108,11 +108,7 @@ class Boxes(_OfSpans):
 
 @dataclass(frozen=True)
 class AllRanges(_OfSpans):
-    """All boxes of whole cells: n (n + 1) / 2 in 1-D, and the product of these numbers for both axes in 2-D.
-
-    >>> len(all_ranges(Domain((0, 1), (4,))))
-    10
-    """
+    """All boxes of whole cells: n (n + 1) / 2 in 1-D, and the product of these numbers for both axes in 2-D."""
 
     domain: Domain
 
@@ -213,11 +209,7 @@ def reach_beyond(corners: NDArray[np.float64], domain: Domain) -> NDArray[np.boo
 
 
 def boxes(corners: ArrayLike) -> Boxes:
-    """Make boxes from an array (m, 4) of west, south, east, north, or an array (m, 2) of low, high in 1-D.
-
-    >>> len(boxes([[0, 0, 0.5, 0.5]]))
-    1
-    """
+    """Make boxes from an array (m, 4) of west, south, east, north, or an array (m, 2) of low, high in 1-D."""
     return Boxes(np.atleast_2d(np.asarray(corners, dtype=np.float64)))
 
 
@@ -466,23 +458,23 @@ class RegionCover:
 
 @dataclass(frozen=True, eq=False)
 class BoxCover:
-    """Boxes, each given by a span along each axis. A span can cut only its first and its last cell."""
+    """Boxes, each given by a span along each axis, with the properties of a `RegionCover`.
+
+    A span can cut only its first and its last cell.
+    """
 
     spans: tuple[Span, ...]
 
     @functools.cached_property
     def cut(self) -> NDArray[np.bool_]:
-        """Mask (m,) of the boxes that cut cells."""
         return ~aligned_spans(self.spans)
 
     @property
     def area(self) -> Field:
-        """Area of each box (m,), in cells."""
         return np.asarray(np.prod([high - low for low, high in self.spans], axis=0))
 
     @property
     def cut_share(self) -> Field:
-        """Share of each box's area (m,) that lies in cut cells."""
         inside = np.ones(len(self.cut))
         for low, high in self.spans:
             inside *= np.maximum(np.floor(high) - np.ceil(low), 0.0) / (high - low)
@@ -490,7 +482,6 @@ class BoxCover:
 
     @property
     def unsure(self) -> Field:
-        """Σ f (1 − f) for each box (m,), where f is the share of each cut cell inside the box."""
         shares, squares = np.ones((2, len(self.cut)))
         for low, high in self.spans:
             pieces = Pieces.of(low, high)
@@ -500,7 +491,6 @@ class BoxCover:
         return np.maximum(shares - squares, 0.0)
 
     def __getitem__(self, some: slice) -> BoxCover:
-        """Return the cover of a slice of the boxes."""
         return BoxCover(tuple((low[some], high[some]) for low, high in self.spans))
 
     def list_cells(self, shape: tuple[int, ...]) -> RegionCover:
