@@ -52,12 +52,12 @@ COMMANDS = {
 STATE = {"quiet": False}
 
 
-def _print_version(asked: bool) -> None:
+def _print_version(context: typer.Context, asked: bool) -> None:
     if asked:
         from deltahist import __version__
 
         print(f"deltahist {__version__}")
-        raise typer.Exit
+        context.exit()
 
 
 def deltahist(
@@ -180,9 +180,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 2
 
 
-# --- the project file ----------------------------------------------------------------------------------------
-
-
 class Command(TyperCommand):
     """A command that reads missing options from the project file."""
 
@@ -227,9 +224,6 @@ def _read_project(file: Path, command: TyperCommand) -> dict[str, Any]:
         raise InputError(f"{file} has {unknown[0]!r}: headings must be commands, keys above them options of publish, "
                          f"stream or plan, and keys below [{command.name}] options of {command.name}")  # fmt: skip
     return ({key: shared[key] for key in shared.keys() & known} if command.name in sharing else {}) | own
-
-
-# --- output --------------------------------------------------------------------------------------------------
 
 
 def print_note(text: str) -> None:

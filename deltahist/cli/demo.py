@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     import pandas as pd
     from numpy.typing import NDArray
 
-#: Boxes that the demo queries.
 PLACES = {
     "the centre, 3 km": (583700, 4507500, 586700, 4510500),
     "west bank": (578000, 4501000, 583000, 4518000),

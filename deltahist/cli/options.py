@@ -131,8 +131,6 @@ Period = partial(Option, metavar="FIRST LAST")
 Name = partial(Option, metavar="NAME")
 OutFile = partial(Option, "--out", "-o", metavar="FILE")
 
-# --- options -------------------------------------------------------------------------------------------------
-
 Input = Annotated[str, Argument(metavar="INPUT", help="Data: a file, a folder, a URL (s3, gs or az), or - (stdin).")]
 Release = Annotated[Path, Argument(metavar="RELEASE", parser=parse_place, help="A release file or its URL.")]
 Published = Annotated[Path, Argument(metavar="RELEASE", parser=parse_place, help="A release file, folder or URL.")]
@@ -145,7 +143,7 @@ Delta = Annotated[Any, Length(help="δ: hide moves up to this distance.")]
 Sources = Annotated[str, Option(metavar="WHERE", help="Where points may enter: none, boundary, left, right or a file.")]
 Limit = Annotated[
     list[str] | None,
-    Option(metavar="LENGTH:FACTOR", help="Cost cap (repeatable): 2km:2 allows 2ε up to 2 km. [default: any:4]"),
+    Option(metavar="LENGTH:FACTOR", help="Cost cap: 2km:2 allows 2ε up to 2 km (repeatable). [default: any:4]"),
 ]
 Rho = Annotated[Fraction | None, Amount(metavar="R", help="Budget ρ, with Gaussian noise, instead of ε.")]
 Strategy = Annotated[str, Name(help="Name of a strategy, such as flow. With auto, the best one is used.")]
@@ -153,13 +151,7 @@ Regions = Annotated[Path | None, File(help="Polygons of later queries. Cells and
 Points = Annotated[Fraction | None, Amount(metavar="N", help="Rough number of points, for planning. [default: 100000]")]
 User = Annotated[str | None, Column(help="Column with user names, to protect all points of a user together.")]
 MaxPerUser = Annotated[int | None, Option(metavar="K", min=1, help="Maximum number of points to keep per user.")]
-Where = Annotated[
-    str | None,
-    Option(
-        metavar="EXPR",
-        help="Count only rows that match this condition, such as \"kind = 'bus'\". The condition is published.",
-    ),
-]
+Where = Annotated[str | None, Option(metavar="EXPR", help="Condition on the rows to count: kind = 'bus'. Published.")]
 Table = Annotated[str | None, Name(help="Table to read, if INPUT is a database.")]
 LedgerFile = Annotated[str | None, Option("--ledger", metavar="FILE", help="Ledger: a file or postgresql://...")]
 AccountName = Annotated[str | None, Option("--account", metavar="NAME", help="Account in the ledger to charge.")]
@@ -205,9 +197,6 @@ class RowOptions:
         False
     )
     table: Table = None
-
-
-# --- the map and its queries ---------------------------------------------------------------------------------
 
 
 def choose_crs(project: str | None, crs: str | None) -> str | None:
@@ -366,9 +355,6 @@ def describe_limit(mechanism: Mechanism, asked: Any) -> str:
     return f"any move costs at most {mechanism.letter} = {mechanism.any_move:.4g}{hint}"
 
 
-# --- rows, and the account that pays -------------------------------------------------------------------------
-
-
 def note_rows(read: Any, outside: str | None = None) -> None:
     """Print row counts, which are private, on stderr."""
     print_note(f"{read.rows:,} rows read, {read.kept:,} points kept (row counts on stderr are private)")
@@ -446,9 +432,6 @@ def warn_of_new_account(ledger: str, account: str) -> None:
         people = next((each for each in others.values() if each.name == "everyone"), None)
         if people is not None and normalize_name(account=account) not in others:
             print_note(f"warning: account {account!r} is new, and spends in addition to the others: {people}")
-
-
-# --- releases ------------------------------------------------------------------------------------------------
 
 
 def warn_of_release(path: Path | str, publishable: bool, weakness: str | None) -> None:

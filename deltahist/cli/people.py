@@ -164,9 +164,7 @@ def _note_isolated_users(network: Network, data: pd.DataFrame) -> None:
     isolated, absent = users.difference(network.nodes), set(network.nodes) - users
     print_note(f"{len(data):,} rows read")
     if absent:
-        print_note(
-            f"{len(absent):,} of {len(network):,} users of the network have no data, so they can only make requests"
-        )
+        print_note(f"{len(absent):,} of {len(network):,} users of the network have no data: they can only request")
     if isolated == users:
         network.find_places(list(data.index))
     if isolated:

@@ -234,9 +234,6 @@ def publish_quantile(
     return found
 
 
-# --- existing releases ---------------------------------------------------------------------------------------
-
-
 def refine(
     release: Annotated[
         Path | None, Argument(metavar="RELEASE", help="Release file. [default: last in --state]")

@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from deltahist.releases import Series
-    from deltahist.releases.series import Difference
     from deltahist.space.domain import Domain
 
 #: Answers as a frame, or as a dictionary of columns.
 Answers: TypeAlias = "pd.DataFrame | dict[str, Any]"
+Steps: TypeAlias = tuple[str, str] | None
 
 
 def query(
@@ -138,17 +138,10 @@ def query(
     _deliver(found, domain, chosen, out, about, boxes=bool(box or boxes))
 
 
-def _choose_steps(
-    series: Series,
-    between: tuple[str, str] | None,
-    compare: tuple[str, str] | None,
-    each: bool,
-    mean: bool,
-    skip_missing: bool,
-) -> Series | Difference:
+def _choose_steps(series: Series, between: Steps, compare: Steps, each: bool, mean: bool, skip_missing: bool) -> Any:
     from deltahist.releases.series import Difference
 
-    def choose_period(limits: tuple[str, str] | None) -> Series:
+    def choose_period(limits: Steps) -> Series:
         found = series if limits is None else series.between(*limits)
         if found.missing_steps and (each or skip_missing):
             print_note(f"note: {found.explain_missing()}")

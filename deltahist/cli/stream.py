@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from deltahist.accounts.ledger import Rule
     from deltahist.preprocessing import Clock
 
-# --- plan ----------------------------------------------------------------------------------------------------
-
 
 def plan(
     *,
@@ -163,9 +161,6 @@ def _format_interval(row: dict[Any, Any]) -> str:
     """Format a count, with half the width of its 95% interval in points and as a share."""
     count, half = row["count"], 1.96 * row["error"]
     return f"{count:,.{0 if count >= 10 else 1}f} ± {float(f'{half:.2g}'):,.0f} ({half / count:,.0%})"
-
-
-# --- stream --------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -49,11 +49,9 @@ if TYPE_CHECKING:
 _Release = TypeVar("_Release", bound="BaseRelease")
 #: Names of estimates. The errors stated for non-negative estimates are those of the unbiased ones.
 UNBIASED, NONNEGATIVE = "unbiased", "non-negative"
-#: Name of the estimator if some queries cut cells.
 PLACED = "unbiased by noise (positions inside cells are assumed)"
 #: Columns about cut cells. For a query that cuts no cell, each equals the column named here, or is zero.
 UNCUT = {"noise_error": "std_error", "placement_error": None, "cut": None, "inner": "estimate", "outer": "estimate"}
-#: Version of the format of release files.
 VERSION = 1
 
 
@@ -129,23 +127,16 @@ class BaseRelease(OfMechanism, abc.ABC):
 
     @property
     def neighbourhood(self) -> Neighbourhood:
-        """The neighbourhood."""
         return self.mechanism.neighbourhood
 
     @property
     def domain(self) -> Domain:
-        """The domain."""
         return self.mechanism.domain
 
     @property
     def counting(self) -> Preprocessing:
         """How rows were turned into counts: users, dropped rows and projection."""
         return self.mechanism.counting
-
-    @property
-    def contributions(self) -> int:
-        """Maximum number of points of one user, all of which may move at once."""
-        return self.counting.contributions
 
     @property
     def guarantee(self) -> Guarantee:

@@ -237,9 +237,6 @@ class Release(CountEstimates, BaseRelease):
         return fields | {"total": total}
 
 
-# --- answers ------------------------------------------------------------------------------------------------
-
-
 @dataclass(eq=False)
 class _CellSums:
     """Sums of a release's cells (domain.shape) over queries.

@@ -135,7 +135,6 @@ class Series:
 
     @property
     def domain(self) -> Domain:
-        """The domain."""
         return self.first_release.domain
 
     @property
@@ -160,15 +159,11 @@ class Series:
         """Names of the steps without a release, for example lost or withdrawn ones."""
         return [label for label, release in self if release is None]
 
-    def describe_missing(self) -> list[str]:
-        """Return the names of the missing steps, with date and reason for those that were withdrawn."""
-        known = {self.clock.label(step): f" (withdrawn {each.withdrawn})" for step, each in self.withdrawn.items()}
-        return [label + known.get(label, "") for label in self.missing_steps]
-
     def explain_missing(self) -> str:
-        """Return a clause with the number and the names of the missing steps."""
-        missing, steps = self.describe_missing(), self.last - self.first + 1
-        named = ", ".join(missing[:5]) + (", ..." if len(missing) > 5 else "")
+        """Return a clause with the number and the names of missing steps, and the notices of withdrawn ones."""
+        missing, steps = self.missing_steps, self.last - self.first + 1
+        withdrawn = {self.clock.label(step): f" (withdrawn {each.withdrawn})" for step, each in self.withdrawn.items()}
+        named = ", ".join(label + withdrawn.get(label, "") for label in missing[:5]) + ", ..." * (len(missing) > 5)
         return f"{len(missing):,} of {steps:,} steps have no release, which does not mean that they are empty: {named}"
 
     @functools.cached_property
@@ -268,9 +263,6 @@ class Series:
         missing = f", {len(self.missing_steps):,} missing" if self.missing_steps else ""
         first, *_, last = self.step_labels * 2
         return f"Series: {steps:,} step{'s' if steps > 1 else ''}{each} from {first} to {last}{missing}"
-
-
-# --- sums and differences -----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
@@ -418,7 +410,8 @@ class Difference:
             check = [*before.releases.values(), *after.releases.values()]
         else:
             alike = isinstance(before, Release) and isinstance(after, Release)
-            alike = alike and (before.domain, before.contributions) == (after.domain, after.contributions)
+            alike = alike and before.domain == after.domain
+            alike = alike and before.counting.contributions == after.counting.contributions
             check = [before, after]
         if not alike:
             raise InputError(
@@ -429,7 +422,6 @@ class Difference:
 
     @property
     def domain(self) -> Domain:
-        """The domain."""
         domain: Domain = self.after.domain
         return domain
 

@@ -33,7 +33,6 @@ from deltahist.server.service import ARROW, CSV, GEOJSON, JSON, BoxQuery, Servic
 from deltahist.space.domain import Domain
 
 _MEDIA = {"json": JSON, "csv": CSV, "arrow": ARROW}
-#: Maximum number of vertices in a request.
 _MOST_VERTICES = 200_000
 #: OpenAPI description of the routes that parse request bodies themselves.
 _MANY: dict[str, Any] = {

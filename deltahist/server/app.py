@@ -74,7 +74,7 @@ def create_app(catalogue: Catalogue, settings: Settings | None = None) -> FastAP
     for kind in (InputError, RequestValidationError, HTTPException, ClientDisconnect, TimeoutError, Exception):
         app.add_exception_handler(kind, explain_error)
     excluded = (*DEFAULT_EXCLUDED_CONTENT_TYPES, PARQUET)
-    app.add_middleware(_AnswerHead)
+    app.add_middleware(_answer_head)
     app.add_middleware(GZipMiddleware, minimum_size=2_000, compresslevel=1, exclude_content_types=excluded)
     if settings.origins:
         app.add_middleware(
@@ -123,18 +123,16 @@ async def _refuse_repeats(request: Request) -> None:
         raise InputError(f"{name[:80]} is repeated: it must be given once")
 
 
-class _AnswerHead:
-    """Treats HEAD as GET. The server then omits the body."""
+def _answer_head(app: ASGIApp) -> ASGIApp:
+    """Treat HEAD as GET. The server then omits the body."""
 
-    def __init__(self, app: ASGIApp) -> None:
-        self.app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope.get("method") == "HEAD" and not scope["path"].endswith(
-            "/download"
-        ):  # or the server would read the file
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        # A download has a route for HEAD, because GET would read the file.
+        if scope.get("method") == "HEAD" and not scope["path"].endswith("/download"):
             scope = {**scope, "method": "GET"}
-        await self.app(scope, receive, send)
+        await app(scope, receive, send)
+
+    return answer
 
 
 async def explain_error(_: Request, error: Exception) -> Response:

@@ -8,7 +8,6 @@ import msgspec
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.exceptions import HTTPException
 
-#: First and last step of a period.
 Span: TypeAlias = Annotated[str, Field(pattern=r"^[^,]+,[^,]+$")]
 Corners = TypeVar("Corners")
 

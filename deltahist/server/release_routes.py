@@ -43,9 +43,6 @@ async def show_settings(service: ServiceOf) -> dict[str, str | None]:
     return {"tiles": service.settings.tiles, "attribution": service.settings.attribution}
 
 
-# --- releases -----------------------------------------------------------------------------------------------
-
-
 @router.get("/releases", response_model_exclude_unset=True, tags=["releases"])
 async def list_releases(service: ServiceOf) -> dict[str, list[Described]]:
     """List all releases with their promises. Withdrawn releases are marked, and their other routes return 410."""

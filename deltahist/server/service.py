@@ -28,7 +28,6 @@ from deltahist.space.workloads import boxes, regions
 Source: TypeAlias = BaseRelease | Series | Difference
 #: Columns of answers (m,), by name.
 Columns: TypeAlias = dict[str, NDArray[Any]]
-#: Media types.
 JSON, GEOJSON, CSV = "application/json", "application/geo+json", "text/csv"
 ARROW, PARQUET = "application/vnd.apache.arrow.stream", "application/vnd.apache.parquet"
 #: URI that OGC services use for longitude and latitude.
@@ -224,5 +223,4 @@ async def _find_service(request: Request) -> Service:
     return service
 
 
-#: The service, as a parameter of a route.
 ServiceOf: TypeAlias = Annotated[Service, Depends(_find_service)]

@@ -186,7 +186,7 @@ def test_the_demonstration_works_in_an_empty_folder(run, tmp_path):
     assert all(name in output for name in PLACES)
     release = dh.load("made-up/city.parquet")
     assert release.publishable
-    assert release.contributions == 5
+    assert release.counting.contributions == 5
     # The command that it shows for the next step works as it is.
     query = next(line for line in output.splitlines() if "deltahist query" in line).split()[1:]
     assert json.loads(run(*query).out)["answers"][0]["std_error"] > 0

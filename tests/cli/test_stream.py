@@ -131,7 +131,7 @@ def test_step_numbers_and_users(folder, run, refused):
     assert files(folder) == ["1", "2"]
     for name in files(folder):
         release = dh.load(folder / "out" / f"{name}.parquet")
-        assert (release.total, release.contributions, release.counting.unit) == (10, 2, "user")
+        assert (release.total, release.counting.contributions, release.counting.unit) == (10, 2, "user")
         assert float(release.rho) == 0.05
 
 

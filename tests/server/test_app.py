@@ -191,7 +191,7 @@ def collection(content):
         (collection({}), 400, "FeatureCollection"),
         (collection({"features": [7]}), 400, "FeatureCollection"),
         (collection({"features": [{"geometry": None}] * 101}), 413, "more than 100 features"),
-        (collection({"features": []}), 400, "0 regions"),
+        (collection({"features": []}), 400, "number of regions is 0"),
         (collection(TEXT), 400, "must be number"),
         (collection(CROSSING), 400, "cross"),
     ],
