@@ -1,4 +1,4 @@
-"""Strategies measure a map of counts. Each has its own file, with its exact cost and its decoder.
+"""Strategies measure a map of counts. Each strategy has a file with its exact cost and its decoder.
 
 To add a strategy, add a file here and register its class below (docs/internals/adding-a-strategy.md).
 

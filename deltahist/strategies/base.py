@@ -57,7 +57,7 @@ class Group:
 
 
 class Strategy(abc.ABC):
-    """A strategy: a matrix A of k integer rows over the N cells, and a method that adds noise to the rows' answers.
+    """A matrix A of k integer rows over the N cells, with a method that adds noise to the rows' answers.
 
     A strategy is a frozen dataclass and a linear operator for scipy's `aslinearoperator`. `A @ counts.ravel()` returns
     the answers and `A.T @ y` applies the adjoint, both exactly in int64. A new strategy needs only the field `domain`,
@@ -77,7 +77,7 @@ class Strategy(abc.ABC):
     """
 
     domain: Domain
-    #: Whether the rows determine every cell, or None if this must be computed from their rank.
+    #: Whether the rows determine every cell, or None if the rank must be computed to find out.
     determines_cells: ClassVar[bool | None] = None
     #: Whether noise leaves the number of points unchanged, so that a release reveals this number.
     keeps_total: bool = False
@@ -123,7 +123,7 @@ class Strategy(abc.ABC):
         return self.row_by_row
 
     def scatter(self, noise: NDArray[Any]) -> NDArray[Any]:
-        """Return R(η) (k,) for noise draws η (draws,): exactly for integers, only its linear part for floats."""
+        """Return R(η) (k,) for noise draws η (draws,), exactly for integers. For floats, return R's linear part."""
         return noise
 
     def scatter_groups(self, noise: Sequence[NDArray[Any]]) -> NDArray[np.int64]:
@@ -322,10 +322,10 @@ _Kind = TypeVar("_Kind", bound=type[Strategy])
 
 
 def register(strategy: _Kind) -> _Kind:
-    """Register a strategy class (or decorate it), so that planning tries it and its releases can be loaded.
+    """Register a strategy class, so that planning tries the class and its releases load. Works as a decorator.
 
-    An installed package can instead declare an entry point in "deltahist.strategies". Raises InputError if a name is
-    taken.
+    An installed package can instead declare an entry point in "deltahist.strategies". Raises InputError for a taken
+    name.
 
     >>> import dataclasses, numpy as np, deltahist as dh
     >>> @dh.register
@@ -359,7 +359,7 @@ def strategies() -> dict[str, type[Strategy]]:
 
 
 def is_own(strategy: Strategy) -> bool:
-    """Return whether a strategy's class is part of this package, and so covered by its tests."""
+    """Return whether a strategy's class is part of this package, and so is tested here."""
     return type(strategy).__module__.partition(".")[0] == __name__.partition(".")[0]
 
 

@@ -61,7 +61,7 @@ def bound_levels(near: Neighbourhood) -> tuple[NDArray[np.intp], FloatArray]:
     rows, long = (shape[0], shape[1]) if len(shape) == 2 else (1, shape[0])
     ends = np.zeros((rows, long + 1), dtype=np.intp)
     for _, relation in near.relations:
-        # In each row, the relation contains the displacements up to its reach.
+        # In each row, the relation contains the displacements up to the reach.
         reach = np.full(rows, -1)
         reach[: len(relation.reach)] = relation.reach
         ends[np.arange(rows), reach + 1] += 1
@@ -70,7 +70,7 @@ def bound_levels(near: Neighbourhood) -> tuple[NDArray[np.intp], FloatArray]:
 
 
 def arrival_squares(near: Neighbourhood) -> FloatArray:
-    """Return a bound on the squared cost of arrivals in each cell (domain.shape): infinity if there are none."""
+    """Return a bound on the squared cost of an arrival in each cell (domain.shape), or infinity without arrivals."""
     out = np.full(near.domain.shape, np.inf)
     if not near.fixed_membership:
         for factor, relation in reversed(near.relations):

@@ -35,12 +35,11 @@ class Grids(Strategy):
     """A list of grids that each divide the cells into boxes, with one row for every box.
 
     A move costs 2 · share for each grid with a line between its two ends, because one box loses a point and another
-    gains it. An arrival costs the sum of all shares. The largest of these costs is the graph-cut sensitivity (2014,
-    section 5.3).
+    gains it. An arrival costs the sum of all shares. The sensitivity is the largest cost (2014, section 5.3).
     """
 
     shares: tuple[Fraction, ...] | None
-    #: The first cells of the blocks of each grid along each axis, increasing from 0, and the names of the grids.
+    #: For each grid and axis, the first cells of its blocks, increasing from 0. Then the names of the grids.
     starts: tuple[Starts, ...]
     names: tuple[str, ...]
 
@@ -157,8 +156,7 @@ class ShiftedGrids(Grids):
     Parameters
     ----------
     width, shift, m : the paper's parameters, in cells.
-    widths, offsets : alternatively, the width and offset in cells of each grid, whose lines are at offset, offset +
-        width, ... along both axes.
+    widths, offsets : alternatively, each grid's width and offset in cells. Its lines are at offset, offset + width, ...
 
     Raises InputError if two grids share a line, or if neither set of parameters is complete.
 
@@ -259,7 +257,7 @@ class CellsDecoder(Decoder):
         return [*own, (-law.variance() / n, squared)] if self.total_known else own
 
     def moments(self, work: Asked) -> Moments:
-        """Return errors: for regions with shares f of the cells, from the sums of (f − Σ f / n)² and (f − Σ f / n)⁴."""
+        """Return errors. For regions with shares f of the cells, use the sums of (f − Σ f / n)² and (f − Σ f / n)⁴."""
         if not isinstance(work, RegionCover):
             return super().moments(work)
         area, law = np.bincount(work.whole, (work.high - work.low).prod(axis=1), work.number), self.laws[0]

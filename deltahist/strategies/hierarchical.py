@@ -80,10 +80,10 @@ class Hierarchical(Grids):
 class TreeDecoder(Decoder):
     """Least squares on nested grids, by one pass up from the cells and one pass down from the whole domain.
 
-    The pass up combines a block's own value y of variance v with its children's sum S = Σ z of variance V_S into
-    z = S + t (y − S), where t = V_S / (v + V_S). z has variance u = v V_S / (v + V_S). The pass down divides the
-    difference between a block's final estimate x (z for the whole domain) and S among its children, in proportion to
-    their variances u: x_child = z_child + u_child / V_S · (x − S).
+    The pass up combines a block's own value y of variance v with its children's sum S = Σ z of variance V_S into z = S
+    + t (y − S), where t = V_S / (v + V_S). z has variance u = v V_S / (v + V_S). The pass down divides the difference x
+    − S, where x is a block's final estimate (z for the whole domain), among the block's children in proportion to their
+    variances u: x_child = z_child + u_child / V_S · (x − S).
     """
 
     strategy: Hierarchical
@@ -230,8 +230,8 @@ class TreeDecoder(Decoder):
         λ_l is Σ_{m ≥ l} S_m/σ_m² for blocks of S_m cells. 1/λ_l is 0 beyond the last level, and also for the whole
         domain if the total is known. For a box q, qᵀP_l q S_l is the product over axes of `BlockPower(width, 2)`.
 
-        Blocks that extend beyond the domain's upper edges count as whole blocks with unknown counts outside. The counts
-        there are in fact zero, and knowing this can only lower the variance, so the variance is never understated.
+        Blocks that extend beyond the domain's upper edges count as whole blocks with unknown counts outside. In fact
+        the counts outside are zero. Using this could only lower the variance, so the variance is never understated.
         """
         if order == 4 or min(self.level_variance) <= 0:
             return None
@@ -250,5 +250,5 @@ class TreeDecoder(Decoder):
 
 
 def _divide(figure: FloatArray, variance: FloatArray) -> FloatArray:
-    """Return figures divided by variances, or 0 where there is no noise."""
+    """Divide figures by variances, and return 0 where there is no noise."""
     return np.divide(figure, variance, out=np.zeros_like(variance), where=variance > 0)

@@ -65,7 +65,7 @@ class Optimal(BestGaussian):
 
     Parameters
     ----------
-    near : the neighbourhood. Its limits beyond δ are also constraints.
+    near : the neighbourhood, whose limits beyond δ are also constraints.
     workload : the queries (all ranges by default). Raises InputError if there are more than 2,000 cells and, on first
         use, if the workload does not fit the domain or no strategy within 5% of the optimum is found.
 
@@ -162,20 +162,21 @@ def solve_optimal(near: Neighbourhood, gram: FloatArray) -> tuple[IntArray, Cert
     free = not (edges < 0).any()
     parts = _split_symmetric(near, gram, free)
     rank = sum(part.factor.shape[1] for part in parts)
-    if not rank:  # there is only one cell, or every query asks for the public total
+    if not rank:  # one cell, or all queries are answered by the public total
         return np.eye(domain.size, dtype=np.int64), Certificate(0.0, 0.0)
 
     def evaluate(weight: FloatArray) -> tuple[FloatArray, FloatArray, float, float]:
         form, variance, bound = _geometric_mean(parts, _weighted_laplacian(weight / bounds, edges, domain.size))
         return form, evaluate_edges(form, edges) / bounds, variance, bound
 
-    # Start with λ that has an equal sum for each bound. Otherwise the many long moves would dominate.
+    # At first, all bounds share λ equally. Otherwise the many long moves would dominate.
     _, place, number = np.unique(bounds, return_inverse=True, return_counts=True)
     # Allow the iteration 80% of the gap, rounding 10%, and making the matrix invertible 5%.
     climb = maximise_bound(evaluate, -np.log(number[place]), MOST_STEPS, 0.8 * GAP)
     best = climb.form
     if rank < domain.size - free:
-        # A convex combination of feasible matrices is feasible. The identity adds at most its weight to the variance.
+        # A convex combination of feasible matrices is feasible, and at most raises the variance by the identity's
+        # weight.
         best = (1 - 0.05 * GAP) * best + 0.05 * GAP / 2 * np.eye(domain.size)
 
     def mean_variance(matrix: NDArray[Any]) -> float:

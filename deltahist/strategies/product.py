@@ -91,8 +91,8 @@ class _Sums:
 class Cumulative(Product):
     """Cumulative sums of cells, in 2-D along both axes: C_n (2014, section 5.2, eq. (6), section 5.4.1).
 
-    In 1-D, a move by d cells costs d. An arrival costs 1 at the left end for suffix sums (eq. (6)), and 1 at the right
-    end for prefix sums (section 5.4.1).
+    In 1-D, a move by d cells costs d. Arrivals cost 1 at the left end for suffix sums (eq. (6)), and at the right end
+    for prefix sums (section 5.4.1).
 
     Parameters
     ----------
@@ -150,7 +150,7 @@ class _Haar:
 
     @functools.cached_property
     def levels(self) -> tuple[tuple[slice, IntArray, IntArray, IntArray], ...]:
-        """For each level, coarse to fine: its rows, and their segments [low, high), which are split at mid."""
+        """The rows of each level, from coarse to fine, and their segments [low, high), which are split at mid."""
         low, high, row = np.array([0]), np.array([self.n]), 1
         out: list[tuple[slice, IntArray, IntArray, IntArray]] = []
         while (split := high - low > 1).any():
@@ -294,8 +294,8 @@ def _list_pairs(haar: _Haar, longest: int) -> list[set[Pair]]:
 
     Let m be the level of the coarsest segment with a split between u < u'. On each of the m levels above, one row has
     both cells in the same half. On level m, one row has them in opposite halves. No row on lower levels contains both.
-    So a pair depends only on m and the two depths, and few such triples exist. Both orders of a pair are listed,
-    because the other axis may go either way.
+    So a pair depends only on m and the two depths, and few such triples exist. A pair is listed in both orders, because
+    the other axis may go either way.
     """
     n, depth, number = haar.n, haar.depth, 1 + len(haar.levels)
     split = np.zeros(n, dtype=np.int64)  # the level of the segment split just before each cell

@@ -349,8 +349,8 @@ class _Chart:
     def start_from(self, coarse: _Chart, multipliers: FloatArray) -> FloatArray:
         """Return initial multipliers based on those of a smaller torus.
 
-        Relations that fit on the smaller torus keep their multipliers. Every other relation keeps its sum, but at least
-        1% divided by the number of relations, and spreads it evenly.
+        Relations that fit on the smaller torus keep their multipliers. The multipliers of any other relation are spread
+        evenly. Their sum does not change, but is at least 1% divided by the number of relations.
         """
         place, before = self.place[self.bounded], coarse.place[coarse.bounded]
         number = int(place.max()) + 1
@@ -362,7 +362,7 @@ class _Chart:
         return np.asarray(start / start.sum())
 
     def find_costs(self, multipliers: FloatArray) -> tuple[FloatArray, FloatArray, float]:
-        """Return X̂, the ratios of costs to bounds (for arrivals, then 2 (x(0) − x(d)) / w²), and their mean f."""
+        """Return X̂, the ratios of costs to bounds (for arrivals, then 2 (x(0) − x(d)) / w²), and the mean ratio f."""
         forces = np.zeros(self.place.shape)
         forces[self.bounded] = multipliers * self.scale / self.times
         entry = float(forces.flat[0])
@@ -489,13 +489,13 @@ def mirror_quarter(quarter: NDArray[Any], torus: Sequence[int]) -> NDArray[Any]:
 
 
 def count_mirrored(torus: Sequence[int]) -> FloatArray:
-    """Return the number of entries of the torus that each entry of the quarter represents."""
+    """Return how many entries of the torus each entry of the quarter represents."""
     each = [np.bincount(_mirror_places(n)).astype(np.float64) for n in torus]
     return functools.reduce(np.multiply.outer, each)
 
 
 def cosine_transform(quarter: FloatArray, torus: Sequence[int]) -> FloatArray:
-    """Return a quarter of the (real, even) Fourier transform of a real even array, given a quarter of the array."""
+    """Return a quarter of the Fourier transform (real and even) of a real even array, from a quarter of the array."""
     out = quarter
     for axis, n in enumerate(torus):
         if n % 2 == 0:

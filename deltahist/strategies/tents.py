@@ -41,7 +41,7 @@ MOST_TENTS = 4128
 
 @dataclass(frozen=True, eq=False)
 class Tents(Strategy):
-    """Measure every cell, and tents: products of B-splines that are centred every few cells along each axis.
+    """Measure every cell, and tents over the cells, which are products of B-splines centred every few cells.
 
     A short move hardly changes the tents, and a move of any length changes only its two cells and the tents over them.
     With shares a for the cells and h for the tents, every move costs at most 2 (a + h). Least squares estimates smooth
@@ -76,7 +76,7 @@ class Tents(Strategy):
         if max(self.tents) > MOST_TENTS or not 0 < self.scale <= 1 << 40:
             raise InputError(
                 f"spacing is {self.apart} at degree {self.degree}: there must be at most {MOST_TENTS:,} tents along an "
-                "axis (increase the spacing), and their weights over a cell must add up to at most 2^40 (reduce it)"
+                "axis (increase the spacing), and weights over a cell may add up to at most 2^40 (reduce the spacing)"
             )
         _ = self.groups  # raises InputError if shares are invalid
 
@@ -203,7 +203,7 @@ class TentsDecoder(Decoder):
     def __init__(self, strategy: Strategy, laws: Sequence[Law], total_known: bool) -> None:
         super().__init__(strategy, laws, total_known)
         self._lattices = self.strategy.lattices
-        #: The variance of a cell's noise, and r for noise in points (at most 10¹², since beyond it cells add nothing).
+        #: The variance of a cell's noise, and r in points. r is at most 10¹², because beyond that cells do not help.
         self._cells, tents = self.laws[0].variance(), self.laws[1].variance() / self.strategy.scale**2
         self._precision = self._cells / max(tents, self._cells / 1e12) if self._cells > 0 else 0.0
 
@@ -311,7 +311,7 @@ class TentsDecoder(Decoder):
 
 
 def _spread_cut_cells(cover: RegionCover, lattices: Sequence[Lattice]) -> RegionCover:
-    """Return T q, as shares of tents, for the part of the queries q in cells that they cut."""
+    """Return T q as shares of tents, where q are the parts of queries in cells that the queries cut."""
     over = list(zip(lattices, (cover.x, cover.y), strict=True))
     first, weights = [axis.first[cell] for axis, cell in over], [axis.weights[cell] for axis, cell in over]
     begins = np.flatnonzero(np.diff(cover.owner, prepend=-1))
@@ -342,7 +342,7 @@ def _sum_waves(asked: Sequence[FloatArray], field: FloatArray) -> FloatArray:
 
 
 class Choice(NamedTuple):
-    """Tents with their best shares, and their mean variance with a budget of one."""
+    """A choice of tents with the best shares and the mean variance for a budget of one."""
 
     error: float
     spacing: tuple[int, ...]
@@ -434,7 +434,7 @@ def split_covariance(lattices: Sequence[Lattice], precision: float) -> tuple[Flo
 class TentError:
     """The mean variance over boxes (None means all ranges), for cells of variance one and tents of any precision.
 
-    The effect of a public total is smooth, so only the smoothest `waves` of each axis are used for it (None means all).
+    A public total has a smooth effect, which is computed from the smoothest `waves` of each axis (all if None).
     """
 
     def __init__(
@@ -496,7 +496,7 @@ class Lattice:
 
     @property
     def _tents(self) -> IntArray:
-        """The tents over every cell (n, degree + 1), for the entries of `weights` (zero beyond the last tent)."""
+        """The tents over every cell (n, degree + 1), in the order of `weights`."""
         return np.minimum(self.first[:, None] + np.arange(self.weights.shape[1]), self.size - 1)
 
     @functools.cached_property
@@ -523,13 +523,13 @@ class Lattice:
 
     @functools.cached_property
     def wave_values(self) -> FloatArray:
-        """The non-zero eigenvalues (w,) of TᵀT / scale² in decreasing order. Its eigenvectors are the waves."""
+        """The non-zero eigenvalues (w,) of TᵀT / scale² in decreasing order. The eigenvectors of TᵀT are the waves."""
         values = self.gram_eigen[0]
         return values[values > 1e-12 * values[0]]
 
     @functools.cached_property
     def tent_waves(self) -> FloatArray:
-        """The coefficients (m, w) of the tents in each wave: q · wave is T q · column."""
+        """The coefficients (m, w) of the tents in each wave, so that q · wave = T q · column."""
         values = self.wave_values
         return self.gram_eigen[1][:, : len(values)] / (self.scale * np.sqrt(values))
 

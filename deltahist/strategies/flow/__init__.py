@@ -1,4 +1,4 @@
-"""The flow strategy: noise between neighbouring blocks, which grows with a box's perimeter instead of its area.
+"""Put noise on the borders between blocks, so that a box's noise grows with its perimeter instead of its area.
 
 The module `noise` combines the draws, `decoder` computes estimates and errors, and `tuning` chooses sums and shares.
 """
@@ -62,8 +62,7 @@ class Flow(Strategy):
     across every grid line combines noise on single borders (`straight` and `diagonal` moves) with noise on weighted
     sums of neighbouring borders (`widths`), so the noise grows with the logarithm of the perimeter. If blocks have
     several cells, the release also contains the cells with separate noise, and decoding combines both.
-    Source: docs/privacy/factorisation.md (E = K U); He et al. 2014 and Haney et al. 2015 (noise on a policy graph's
-    edges).
+    Source: docs/privacy/factorisation.md (E = K U); He et al. 2014 and Haney et al. 2015 (noise on policy graphs).
 
     Parameters
     ----------
@@ -76,8 +75,8 @@ class Flow(Strategy):
     arrivals : the blocks where entities may appear or vanish: None (fixed membership), "boundary" (the outermost
         blocks) or increasing flat indices of blocks.
     hubs : the distance between hubs in blocks, an odd number. A long move goes through the hubs nearest to its two
-        ends, which caps its cost. None means no hubs: a move costs as much as the borders on its path.
-    hub_widths : distances in hubs between sums over squares of hubs, for each level a multiple of the previous one.
+        ends, which caps its cost. None means no hubs, so a move costs as much as all borders on its path.
+    hub_widths : the distance in hubs between sums over squares of hubs, for each level a multiple of the previous one.
     centred : whether sums along lines extend equally beyond both ends, which requires one more sum (used with limits).
     hub_strips : whether there are also sums over hubs within one row or column.
 
@@ -115,7 +114,7 @@ class Flow(Strategy):
             read_shares(self.shares, len(self.draw_kinds), "group of the flow")
 
     def _check_fields(self) -> Iterator[tuple[str, bool, str]]:
-        """Yield each field's name, whether its value is valid, and its rule. Later checks rely on earlier ones."""
+        """Yield each field's name, whether the value is valid, and the rule. Later checks rely on earlier ones."""
         yield "block", len(self.sides) == self.domain.ndim, "it must be one number, or one per axis"
         most, widths, arrivals = max(self.blocks), self.sum_widths, self.arrivals
         yield "block", most >= 2, f"a domain of {self.domain.shape} cells needs at least two blocks"
@@ -182,7 +181,7 @@ class Flow(Strategy):
 
     @classmethod
     def candidates(cls, near: Neighbourhood, workload: Workload, norm: int) -> Iterator[tuple[str, Strategy]]:
-        """Yield flows whose blocks are one and two times as long as a move within δ, with hubs if there are limits."""
+        """Yield flows with blocks as long as the longest move within δ and twice that, and hubs if there are limits."""
         for times in (1, 2):
             sides = tuple(times * b for b in tuning.find_longest_move(near))
             if any(2 * b <= n for b, n in zip(sides, near.domain.shape, strict=True)):
@@ -258,7 +257,7 @@ class Flow(Strategy):
 
     @functools.cached_property
     def draw_kinds(self) -> dict[str, tuple[int, Fraction]]:
-        """For each kind, in order: the number of draws, and the number of points that one unit of a draw represents."""
+        """The number of draws of each kind, in order, and the number of points that one unit of a draw represents."""
         crossing, n = Fraction(1, UNITS), self.blocks
         out = {} if self.blocks_are_cells else {"cells": (self.domain.size, Fraction(1))}
         if len(n) == 1:
@@ -326,7 +325,7 @@ class Flow(Strategy):
         return replace(hubs, ratios=ratios)
 
     def split_draws(self, noise: NDArray[Any]) -> tuple[dict[str, NDArray[Any]], list[Crossings]]:
-        """Return views of draws (..., draws): all of them by kind, and those on flows by direction."""
+        """Return views of the draws (..., draws) by kind, and also of the draws on flows by direction."""
         draws = {g.name: noise[..., g.members] for g in self.groups}
         return draws, Crossings.of_draws(self.blocks, draws, self.lines, self.sum_names)
 
@@ -399,11 +398,11 @@ class Flow(Strategy):
 
 
 class PathCosts:
-    """The costs of a flow's steps, paths and entry points, as integers over the denominator^norm.
+    """The costs of a flow's steps, paths and entry points, as integers in units of 1 / denominator^norm.
 
     At every border the weights of the sums on one level add up to one. The weights of the sums at a hub also add up to
-    one, and so do those of its strips along either axis. So the cost of sums is their share in the 1-norm, and at most
-    their share in the 2-norm (equal if one sum has all weight).
+    one, and so do the weights of its strips along either axis. So sums cost their share in the 1-norm, and at most
+    their share in the 2-norm (exactly, where one sum has all the weight).
     """
 
     def __init__(self, flow: Flow, norm: int) -> None:
@@ -451,9 +450,9 @@ class PathCosts:
     def bound_far(self, near: Neighbourhood) -> int:
         """Return an upper bound on the cost of moves through hubs, or 0 if no move goes through hubs.
 
-        The cost depends on the distances between both ends and their hubs along each axis. The bound is the maximum
-        over all combinations of distances that the neighbourhood allows. A move may cost less if both of its paths
-        cross the same line in opposite directions, or if its two hubs share sums.
+        The cost of a move depends on how far each end is from its hub along each axis. The bound is the maximum over
+        all combinations of distances that the neighbourhood allows. A move may cost less if both of its paths cross the
+        same line in opposite directions, or if its two hubs share sums.
         """
         hubs, limit = self.flow.hub_grid, find_longest_direct(self.flow)
         if hubs is None or max(self.flow.blocks) <= limit + 1:
@@ -492,7 +491,7 @@ def find_longest_direct(flow: Flow) -> int:
 
 
 def _find_least_distances(line: HubLine, limit: int) -> tuple[IntArray, IntArray]:
-    """Return the least distance between two blocks, overall and above a limit, for all distances from their hubs."""
+    """For all distances of two blocks from their hubs, return the blocks' least distance, overall and above a limit."""
     never = 1 << 40  # longer than any move
     block = np.arange(line.n)
     offset = np.abs(block - line.places[block // line.blocks_apart])
@@ -509,7 +508,7 @@ def _find_least_distances(line: HubLine, limit: int) -> tuple[IntArray, IntArray
 
 
 def find_entrances(flow: Flow, near: Neighbourhood) -> tuple[IntArray, IntArray, NDArray[np.bool_]]:
-    """Return, for every source cell: its block, the block where its arrivals enter, and whether they enter at a hub.
+    """Return the block of every source cell, the block where its arrivals enter, and whether that block is a hub.
 
     An arrival enters at the nearest block with noise for arrivals, or at the hub of its block if the hub costs less.
     """
@@ -538,7 +537,7 @@ def find_entrances(flow: Flow, near: Neighbourhood) -> tuple[IntArray, IntArray,
 
 
 class Routes:
-    """The path of every move and arrival through the blocks of a flow, and the draws that hide it.
+    """The path of every move and arrival through the blocks of a flow, and the change in draws that hides the path.
 
     A move takes diagonal steps between blocks first, then straight ones. A long move (`find_longest_direct`) leaves the
     map at the hub of its first block and re-enters at the hub of its last block. From its entry block, an arrival

@@ -134,7 +134,7 @@ class Patches:
     ----------
     knots : edges (s + 1,) that include the first, the last, and every edge where a or b bends.
     own, beside : G_ii (k, n + 1) and G_i,i+1 (k, n) at the edges of cells.
-    pairs : a and b (size, p) for the last of the k forms. The other forms are zero between different edges.
+    pairs : a and b (size, p) for the last of the k forms. Other forms are zero between different edges.
     place : the index of the edge at each cell edge (n + 1,), which grows by 0 or 1 per cell.
     """
 
@@ -183,7 +183,7 @@ class Patches:
         return out
 
     def _locate(self, cell: IntArray, share: FloatArray) -> tuple[IntArray, FloatArray, FloatArray]:
-        """Return the stretches that contain some places, with u and u (1 − u) at these places."""
+        """Return the stretch that contains each place, with u and u (1 − u) at the place."""
         near, far, rest = self._near.take(cell), self._far.take(cell), 1 - share
         return (self._stretch.take(cell), rest * near + share * far, rest * near * (1 - near) + share * far * (1 - far))
 
@@ -214,7 +214,7 @@ def _fit_stretches(values: FloatArray, knots: IntArray) -> FloatArray:
 
 
 class Sides(IntervalForms):
-    """Forms of intervals: that of their two ends, and the three forms of `estimated_flow` across a line."""
+    """The form of an interval's two ends, and the three forms of the flow across a line (`estimated_flow`)."""
 
     def __init__(self, rim: QuadraticForm, flow: Sequence[LowRank], knots: IntArray, edges: FloatArray | None) -> None:
         super().__init__([rim, *flow], edges)
@@ -267,10 +267,9 @@ class HubVariance:
     Let v be the variance of the hubs' own noise, and w the variance of a level of sums with eigenvalues λ. Each product
     of waves has the variance T² (v + Σ w λ/ρ²), with T and ρ from `Hubs`. So the covariance is Σ_ij K_ij a_i a_iᵀ ⊗ b_j
     b_jᵀ, where a and b are the waves and index 0 is the identity. A public total removes (q·m)² / Σ m from the variance
-    of a query q, where m is the covariance of the inflow with its total.
+    of a query q, where m is the inflow's covariance with the total.
 
-    `own` and `sums` are variances of draws in points. `edges` contains, for each axis, the positions of cell edges in
-    blocks, or None if blocks are cells.
+    `own` and `sums` are variances of draws in points. `edges` are positions of cell edges in blocks, per axis, or None.
     """
 
     def __init__(self, hubs: Hubs, edges: list[FloatArray | None], own: float, sums: Sequence[float]) -> None:
@@ -294,7 +293,7 @@ class HubVariance:
         return 1.0, WavesKnown(self._lines, self.edges, self.increments, core / np.sqrt(spread) if spread > 0 else core)
 
     def make_fourth_term(self, kurtosis: float) -> tuple[float, tuple[Fourths, ...]]:
-        """Return the hubs' term of the fourth cumulant, an upper bound if there are sums or the total is known."""
+        """Return the hubs' term of the fourth cumulant, which is an upper bound with sums or a known total."""
         lines = zip(self._lines, self.edges, strict=True)
         before = (
             line.hubs_before if edge is None else interpolate_sums(line.hubs_before, edge) for line, edge in lines
@@ -531,7 +530,7 @@ class FlowDecoder(Decoder):
 
     @functools.cached_property
     def _fourth_terms(self) -> SumOfProducts:
-        """The fourth cumulant of boxes: exact for cells, and approximate for flows.
+        """The fourth cumulant of boxes, which is exact for cells and approximate for flows.
 
         For flows, single moves across the perimeter have full weight, although least squares gives them slightly less.
         Corners and sums along lines are ignored.
@@ -560,7 +559,7 @@ class FlowDecoder(Decoder):
 
     @functools.cached_property
     def _entry_shares(self) -> FloatArray:
-        """The fraction of its block that each cell covers, or 0 where entities cannot appear."""
+        """Each cell's fraction of its block, or 0 where entities cannot appear."""
         flow = self.strategy
         entered = np.zeros(flow.size)
         entered[flow.entry_blocks] = 1.0
@@ -644,7 +643,7 @@ class FlowDecoder(Decoder):
         """Return queries as shares of blocks, and sums (m,) of the rest's squares (for order 4, also fourth powers)."""
         flow = self.strategy
         blocks = [np.searchsorted(cut, np.arange(cut[-1]), "right") - 1 for cut in self._block_edges]
-        # The number of cells of each rectangle in each block that it overlaps.
+        # For each rectangle and each block that overlaps it, the number of their common cells.
         begin, end = ([each[place[:, a]] for a, each in enumerate(blocks)] for place in (cover.low, cover.high - 1))
         wide, tall = (last - first + 1 for first, last in zip(begin, end, strict=True))
         which = np.repeat(np.arange(len(wide)), wide * tall)
@@ -686,9 +685,9 @@ class _NearSums:
         self._tables, self._levels = [Windows(table) for table in tables], windows.covering_sums
 
     def find_near(self, start: IntArray, end: IntArray, low: IntArray, size: int) -> tuple[IntArray, list[FloatArray]]:
-        """Return the sums (queries, s) that contain any place from `start` to `end`, and excerpts of their weights.
+        """Return the sums (queries, s) that contain any place from `start` to `end`, and excerpts of each table.
 
-        The excerpts of each table (queries, s, size) start at the place before `low`.
+        The excerpts (queries, s, size) start at the place before `low`.
         """
         picked = [np.zeros((len(low), 0), dtype=np.int64)]
         tables: list[list[FloatArray]] = [[np.zeros((len(low), 0, size))] for _ in self._tables]
@@ -768,8 +767,7 @@ class RimErrors:
         total = straight * sum(map(_sum_squares, flows)) + diagonal * (_sum_squares(rising) + _sum_squares(falling))
         fourth, factors = np.zeros(len(around)), []
         for axis, (sums, own) in enumerate(zip(self._along, flows, strict=True)):
-            # A falling move is stored at its left or lower end, but belongs to the row above or the column to the
-            # right.
+            # A falling move is stored at its left or lower end, but belongs to the row above or the next column.
             crossing, up, down = (each if axis == 0 else each.mT for each in (own, rising, falling))
             picked, leaf, theta = sums.find_near(around, 1 - axis)
             known, outer = np.split(crossing @ np.concatenate([leaf, theta], axis=1).mT, 2, axis=2)
@@ -782,8 +780,8 @@ class RimErrors:
                 np.multiply(squares, squares, out=squares)
                 fourth += _sum_products(squares * sums.fourth, squares)
             factors.append((waves, theta))
-        # A diagonal move is spread along both lines that it crosses. Add the covariance of the two parts, which for a
-        # falling move are one place further.
+        # A diagonal move is spread along both lines that it crosses. Add the parts' covariance, shifted if the move
+        # falls.
         (over, along_y), (up, along_x) = factors
         total += 2 * diagonal * _sum_products(over.mT @ along_x.mT, along_y @ up)
         further = along_x[:, :, 1:].mT, along_y[:, :, 1:]
@@ -822,7 +820,7 @@ class _HubSums:
         (self.beyond,) = _as_single(trust[1:, 1:] - trust[1:, :1])
 
     def find_near(self, around: QueryBoxes, axis: int) -> tuple[IntArray, IntArray, FloatArray]:
-        """Return the places of each box's hubs along an axis, the sums that contain any of them, and their weights.
+        """Return the places of each box's hubs along an axis, the sums that contain such a hub, and their weights.
 
         The shapes are (queries, h), (queries, s) and (queries, s, h). The first and last place are in the empty rim.
         """
@@ -838,11 +836,11 @@ class _HubSums:
     def sum_strips(
         self, sums: FloatArray, some: IntArray, across: FloatArray, found: FloatArray, alike: FloatArray
     ) -> FloatArray:
-        """Return the sum (queries,) of fourth powers of the weights of strips along this axis.
+        """Add the fourth powers of the weights of strips along this axis, and return the sum for each query.
 
         `sums` are the queries' sums along this axis (queries, s, h), `some` are the indices of these sums, and `across`
-        contains weights along the other axis (queries, t, h). `found` is in waves along this axis and in sums across
-        it. `alike` is subtracted from every hub.
+        contains weights along the other axis (queries, t, h). `found` is in waves along this axis and sums across it.
+        Every hub loses `alike`.
         """
         factors = np.concatenate([self.seen[some].mT, self.onto @ found], axis=2)
         seen = factors @ np.concatenate([sums, across], axis=1)

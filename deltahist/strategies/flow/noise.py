@@ -52,7 +52,7 @@ def make_hat_weights(n: int, width: int, centred: bool = False) -> IntArray:
 
 
 def find_bends(n: int, widths: Sequence[int], centred: bool) -> IntArray:
-    """Return the ends of a line and all places where some weight bends. All weights are linear between these."""
+    """Return the ends of a line and all places where some weight bends. All weights are linear in between."""
     centres = [_find_centres(n, width, centred) for width in widths]
     begins = np.unique(np.concatenate([np.array([0, n]), *(-(-centre // 2) for centre in centres)]))
     return begins[(begins >= 0) & (begins <= n)]
@@ -108,12 +108,12 @@ class WeightedSums:
 class Stretches(NamedTuple):
     """Stretches of a line on which all places have the same variance and all weights are linear.
 
-    Two sums of each level cover a stretch. From one place to the next, the weight in the first falls by `slope`, and
-    the weight in the second grows by it.
+    Two sums of each level cover a stretch. From one place to the next, `slope` moves from the first sum's weight to the
+    second's.
 
     cuts : the first place of each stretch (s,). variance : the variance of a place (s,).
-    levels : for each level, the first sum, its weight at the first place, the second sum, and the slope (s,). Before
-        the first centre and after the last, the two sums are the same and the slope is zero.
+    levels : for each level, the first sum, the weight of the first place in this sum, the second sum, and the slope
+        (s,). Before the first centre and after the last, the two sums are the same and the slope is zero.
     """
 
     cuts: IntArray
@@ -418,7 +418,7 @@ class HubLine:
 
     @functools.cached_property
     def windows(self) -> WeightedSums:
-        """Θ, whose weights at a hub add up to one over all levels. Without widths, one sum covers all hubs."""
+        """Θ. A hub's weights in the sums of all levels add up to one. Without widths, one sum covers all hubs."""
         number = len(self.places)
         if not self.widths or number == 1:
             return WeightedSums(number, [np.ones((1, number), dtype=np.int64)], [1])
@@ -439,7 +439,7 @@ class HubLine:
 
     @functools.cached_property
     def spectrum(self) -> tuple[FloatArray, FloatArray]:
-        """The eigenvalues λ > 0 of Θ Θᵀ, and its eigenvectors divided by √λ, as columns."""
+        """The eigenvalues λ > 0 of Θ Θᵀ, and the eigenvectors divided by √λ, as columns."""
         theta = self.windows.theta
         values, vectors = np.linalg.eigh(theta @ theta.T)
         seen = values > 1e-12 * values[-1]  # smaller ones are rounding errors
@@ -486,8 +486,8 @@ class Hubs:
     """Blocks at regular distances where long moves leave and enter, with a least-squares estimate of the inflow.
 
     ζ is the inflow from the hubs' own noise. Sums s over squares of hubs, and over strips of hubs along one axis, have
-    separate noise. Let Θ be the weights of each level of sums, and ρ the ratio of the level's noise variance to a
-    hub's. The estimate is ζ + T Σ Θᵀ (s − Θ ζ)/ρ with T = (1 + Σ ΘᵀΘ/ρ)⁻¹. A move changes s and Θ ζ by the same amount.
+    separate noise. Let Θ be the weights of each level of sums, and ρ the level's noise variance divided by that of a
+    hub. The estimate is ζ + T Σ Θᵀ (s − Θ ζ)/ρ with T = (1 + Σ ΘᵀΘ/ρ)⁻¹. A move changes s and Θ ζ by the same amount.
     The weights are products over the axes, so all levels have the same eigenvectors, which are products of two waves. T
     has one eigenvalue for each of these products.
 

@@ -32,11 +32,11 @@ from deltahist.strategies.flow.noise import (
 if TYPE_CHECKING:
     from deltahist.strategies.flow import Flow
 
-#: A limit on moves: the largest number of borders they cross, and the multiple of the budget they may cost.
+#: A limit on moves: the largest number of borders that they cross, and the multiple of the budget that they may cost.
 Limit: TypeAlias = tuple[int, float]
 #: Sums do not help on lines with fewer blocks than this.
 _SHORT = 16
-#: The number of candidates, the best at the usual shares, whose shares are optimised.
+#: Optimise the shares of this many candidates, those that are best with the usual shares.
 _REFINED = 3
 
 
@@ -193,7 +193,7 @@ class MeanError:
     The noise in a box consists of the noise on cells and of the flow through the box's sides. Let the noise have
     variance v per border and W on the sums Θ. By least squares (`LineEstimator`), the flow through a stretch q of
     borders then has variance v |q|² − v² (Θq)ᵀ (v Θ Θᵀ + W)⁻¹ Θq. The mean over boxes requires only the means of |q|²
-    and Θq (Θq)ᵀ, which do not depend on the shares and are computed once per choice of widths. Boxes and widths are in
+    and Θq (Θq)ᵀ, which do not depend on the shares and are computed once for all shares. Boxes and widths are in
     blocks.
     """
 
@@ -291,7 +291,7 @@ def _convert_to_blocks(flow: Flow, boxes: Boxes) -> list[Span]:
 
 
 def get_variance(share: float, norm: int) -> float:
-    """Return the variance of noise with a share of a budget of one (ε for Laplace noise, ρ for Gaussian noise)."""
+    """Return the variance of noise with this share of a budget of one (ε for Laplace, ρ for Gaussian noise)."""
     return 2 / share**2 if norm == 1 else 1 / share
 
 
@@ -345,7 +345,7 @@ def _list_spacings(limits: list[Limit], flow: Flow) -> list[int]:
     """Return odd spacings for which paths to a hub keep the limits, with at most 2048² hubs if possible.
 
     With a hub in each of 4096² cells the error is a seventh lower (90 instead of 106), but publishing takes 1.5 times
-    as long and boxes take five times as long.
+    and boxes take five times as long.
     """
     most, side = max(factor for _, factor in limits), max(flow.blocks)
     every = [1, *(2 * walk + 1 for walk in range(1, min(20, side // 4) + 1) if 2 * walk < most)]
