@@ -248,7 +248,7 @@ class PrivacyLevels:
 
     def __post_init__(self) -> None:
         if self.least is not None:
-            _check_levels(self.least, np.zeros(1), np.full(1, check_positive(least=self.least)))
+            _check_levels(self.least, np.zeros(1), np.full(1, check_positive(epsilon=self.least)))
         _ = self._function  # raises early
 
     @functools.cached_property
