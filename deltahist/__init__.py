@@ -1,9 +1,8 @@
 """Distance-aware differentially private maps and range queries.
 
 The six main classes are Domain, Neighbourhood, Strategy, Mechanism, Release and Ledger. Functions such as `count`,
-`sensitivity`, `plan`, `publish` and `answer` do the work. `__init__.pyi` lists the public names. They are imported on
+`sensitivity`, `plan`, `publish` and `answer` do the work. `__init__.pyi` lists the public names. Names are imported on
 first use, so that `import deltahist` and `deltahist --help` are fast.
-
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ KEY, DIGEST = b"deltahist", "sha256"
 #: Maximum size of a description in bytes. Real descriptions have a few thousand bytes.
 _MOST_DESCRIPTION = 64 << 20
 _Read = TypeVar("_Read")
-#: Schemes of object storage, and the pattern of an address. One slash is enough, because `Path` collapses two.
+#: Schemes of object storage, and the pattern of an address. A single slash matches, because `Path` collapses two.
 STORES = ("s3", "gs", "az")
 _ADDRESS = re.compile(r"([a-z][a-z0-9+.-]+):/+(.*)", re.IGNORECASE | re.DOTALL)
 
@@ -53,7 +53,7 @@ def digest_of(description: dict[str, Any], columns: Mapping[str, NDArray[Any]]) 
 def write_parquet(
     target: Path | BinaryIO, columns: Mapping[str, NDArray[Any]], description: dict[str, Any], digest: str, readme: str
 ) -> None:
-    """Write columns to a Parquet file. Its metadata hold the public description, the digest of both, and a readme.
+    """Write columns to a Parquet file, with the public description, the digest and a readme in its metadata.
 
     The digest does not cover the readme, which the package never reads.
     """
@@ -100,7 +100,7 @@ def read_parquet(content: bytes | BinaryIO, path: Path | str, read: Callable[...
         source: Any = pa.BufferReader(content) if isinstance(content, bytes) else content
         source.seek(max(0, source.seek(0, os.SEEK_END) - 8))
         end = source.read(8)
-        # The footer holds the description twice, once in base64.
+        # The footer contains the description twice, once in base64.
         if end[4:] != b"PAR1" or int.from_bytes(end[:4], "little") > 3 * _MOST_DESCRIPTION:
             raise ValueError("it is neither JSON nor Parquet with a footer of the usual size")
         with pq.ParquetFile(source, page_checksum_verification=True) as file:
@@ -131,7 +131,7 @@ def _parse_description(text: bytes) -> dict[str, Any]:
 
 
 def open_regular(path: Path, what: str) -> BinaryIO:
-    """Open a regular file for reading. Raises InputError if that fails; the message calls the file `what`."""
+    """Open a regular file for reading. Raises InputError, which calls the file `what`, if that fails."""
     reason: str | None = "it must be a regular file"
     try:
         # Opening a named pipe would wait for its writer.
@@ -143,7 +143,7 @@ def open_regular(path: Path, what: str) -> BinaryIO:
 
 
 def check_format(description: dict[str, Any], path: str, forms: Collection[str], version: int) -> str:
-    """Return a file's format. Raises DamagedFile if it is not in `forms`, or if the file's version is too new."""
+    """Return a file's format. Raises DamagedFile if the format is not in `forms`, or the version is too new."""
     form, stated = description["format"], check_whole(version=description["version"])
     if form not in forms or stated > version:
         raise DamagedFile(
@@ -154,7 +154,7 @@ def check_format(description: dict[str, Any], path: str, forms: Collection[str],
 
 
 def read_values(file: Any) -> NDArray[np.int64]:
-    """Return the column `value` of an open Parquet file. Callers must first check the number of rows it states."""
+    """Return the column `value` of an open Parquet file. Callers must first check the stated number of rows."""
     import numpy as np
 
     # Surplus rows do not fit and raise an error. Missing rows and other types give values that do not match the digest.
@@ -205,9 +205,10 @@ def write_whole(target: Path, write: Callable[[Path], Any], *, secret: bool = Fa
     existing file is kept and False is returned.
     """
     target = target.resolve() if secret else target
+    # Delete temporary files of killed processes. Another process may be doing the same.
     for left in target.parent.glob(f".{glob.escape(target.name)}.????????{glob.escape(target.suffix)}"):
-        with contextlib.suppress(OSError):  # another process may have deleted it
-            if time.time() - left.stat().st_mtime > 3600:  # the process that made it was killed
+        with contextlib.suppress(OSError):
+            if time.time() - left.stat().st_mtime > 3600:
                 left.unlink()
     with _make_part(target) as part:
         write(part)
@@ -231,7 +232,7 @@ def write_whole(target: Path, write: Callable[[Path], Any], *, secret: bool = Fa
 
 
 def check_secret(path: Path, what: str, *, readable: bool = False) -> None:
-    """Raise InputError if other users can access a secret file, or can write a secret that may be `readable`."""
+    """Raise InputError if other users can access a secret file. If it is `readable`, they may read but not write it."""
     mode = stat.S_IMODE(path.stat().st_mode)
     if os.name == "posix" and mode & (0o022 if readable else 0o077):
         mended = "go-w" if readable else "600"
@@ -267,11 +268,11 @@ def first_line(problem: Exception) -> str:
 
 
 class UnseenObject(InputError):  # noqa: N818
-    """An object that does not exist, or that the credentials do not allow to read."""
+    """An object that does not exist, or that the credentials may not read."""
 
 
 def is_address(path: str | Path) -> bool:
-    """Return True if a path is an address, which starts with a scheme, a colon and a slash.
+    """Return True if a path is an address, such as "s3://bucket/visits".
 
     >>> is_address(Path("s3://bucket/visits")), is_address(Path("/data/s3/visits"))
     (True, False)
@@ -292,7 +293,7 @@ def is_stored_file(place: str | Path) -> bool:
 def read_address(path: str | Path, what: str, schemes: tuple[str, ...] = STORES) -> tuple[str, str]:
     """Split an address into its store and key, such as "s3://bucket" and "visits/a.parquet".
 
-    Raises InputError on other schemes, and on an address that may contain a secret. Messages never show the secret.
+    Raises InputError if the scheme is not in `schemes`, or if the address may contain a secret, which messages omit.
     """
     match = _ADDRESS.fullmatch(Path(path).as_posix())
     assert match is not None

@@ -1,6 +1,6 @@
 """Set and check the PostgreSQL settings that transactions rely on.
 
-If a server, role or connection pooler changed them, PostgreSQL would read strings and dates differently.
+If a server, role or connection pooler changed these settings, PostgreSQL would read strings and dates differently.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any
 
 from deltahist.errors import InputError
 
-#: Function that runs a statement with %(name)s parameters and returns its only row.
+#: A function that runs a statement with %(name)s parameters and returns its only row.
 Run = Callable[[str, Mapping[str, Any]], Any]
 
 
@@ -24,8 +24,8 @@ def apply_settings(
 ) -> None:
     """Apply settings before the first statement of a transaction, or of a session if `isolation` is None.
 
-    `own` are additional settings. `timeouts` are not checked, because the server reports them in other units. Raises
-    InputError, which names `place`, if the server keeps other values.
+    `own` contains additional settings. `timeouts` are not checked, because the server reports them in other units.
+    Raises InputError, which names `place`, if the server keeps other values.
     """
     wanted = {
         "standard_conforming_strings": "on",

@@ -43,7 +43,7 @@ def answer(
     level: float = 0.95,
     nonnegative: bool = False,
 ) -> pd.DataFrame:
-    """Answer a workload from a release. The stated error of an answer covers all of its noise.
+    """Answer a workload from a release. The stated errors include all noise.
 
     Noise does not bias the answers unless `nonnegative` is set. Queries that cut cells rely on an assumption about the
     positions of points within cells (docs/internals/placement.md).
@@ -54,7 +54,7 @@ def answer(
         series (`Difference`), or a release behind a service (`dh.connect`).
     workload : boxes, all ranges or regions, which must lie on the map. Also corners of boxes (m, 4), or (m, 2) on a
         line; shapely geometries in the release's coordinates; a GeoSeries or GeoDataFrame in any CRS. Geometries are
-        clipped to the map, and repaired if they intersect themselves. Boxes clearly in degrees are projected.
+        clipped to the map, and repaired if necessary. Boxes that are clearly in degrees are projected.
     level : confidence level of the interval, between 0 and 1.
     nonnegative : answer from non-negative cells (`Release.cells`). Such answers are biased, but usually closer to the
         truth. Their intervals are those of the unbiased answers, clipped to possible counts and widened to include the
@@ -62,9 +62,9 @@ def answer(
 
     Returns
     -------
-    DataFrame with one row per query, in points. A GeoDataFrame keeps its rows, columns, index and CRS, but its columns
-    get the suffix "_region" if their names are listed below. Answers from sorted points have only the first four
-    columns (`SortedRelease.count_between`).
+    DataFrame with one row per query, and numbers in points. A GeoDataFrame keeps its rows, columns, index and CRS, but
+    columns with the names below get the suffix "_region". Answers from sorted points have only the first four columns
+    (`SortedRelease.count_between`).
 
     - `estimate` : the sum of whole cells and of the covered shares of cut cells. A share is adjusted slightly if
       neighbouring cells are denser on one side;
@@ -114,8 +114,8 @@ def answer_each(
 
     Returns
     -------
-    DataFrame with a row for each step and query. The column `step` names the step, and the others are those of
-    `answer`. A missing step has rows of NaN, or no rows after `Series.skip_missing`.
+    DataFrame with a row for each step and query, a column `step` with the step's name, and the columns of `answer`. A
+    missing step has rows of NaN, or no rows after `Series.skip_missing`.
 
     >>> import deltahist as dh, numpy as np
     >>> near = dh.Neighbourhood(dh.Domain((0, 4), (4,)), 1)
@@ -141,7 +141,7 @@ def rank(release: Release, workload: Workload | Any, *, level: float = 0.95) -> 
     """Answer a workload, and add a column `rank` with the possible ranks of each answer.
 
     A rank is "1" for the largest answer, or a range such as "2 to 5" for answers that cannot be distinguished. With
-    probability `level`, all ranges contain the true ranks: each pair of answers is compared by the exact error of its
+    probability `level`, all ranges contain the true ranks. Each pair of answers is compared by the exact error of its
     difference, with a Bonferroni correction. The strategy must determine every cell.
 
     >>> import deltahist as dh, numpy as np
@@ -221,7 +221,7 @@ def _frame(columns: Columns, index: pd.Index | None = None) -> pd.DataFrame:
 
     if any(column.dtype != np.float64 for column in columns.values()):
         return pd.DataFrame(columns, index=index)
-    names = _names(tuple(columns)).view()  # a view, so that users can name it without changing the cache
+    names = _names(tuple(columns)).view()  # a view, because naming it must not name the cached index
     return pd.DataFrame(np.stack(list(columns.values())).T, index, names, copy=False)
 
 
@@ -248,7 +248,7 @@ def _shapes(workload: Any) -> tuple[Any, Any]:
 
 
 def rename_own(names: Iterable[Any]) -> dict[Any, str]:
-    """Return new names for those columns of regions that have the name of an answer column."""
+    """Return new names for columns of regions that have the same name as an answer column."""
     own: dict[Any, str] = {}
     taken = set(names := list(names))
     for name in names:
@@ -260,7 +260,7 @@ def rename_own(names: Iterable[Any]) -> dict[Any, str]:
 
 
 def _own(frame: gpd.GeoDataFrame) -> gpd.GeoDataFrame:
-    """Rename the columns of a frame that have the name of an answer column."""
+    """Rename the columns of a frame that have the same name as an answer column."""
     own = rename_own(frame.columns)
     if own:
         warnings.warn(

@@ -119,7 +119,7 @@ class Budget:
 
     @property
     def amount(self) -> Fraction:
-        """ε or ρ, exact."""
+        """Exact ε or ρ of the budget."""
         return self.guarantee.amount
 
     def law(self, *, refinable: bool = False) -> type[Law]:
@@ -148,8 +148,8 @@ class Population:
     Parameters
     ----------
     name : name of the population. accounts : number of its accounts, not counting people's own budgets.
-    sums : for each unit, the amount spent, the limit on everything (None without one), and the limit on what is spent
-        if only one window of each stream counts.
+    sums : for each unit, the amount spent, the joint limit (None if there is none), and the joint limit if only one
+        window of each stream counts.
 
     own_budgets : whether people also pay from their own budgets. Their spending is private, so it is not included.
 

@@ -1,4 +1,4 @@
-"""Check that a strategy meets the definitions that publishing, pricing and decoding rely on."""
+"""Check strategies against the definitions that publishing, pricing and decoding rely on."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from deltahist.strategies.base import Strategy, check_groups, from_description
 
 
 def check_strategy(strategy: Strategy, near: Neighbourhood) -> None:
-    """Check that a strategy meets its definitions. Raises InputError on the first failure.
+    """Check that publishing, pricing and decoding can rely on a strategy. Raises InputError on the first failure.
 
     - Answers must be linear and exact integers, and adjoints must be correct.
     - Each noise draw must be in exactly one group, and noise must enter as `scatter`, `gather` and `changes` describe.
@@ -39,7 +39,7 @@ def check_strategy(strategy: Strategy, near: Neighbourhood) -> None:
     small = strategy.domain.size <= 2048
     if small:
         _require(strategy, _check_matrix(strategy))
-        # The shortest and the longest protected moves
+        # Check the shortest and the longest protected moves.
         for _, relation in dict.fromkeys((near.relations[0], near.relations[-1])):
             _require(strategy, _check_changes(strategy, relation))
     if strategy.shape[0] <= 400:

@@ -66,7 +66,7 @@ def _refuse(name: str, value: Any, rule: str) -> InputError:
 
 
 def is_number(value: Any) -> bool:
-    """Return True if a value is a real number. A boolean is not."""
+    """Return True if a value is a real number, but not a boolean."""
     return isinstance(value, numbers.Real) and not isinstance(value, bool)
 
 
@@ -85,13 +85,13 @@ def check_finite(
     >>> check_finite(above=0, most=1, epsilon=-1)
     Traceback (most recent call last):
     ...
-    deltahist.errors.InputError: epsilon is -1: it must be a finite number above 0, at most 1
+    deltahist.errors.InputError: epsilon is -1: it must be a finite number above 0 and at most 1
     """
     ((name, value),) = parameter.items()
     if not _is_finite(value) or not (above < value < below and least <= value <= most):
         limits = {"above": above, "at least": least, "below": below, "at most": most}
         rules = [f"{word} {float(limit):,.10g}" for word, limit in limits.items() if abs(limit) < math.inf]
-        raise _refuse(name, value, f"a finite number {', '.join(rules)}".strip())
+        raise _refuse(name, value, f"a finite number {' and '.join(rules)}".strip())
     return value
 
 

@@ -83,8 +83,8 @@ def export(release: Release, path: str | Path, *, nonnegative: bool = False) -> 
     """Write all cells of a release to a file, in the format of its suffix.
 
     Each row states the index, centre, box, estimate and standard error of a cell, and whether it almost certainly
-    contains points (`stands_out`, tested for all cells together). A GeoTIFF has the estimates and standard errors as
-    bands. GeoJSON is in longitude and latitude, and other formats are in the release's CRS. CSV and GeoJSON have three
+    contains points (`stands_out`, tested for all cells together). A GeoTIFF has a band of estimates and one of standard
+    errors. GeoJSON is in longitude and latitude, and other formats are in the release's CRS. CSV and GeoJSON have three
     decimals. All formats except CSV contain units and the privacy statement.
 
     Parameters
@@ -93,7 +93,7 @@ def export(release: Release, path: str | Path, *, nonnegative: bool = False) -> 
     path : .gpkg, .parquet, .geojson, .csv or .tif.
     nonnegative : write non-negative estimates instead of unbiased ones.
 
-    Raises InputError if the suffix is unknown, a 1-D release is not written as CSV, or the memory is too small.
+    Raises InputError if the suffix is unknown, the format of a 1-D release is not CSV, or memory is short.
 
     >>> import tempfile, pandas as pd, deltahist as dh, numpy as np
     >>> near = dh.Neighbourhood(dh.Domain((0, 0, 4, 4), (4, 4)), delta=1)
@@ -187,7 +187,7 @@ def encode_table(
 
 
 def describe_cells(release: BaseRelease, nonnegative: bool, names: Iterable[str]) -> dict[str, Any]:
-    """Describe a file of cells, JSON-ready, with its promise, privacy statement and columns."""
+    """Return a JSON-ready description of a file of cells: promise, privacy statement and columns."""
     estimator = release.name_estimator(nonnegative)
     return {
         "title": f"Estimates of points per cell, {estimator}, with standard errors",
@@ -199,7 +199,7 @@ def describe_cells(release: BaseRelease, nonnegative: bool, names: Iterable[str]
 
 
 def describe_answers(facts: dict[str, Any], table: Mapping[str, Any], level: float) -> dict[str, Any]:
-    """Describe answers and their columns, JSON-ready. `facts_of` returns the `facts`."""
+    """Return a JSON-ready description of answers and their columns, from the facts that `facts_of` returns."""
     names = list(map(str, table))
     kinds = [each for each in dict.fromkeys(table["estimator"]) if each == each] if "estimator" in names else []
     unbiased = PLACED if "cut" in names else UNBIASED

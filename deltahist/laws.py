@@ -20,7 +20,7 @@ MOST_SCALE = 1 << 50
 
 @dataclass(frozen=True)
 class Law(abc.ABC):
-    """The law of one group's noise on whole numbers.
+    """The probability law of a group's whole-number noise.
 
     To add a law, write a class here, list it in `LAWS`, and add a sampler to `noise/samplers.py`. `Budget.law` chooses
     the first law in the budget's unit.
@@ -37,7 +37,7 @@ class Law(abc.ABC):
     kind: ClassVar[str]
     noise: ClassVar[str]
     words: ClassVar[str]
-    #: Unit of the budget that the noise spends, and the norm that measures changes for it.
+    #: Unit of the budget that the noise spends, and norm in which changes are measured.
     unit: ClassVar[str]
     norm: ClassVar[int]
     #: Whether the law serves releases that can be refined, others, or both.
@@ -45,9 +45,9 @@ class Law(abc.ABC):
 
     @classmethod
     def hiding(cls, change: Fraction, amount: Fraction) -> Law:
-        """Return the law whose noise hides a change at a cost of `amount`. `change` is raised to the power of the norm.
+        """Return the law whose noise hides a change Δ at a cost of `amount`. `change` is Δ for ε, and Δ² for ρ.
 
-        For Laplace noise b = change / ε, as in f(D) + Lap(Δ/ε). For Gaussian noise σ² = change² / (2ρ).
+        Laplace noise has b = Δ/ε, as in f(D) + Lap(Δ/ε). Gaussian noise has σ² = Δ²/(2ρ).
         Source: 2014, section 2.2; 2015, Definition 8, eq. (11), (17), (30).
 
         Raises InputError if the scale would exceed 2^50.
@@ -78,7 +78,7 @@ class Law(abc.ABC):
 
     @abc.abstractmethod
     def reach(self, level: float) -> float:
-        """Return within how many standard deviations noise of a large scale stays, with probability `level`."""
+        """Return k such that noise of a large scale stays within k standard deviations with probability `level`."""
 
     @abc.abstractmethod
     def tail(self, draws: int, alpha: float) -> float:
@@ -86,7 +86,7 @@ class Law(abc.ABC):
 
     @abc.abstractmethod
     def simulate(self, size: int, rng: np.random.Generator) -> NDArray[np.float64]:
-        """Draw continuous noise of the same variance, for simulations and never for a release."""
+        """Draw continuous noise of the same variance, for simulations only."""
 
     def least_variance(self, times: float) -> float | None:
         """Return the variance, in squared steps, that the proof of (ε, δ_prob) may assume; None if there is no proof.
@@ -135,7 +135,7 @@ class Gaussian(Law):
 
     kind, noise, words = "gaussian", "gaussian", "Gaussian noise on whole numbers"
     unit, norm, refinable = "rho", 2, (False,)
-    #: (s, t, u): by how much moments exceed those of the continuous law, s for the second and t σ² + u for the fourth.
+    #: Numbers s, t, u: the second moment exceeds that of the continuous law by s, and the fourth by t σ² + u.
     _OFF: ClassVar[tuple[float, float, float]] = (0.0, 0.0, 0.0)
 
     def weights(self, k: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -229,7 +229,7 @@ class Guarantee:
     """A privacy guarantee under a stated neighbourhood: pure ε or ρ-zCDP.
 
     Pure ε means Pr(A(D₁) ∈ R) ≤ e^ε Pr(A(D₂) ∈ R) for all neighbours D₁, D₂ and all sets R of results.
-    Source: 2014, eq. (1), (2), (4); 2015, Definition 2, eq. (4); 2018, Definition 1. For zCDP, Bun and Steinke 2016.
+    Source: 2014, eq. (1), (2), (4); 2015, Definition 2, eq. (4); 2018, Definition 1. Of zCDP: Bun and Steinke 2016.
 
     Parameters
     ----------
@@ -272,7 +272,7 @@ class Guarantee:
 
     @property
     def certainty(self) -> float:
-        """Largest probability of guessing correctly, from a release, which of two equally likely neighbours is true.
+        """Largest probability that an observer of a release guesses the right one of two equally likely neighbours.
 
         It is (1 + total variation) / 2. For pure ε this is e^ε / (1 + e^ε), which randomised response attains. For
         Gaussian noise it is Φ(√(ρ/2)), which integer noise far below one can exceed by 0.006 (docs/privacy/weak.md).
@@ -338,8 +338,8 @@ def gaussian_epsilon(rho: float, probability: float, *, least_variance: float, d
         if kappa > 0.1:
             continue
         mu = math.sqrt(2 * rho * least_variance / (least_variance - aside))
-        target = probability * math.exp(-kappa) * (1 - 1e-9)  # with a margin for rounding
-        # Skip a τ² that cannot improve on the best so far.
+        # Leave a margin for rounding, and skip a τ² that cannot improve on the best so far.
+        target = probability * math.exp(-kappa) * (1 - 1e-9)
         if best == math.inf or gaussian_failure(mu, max(best - 2 * kappa, 0.0)) <= target:
             best = min(best, gaussian_curve(mu, target) + 2 * kappa)
     return best

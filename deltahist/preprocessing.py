@@ -17,7 +17,7 @@ from typing import Any
 
 from deltahist.errors import InputError, check_choice, check_whole, is_number
 
-#: The kind of rows whose users cannot pay from their own budgets.
+#: Kind of rows that are left out because their users cannot pay.
 UNPAID = "people who cannot pay"
 #: Kinds of rows that may be left out before counting.
 DROPS = ("bad rows", "points outside", UNPAID)
@@ -38,7 +38,7 @@ class Correction:
 
 @dataclass(frozen=True)
 class Preprocessing:
-    """The public choices of how rows become counts.
+    """Public choices about how rows become counts.
 
     Parameters
     ----------
@@ -121,7 +121,7 @@ def check_line(**given: Any) -> str:
     return line
 
 
-#: Single points in the map's own coordinates, with none left out.
+#: The choices for single points in the map's own coordinates, with no rows left out.
 POINTS = Preprocessing()
 
 
@@ -176,8 +176,8 @@ class Clock:
             if not clock.months or clock.begin(0) == clock.start:
                 return clock
         raise InputError(
-            f"start is {start!r}: it must be a time with every (such as 1d or 6h), the start of a month (such as "
-            "2010-01) with every in months, or a step number without every, time_format and tz"
+            f"start is {start!r}: a time requires every, such as 1d or 6h, and must begin a month if every is in "
+            "months; a step number allows no every, time_format or tz"
         )
 
     @property
@@ -192,7 +192,7 @@ class Clock:
         return 12 * at.year + at.month - 1
 
     def step(self, text: str, name: str = "until") -> int:
-        """Return the number of the step, from 0, that contains a time, which is given as text."""
+        """Return the number of the step, counted from 0, that contains a time in text."""
         at = read_seconds(text, name, numbered=self.every == 0)
         if self.months:
             return (Clock(at, MONTH).first_month - self.first_month) // self.months
@@ -206,7 +206,7 @@ class Clock:
         return int(datetime.datetime(year, month + 1, 1, tzinfo=datetime.UTC).timestamp())
 
     def since(self, step: int) -> Clock:
-        """Return the same clock, but counting from `step` as step 0."""
+        """Return the same clock, with `step` as its step 0."""
         return replace(self, start=self.begin(step))
 
     def label(self, step: int) -> str:
@@ -245,7 +245,7 @@ def _read_step_number(text: str) -> int | None:
 
 
 def read_seconds(text: str, name: str, numbered: bool = False) -> int:
-    """Return an ISO 8601 date, date-time or month as seconds since 1970 (UTC by default), or a step number as it is."""
+    """Return an ISO 8601 date, date-time or month (UTC by default) as seconds since 1970, or a step number as it is."""
     if not numbered:
         with contextlib.suppress(ValueError):
             found = datetime.datetime.fromisoformat(re.sub(r"^\d{4}-\d\d$", r"\g<0>-01", text.strip()))

@@ -50,7 +50,7 @@ def connect(url: str) -> RemoteRelease:
 
 
 class RemoteRelease:
-    """A release whose queries a service answers. Everything else is read from the file, which is then downloaded."""
+    """A release behind a service, which answers its queries. Other attributes are read from the downloaded file."""
 
     def __init__(self, url: str, facts: dict[str, Any]) -> None:
         self.url, self.stated_facts = url, facts
@@ -123,7 +123,7 @@ class RemoteRelease:
 
 
 def _send(url: str, accept: str, body: bytes | None = None, media: str = "", most: int = 64 << 20) -> bytes:
-    """Return the content at a URL, of at most `most` bytes. Raises InputError on any failure.
+    """Return the content of a URL, if it has at most `most` bytes. Raises InputError on any failure.
 
     A busy service is tried up to 60 times, one second apart.
     """

@@ -1,4 +1,4 @@
-"""Base of all mechanisms, which are public choices made before data are read, and places in chains and streams."""
+"""The base class of mechanisms, and the places of releases in chains and streams."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _LONGEST = 10_000
 class Chain:
     """The public place of a release in a chain of releases.
 
-    The noise is a Markov chain, so that the releases y_j = u + V_j for j = 1, …, i together are ε_i-private.
+    The noise is a Markov chain, so the releases y_j = u + V_j for j = 1, …, i are together ε_i-private.
     Source: 2015, eq. (2), Theorem 12, eq. (35); 2015 abstract, Theorem 2, eq. (3).
 
     Parameters
@@ -142,7 +142,7 @@ class Step:
 
 
 class OfMechanism:
-    """A base class with the budget and the noise of `mechanism`."""
+    """A base class of objects with a mechanism, which have its budget and noise."""
 
     mechanism: BaseMechanism
 
@@ -224,7 +224,7 @@ class BaseMechanism(abc.ABC):
 
     @abc.abstractmethod
     def check_data(self, data: ArrayLike) -> Any:
-        """Convert private data to the form that `measure` expects. Raises InputError if they cannot be published."""
+        """Convert private data for `measure`. Raises InputError if the data cannot be published."""
 
     @abc.abstractmethod
     def measure(self, private: Any) -> NDArray[np.int64]:
@@ -323,10 +323,10 @@ class BaseMechanism(abc.ABC):
         return {}
 
     def cost_within(self, distance: float | str) -> tuple[Fraction | float, Fraction | float]:
-        """Return the largest cost of a move over a distance, exactly, and a simple bound on it.
+        """Return the exact largest cost of a move over a distance, and a simple bound on the cost.
 
         The distance is in ground units, or text such as "2km". Infinity means any move. A path of n = ⌈distance/δ⌉
-        moves within δ proves the bound n ε, or n² ρ. Limits can lower it.
+        moves within δ proves the bound n ε, or n² ρ. Limits can lower the bound.
         Source: 2014, section 3.2, Lemma 1: d ε for any move, where d is the diameter.
         """
         near = self.neighbourhood
@@ -364,7 +364,7 @@ class BaseMechanism(abc.ABC):
 
     @property
     def weakness(self) -> str | None:
-        """The reason why the mechanism hardly protects anyone, if there is one (docs/privacy/weak.md)."""
+        """The reason why the mechanism hardly protects anyone; None if there is no reason (docs/privacy/weak.md)."""
         if (weakness := weakness_of(self.guarantee)) is not None:
             return weakness
         sure = self.guarantee.certainty
@@ -393,7 +393,7 @@ class BaseMechanism(abc.ABC):
 
 
 def weakness_of(guarantee: Guarantee) -> str | None:
-    """Return the reason why a guarantee hardly protects anyone, whatever is measured. Returns None if it protects."""
+    """Return the reason why a guarantee hardly protects anyone, whatever is measured; None if there is no reason."""
     sure = guarantee.certainty
     return f"{_WHO} can be {100 * sure:.6g}% sure of one of them afterwards" if sure > 0.999 else None
 
@@ -455,9 +455,9 @@ class Root(float):
 
 
 def scale_noise(budget: Budget, change: Fraction | Root, times: Fraction | int = 1, *, refinable: bool = False) -> Law:
-    """Return the noise that hides `times` a change, which is in the L1 norm for ε and in the L2 norm for ρ.
+    """Return the law of noise that hides `times` a change, measured in the L1 norm for ε and the L2 norm for ρ.
 
-    If `refinable`, Gaussian noise is continuous noise that is rounded (docs/internals/gradual.md).
+    If `refinable`, Gaussian noise is rounded from continuous noise (docs/internals/gradual.md).
     """
     law = budget.law(refinable=refinable)
     power = change.squared if isinstance(change, Root) else Fraction(change) ** law.norm

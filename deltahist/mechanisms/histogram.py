@@ -29,7 +29,7 @@ from deltahist.strategies.base import Members, Strategy, from_description, is_ow
 
 
 def sensitivity(strategy: Strategy, near: Neighbourhood, *, norm: int = 1) -> Fraction | Root:
-    """Return the largest change of a strategy's answers between neighbouring data sets, weighted by their shares.
+    """Return the largest share-weighted change of a strategy's answers between neighbouring data sets.
 
     The sensitivity is the largest p-norm of a column of A E, where the incidence matrix E of the neighbourhood has one
     column for each move and each arrival. If answers count sets of cells and p = 1, it is the graph-cut sensitivity
@@ -163,7 +163,7 @@ class Mechanism(BaseMechanism):
             )
         self.strategy.check_points(total)
         counts = array.astype(np.int64, copy=False)
-        if not is_own(self.strategy):  # a user's strategy must fail before the charge, if it fails
+        if not is_own(self.strategy):  # errors in a user's strategy must come before the charge
             self.strategy.measure(counts)
         return counts
 
@@ -266,7 +266,7 @@ class Mechanism(BaseMechanism):
     def variance(self, workload: Workload, *, continuous: bool = False) -> NDArray[np.float64]:
         """Return the expected squared error of the answer to each query (m,), in points squared.
 
-        Source: 2014, eq. (5), which omits the factor 2/ε² of Laplace noise in print.
+        Source: 2014, eq. (5), where the printed formula omits the factor 2/ε² of Laplace noise.
 
         Parameters
         ----------
@@ -305,7 +305,7 @@ class Mechanism(BaseMechanism):
 
     @classmethod
     def from_description(cls, description: dict[str, Any]) -> Mechanism:
-        """Recreate a mechanism from its `describe` in an untrusted file, without the noise laws that it states."""
+        """Recreate a mechanism from its `describe` in an untrusted file. The stated noise is not compared."""
         domain = Domain(**description["domain"])
         return cls(
             Neighbourhood.from_description(domain, description["neighbourhood"]),

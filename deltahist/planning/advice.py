@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 #: Two points of a map with M cells are in the same cell with probability M^−0.55 (tested on data in docs/choosing.md).
 CLUMPING = 0.55
-#: Number of boxes in the default workload, which consists of random boxes.
+#: Number of random boxes in the default workload.
 BOXES = 2_000
 #: Cell sides to try, as multiples of δ, largest first.
 SIDES = (2.0, 1.0, 1 / 2, 1 / 4, 1 / 8)
@@ -162,8 +162,8 @@ def advise(
     ----------
     bounds, crs : bounds and CRS of the map, as for `Domain`.
     points : rough public number of points on the map.
-    workload : the queries, or a function from a domain to its queries. If None, squares with a twentieth of the map's
-        shorter side.
+    workload : the queries, or a function from a domain to its queries. If None, squares whose side is a twentieth of
+        the map's shorter side.
     deltas : values of δ, the distance within which places are hidden.
     epsilons : budgets of pure ε.
     per_user : numbers of points to keep per user, if users are protected as a whole. None protects single points.
@@ -171,7 +171,7 @@ def advise(
 
     Returns
     -------
-    DataFrame with a row for each choice, and the columns
+    DataFrame with a row for each choice, and these columns:
 
     - `delta`, `cell`, `epsilon`, `points_per_user`, `points`, `strategy` : the choice, with lengths in ground units,
       and 0 points per user if single points are protected;

@@ -71,7 +71,7 @@ def plan(
     Parameters
     ----------
     near : the neighbourhood. If its `limits` are None, mechanisms also limit the cost of any move to 4 ε.
-    workload : the queries; all ranges if None. Of more than 50,000 boxes, an evenly spaced sample is used.
+    workload : the queries; all ranges if None. If there are more than 50,000 boxes, a sample is used.
     epsilon or rho : pure ε with Laplace noise (1.0 if neither is given), or ρ-zCDP with Gaussian noise.
     counting : how rows become counts. If rows may be dropped, strategies that reveal the number of points are omitted.
 
@@ -137,7 +137,7 @@ def mechanism_for(
     if not isinstance(workload, AllRanges):
         few = (workload.boxes() if isinstance(workload, Regions) else workload).take_evenly(_FEW_QUERIES)
     best, *_ = ranked = _rank_candidates(near, workload, few, budget, counting)
-    # The few boxes select the best strategy of each kind, if it is close to the best. The whole workload decides.
+    # Select the best strategy of each kind on the few boxes, if it is close to the best. Compare these on all queries.
     close: dict[tuple[type[Strategy], str], Mechanism] = {}
     for c in ranked:
         if c.resolves == best.resolves and c.rmse <= _CLOSE * best.rmse:
