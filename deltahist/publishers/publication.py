@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from deltahist._files import check_creatable, check_format, check_secret, exclusive, open_regular, write_whole
-from deltahist.budget import Budget, floor_nano, read_amount
+from deltahist.budget import Budget, Payment, floor_nano, read_amount
 from deltahist.checks import check_foreign
 from deltahist.counting import Counts, Points
 from deltahist.errors import DamagedFile, InputError, check_memory, check_whole
@@ -95,7 +95,7 @@ def publish_mechanism(
         check_new(state)
         mechanism = mechanism.with_chain(Chain(new_token(), (mechanism.budget.amount,)))
     if rng is None:
-        _check_window_pays(mechanism, account)
+        _check_payer(mechanism, account)
     private = mechanism.check_data(data)
     make = functools.partial(RELEASES[mechanism.kind], **mechanism.exact_facts(private))
     measure, noise = functools.partial(mechanism.measure, private), mechanism.private_noise(private)
@@ -293,7 +293,7 @@ def refine(
     open_regular(Path(state), "state").close()  # a missing state fails here, before it is locked
     with exclusive(Path(state), "state"):
         known = State.load(state)
-        _check_account(known.release, account)
+        _check_payer(known.mechanism, account, known.release.payment)
         if release is None and epsilon is None and rho is None:
             return _complete_refinement(known, account)
         budget = Budget(**amounts_for(account, epsilon=epsilon, rho=rho))
@@ -451,20 +451,21 @@ def check_publication(mechanism: BaseMechanism, accepted: bool, rng: np.random.G
         )
 
 
-def _check_window_pays(mechanism: BaseMechanism, account: Account | None) -> None:
-    """Raise InputError if the mechanism is for a step of a stream, and the account is not for that step."""
-    step, paying = mechanism.step, None
-    if step is None:
-        return
+def _check_payer(mechanism: BaseMechanism, account: Account | None, paid: Payment | None = None) -> None:
+    """Raise InputError unless the account is for the step of a stream, or `paid` for the chain, of the mechanism."""
+    step, chain, payer, known = mechanism.step, mechanism.chain, None, None
     if account is not None:
-        window = account.window
-        paying = account.step, window.length, window.rule.unit, window.rule.limit, window.limits
-    unit, amount = step.budget.unit, step.budget.amount
-    if paying != (step.number, step.window, unit, floor_nano(**{unit: amount}), step.limits):
-        raise InputError(
-            f"account is {None if account is None else account.name!r}, but the mechanism is for step {step.label} of "
-            "a stream: the Account(window, step) of that window and step must pay"
-        )
+        rule = account.window.rule
+        known = account.step, account.window.length, rule.unit, rule.limit, account.window.limits
+    if step is not None:
+        limit = floor_nano(**{step.budget.unit: step.budget.amount})
+        if known != (step.number, step.window, step.budget.unit, limit, step.limits):
+            payer = f"the Account(window, step) of the stream for step {step.label}"
+    elif chain is not None and paid is not None:
+        same = account is not None and account.name == paid.account and account.read_paid(chain.name)
+        payer = None if same else f"account {paid.account!r} in the ledger that paid for earlier releases of the chain"
+    if payer is not None:
+        raise InputError(f"account is {None if account is None else account.name!r}: {payer} must pay")
 
 
 def refuse_weak(budget: Budget, weakness: str | None) -> None:
@@ -719,15 +720,3 @@ def _complete_refinement(known: State, account: Account | None) -> BaseRelease:
     if account is not None and known.release.payment is not None:
         account.record_state(known.chain.name, known.token, known.source)
     return known.release
-
-
-def _check_account(release: BaseRelease, account: Account | None) -> None:
-    """Raise InputError unless the account that paid for the chain pays again, so that its total covers the chain."""
-    paid, chain = release.payment, release.mechanism.chain
-    if paid is None or chain is None:
-        return
-    if account is None or account.name != paid.account or not account.read_paid(chain.name):
-        raise InputError(
-            f"account is {None if account is None else account.name!r}: account {paid.account!r} in the ledger that "
-            "paid for this chain must also pay for later releases"
-        )
