@@ -369,7 +369,7 @@ def write_reading(
 
 
 def write_placing(rows: str, domain: Domain, *, steps: int = 0, users: bool = False) -> str:
-    """Write a statement for the place of each row. `rows` is a statement with the columns of `write_reading`."""
+    """Write a statement that returns the places of `rows`, a statement with the columns of `write_reading`."""
     axes, largest = "xy"[: domain.ndim], float(np.finfo(np.float64).max)
     point = " AND ".join(f"{axis} BETWEEN {write_number(-largest)} AND {write_number(largest)}" for axis in axes)
     sides = zip(axes, domain.low, domain.high, strict=True)

@@ -2,7 +2,7 @@
 
 PROJ may offer several operations that convert between two coordinate systems, each for a different area. If each point
 had its own operation, neighbouring points could end up hundreds of metres apart, so deltahist uses one operation for
-all points. It has no correction grids, because coordinates jump at the edge of a grid.
+all points. Operations with correction grids are not used, because coordinates jump at the edge of a grid.
 """
 
 from __future__ import annotations
@@ -272,7 +272,7 @@ def extent_on(bounds: Sequence[float], crs: str) -> tuple[float, ...]:
 def _check_degrees(bounds: Sequence[float]) -> tuple[float, ...]:
     """Check bounds in degrees, and return them with longitudes from -180 to 180."""
     box = tuple(float(check_finite(bounds=b)) for b in bounds)
-    # West exceeds east across the antimeridian, but if such bounds span more than 180 degrees, they are reversed.
+    # If west exceeds east, bounds cross the antimeridian, unless they span over 180 degrees and are thus reversed.
     valid = looks_like_degrees(box) and box[1] < box[3] and (box[0] < box[2] or 0 < (box[2] - box[0]) % 360 <= 180)
     # Two narrow ranges far apart indicate the order west, east, south, north.
     if not valid or (max(gaps := (box[1] - box[0], box[3] - box[2])) < 2 and min(gaps) > 0 and box[2] - box[0] > 20):

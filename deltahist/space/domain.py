@@ -16,8 +16,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from deltahist.errors import InputError, check_finite, check_memory, check_positive, check_whole
 
-#: Least number of lattice steps along the side of a cell. In cells of up to a kilometre a step is at most a millimetre,
-#: far below the accuracy of any position.
+#: Minimum number of lattice steps along the side of a cell. In cells of up to a kilometre, a step is at most a
+#: millimetre, far below the accuracy of any position.
 STEPS_PER_CELL = 1_000_000
 
 

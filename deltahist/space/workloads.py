@@ -317,7 +317,7 @@ def count_up_to(numbers: Index) -> Index:
 
 
 def in_parts(sizes: NDArray[Any], most: int) -> Iterator[slice]:
-    """Yield slices of consecutive items whose sizes (m,) sum to at most `most`. A larger item gets its own slice."""
+    """Yield slices of consecutive items whose sizes (m,) sum to at most `most`. Larger items get their own slices."""
     ends, first = np.cumsum(sizes), 0
     while first < len(ends):
         before = ends[first - 1] if first else 0
