@@ -61,7 +61,7 @@ def _print_version(context: typer.Context, asked: bool) -> None:
 
 
 def deltahist(
-    config: Annotated[Path | None, Option(metavar="FILE", help="Project file, instead of deltahist.toml.")] = None,
+    config: Annotated[Path | None, Option(metavar="FILE", help="Project file. [default: deltahist.toml]")] = None,
     quiet: Annotated[bool, Option("--quiet", "-q", help="Suppress notes and progress.")] = False,
     version: Annotated[
         bool, Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
@@ -195,7 +195,7 @@ class Command(TyperCommand):
             if name in ("epsilon", "rho"):
                 print_note(f"{name} is {value}, from {file}")
             if re.match(r"postgres(ql)?(\+psycopg)?://", str(value), re.IGNORECASE):
-                os.environ.pop("PGPASSWORD", None)  # or the driver would send it to this server
+                os.environ.pop("PGPASSWORD", None)  # the driver would send the password to this server
                 print_note(f"{name} is a server named in {file}: PGPASSWORD is not sent to it")
         return rest
 
@@ -203,8 +203,8 @@ class Command(TyperCommand):
 def _read_project(file: Path, command: TyperCommand) -> dict[str, Any]:
     """Return a command's options from a project file, by parameter name.
 
-    Keys above the first heading apply to `publish`, `stream` and `plan`, which ignore those that they have no option
-    for. Keys below a command's heading apply to that command only.
+    Keys above the first heading apply to `publish`, `stream` and `plan`. Each of these ignores keys that only the
+    others have. Keys below a command's heading apply to that command only.
     """
     import tomllib
 
@@ -221,8 +221,7 @@ def _read_project(file: Path, command: TyperCommand) -> dict[str, Any]:
     known, sharing = {str(each.name) for each in command.params}, ("publish", "stream", "plan")
     shareable = {name for each in sharing for name in inspect.signature(load_command(each)).parameters}
     if unknown := [*(headings.keys() - COMMANDS.keys()), *(own.keys() - known), *(shared.keys() - shareable)]:
-        raise InputError(f"{file} has {unknown[0]!r}: headings must be commands, keys above them options of publish, "
-                         f"stream or plan, and keys below [{command.name}] options of {command.name}")  # fmt: skip
+        raise InputError(f"{file} has {unknown[0]!r}: it must be a command, or an option that its section accepts")
     return ({key: shared[key] for key in shared.keys() & known} if command.name in sharing else {}) | own
 
 
@@ -266,7 +265,7 @@ def format_table(header: Sequence[str], rows: Iterable[Sequence[str]], *, left: 
 
 
 def format_facts(**values: object) -> str:
-    """Return one line for each value that is not None, with its name."""
+    """Return names and values, one line each. Values that are None are left out."""
     return "\n".join(f"{name.replace('_', ' '):<12} {value}" for name, value in values.items() if value is not None)
 
 
@@ -296,7 +295,7 @@ def _is_release(path: Path) -> bool:
 def check_target(out: Path | None, *used: str | Path | None, replace: bool = True, option: str = "--out") -> None:
     """Raise InputError if a file cannot be written, must not be replaced, or is among `used`.
 
-    Call this before any long computation, so that a misspelt folder does not waste the result.
+    Call this before any long computation, so that its result is not lost to a misspelt folder.
     """
     from deltahist._files import check_creatable
 

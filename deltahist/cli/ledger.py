@@ -32,9 +32,9 @@ def describe_ledger() -> None:
     """
 
 
-@ledger.command("show", short_help="Show the limit of each account, and what is spent and left.")
+@ledger.command("show", short_help="Show what each account may spend, has spent and has left.")
 def show_accounts(where: Where, as_json: options.AsJson = False) -> None:
-    """Show the limit of each account, and what is spent and left, in total or in the latest window of steps."""
+    """Show what each account may spend, has spent and has left, in total or in the latest window of steps."""
     standings = open_ledger(where).list_standings()
     if as_json:
         write_json([each.describe() for each in standings])
@@ -53,7 +53,7 @@ class LimitOptions(options.BudgetOptions):
     """The limit of an account."""
 
     epsilon: Annotated[Fraction | None, Amount(help="Limit of the account, in ε.")] = None
-    rho: Annotated[Fraction | None, Amount(metavar="R", help="Limit of the account in ρ, if it pays in ρ.")] = None
+    rho: Annotated[Fraction | None, Amount(metavar="R", help="Limit of the account, in ρ instead of ε.")] = None
 
 
 @ledger.command("open", short_help="Open an account, or limit what all accounts spend together.")

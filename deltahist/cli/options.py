@@ -136,22 +136,22 @@ Release = Annotated[Path, Argument(metavar="RELEASE", parser=parse_place, help="
 Published = Annotated[Path, Argument(metavar="RELEASE", parser=parse_place, help="A release file, folder or URL.")]
 ColumnOfX = Annotated[str | None, Column(help="Column with x or longitude: a name or number.")]
 ColumnOfY = Annotated[str | None, Column(help="Column with y or latitude; omit it in one dimension.")]
-PointsCrs = Annotated[str | None, Option("--crs", help="CRS of the points: EPSG:..., or none for plain numbers.")]
+PointsCrs = Annotated[str | None, Option("--crs", help="CRS of the points (EPSG:4326), or none for plain numbers.")]
 Bounds = Annotated[Any, Option(metavar="W,S,E,N", parser=parse_corners, help="Map corners, or LOW,HIGH in 1D.")]
 Cell = Annotated[Any, Length(help="Side of a cell, such as 250m. [default: auto]")]
 Delta = Annotated[Any, Length(help="δ: hide moves up to this distance.")]
 Sources = Annotated[str, Option(metavar="WHERE", help="Where points may enter: none, boundary, left, right or a file.")]
 Limit = Annotated[
     list[str] | None,
-    Option(metavar="LENGTH:FACTOR", help="Cost cap: 2km:2 allows 2ε up to 2 km (repeatable). [default: any:4]"),
+    Option(metavar="LENGTH:FACTOR", help="Cap the cost of moves: 2km:2 is 2ε to 2 km (repeatable). [default: any:4]"),
 ]
 Rho = Annotated[Fraction | None, Amount(metavar="R", help="Budget ρ, with Gaussian noise, instead of ε.")]
 Strategy = Annotated[str, Name(help="Name of a strategy, such as flow. With auto, the best one is used.")]
-Regions = Annotated[Path | None, File(help="Polygons of later queries. Cells and strategy are chosen for them.")]
+Regions = Annotated[Path | None, File(help="Polygons to query later, for which cells and strategy are chosen.")]
 Points = Annotated[Fraction | None, Amount(metavar="N", help="Rough number of points, for planning. [default: 100000]")]
 User = Annotated[str | None, Column(help="Column with user names, to protect all points of a user together.")]
 MaxPerUser = Annotated[int | None, Option(metavar="K", min=1, help="Maximum number of points to keep per user.")]
-Where = Annotated[str | None, Option(metavar="EXPR", help="Condition on the rows to count: kind = 'bus'. Published.")]
+Where = Annotated[str | None, Option(metavar="EXPR", help="Condition for rows to count, such as kind = 'bus'. Public.")]
 Table = Annotated[str | None, Name(help="Table to read, if INPUT is a database.")]
 LedgerFile = Annotated[str | None, Option("--ledger", metavar="FILE", help="Ledger: a file or postgresql://...")]
 AccountName = Annotated[str | None, Option("--account", metavar="NAME", help="Account in the ledger to charge.")]
@@ -159,7 +159,7 @@ DryRun = Annotated[bool, Option("--dry-run", help="Show the guarantee and expect
 ReleaseFile = Annotated[Path, OutFile(help="Release file to write (.parquet).")]
 AsJson = Annotated[bool, Option("--json", help="Print JSON instead of text.")]
 Title = Annotated[str | None, Option(metavar="TEXT", help="Title of the page or picture.")]
-Nonnegative = Annotated[bool, Option("--nonnegative", help="Use non-negative estimates: biased, but often better.")]
+Nonnegative = Annotated[bool, Option("--nonnegative", help="Use non-negative estimates: often closer, but biased.")]
 RegionLayer = Annotated[str | None, Option("--layer", metavar="NAME", help="Layer of --regions to read.")]
 RegionName = Annotated[str | None, Option("--name", metavar="COL", help="Column of --regions to use as names.")]
 Between = Annotated[tuple[str, str] | None, Period(help="Use only the steps from FIRST to LAST of a folder.")]
@@ -265,7 +265,7 @@ class MapOptions:
 
 
 def read_queries(regions: Path | None, domain: Domain) -> tuple[Queries | None, str]:
-    """Return a function that makes the queries for a domain, or None without regions, and a name for the queries."""
+    """Return a function from a domain to its queries (None if there are no regions), and a name for these queries."""
     import numpy as np
     import shapely
 
@@ -378,7 +378,7 @@ class PayerOptions:
     def open(self, budget: dict[str, Any], chain: str | None = None) -> Account | None:
         """Return the account, or None, without charging it. Raises BudgetExceeded if it cannot pay.
 
-        A further release of a chain costs only what the account has not already paid for the chain.
+        A release of a chain costs only what exceeds the amount already paid for the chain.
         """
         from deltahist.accounts.ledger import Ledger
         from deltahist.accounts.window import Account
@@ -445,7 +445,7 @@ def warn_of_release(path: Path | str, publishable: bool, weakness: str | None) -
 def open_release(path: Path | str, *, refuse_withdrawn: bool = True) -> BaseRelease:
     """Open a release of any kind, from a file or a service. Warn if it must not be published.
 
-    Raises InputError if the release was withdrawn, or warns if `refuse_withdrawn` is False.
+    If the release was withdrawn, raises InputError, or only warns if `refuse_withdrawn` is False.
     """
     from deltahist.kinds import read_release
 
@@ -463,7 +463,7 @@ def open_release(path: Path | str, *, refuse_withdrawn: bool = True) -> BaseRele
 
 
 def is_folder(path: Path | str) -> TypeGuard[Path]:
-    """Return whether a path is a folder, such as `deltahist stream` writes."""
+    """Return True if a release is a folder, as opposed to a file or a URL."""
     return isinstance(path, Path) and path.is_dir()
 
 
@@ -477,7 +477,7 @@ def open_series(folder: Path) -> Series:
 
 
 def read_regions(regions: Path | None, layer: str | None, name: str | None, domain: Domain) -> gpd.GeoDataFrame | None:
-    """Read regions, with their names in the first column. Return None without a file."""
+    """Read regions, with their names in the first column. Return None if there is no file."""
     from deltahist.space.geometries import add_names, read_geometries
 
     if regions is None:

@@ -26,7 +26,7 @@ def ask(
     ledger: Annotated[str, Option(metavar="WHERE", help="Ledger with the budgets: a file or postgresql://...")],
     account: Annotated[str, Name(help="Account in the ledger that holds the budgets.")] = "people",
     limit: Annotated[Fraction | None, Amount(help="Let everyone in the table join, with this budget each.")] = None,
-    key: Annotated[str | None, Option(metavar="KEY", help="Key of the answer. Asking again with it is free.")] = None,
+    key: Annotated[str | None, Option(metavar="KEY", help="Key that lets you repeat the query for free.")] = None,
     out: Annotated[Path | None, OutFile(help="File to write: .txt or .json.")] = None,
     as_json: options.AsJson = False,
 ) -> None:
@@ -94,7 +94,7 @@ def share(
 ) -> Any:
     """Share noisy values over a network: the closer the user, the less noise.
 
-    Users who pool their answers learn no more than the closest of them learned alone (docs/kinds.md).
+    Users who pool their answers learn no more than the closest of them learns alone (docs/kinds.md).
 
     \b
     Example:

@@ -24,7 +24,7 @@ class NewRelease:
     out: options.ReleaseFile
     replaces: Annotated[Path | None, Option(metavar="OLD", help="Faulty release that this one corrects.")] = None
     reason: Annotated[str | None, Option(metavar="TEXT", help="Reason for --replaces. Published.")] = None
-    state: Annotated[Path | None, File(help="Secret file that allows you to refine the release later.")] = None
+    state: Annotated[Path | None, File(help="Secret file to write, for refining the release later.")] = None
 
     def check_files(self, *used: str | Path | None, dry_run: bool = False) -> None:
         """Raise InputError if a file cannot be written, or is among `used`."""
@@ -54,7 +54,7 @@ class ValueOptions:
 
     x: Annotated[str, Column(help="Column with the values: a name or number.")]
     bounds: Annotated[
-        Any, Option(metavar="LOW,HIGH", parser=options.parse_corners, help="Range of the values. Clamps others.")
+        Any, Option(metavar="LOW,HIGH", parser=options.parse_corners, help="Range of values. Others are clamped.")
     ]
     delta: options.Delta
     limit: options.Limit = None
@@ -62,7 +62,7 @@ class ValueOptions:
     max_per_user: options.MaxPerUser = None
     where: options.Where = None
     outside: Annotated[
-        Literal["clamp"] | None, Option(help="Clamp however many values are outside --bounds. [default: up to 1%]")
+        Literal["clamp"] | None, Option(help="Clamp all values outside --bounds. [default: only up to 1%]")
     ] = None
     table: options.Table = None
 
@@ -148,7 +148,7 @@ def publish_sorted(
     source: options.Input,
     *,
     values: ValueOptions,
-    cell: Annotated[Any, Length(help="Bin width of histograms. [default: δ]")] = None,
+    cell: Annotated[Any, Length(help="Bin width of plotted histograms. [default: δ]")] = None,
     budget: options.BudgetOptions,
     files: NewRelease,
     payer: options.PayerOptions,
@@ -279,8 +279,8 @@ def tighten(
 ) -> Any:
     """Make a more private copy of a release, for readers who may see less. The data are not needed.
 
-    The command adds noise, as if the release had been made with the smaller budget, and spends nothing. Strategies with
-    sums along lines, which `auto` often chooses, require --state.
+    The command adds noise until the copy is as private as a release with the smaller budget. It spends nothing.
+    Strategies with sums along lines, which `auto` often chooses, require --state.
 
     \b
     Example:

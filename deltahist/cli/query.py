@@ -158,7 +158,7 @@ def _choose_steps(series: Series, between: Steps, compare: Steps, each: bool, me
 
 
 def _ask_boxes(box: list[Any] | None, file: Path | None, domain: Domain, ask: Callable[[Any], Answers]) -> Answers:
-    """Return a row with the name, corners and answer of each box, or with --each of each box in each step.
+    """Return the name, corners and answer of each box: one row per box, or with --each one per box and step.
 
     Boxes in map coordinates are answered without a frame, because importing pandas takes longer than answering.
     """

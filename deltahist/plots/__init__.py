@@ -50,7 +50,7 @@ def save_picture(
     ----------
     only : "map" or "curve", to draw only one of the two.
     answers : answers for regions, as in `plot_regions`. level : confidence level of their intervals, for the label.
-    title : title of the picture. None describes the map.
+    title : title of the picture. By default, the title says what the picture shows.
     look : other options of `plot_map`, or of `plot_regions` if answers are given.
 
     Raises InputError if the suffix or `only` is unknown.

@@ -1,4 +1,4 @@
-"""Curves of the cost of a move by its distance, and of answers over time."""
+"""Curves: the cost of moves by distance, and answers over time."""
 
 from __future__ import annotations
 

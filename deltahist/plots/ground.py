@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 #: Format of a picture by the suffix of its file.
 FORMS = {".png": "png", ".svg": "svg", ".pdf": "pdf"}
-#: Width of every picture in inches. Text is then legible on a phone.
+#: Width of every picture in inches. It keeps text legible on a phone.
 WIDTH = 5.0
 
 

@@ -53,7 +53,7 @@ def plot_map(
     per : whether colours show points per "area" (km², or square map units without a CRS) or per "cell".
     context : GeoDataFrames or GeoSeries in any CRS, such as roads, to draw as thin grey lines.
 
-    Returns the axes, whose title names the estimates.
+    Returns the axes. Their title names the kind of estimates.
 
     >>> import deltahist as dh, numpy as np
     >>> domain = dh.Domain((583000, 4505000, 587000, 4509000), (16, 16), "EPSG:32618")
@@ -211,7 +211,7 @@ class Values:
 
 
 def values_of(release: Any, answers: gpd.GeoDataFrame, per: str = "area") -> Values:
-    """Return what to draw for `dh.answer(release, frame)`, where `frame` has the regions.
+    """Return the values to draw from answers for regions, `dh.answer(release, frame)`.
 
     Values are points per "area" (km², or square map units without a CRS) or per "region".
     """
@@ -280,7 +280,7 @@ def plot_regions(
     per : whether values are points per "area" (km², or square map units without a CRS) or per "region". With "area",
         regions do not stand out only because they are large.
 
-    Returns the axes, whose title names the estimates.
+    Returns the axes. Their title names the kind of estimates.
 
     >>> import deltahist as dh, geopandas as gpd, numpy as np, shapely
     >>> domain = dh.Domain((583000, 4505000, 587000, 4509000), (16, 16), "EPSG:32618")

@@ -1,4 +1,4 @@
-"""What all kinds of releases share. A release is a mechanism with its values, and the only data made public."""
+"""What all kinds of releases share. A release is a mechanism with its values. Only releases are made public."""
 
 from __future__ import annotations
 
@@ -170,7 +170,7 @@ class BaseRelease(OfMechanism, abc.ABC):
 
     @property
     def noise_origin(self) -> str:
-        """A string that releases have in common if they share noise: their chain's name, or the first one's digest."""
+        """A string that is equal for releases that share noise: their chain's name, or the first one's digest."""
         chain = self.mechanism.chain
         return self.digest if chain is None else chain.name or chain.origin
 

@@ -257,7 +257,7 @@ class _CellSums:
 
     @functools.cached_property
     def rim_sums(self) -> Rims:
-        """Sums over the cells that boxes cut, for any boxes."""
+        """Precomputed sums for the cells that boxes cut."""
         return Rims(self._find_fields, self.cells.shape)
 
     def _find_fields(self, chosen: Chosen) -> tuple[Field, ...]:
@@ -417,7 +417,7 @@ class Rims:
     def _sum_sides(self, axis: int, pieces: Pieces, sides: _Sides) -> Field:
         """Return sums over both sides of boxes along an axis, without corners (1 + spreads, m).
 
-        Block sums extend to the block edges nearest to the ends of a side. The difference is made up of single cells.
+        Block sums extend to the block edges nearest to the ends of a side. Single cells make up the difference.
         """
         blocks, width, low = self._blocks[axis], self._width, pieces.first + 1
         ends = np.array([np.maximum(pieces.last, low), low])[:, None]

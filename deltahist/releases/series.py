@@ -1,7 +1,7 @@
 """Series of releases for consecutive time steps, sums of releases, and differences between two.
 
-Every release has fresh noise, so noise variances add up. Errors from positions inside cells add up without squaring,
-because people return to the same places (docs/streams.md).
+Every release has fresh noise, so noise variances add up. Errors from positions inside cells add up linearly, because
+people return to the same places (docs/streams.md).
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ class Series:
 
     @property
     def weakness(self) -> str | None:
-        """The reason why all releases together, or one of them, hardly protect anybody. None if there is none."""
+        """The reason why all releases together, or one of them, hardly protect anybody; None otherwise."""
         if (weakness := weakness_of(self.mechanism.guarantee)) is not None:
             return f"from all {len(self.spent):,} releases together {weakness}"
         return next((w for each in self.releases.values() if (w := each.mechanism.weakness) is not None), None)
@@ -160,7 +160,7 @@ class Series:
         return [label for label, release in self if release is None]
 
     def explain_missing(self) -> str:
-        """Return a clause with the number and the names of missing steps, and the notices of withdrawn ones."""
+        """Describe the missing steps in one clause: their number, names and notices of withdrawal."""
         missing, steps = self.missing_steps, self.last - self.first + 1
         withdrawn = {self.clock.label(step): f" (withdrawn {each.withdrawn})" for step, each in self.withdrawn.items()}
         named = ", ".join(label + withdrawn.get(label, "") for label in missing[:5]) + ", ..." * (len(missing) > 5)
@@ -174,7 +174,7 @@ class Series:
 
     @property
     def costliest_release(self) -> Release:
-        """The release that spends most. If there are several, the first."""
+        """The first of the releases that spend the most."""
         return self.releases[max(sorted(self.releases), key=self.spent.__getitem__)]
 
     @functools.cached_property
@@ -353,7 +353,7 @@ class JointNoise:
         kurtosis = np.divide(fourth, variance**2, out=np.zeros_like(variance), where=variance**2 > 0)
         shares = [m.unresolved for m in found if m.unresolved is not None]
         unresolved = np.max(shares, axis=0) if len(shares) == len(found) else None
-        # Only the noise of equal decoders is a plain sum of draws.
+        # Noise from different decoders is not a plain sum of draws.
         draws = found[0].draws
         draws = None if draws is None else draws * (numbers[0] if len(found) == 1 else 0)
         return Moments(variance, kurtosis, min(m.freedom for m in found), unresolved, draws, found[0].note)
@@ -370,7 +370,7 @@ class JointPlacement:
     learnt: Placement
 
     def slope_terms(self, own: Field, chosen: Chosen) -> tuple[Field, ...]:
-        """Return the sum of each release's slope terms for its own cells, and of `learnt`'s terms for the rest."""
+        """Add up the slope terms of each release for its own cells, and those of `learnt` for the rest of `own`."""
         parts = [each.slope_terms(each.cells[chosen], chosen) for each in self.parts]
         beyond = self.learnt.slope_terms(own - self.learnt.cells[chosen], chosen)
         return tuple(np.sum(along, axis=0) for along in zip(*parts, beyond, strict=True))

@@ -89,7 +89,7 @@ async def answer_many_of_series(
 async def _answer_box(service: Service, source: Source, options: Options, bbox: str, about: dict[str, Any]) -> Response:
     query = BoxQuery(source, are_in_degrees(source, options.crs), options.level, options.nonnegative)
     corners = read_box(bbox, source.domain)
-    # On a large map the first non-negative answer takes seconds, and other boxes must not wait for it.
+    # On a large map the first non-negative answer takes seconds. Other boxes must not wait for it.
     found = service.run(query.answer_one, corners) if query.nonnegative else service.batcher.answer(query, corners)
     columns = await found
     content = {"bbox": corners} | {name: each[0] for name, each in columns.items()}

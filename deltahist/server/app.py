@@ -88,7 +88,7 @@ def create_app(catalogue: Catalogue, settings: Settings | None = None) -> FastAP
 
 def serve_files(paths: list[Path], settings: Settings) -> FastAPI:
     """Return the application that serves release files. Each worker process calls this and reads them."""
-    sys.setswitchinterval(0.0005)  # so that threads that answer wait less for the event loop
+    sys.setswitchinterval(0.0005)  # so that worker threads wait less for the event loop
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
     logging.getLogger("deltahist.server").setLevel(logging.INFO)
     # Answers include these warnings. A log of them would reveal queries.

@@ -1,4 +1,4 @@
-"""The releases of a service, which follow the changes of their files."""
+"""The releases of a service, reread when their files change."""
 
 from __future__ import annotations
 
@@ -84,8 +84,8 @@ class Catalogue:
     def refresh(self) -> bool:
         """Read new and changed files, forget removed ones, and return whether the served releases have changed.
 
-        If a file has become unreadable, log the reason once and keep its previous release. If its notice of withdrawal
-        is damaged, stop serving it.
+        If a file has become unreadable, log the reason once and keep its previous release. If a notice of withdrawal is
+        damaged, stop serving the release.
         """
         try:
             found, before = [path for path in self._files() if path.exists()], dict(self._served)
@@ -136,7 +136,7 @@ class Catalogue:
         try:
             release = attach_notice(release, path)
         except InputError:
-            self._served.pop(path.stem, None)  # it may be withdrawn
+            self._served.pop(path.stem, None)  # the release may be withdrawn
             raise
         if not release.publishable:
             return f"{path} is not for publication: publish the data without a seed"

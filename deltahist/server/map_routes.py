@@ -29,7 +29,7 @@ from deltahist.space.geometries import bend_boxes, fit, to_degrees
 from deltahist.space.workloads import boxes, regions
 from deltahist.strategies.base import sum_blocks
 
-#: Number of times that the search for larger blocks that stand out doubles their size.
+#: Number of times that block sizes are doubled to find larger blocks that stand out.
 _DOUBLINGS = 4
 #: Confidence level of intervals, and decimal places of degrees (a centimetre on the ground).
 LEVEL, DIGITS = 0.95, 7
@@ -104,7 +104,7 @@ def _test_blocks(source: Source, ends: list[Index]) -> tuple[NDArray[np.float64]
 
 
 def _find_larger(source: Source, ends: list[Index], signal: NDArray[np.bool_]) -> list[dict[str, Any]]:
-    """Return the larger blocks that stand out although none of their parts does, with mesh corners and density."""
+    """Return the corners and densities of larger blocks that stand out although none of their parts does."""
     found, corners = [], [np.arange(len(each)) for each in ends]
     for _ in range(_DOUBLINGS if signal.size else 0):
         parts = sum_blocks(signal, tuple(np.arange(0, n, 2) for n in signal.shape)) > 0
@@ -249,11 +249,11 @@ def extent_of(domain: Domain) -> Box:
 
 
 def _read_degrees(text: str, domain: Domain) -> Box:
-    """Parse a bbox in longitude and latitude, without its heights."""
+    """Parse a bbox in longitude and latitude, ignoring heights."""
     parts = text.split(",")
     west, south, east, north = read_box(",".join(parts[:2] + parts[3:5]) if len(parts) == 6 else text, domain).tolist()
     if not -90 <= south <= north <= 90:
-        raise InputError(f"bbox is {text[:80]!r}: south and north must be in order, and from -90 to 90 degrees")
+        raise InputError(f"bbox is {text[:80]!r}: it must have -90 <= south <= north <= 90")
     return west, south, east, north
 
 
@@ -265,7 +265,7 @@ def _list_page(release: Release, asked: Box | None, offset: int, limit: int) -> 
 
 
 def cells_within(domain: Domain, asked: Box) -> NDArray[np.bool_]:
-    """Return which cells (domain.shape) intersect a box in degrees. West may exceed east, across 180°."""
+    """Return which cells (domain.shape) intersect a box in degrees. If west exceeds east, the box crosses 180°."""
     west, south, east, north = asked
     own = extent_of(domain)
     # Extend a point or a line to a small fraction of a cell.

@@ -13,7 +13,7 @@ Corners = TypeVar("Corners")
 
 
 class Asked(BaseModel):
-    """Query parameters. Unknown ones are refused, because they may be misspelt."""
+    """Query parameters. Unknown names are refused, because they may be misspelt."""
 
     model_config = ConfigDict(extra="forbid")
 

@@ -47,7 +47,7 @@ class Settings:
 
 @dataclass(frozen=True)
 class BoxQuery:
-    """A source, and the options of `dh.answer` for boxes."""
+    """A source that answers boxes, and the options of `dh.answer`."""
 
     release: Source
     degrees: bool  # boxes are in longitude and latitude, not in the release's own coordinates
@@ -73,13 +73,13 @@ class BoxQuery:
         return _select_row(self.answer(corners[None]), 0)
 
     def answer_separately(self, corners: list[NDArray[np.float64]]) -> list[Columns | Exception]:
-        """Return for each box what `answer_one` returns (columns, (1,)) or the error that it raises."""
+        """Return the columns (1,) of each box, or the error that `answer_one` would raise."""
         try:
             columns = self.answer(np.array(corners))
         except Exception as problem:
             if len(corners) == 1:
                 return [problem]
-            half = len(corners) // 2  # so that few others are answered again because of one bad box
+            half = len(corners) // 2  # so that one bad box does not slow down all others
             return [*self.answer_separately(corners[:half]), *self.answer_separately(corners[half:])]
         if len(corners) == 1:
             return [_select_row(columns, 0)]
@@ -159,10 +159,10 @@ class Service:
     settings: Settings
     batcher: Batcher = field(default_factory=Batcher)
     _turns: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(2))
-    _number: int = 0  # number of long requests that run or wait
+    _number: int = 0  # number of long requests that are running or waiting
 
     def find(self, name: str, field: str = "release", accepts: Callable[[Served], bool] | None = None) -> Served:
-        """Return a release by name. Raises HTTPException 410 if it was withdrawn, or 404 if none is accepted."""
+        """Return a release by name. Raises HTTPException 410 if it was withdrawn, or 404 if it is not accepted."""
         served = self.catalogue.find(name)
         if served is None or not (accepts is None or accepts(served)):
             listed = "collections" if field == "collection" else "releases"
@@ -185,7 +185,7 @@ class Service:
         return about | {"replacement": None if successor is None else successor.name}
 
     def find_source(self, name: str, compare: str | None) -> tuple[Source, dict[str, Any]]:
-        """Return a release, or the difference of another one and this one, and fields that describe it in answers."""
+        """Return a release, or `compare` minus that release, and the fields that describe it in answers."""
         release = self.find(name).release
         if compare is None:
             return release, {"digest": release.digest}
