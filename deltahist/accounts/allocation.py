@@ -1,8 +1,4 @@
-"""Allocate a budget over time, so that every window of δ steps spends at most the limit.
-
->>> allocate_offline([1, 0, 0, 1], length=3, epsilon=1.0).round(4).tolist()
-[1.0, 0.0, 0.0, 1.0]
-"""
+"""Allocate a budget over time, so that every window of δ steps spends at most the limit."""
 
 from __future__ import annotations
 

@@ -141,19 +141,19 @@ class Database:
             with self._explain_problems(), self._engine.connect() as connection:
                 self._prepare_transaction(connection, write)
                 yield connection
-                self._commit_changes(connection)
+                try:
+                    self._commit_changes(connection)
+                except DBAPIError as problem:  # a server may have committed before the connection broke
+                    connection.invalidate()
+                    problem.add_note("the commit failed, so it may or may not have charged: repeat with the same key")
+                    raise
         finally:
             if write:
                 self._owner = 0
                 self._turn.release()
 
     def _commit_changes(self, connection: Connection) -> None:
-        try:
-            connection.commit()
-        except DBAPIError as problem:  # a server may have committed before the connection broke
-            connection.invalidate()
-            problem.add_note("the commit failed, so it may or may not have charged: repeat it with the same key")
-            raise
+        connection.commit()
 
     def _prepare_transaction(self, connection: Connection, write: bool) -> None:
         """Begin a transaction, after applying and checking its settings."""
@@ -241,10 +241,8 @@ class SQLite(Database):
             )
 
     def _commit_changes(self, connection: Connection) -> None:
-        # If memory or disk space runs out, SQLite rolls back, and then commits each later statement separately.
-        if not connection.connection.driver_connection.in_transaction:  # type: ignore[union-attr]
-            raise InputError(f"SQLite rolled back the transaction of ledger {self.place!r}: nothing was charged")
-        super()._commit_changes(connection)
+        # If memory or disk space runs out, SQLite rolls back. COMMIT then fails, where `commit` would do nothing.
+        connection.exec_driver_sql("COMMIT")
 
 
 class Memory(Database):
@@ -274,10 +272,7 @@ def _read_pragma(driver: Any, pragma: str) -> Any:
 
 
 class PostgreSQL(Database):
-    """A ledger in the schema `deltahist` of a database.
-
-    Each writer locks the table of accounts. Commits are synchronous.
-    """
+    """A ledger in the schema `deltahist` of a database. Writers lock the table of accounts."""
 
     def __init__(self, url: sa.URL) -> None:
         shown = sa.URL.create("postgresql", url.username, None, url.host, url.port, url.database)

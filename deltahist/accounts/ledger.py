@@ -207,10 +207,7 @@ class Ledger:
         return self._database.place
 
     def transaction(self) -> contextlib.AbstractContextManager[Connection]:
-        """Begin an exclusive write that commits when the block ends and rolls back if it raises.
-
-        The block may also change other tables.
-        """
+        """Begin an exclusive write to any table, which commits when the block ends and rolls back if it raises."""
         return self._database.begin_transaction(write=True)
 
     def read(self) -> contextlib.AbstractContextManager[Connection]:
@@ -267,8 +264,8 @@ class Ledger:
             if known is None:
                 charge_account(connection, row, rule, charge.nano, key=key)
             elif known != charge.nano:
-                was = f"{known / NANO:.10g}"
-                raise InputError(f"key {key!r} charged account {account!r} {was} before, not {charge}: use another key")
+                was, now = (f"{nano / NANO:.10g}" for nano in (known, charge.nano))
+                raise InputError(f"key {key!r} charged account {account!r} {was} before, not {now}: use another key")
         return charge
 
     def spent(self, account: str) -> Fraction:
@@ -376,14 +373,7 @@ def check_same_rule(account: str, before: dict[str, Any], now: dict[str, Any]) -
 
 
 def charge_account(
-    connection: Connection,
-    row: Any,
-    rule: Rule,
-    nano: int,
-    *,
-    step: int = 0,
-    key: str | None = None,
-    once: bool = False,
+    connection: Connection, row: Any, rule: Rule, nano: int, step: int = 0, key: str | None = None, once: bool = False
 ) -> Fraction:
     """Charge an account within a transaction, and return what its window or total has spent.
 

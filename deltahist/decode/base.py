@@ -37,9 +37,6 @@ LEAST_SQUARED = 1e-140
 MOST_DENSE = 1024
 
 
-# -- errors, intervals and tests -------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Moments:
     """Error of each query: variance (m,), excess kurtosis (m,; NaN if unknown), and the source of the variance.
@@ -213,9 +210,6 @@ def _log_moment(s: Any, total: Any, most: Any) -> Any:
         return np.where(s * most < 1, s * (total - most) - np.log1p(-s * most), np.inf)
 
 
-# -- decoders --------------------------------------------------------------------------------------------------
-
-
 def rows_of(work: Asked, domain: Domain) -> Any:
     """Return queries as rows (m, N)."""
     if isinstance(work, Boxes | AllRanges):
@@ -295,17 +289,11 @@ class Decoder(ABC):
         return cells.reshape(self.domain.shape)
 
     def estimate_on_grid(self, values: NDArray[Any], total: int | None) -> FloatArray:
-        """Return estimates on the grid of `noise_metric`, which contains the domain and by default equals it.
-
-        A decoder with a larger grid also overrides `noise_metric`.
-        """
+        """Return estimates on the grid of `noise_metric`. Decoders with a grid beyond the domain override both."""
         return self.estimate_cells(values, total)
 
     def noise_metric(self) -> Metric:
-        """Return the metric of the estimates' noise, simulated without private data.
-
-        An error in the simulated spectrum makes non-negative estimates a little less accurate, but not wrong.
-        """
+        """Return the metric of the estimates' noise, simulated without private data. Its errors cost only accuracy."""
         rng = np.random.default_rng(20140605)
         return simulate_metric(lambda: self.simulate_noise(rng), self.domain.shape, total_known=self.total_known)
 
@@ -472,10 +460,7 @@ def make_decoder(strategy: Strategy, laws: Sequence[Law], *, total_known: bool) 
 
 
 class DenseDecoder(Decoder):
-    """Least squares by the definition (AᵀΣ⁻¹A)⁻¹AᵀΣ⁻¹, or by the pseudo-inverse if A does not determine the cells.
-
-    Tests compare every other decoder with this one.
-    """
+    """Least squares by the definition (AᵀΣ⁻¹A)⁻¹AᵀΣ⁻¹, or by the pseudo-inverse if A does not determine the cells."""
 
     def __init__(self, strategy: Strategy, laws: Sequence[Law], total_known: bool) -> None:
         super().__init__(strategy, laws, total_known)

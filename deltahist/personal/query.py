@@ -505,10 +505,7 @@ class Query:
 
 
 def check_names(names: Sequence[str]) -> None:
-    """Raise InputError unless every database accepts these column names next to OWNER.
-
-    PostgreSQL truncates names of more than 63 bytes, and DuckDB ignores case.
-    """
+    """Refuse column names that PostgreSQL truncates (after 63 bytes), DuckDB confuses (by case), or queries reserve."""
     seen = set()
     for name in names:
         folded = name.casefold()
