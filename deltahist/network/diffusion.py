@@ -39,11 +39,11 @@ class Diffusion:
     ----------
     data : private, one row per user: a mapping from users to values (a number, n numbers or a bit), a series, or a
         frame with the mechanism's columns, indexed by user. Users without data may still make requests.
-    mechanism : the promise to each requester.
-    state : key file, created with mode 0600 if it is missing. All responses about the same data must use one key. None
-        draws a key for this object only, so the ε of responses from several such objects add up.
+    mechanism : determines the noise for each requester.
+    state : key file, created with mode 0600 if it is missing. All responses about the same data must use one key, or
+        their ε add up. Without a file, this object draws a key of its own.
     weak_protection_accepted : respond even if an ε hardly protects anything (docs/privacy/weak.md).
-    rng : a seeded generator, for experiments only. Its responses are not for publication.
+    rng : a seeded generator, for experiments only; responses are then not for publication.
 
     >>> import deltahist as dh
     >>> network = dh.Network.from_edges([("ann", "bob"), ("bob", "cem")])

@@ -149,7 +149,7 @@ def measure_distances(network: Network, kind: Any = "hops") -> Distances:
     Parameters
     ----------
     kind : "hops" (number of edges on the shortest path), "resistance" (each edge is a unit resistor; 2018, eq. (2)),
-        or a frame whose first three columns are owner, requester and distance. Pairs not listed are unconnected.
+        or a frame whose first three columns are owner, requester and distance; pairs not listed are unconnected.
 
     >>> path = Network.from_edges([("ann", "bob"), ("bob", "cem"), ("cem", "ann"), ("cem", "dia")])
     >>> ann, dia = path.find_places(["ann"]), path.find_places(["dia"])
@@ -233,7 +233,7 @@ class PrivacyLevels:
     ----------
     epsilon : a string such as "exp(4-3.3d)" or "15*exp(-0.5d)", a table, or a function of an array of sorted distances.
         With the table {1: 15, 2: 8, 4: 0.5}, or "1:15,2:8,4:0.5", ε is 15 up to distance 1, 8 up to 2, and 0.5 beyond.
-    least : the minimum ε, which unconnected requesters get too. None refuses unconnected requesters.
+    least : the minimum ε, which unconnected requesters get too; None refuses unconnected requesters.
 
     >>> PrivacyLevels("exp(4-3.3d)").at([0.5, 1.5])
     array([10.48556972,  0.38674102])
@@ -338,11 +338,11 @@ class DiffusionMechanism:
     Parameters
     ----------
     epsilon : ε(d): a `PrivacyLevels` or its argument ("exp(4-3.3d)", a table or a function).
-    alpha : α in the data's units or, with a CRS, a ground length ("100m"). None means that the data are bits.
+    alpha : α in the data's units or, with a CRS, a ground length ("100m"); None means that the data are bits.
     distance : a `Distances`, or the argument `kind` of `measure_distances` ("hops", "resistance" or a frame).
     columns : names of the data's n columns. Bits have one column.
-    step : lattice step in the data's units. None chooses a power of ten from α / 10,000 to α / 1,000.
-    crs : projected CRS of the data, which are positions. None means that the data are plain numbers.
+    step : lattice step in the data's units; None chooses a power of ten from α / 10,000 to α / 1,000.
+    crs : projected CRS of the data, if they are positions; None means that they are plain numbers.
 
     >>> network = Network.from_edges([("ann", "bob"), ("bob", "cem")])
     >>> mechanism = DiffusionMechanism(network, "exp(3-d)", alpha=100, columns=("x", "y"))

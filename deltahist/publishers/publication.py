@@ -133,9 +133,9 @@ def publish(
     strategy : the strategy, or its name ("flow", "hierarchical:8"). "auto" chooses the best one for the workload from
         public data only.
     epsilon, rho : pure ε with Laplace noise, or ρ-zCDP with Gaussian noise.
-    workload : the queries that "auto" plans for. None means all ranges.
-    contributions : number of points of one user that may move at once, which makes the user the unit of privacy. It
-        must not be smaller than the number that the counts record. None means the recorded number, or 1.
+    workload : the queries that "auto" plans for; None means all ranges.
+    contributions : number of points of one user that may move at once, which makes the user the unit of privacy;
+        None means the number that the counts record, or 1. A number below the recorded one is refused.
     dropped : kinds of rows left out before counting, besides those that the counts record: "bad rows", or "points
         outside" (which requires the boundary as a source). The release then hides the number of points.
     weak_protection_accepted, account, state, rng : as for `publish_mechanism`.
@@ -183,7 +183,7 @@ def publish_sorted(
     epsilon, rho : pure ε with Laplace noise, or ρ-zCDP with Gaussian noise.
     group : number of points per sum. "auto" chooses it from public figures (`group_size`).
     most : public upper bound on the number of points, required with sources "left" or "right".
-    contributions : number of points of one user that may move at once. None means as many as `points_file` kept, or 1.
+    contributions : number of points of one user that may move at once; None means as many as `points_file` kept, or 1.
     weak_protection_accepted, account, state, rng : as for `publish_mechanism`.
 
     Raises InputError if there are no points or more than `most`, if points are not finite numbers, if the neighbourhood
@@ -231,7 +231,7 @@ def publish_quantile(
     epsilon, rho : pure ε, or ρ-zCDP.
     method : "inverse" draws a place with probability ∝ e^(−ε/2 · m), where m moves within δ would make this place the
         quantile. "smooth" (only with ε) adds noise proportional to the smooth sensitivity, which stays private.
-    contributions : number of points of one user that may move at once. None means as many as `points_file` kept, or 1.
+    contributions : number of points of one user that may move at once; None means as many as `points_file` kept, or 1.
     weak_protection_accepted, account, rng : as for `publish_mechanism`.
 
     Raises InputError if there are no points, points are not finite numbers, q is outside 0 to 1, the neighbourhood has
@@ -272,7 +272,7 @@ def refine(
 
     Parameters
     ----------
-    release : the last release of the chain. None reads it from the state.
+    release : the last release of the chain; None reads it from the state.
     state : the state file, which is replaced by the state of the new release.
     epsilon, rho : budget of the new release, larger than that of the last one and in the same unit.
     account : the account that pays the difference: the same that paid for the first release, if any did.

@@ -109,14 +109,14 @@ class Stream:
         source : a table with the column `time`, or a folder with one file per step; a database, if `table` is given.
         out : folder for the releases, one file per step, named after the step. A missing folder is created.
         steps : number of steps up to now.
-        amounts : ε or ρ of each step, 0 for no release. None means equal shares.
+        amounts : ε or ρ of each step, 0 for no release; None means equal shares.
         weak_protection_accepted : as for `publish`, and for all releases of a window together.
         tell : called with private notes for the operator. advance : called before every step.
         reading : options of `count_file`, except `user`.
 
-        Raises InputError if the ledger belongs to another stream, does not record a release in the folder, or records
-        another preprocessing; OutsideBounds if many points of the due steps lie outside. In both cases, nothing is
-        charged. Raises BudgetExceeded if a step's amount exceeds what its window has left. Published steps remain.
+        Before any charge, raises InputError if the ledger belongs to another stream, does not record a release in the
+        folder, or records another preprocessing; OutsideBounds if many points of the due steps lie outside the domain.
+        Raises BudgetExceeded if a step's amount exceeds what its window has left. Published steps remain.
         """
         out = Path(out)
         check_folders(Path(source), self.time, self.clock, out, reading.get("table"))

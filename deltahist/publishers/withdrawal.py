@@ -22,7 +22,7 @@ def withdraw(path: str | Path, reason: str, *, ledger: Ledger | str | Path | Non
 
     Parameters
     ----------
-    path : the release file. Publish its notice wherever the file was published (docs/streams.md).
+    path : the release file; publish the notice wherever the file was published (docs/streams.md).
     reason : public reason in one line.
     ledger : the ledger whose account paid for the release, if any.
 
