@@ -1,7 +1,7 @@
 """The tables and figures of the 2014 paper, one short script for each, and experiments that go beyond them.
 
 `python -m experiments.table3 [--small] [--out DIR]` runs one script; `python -m experiments` runs all of them.
-docs/internals/experiments.md explains each result and compares it with the paper.
+docs/internals/experiments.md explains the main results and compares them with the paper.
 """
 
 #: In the order of the paper.
