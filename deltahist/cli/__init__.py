@@ -203,8 +203,8 @@ class Command(TyperCommand):
 def _read_project(file: Path, command: TyperCommand) -> dict[str, Any]:
     """Return a command's options from a project file, by parameter name.
 
-    Keys above the first heading apply to `publish`, `stream` and `plan`. Each of these ignores keys that only the
-    others have. Keys below a command's heading apply to that command only.
+    Keys above the first heading apply to `publish`, `stream` and `plan`. Each command ignores options that it does not
+    have. Keys below a command's heading apply to that command only.
     """
     import tomllib
 

@@ -71,8 +71,8 @@ def open_account(
     """Open an account in a ledger. A missing ledger is created.
 
     If several accounts cover the same people, their spending adds up. `publish --account-limit` and `stream` open
-    accounts for the population "everyone". To limit what they spend together, open the first account with this command
-    and --population-limit.
+    accounts for the population "everyone". To limit what all accounts spend together, open the first one with this
+    command and --population-limit.
 
     \b
     Example:
@@ -90,7 +90,7 @@ def audit_ledger(where: Where) -> int:
     """Check a ledger without changing it. Print each problem on one line, and exit with status 2 if there are any.
 
     The command checks that the database is intact, that no account has spent more than its limit in any window, and
-    that totals match the charges. It cannot detect that somebody has replaced the ledger with an older copy.
+    that totals match the charges. The command cannot detect that an older copy has replaced the ledger.
     """
     opened = open_ledger(where)
     problems = opened.find_problems()

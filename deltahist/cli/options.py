@@ -376,7 +376,7 @@ class PayerOptions:
     account_limit: Annotated[Fraction | None, Amount(help="Lifetime budget of a new account.")] = None
 
     def open(self, budget: dict[str, Any], chain: str | None = None) -> Account | None:
-        """Return the account, or None, without charging it. Raises BudgetExceeded if it cannot pay.
+        """Return the account, or None, without charging it. Raises BudgetExceeded if the account cannot pay.
 
         A release of a chain costs only what exceeds the amount already paid for the chain.
         """
@@ -443,7 +443,7 @@ def warn_of_release(path: Path | str, publishable: bool, weakness: str | None) -
 
 
 def open_release(path: Path | str, *, refuse_withdrawn: bool = True) -> BaseRelease:
-    """Open a release of any kind, from a file or a service. Warn if it must not be published.
+    """Open a release of any kind, from a file or a service. Warn if the release must not be published.
 
     If the release was withdrawn, raises InputError, or only warns if `refuse_withdrawn` is False.
     """

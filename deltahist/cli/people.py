@@ -159,7 +159,7 @@ def share(
 
 
 def _note_isolated_users(network: Network, data: pd.DataFrame) -> None:
-    """Print how many users have no data or no edges. Raises InputError if none of them is in the network."""
+    """Print how many users have no data or no edges. Raises InputError if no user is in the network."""
     users = set(data.index)
     isolated, absent = users.difference(network.nodes), set(network.nodes) - users
     print_note(f"{len(data):,} rows read")

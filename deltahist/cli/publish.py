@@ -247,9 +247,9 @@ def refine(
 ) -> Any:
     """Publish a more accurate release of the same data. The releases together cost only as much as the last one.
 
-    The command does not read the data again. It takes the noise from the state file, which it then updates. The account
-    that paid for the first release pays the difference. After an interrupted run, leave out RELEASE and the budget to
-    write the last release again.
+    The command does not read the data again. The noise comes from the state file, which the command then updates. The
+    account that paid for the first release pays the difference. After an interrupted run, leave out RELEASE and the
+    budget to write the last release again.
 
     \b
     Example:

@@ -274,7 +274,7 @@ def show_statement(
     """Print the privacy statement of a release, or write it as a page with --out.
 
     The statement says whether the release may be published, how it protects people at each distance, how rows were
-    preprocessed, and how to use the figures. For a folder, it covers all steps and what they cost together.
+    preprocessed, and how to use the figures. For a folder, the statement covers all steps and their joint cost.
 
     \b
     Examples:
@@ -366,9 +366,9 @@ def export(
 ) -> None:
     """Write every cell with its location, estimate and standard error, for other programs.
 
-    Estimates are unbiased, like the answers of `query`, so some are negative. With --nonnegative none are. The file
-    states which kind it contains. `stands_out` marks cells that almost certainly contain points (all cells are tested
-    together). Use `query` for sums, because their errors cannot be computed from the errors of cells.
+    Estimates are unbiased, like the answers of `query`, so some are negative (but see --nonnegative). The file
+    states which kind of estimates it contains. `stands_out` marks cells that almost certainly contain points (all
+    cells are tested together). Use `query` for sums, because their errors cannot be computed from the errors of cells.
 
     \b
     Examples:

@@ -84,7 +84,7 @@ def serve(
             root_path=root_path,
             limit_concurrency=max_requests,
             ws="none",
-            access_log=False,  # it would record the queries
+            access_log=False,  # a log would record the queries
             server_header=False,
             timeout_graceful_shutdown=10,
         )

@@ -54,9 +54,9 @@ def plan(
     """Rank choices of δ, ε, cells and strategies by expected error. No data are read.
 
     With one δ and one budget, the command ranks strategies and, without --cell, cell sizes. `publish` uses the best
-    ones. With several δ or ε, it finds the best cells for each choice, and recommends the strongest protection that is
-    still useful. Errors are those of unbiased answers about --points points. They are due to noise and to the unknown
-    positions of points within cells.
+    ones. With several δ or ε, the command finds the best cells for each choice, and recommends the strongest protection
+    that is still useful. Errors are those of unbiased answers about --points points, due to noise and to
+    the unknown positions of points within cells.
 
     \b
     Examples:
@@ -199,9 +199,9 @@ def publish_stream(
 ) -> Any:
     """Publish one map per time step, with a budget for every window of steps.
 
-    Any --window consecutive steps together spend at most --epsilon (or --rho). This hides changes to a user's data
-    within one window, if points move by at most δ. INPUT is a table with a time column, or a folder with one file per
-    step. To continue, run the command again with a later --until. If the machine stops after a step was charged and
+    Any --window consecutive steps together spend at most --epsilon (or --rho). The budget hides changes to a user's
+    data within one window, if points move by at most δ. INPUT is a table with a time column, or a folder with one file
+    per step. To continue, run the command again with a later --until. If the machine stops after a step was charged and
     before it was published, the step is lost. --points is the number of points in one step.
 
     \b

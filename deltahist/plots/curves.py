@@ -159,8 +159,8 @@ def draw_lines(
 ) -> Figure:
     """Return a figure with a panel for each region: a line over time with intervals, and gaps for missing steps.
 
-    More than 60 steps are merged into longer periods (days, weeks, months and so on). Their values are means per step,
-    with the errors of these means. Only the 24 regions with the largest means are drawn.
+    More than 60 steps are merged into longer periods (days, weeks, months and so on). The lines then show
+    means per step, with the errors of the means. Only the 24 regions with the largest means are drawn.
 
     `ask` returns answers for regions from a part of the series, with a column `name`. An example is `lambda part:
     dh.answer(part, districts)`. `level` is the confidence level of the intervals, for the axis label.

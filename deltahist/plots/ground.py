@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 #: Format of a picture by the suffix of its file.
 FORMS = {".png": "png", ".svg": "svg", ".pdf": "pdf"}
-#: Width of every picture in inches. It keeps text legible on a phone.
+#: Width of every picture in inches, so that text is legible on a phone.
 WIDTH = 5.0
 
 
@@ -161,7 +161,7 @@ def draw_frame(ax: Axes, domain: Domain, bounds: Sequence[float], context: Seque
         axis.set_major_formatter(lambda value, _: f"{round(value * factor, 6):.10g}")
     ax.tick_params(labelsize=8)
     if domain.crs is not None and 2 * (east - west) > north - south:
-        # Draw a scale bar of a round length below the right corner. It is exact at the centre of the map.
+        # Draw a scale bar of a round length below the right corner. The length is exact at the centre of the map.
         areas, _ = _areas_in_parts(domain)
         metres = math.sqrt(areas[areas.shape[0] // 2, areas.shape[1] // 2] * 1e6 / math.prod(domain.cell))
         below: Any = ax.transAxes

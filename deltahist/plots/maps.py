@@ -53,7 +53,7 @@ def plot_map(
     per : whether colours show points per "area" (km², or square map units without a CRS) or per "cell".
     context : GeoDataFrames or GeoSeries in any CRS, such as roads, to draw as thin grey lines.
 
-    Returns the axes. Their title names the kind of estimates.
+    Returns the axes, titled with the kind of estimates.
 
     >>> import deltahist as dh, numpy as np
     >>> domain = dh.Domain((583000, 4505000, 587000, 4509000), (16, 16), "EPSG:32618")
@@ -126,9 +126,9 @@ def _draw_histogram(release: Any, ax: Axes, positive: bool) -> str:
 def merge_cells(release: Release, level: float = 0.05) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
     """Return points per cell (domain.shape), averaged over blocks, and whether each cell's block stands out.
 
-    Blocks are nested. A block is divided if some part of it differs from an even spread over the next larger block. It
-    stands out if it almost certainly has points. Both tests cover all blocks together, and each block size gets an
-    equal share of `level`. So the probability that any empty block stands out is at most `level`, and so is that of
+    Blocks are nested. A block is divided if some part of it differs from an even spread over the next larger block. A
+    block stands out if it almost certainly has points. Both tests cover all blocks together, and each block size gets
+    an equal share of `level`. So the probability that any empty block stands out is at most `level`, and so is that of
     any false difference. Merging preserves the sums of blocks, and costs no privacy.
     """
     cells, branching = release.cells(), int(getattr(release.mechanism.strategy, "branching", 2))
@@ -235,7 +235,7 @@ def values_of(release: Any, answers: gpd.GeoDataFrame, per: str = "area") -> Val
     estimator = release.name_estimator(False)
     if "estimator" in answers.columns:  # unbiased answers have no such column
         estimator = ", ".join(map(str, answers["estimator"].dropna().unique()))
-    # Draw the bounding box of the regions with a margin. Neither side is shorter than half of the other.
+    # Draw the bounding box of the regions with a margin, and neither side shorter than half of the other.
     low_corner, high_corner = shapely.total_bounds(shapes[known]).reshape(2, 2)
     extent = high_corner - low_corner
     margin = 0.04 * extent.max() + np.maximum(0.5 * extent.max() - extent, 0) / 2
@@ -280,7 +280,7 @@ def plot_regions(
     per : whether values are points per "area" (km², or square map units without a CRS) or per "region". With "area",
         regions do not stand out only because they are large.
 
-    Returns the axes. Their title names the kind of estimates.
+    Returns the axes, titled with the kind of estimates.
 
     >>> import deltahist as dh, geopandas as gpd, numpy as np, shapely
     >>> domain = dh.Domain((583000, 4505000, 587000, 4509000), (16, 16), "EPSG:32618")

@@ -57,7 +57,7 @@ VERSION = 1
 
 @dataclass(frozen=True)
 class Notice:
-    """A public notice of when and why a release was withdrawn. Readers look for it next to the release file.
+    """A public notice of when and why a release was withdrawn. Readers look for a notice next to each release file.
 
     Parameters
     ----------
@@ -192,7 +192,7 @@ class BaseRelease(OfMechanism, abc.ABC):
         return {"mechanism": cls.mechanism_class.from_description(description), "values": values}
 
     def cells(self, *, nonnegative: bool = False) -> NDArray[np.float64]:
-        """Return estimates of all cells (domain.shape). Raises InputError if the release does not determine them."""
+        """Return estimates of all cells (domain.shape). Raises InputError if the release has no estimates of cells."""
         return self.estimate_cells(nonnegative=nonnegative)[0]
 
     @abc.abstractmethod
@@ -311,8 +311,8 @@ def read_content(
 ) -> BaseRelease:
     """Return the release from an open file (`read_described`), which is untrusted input.
 
-    Raises DamagedFile unless the restored release has the description and digest of the file. This detects altered
-    numbers, and a description whose noise, groups, total or bounds do not follow from the public choices.
+    Raises DamagedFile unless the restored release has the description and digest of the file. The check detects
+    altered numbers, and a description whose noise, groups, total or bounds do not follow from the public choices.
     """
     made: Any = kinds[check_format(description, path, kinds, VERSION)]
     size = math.prod(int(n) for n in description["domain"]["shape"])
@@ -334,8 +334,8 @@ def read_content(
 def attach_notice(release: _Release, path: str | Path) -> _Release:
     """Return a release marked as withdrawn if there is a notice next to its file, or next to the target of a link.
 
-    A notice is untrusted input. Raises DamagedFile if it cannot be read or is about another release, because this
-    release may then be withdrawn.
+    A notice is untrusted input. Raises DamagedFile if a notice cannot be read or is about another release, because
+    this release may then be withdrawn.
     """
     stored = is_stored_file(path)
     places = [str(path)] if stored else dict.fromkeys([str(path), str(Path(path).resolve())])

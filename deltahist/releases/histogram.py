@@ -58,8 +58,8 @@ class CountEstimates:
         """Return estimates of all cells (domain.shape).
 
         The default estimates (least squares) are unbiased, so some are negative. With `nonnegative`, return the nearest
-        non-negative cells in the metric of the noise (`projection`), which add up to the total if it is public. They
-        are biased, but usually much closer to the truth if many cells are empty.
+        non-negative cells in the metric of the noise (`projection`), which add up to the total if it is public.
+        Non-negative estimates are biased, but usually much closer to the truth if many cells are empty.
         """
         found: Field = self.projection.cells if nonnegative else self._unbiased_cells
         return found
@@ -198,7 +198,7 @@ class Release(CountEstimates, BaseRelease):
     def block_moments(self, width: int) -> Moments:
         """Return the moments of the noise in all blocks with sides of `width` cells. x varies slowest."""
         domain, shape = self.domain, [-(-n // width) for n in self.domain.shape]
-        # Evaluate a closed form in batches to save memory. Without one, all blocks share simulated noise.
+        # Evaluate a closed form in batches to save memory. Without a closed form, all blocks share simulated noise.
         part = max(1, 8 * _CELLS_AT_A_TIME * shape[0] // math.prod(shape)) if self.decoder.has_closed_form else shape[0]
         found = []
         for start in range(0, shape[0], part):

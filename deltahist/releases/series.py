@@ -87,7 +87,7 @@ class Series:
 
     @classmethod
     def load(cls, folder: str | Path) -> Series:
-        """Read all releases in a folder. Their files must be named after their steps, as by `Stream.publish`.
+        """Read all releases in a folder. `Stream.publish` names the files of releases after their steps.
 
         A withdrawn release counts as missing. Raises InputError if the folder has no release, if releases differ in
         more than their budgets, or if a name is wrong. Raises DamagedFile as `dh.load` does, and for releases that are
@@ -95,7 +95,7 @@ class Series:
         """
         folder = Path(folder)
         files = sorted(f for f in folder.glob("*.parquet") if not f.name.startswith("."))
-        # All releases are kept in memory. Their files are compressed, so file sizes do not predict how much they need.
+        # All releases are kept in memory. The sizes of compressed files do not show how much memory that takes.
         first = _open_step(files[0] if files else folder / "*.parquet")  # raises InputError without files
         check_memory(
             24 * len(files) * (first.domain.size + len(first.values)), f"{len(files):,} releases in {str(folder)!r}"
@@ -130,7 +130,7 @@ class Series:
 
     @property
     def first_release(self) -> Release:
-        """The first release. The others differ from it only in their budgets."""
+        """The first release. All releases differ only in their budgets."""
         return next(iter(self.releases.values()))
 
     @property
@@ -267,7 +267,7 @@ class Series:
 
 @dataclass(frozen=True, eq=False)
 class Summed(CountEstimates):
-    """A sum of releases with the same strategy and domain. It answers queries as a release does.
+    """A sum of releases with the same strategy and domain. A sum answers queries as a release does.
 
     Raises InputError if two releases share noise: the same release twice, releases of one chain, or a release and its
     copy.
@@ -361,7 +361,7 @@ class JointNoise:
 
 @dataclass(frozen=True, eq=False)
 class JointPlacement:
-    """The model of points' positions inside cells for several releases. It adds up errors, not variances.
+    """The model of points' positions inside cells for several releases. The model adds up errors, not variances.
 
     `parts` are learnt from each release, and `learnt` from the sum of their cells.
     """

@@ -1,4 +1,4 @@
-"""The web application, which `deltahist serve` runs. Any other ASGI server can run it, too."""
+"""The web application. `deltahist serve` runs it, and any other ASGI server can run it, too."""
 
 from __future__ import annotations
 
@@ -87,11 +87,11 @@ def create_app(catalogue: Catalogue, settings: Settings | None = None) -> FastAP
 
 
 def serve_files(paths: list[Path], settings: Settings) -> FastAPI:
-    """Return the application that serves release files. Each worker process calls this and reads them."""
+    """Return the application that serves release files. Each worker process calls this function."""
     sys.setswitchinterval(0.0005)  # so that worker threads wait less for the event loop
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
     logging.getLogger("deltahist.server").setLevel(logging.INFO)
-    # Answers include these warnings. A log of them would reveal queries.
+    # Answers include warnings. A log of warnings would reveal queries.
     warnings.simplefilter("ignore", DeltaHistWarning)
     app = create_app(Catalogue(paths), settings)
     # Otherwise answers wait while the garbage collector scans all releases: p99 was 65 ms instead of 24 ms.

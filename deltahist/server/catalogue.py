@@ -31,7 +31,7 @@ class Served:
 
     @property
     def is_current(self) -> bool:
-        """Whether the file has not changed since it was read. The service never sends a changed file."""
+        """Whether the file is the one that was read. The service never sends a changed file."""
         return stamp_of(self.path) == self.stamp
 
     @property

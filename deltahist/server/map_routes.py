@@ -88,7 +88,7 @@ def _block_ends(domain: Domain, extent: Sequence[tuple[int, int]], width: int) -
 
 
 def _test_blocks(source: Source, ends: list[Index]) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    """Return the density of each block, and whether it stands out if blocks of all sizes are tested together."""
+    """Return the density of each block, and which blocks stand out if blocks of all sizes are tested together."""
     places = [source.domain.edges(axis)[each] for axis, each in enumerate(ends)]
     first, last = (np.meshgrid(*(each[part] for each in places), indexing="ij") for part in (slice(-1), slice(1, None)))
     work = boxes(np.column_stack([each.ravel() for each in (*first, *last)]))

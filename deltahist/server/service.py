@@ -162,7 +162,7 @@ class Service:
     _number: int = 0  # number of long requests that are running or waiting
 
     def find(self, name: str, field: str = "release", accepts: Callable[[Served], bool] | None = None) -> Served:
-        """Return a release by name. Raises HTTPException 410 if it was withdrawn, or 404 if it is not accepted."""
+        """Return a release by name. Raises HTTPException 410 if it was withdrawn, or 404 if there is none."""
         served = self.catalogue.find(name)
         if served is None or not (accepts is None or accepts(served)):
             listed = "collections" if field == "collection" else "releases"
@@ -178,7 +178,7 @@ class Service:
         raise HTTPException(410, detail, headers)
 
     def describe_withdrawal(self, release: BaseRelease) -> dict[str, str | None]:
-        """Return when and why a release was withdrawn, and the name of the release that replaces it."""
+        """Return when and why a release was withdrawn, and the name of its replacement."""
         assert release.withdrawn is not None
         successor = self.catalogue.find_successor(release)
         about = {"date": release.withdrawn.date, "reason": release.withdrawn.reason}
