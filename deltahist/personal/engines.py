@@ -90,7 +90,7 @@ class Session:
 
 
 class Engine(ABC):
-    """A database of people's records. Messages call it by its `name`. Several threads may use it at once."""
+    """A database of people's records. Its `name` appears in messages. Several threads may use it at once."""
 
     name: str
 
@@ -203,7 +203,7 @@ def raise_without_context(failed: Exception) -> NoReturn:
 
 
 def write_sql(expression: Any, dialect: str, quote: Callable[[str], str] | None = None, pretty: bool = False) -> str:
-    """Return an Ibis expression as SQL. `quote` writes string constants in a database's own form."""
+    """Return an Ibis expression as SQL. `quote` writes string constants if the database needs its own form."""
 
     def rewrite(node: Any) -> Any:
         if quote is not None and isinstance(node, exp.Anonymous) and node.name == "bytewise":
@@ -253,7 +253,7 @@ class DuckDBEngine(Engine):
             said = str(problem).splitlines()[0][:200]
             raise InputError(f"database {where!r} cannot be opened: {said}") from None
         if Path(path).is_file():
-            # DuckDB spills records to this folder. Create it here, since DuckDB would let other users read it.
+            # DuckDB spills records to this folder. If DuckDB created the folder, other users could read it.
             self._spill = Path(f"{path}.tmp")
             with suppress(OSError):
                 self._spill.mkdir(mode=0o700)
@@ -327,7 +327,7 @@ class PostgreSQLEngine(Engine):
             rule = "PostgreSQL needs a driver (pip install '.[postgresql]')"
         except psycopg.ProgrammingError:
             pass
-        # The address may contain a password. Part of a password with an @ would be parsed as the host, and shown.
+        # The address may contain a password. If that has an @, its end would be parsed as the host and shown.
         port = str(parts.get("port") or "0").replace(",", "")
         if any("@" in str(parts.get(name, "")) for name in ("host", "dbname")) or not port.isdigit():
             raise InputError(f"the database cannot be opened: {rule}")

@@ -75,7 +75,7 @@ class Purses:
 
     The ledger keeps a keyed digest (BLAKE2b, 128 bits) of each normalized name. So users who join again have the same
     purse, even if another database has their records. Limits never change. Purses are stored as columns, so that one
-    write charges a million users. Raises InputError if the account was opened as something else.
+    write charges a million users. Raises InputError if the account is of another kind.
     """
 
     def __init__(self, ledger: Ledger, name: str, unit: str = "epsilon") -> None:
@@ -184,14 +184,14 @@ class People:
     """People with budgets of their own. A query charges the owners of the records that it uses.
 
     Records of people who cannot pay are left out silently. All answers together are ε-private for all records of one
-    user, where ε is the user's limit. If D' lacks a user's records, Pr(A(D) ∈ S) ≤ e^ε Pr(A(D') ∈ S), and vice versa.
+    user, where ε is the user's limit. For D' without these records, Pr(A(D) ∈ S) ≤ e^ε Pr(A(D') ∈ S), and vice versa.
     Proof: docs/privacy/personal.md. Source: ProPer, Definition 1, Proposition 1 (Ebadi, Sands, Schneider 2015).
 
     Parameters
     ----------
     database : a DuckDB file or connection, the URL of a PostgreSQL database, or an `Engine`.
     table : the records. owner : the column with their owners.
-    ledger : a Ledger, or the path or URL of one, which is created if it is missing. name : the account in it.
+    ledger : a Ledger, or the path or URL of one, which is created if it is missing. name : name of the account.
     epsilon, rho : the default budget of people who join. Give at most one.
 
     >>> import duckdb, tempfile
@@ -314,7 +314,7 @@ class Records(Query):
 
     Parameters
     ----------
-    seconds : time for reading records. Reading must end by a random moment in the second half. The query sleeps for the
+    seconds : time for reading records. Reading must end by a random moment in its second half. The query sleeps for the
         rest, so that every query locks the ledger for the same time.
     until : latest end of a query (`time.monotonic`).
     """
@@ -361,7 +361,7 @@ class Records(Query):
                 answer = aggregate.decode(released)
                 if time.monotonic() > end:
                     ended = InterruptedQuestionError()
-            except Exception:  # its message and its type may reveal records
+            except Exception:  # the exception's message and type may reveal records
                 ended = InterruptedQuestionError()
             except BaseException as stopped:
                 ended = stopped.with_traceback(None)
@@ -381,11 +381,11 @@ class Records(Query):
         return self.ask(Count(**price), key)  # type: ignore[no-any-return]
 
     def sum(self, column: str, clip: tuple[float, float], *, key: str | None = None, **more: Any) -> Answer:
-        """Sum a value, clipped to a public range, over the records that have one (`Sum`)."""
+        """Sum a value, clipped to a public range, over the records with a value (`Sum`)."""
         return self.ask(Sum(column, clip, **more), key)  # type: ignore[no-any-return]
 
     def mean(self, column: str, clip: tuple[float, float], *, key: str | None = None, **more: Any) -> Answer:
-        """Average a value, clipped to a public range, over the records that have one (`Mean`)."""
+        """Average a value, clipped to a public range, over the records with a value (`Mean`)."""
         return self.ask(Mean(column, clip, **more), key)  # type: ignore[no-any-return]
 
     def histogram(self, column: str, values: Sequence[Any], *, key: str | None = None, **price: Any) -> Answers:
@@ -407,7 +407,7 @@ def as_unusable() -> Iterator[None]:
 
 
 def _count_most_prices(turn: Turn, query: Query, aggregate: Aggregate) -> NDArray[np.int64]:
-    """Return how many times each user pays the price at most (m,)."""
+    """Return the most times that each user may have to pay the price (m,)."""
     affordable = (turn.limits - turn.spent) // aggregate.price
     if query.most is None:
         return affordable

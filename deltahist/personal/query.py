@@ -40,9 +40,9 @@ DTYPES = {
 SMALLEST, LARGEST, _FACTOR = 1e-100, 1e100, (1e-150, 1e150)
 #: Limits on the number of parts of an expression, including guards, and on their nesting.
 _MOST_NODES, _MOST_DEEP = 4000, 60
-#: Maximum length of strings, in characters. Longer ones in records are truncated, so that no record takes long.
+#: Maximum length of strings, in characters. Longer ones in records are truncated, so that each is read fast.
 LONGEST_TEXT = 1000
-#: Operations between values of one kind: kind, number of parts, function. Databases agree on the case of A to Z only.
+#: Operations between values of one kind: kind, number of parts, function. Databases agree only on the case of A to Z.
 _OPERATIONS: dict[str, tuple[str, int, Any]] = {
     "And": ("truth", 1, operator.and_),
     "Or": ("truth", 1, operator.or_),
@@ -282,7 +282,7 @@ class _Reader:
 
     def _read_like(self, node: Any) -> SafeExpression | None:
         part, pattern = self._read_as("text", node.this), self.read(node.expression).constant
-        # Databases interpret other patterns differently, and some strings would take very long.
+        # Databases interpret other patterns differently, and some patterns can take very long.
         if not isinstance(pattern, str) or not re.fullmatch(r"%?[^%_\\]*%?", pattern, re.DOTALL):
             return None
         # PostgreSQL compares the whole pattern at every position of a text.
@@ -300,7 +300,7 @@ class _Reader:
             least, most = one.least / other.most / 2, one.most / other.least * 2
         else:
             value = one.value + other.value if name == "Add" else one.value - other.value
-            # Where numbers cancel, a nonzero result is at least the last bit of the smaller one.
+            # Where numbers cancel, a nonzero result is at least the last bit of the smaller number.
             least, most = min(one.least, other.least) * 2.0**-53, one.most + other.most
         return _combine_parts(value, "number", parts, least, most, more=3 if name == "Div" else 1)
 
@@ -421,7 +421,7 @@ class Query:
         return {name: str(find_kind(dtype)) for name, dtype in self.table.schema().items() if name != OWNER}
 
     def where(self, condition: str) -> Self:
-        """Keep the records that satisfy a condition. Others cost nothing (ProPer, selection principle)."""
+        """Keep the records that satisfy a condition. Other records are free (ProPer, selection principle)."""
         made = convert_kind(self._read(condition), "truth")
         return self._derive_query(self.table.filter(made.value), made.nodes)
 
@@ -437,7 +437,7 @@ class Query:
         return self._derive_query(table, sum(each.nodes for each in made.values()), sizes=sizes)
 
     def flat_map(self, *rows: Mapping[str, str]) -> Self:
-        """Derive several records from each one. Each of them costs its owner ε (ProPer, Lemma 1, Corollary 1).
+        """Derive several records from each one. Each new record costs its owner ε (ProPer, Lemma 1, Corollary 1).
 
         Each row maps columns of one new record to expressions, and optionally "where" to a condition on the old record.
         """

@@ -100,7 +100,7 @@ class Answers(dict[Any, Answer]):
 class Aggregate(ABC):
     """A query of derived records, answered from whole numbers with noise from one law.
 
-    A record costs ε or ρ, above zero and at most 10^9. A float counts as its printed decimal.
+    The price of a record, ε or ρ, is above zero and at most 10^9. A float counts as its printed decimal.
     """
 
     epsilon: float | Fraction | None = None
@@ -215,7 +215,7 @@ class ValueAggregate(Aggregate):
 
     Parameters
     ----------
-    column : the value, an expression.
+    column : expression for the value.
     clip : the least and the greatest value; both are public. Values are rounded to about a millionth of the `change`.
     """
 
@@ -233,7 +233,7 @@ class ValueAggregate(Aggregate):
 
     @functools.cached_property
     def step(self) -> Fraction:
-        """The largest power of ten up to a millionth of the `change`. Values are rounded to its multiples."""
+        """The largest power of ten up to a millionth of the `change`. Values are rounded to multiples of this step."""
         return Fraction(10) ** math.floor(math.log10(self.change / 10**6))
 
     @property
@@ -422,7 +422,7 @@ class Question(Strict):
 
 
 def check_model(model: type[_Model], given: Any, what: str) -> _Model:
-    """Validate data, or those of a TOML file, as a model. Raises InputError with the first invalid field."""
+    """Validate data, or the contents of a TOML file, as a model. Raises InputError with the first invalid field."""
     try:
         data = tomllib.loads(given.read_text("utf-8-sig")) if isinstance(given, Path) else given
         return model.model_validate(data)

@@ -35,7 +35,7 @@ from deltahist.personal.people import InterruptedQuestionError, KeyReuseError, P
 from deltahist.personal.questions import Question, Strict, check_model
 
 _LOG = logging.getLogger("deltahist.personal")
-#: Fractions of a step: for reading records, and at the end, where nothing is read. Planning has the rest.
+#: Fractions of a step for reading records and for its end, when nothing is read. The rest is for planning.
 _READ, _LAST = 0.64, 0.1
 
 _Text = Annotated[str, Field(min_length=1)]
@@ -114,7 +114,7 @@ def hash_key(key: str) -> str:
 
 
 def open_people(settings: PrivateSettings) -> dict[str, People]:
-    """Return the people of each account. Raises InputError if an account, a table or the database is missing."""
+    """Return the people of accounts by name. Raises InputError if an account, a table or the database is missing."""
     known = Ledger(settings.ledger).list_accounts() if Ledger.exists(settings.ledger) else {}
     for name in sorted({*settings.accounts, *(name for each in settings.clients.values() for name in each.accounts)}):
         if name not in settings.accounts or known.get(name, {}).get("kind") != "purses":
@@ -239,13 +239,13 @@ def _ask_people(people: People, settings: PrivateSettings, name: str, body: byte
     except InputError as wrong:
         named = re.match(r"[\w.-]+(?= is | has )", str(wrong))
         return _refuse(400, named[0] if named else "body", str(wrong))
-    except Exception as wrong:  # its message may quote records
+    except Exception as wrong:  # the exception's message may quote records
         _LOG.error("a query failed: %s", type(wrong).__name__)
         return _refuse(500, "body", "the query failed: see the service's log")
 
 
 class _LogFormatter(logging.Formatter):
-    """Prints messages of this service and of uvicorn. Of errors and other messages, it prints only the origin."""
+    """Prints messages of this service and of uvicorn. For errors and other loggers, prints only the origin."""
 
     def format(self, record: logging.LogRecord) -> str:
         is_own = record.name.startswith(("uvicorn", _LOG.name)) and not record.exc_info
