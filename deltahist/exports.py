@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import importlib.util
 import io
 import json
 import warnings
@@ -15,7 +14,7 @@ import numpy as np
 
 from deltahist._files import form_of, write_whole
 from deltahist.decode import stands_out
-from deltahist.errors import InputError, check_choice, check_memory
+from deltahist.errors import check_choice, check_memory
 from deltahist.releases.base import PLACED, UNBIASED
 from deltahist.releases.series import Difference, Series
 from deltahist.space.crs import LONGITUDE_LATITUDE, Operation
@@ -65,20 +64,6 @@ _COLUMNS = {
 }
 
 
-def check_form(path: str | Path) -> str:
-    """Return the format of a file of cells from its suffix.
-
-    Raises InputError if the suffix is unknown, or if a GeoTIFF requires rasterio, which is not installed.
-
-    >>> check_form("cells.gpkg")
-    'gpkg'
-    """
-    form = form_of(path, FORMS)
-    if form == "geotiff" and importlib.util.find_spec("rasterio") is None:
-        raise InputError("GeoTIFF requires rasterio: pip install '.[geotiff]'")
-    return form
-
-
 def export(release: Release, path: str | Path, *, nonnegative: bool = False) -> None:
     """Write all cells of a release to a file, in the format of its suffix.
 
@@ -90,7 +75,7 @@ def export(release: Release, path: str | Path, *, nonnegative: bool = False) -> 
     Parameters
     ----------
     release : release of counts.
-    path : .gpkg, .parquet, .geojson, .csv or .tif.
+    path : .gpkg, .parquet, .geojson, .csv or .tif, which requires `pip install '.[geotiff]'`.
     nonnegative : write non-negative estimates instead of unbiased ones.
 
     Raises InputError if the suffix is unknown, the format of a 1-D release is not CSV, or memory is short.
@@ -102,7 +87,7 @@ def export(release: Release, path: str | Path, *, nonnegative: bool = False) -> 
     ...     len(pd.read_csv(f"{folder}/cells.csv"))
     16
     """
-    path, form, domain = Path(path), check_form(path), release.domain
+    path, form, domain = Path(path), form_of(path, FORMS), release.domain
     check_memory((100 if form == "geotiff" else 1000) * domain.size, f"{domain.size:,} cells as {form}")
     if form == "geotiff":
         content = _encode_geotiff(release, nonnegative)

@@ -292,10 +292,7 @@ class Guarantee:
         This is group privacy (2014, eq. (3); Dwork and Roth 2014, theorem 2.2).
         """
         check_whole(least=0, steps=steps)
-        if self.epsilon is None:
-            assert self.rho is not None
-            return Guarantee(rho=self.rho * steps * steps)
-        return Guarantee(self.epsilon * steps)
+        return Guarantee(rho=self.rho * steps**2) if self.rho is not None else Guarantee(self.amount * steps)
 
     def approximate(self, probability: float) -> float:
         """Return ε of the (ε, δ_prob) guarantee with failure probability δ_prob. A pure ε stays the same.
@@ -306,10 +303,9 @@ class Guarantee:
         check_finite(above=0, below=1, probability=probability)
         if self.epsilon is not None:
             return float(self.epsilon)
-        assert self.rho is not None
         alpha = 1 + np.logspace(-3, 7, 20001)
         own, log = (alpha - 1) * np.log1p(-1 / alpha), np.log(alpha)
-        value = float(self.rho) * alpha + (-math.log(probability) + own - log) / (alpha - 1)
+        value = float(self.amount) * alpha + (-math.log(probability) + own - log) / (alpha - 1)
         return max(0.0, float(value.min()))
 
 

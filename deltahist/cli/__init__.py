@@ -169,7 +169,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ModuleNotFoundError as problem:
         if str(problem.name).startswith("deltahist"):
             raise
-        text = f"{problem.name} is not installed: `serve` and `ask` need pip install '.[serve-private]'"
+        extra = "geotiff" if problem.name == "rasterio" else "serve-private"
+        text = f"{problem.name} is not installed: use pip install '.[{extra}]'"
     except (KeyboardInterrupt, typer.Abort):
         text = "interrupted"
     except Exception as problem:

@@ -312,7 +312,7 @@ class Chosen:
         rows = []
         for each in self.cells:
             errors = (each.rmse, each.noise_error, each.placement_error)
-            rows.append((each.neighbourhood.domain.size_of_cells, *(f"{error:,.4g}" for error in errors)))
+            rows.append((each.mechanism.domain.size_of_cells, *(f"{error:,.4g}" for error in errors)))
         return format_table(("cell", "error", "from noise", "from placement"), rows)
 
 

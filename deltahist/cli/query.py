@@ -375,10 +375,11 @@ def export(
       deltahist export city.parquet --out cells.gpkg
       deltahist export city.parquet --nonnegative --out cells.parquet
     """
-    from deltahist.exports import check_form, export as write_cells
+    from deltahist._files import form_of
+    from deltahist.exports import FORMS, export as write_cells
     from deltahist.releases import Release
 
-    check_form(out)
+    form_of(out, FORMS)
     check_target(out, release)
     published: Any = options.open_release(release)
     require(

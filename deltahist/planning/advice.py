@@ -71,11 +71,6 @@ class CellChoice(OfMechanism):
         return cls(mechanism, mechanism.rmse(queries), math.sqrt(placement))
 
     @property
-    def neighbourhood(self) -> Neighbourhood:
-        """The neighbourhood on these cells."""
-        return self.mechanism.neighbourhood
-
-    @property
     def rmse(self) -> float:
         """Expected root mean square error of a query, in points, from noise and placement together."""
         return math.hypot(self.noise_error, self.placement_error)
@@ -100,7 +95,7 @@ def plan_cells(
     >>> import deltahist as dh
     >>> for points in (1_000, 1_000_000):
     ...     best = plan_cells(on_cells((0, 0, 64, 64), 4), points, epsilon=1, strategy="flow")[0]
-    ...     best.neighbourhood.domain.shape, round(best.noise_error), round(best.placement_error)
+    ...     best.mechanism.domain.shape, round(best.noise_error), round(best.placement_error)
     ((16, 16), 8, 14)
     ((128, 128), 60, 1540)
     """
@@ -214,7 +209,7 @@ def advise(
             mechanism, domain, count = choice.mechanism, choice.mechanism.domain, points * area / whole
             rows.append(
                 {
-                    "delta": choice.neighbourhood.delta_ground,
+                    "delta": mechanism.neighbourhood.delta_ground,
                     "epsilon": float(mechanism.budget.amount),
                     "points_per_user": most or 0,
                     "points": points,

@@ -67,7 +67,7 @@ def test_the_prior_is_that_of_points_that_clump_so():
 def test_more_points_take_smaller_cells_and_more_noise_larger_ones():
     def side(points, epsilon):
         best = plan_cells(on_cells((0, 0, 64, 64), 4), points, strategy="flow", epsilon=epsilon)[0]
-        return best.neighbourhood.domain.cell[0]
+        return best.mechanism.domain.cell[0]
 
     assert side(1e2, 1) > side(1e4, 1) > side(1e6, 1)
     assert side(1e4, 0.1) > side(1e4, 10)
