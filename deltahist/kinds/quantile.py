@@ -71,8 +71,8 @@ class PointsAround:
     def smooth_sensitivity(self, reach: int, beta: float, contributions: int) -> float:
         """Return the private smooth sensitivity S_β, in lattice steps, for moves of K points by at most D each.
 
-        S_β is the maximum of e^(−βt) f(t) with f(t) = min(D, A(t)), found by branch and bound: since f never decreases,
-        no value between a and b exceeds e^(−β(a+1)) f(b).
+        Branch and bound finds the maximum S_β of e^(−βt) f(t), where f(t) = min(D, A(t)). Since f never decreases, no
+        value between a and b exceeds e^(−β(a+1)) f(b).
         Source: Nissim, Raskhodnikova and Smith 2007; 2014, section 5.5.2. Proof: docs/internals/quantiles.md.
         """
         best = 0.0

@@ -86,7 +86,7 @@ def hidden_move(near: Neighbourhood) -> Fraction:
 def noise_law(near: Neighbourhood, budget: Budget, contributions: int, *, refinable: bool = False) -> Law:
     """Return the noise law of each sum.
 
-    Neighbours' sums differ by at most K D lattice steps in the L1 and L2 norms. D is the larger of δ and `hidden_move`.
+    If K points move, the sums change by at most K D in the L1 and L2 norms. D is the larger of δ and `hidden_move`.
     """
     change = check_whole(contributions=contributions) * max(Fraction(near.radius), hidden_move(near))
     return scale_noise(budget, change, refinable=refinable)
@@ -418,8 +418,8 @@ class Isotonic:
     def simplest_knots(self) -> Knots:
         """The estimate with the fewest places that satisfies the `confidence_bounds` at α = ½.
 
-        Values that noise makes indistinguishable share a place. From the left, each place takes as many ranks as the
-        bounds allow, and lies at the mean of their values.
+        Values that noise makes indistinguishable share a place. From the left, each place covers as many ranks as the
+        bounds allow, and is the mean of their values.
         """
         upper, lower = self.confidence_bounds(0.5)
         rows, cuts = len(self.values), [0]

@@ -101,8 +101,8 @@ class Clients:
     ) -> Clients:
         """Return the same users with new f, p or q (`Rappor.relaxed`), and less noise in their permanent bits.
 
-        Use only the returned users afterwards. Users can be relaxed only once, because two refinements of the same bits
-        would together cost more than either. Source: 2015, section 4.1.
+        Use only the returned users afterwards. The same users can be relaxed only once, because two refinements of the
+        same bits would together cost more than either. Source: 2015, section 4.1.
         """
         mechanism = self.mechanism.relaxed(**rates)
         _check_protection(mechanism, weak_protection_accepted, rng)

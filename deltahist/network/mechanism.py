@@ -298,7 +298,7 @@ def _check_levels(given: Any, distances: NDArray[np.float64], values: NDArray[np
 
 
 def _read_levels(text: str) -> Function | dict[float, float]:
-    """Parse a function such as "exp(4-3.3d)" or a table such as "1:15,2:8". Others become a table of NaN."""
+    """Return the function or table in a string such as "exp(4-3.3d)" or "1:15,2:8"; a table of NaN if there is none."""
     plain = "".join(text.split())
     match = _EXPONENTIAL.fullmatch(plain)
     if match is None:

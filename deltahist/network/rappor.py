@@ -164,7 +164,7 @@ class Rappor:
     def report_guarantee(self) -> Guarantee:
         """ε_1, the cost of one report and all its coarser versions: k ln(q* (1 − p*) / (p* (1 − q*))).
 
-        If two strings differ in some bits, each string sets at most k of these bits.
+        Of the bits in which two strings differ, each string sets at most k.
         """
         return _make_guarantee(self.report, self.hashes)
 

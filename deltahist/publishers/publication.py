@@ -264,9 +264,9 @@ def refine(
     """Publish a finer release of the same data. All releases of the chain together cost as much as this one.
 
     The state from `publish(..., state=)` contains the noise, so the data are not needed. Each release is A c + R(V_ε)
-    for one path of noise V, with the error of a single release at its budget. The noise at the new ε is drawn given the
-    noise at the last ε. If a run ended before saving the release, call this again with the same budget, or with
-    `release` and budget None, to get the same release.
+    for one path of noise V and rounding R, and is as precise as a single release at its budget. The noise at the new ε
+    is drawn given the noise at the last ε. If a run ended before saving the release, call this again with the same
+    budget, or with `release` and budget None, to get the same release.
     Source, on the integers: 2015, Theorem 1, eq. (1), (3), Theorem 12, eq. (36); 2015 abstract, Theorem 1, eq. (1),
     Theorem 2, eq. (4). Proof: docs/privacy/gradual.md.
 
@@ -452,7 +452,7 @@ def check_publication(mechanism: BaseMechanism, accepted: bool, rng: np.random.G
 
 
 def _check_payer(mechanism: BaseMechanism, account: Account | None, paid: Payment | None = None) -> None:
-    """Raise InputError unless the account is for the step of a stream, or `paid` for the chain, of the mechanism."""
+    """Raise InputError if another account must pay: that of the mechanism's stream, or of its chain (`paid`)."""
     step, chain, payer, known = mechanism.step, mechanism.chain, None, None
     if account is not None:
         rule = account.window.rule
