@@ -143,7 +143,10 @@ Delta = Annotated[Any, Length(help="δ: hide moves up to this distance.")]
 Sources = Annotated[str, Option(metavar="WHERE", help="Where points may enter: none, boundary, left, right or a file.")]
 Limit = Annotated[
     list[str] | None,
-    Option(metavar="LENGTH:FACTOR", help="Cap the cost of moves: 2km:2 is 2ε to 2 km (repeatable). [default: any:4]"),
+    Option(
+        metavar="LENGTH:FACTOR",
+        help="Cap the cost of moves: 2km:2 means at most 2ε up to 2 km (repeatable). [default: any:4]",
+    ),
 ]
 Rho = Annotated[Fraction | None, Amount(metavar="R", help="Budget ρ, with Gaussian noise, instead of ε.")]
 Strategy = Annotated[str, Name(help="Name of a strategy, such as flow. With auto, the best one is used.")]
@@ -151,7 +154,9 @@ Regions = Annotated[Path | None, File(help="Polygons to query later, for which c
 Points = Annotated[Fraction | None, Amount(metavar="N", help="Rough number of points, for planning. [default: 100000]")]
 User = Annotated[str | None, Column(help="Column with user names, to protect all points of a user together.")]
 MaxPerUser = Annotated[int | None, Option(metavar="K", min=1, help="Maximum number of points to keep per user.")]
-Where = Annotated[str | None, Option(metavar="EXPR", help="Condition for rows to count, such as kind = 'bus'. Public.")]
+Where = Annotated[
+    str | None, Option(metavar="EXPR", help="Count only rows that match this public condition, such as kind = 'bus'.")
+]
 Table = Annotated[str | None, Name(help="Table to read, if INPUT is a database.")]
 LedgerFile = Annotated[str | None, Option("--ledger", metavar="FILE", help="Ledger: a file or postgresql://...")]
 AccountName = Annotated[str | None, Option("--account", metavar="NAME", help="Account in the ledger to charge.")]

@@ -189,7 +189,7 @@ def publish_stream(
     rows: options.RowOptions,
     budget: options.BudgetOptions,
     window_limit: Annotated[
-        list[str] | None, Option(metavar="STEPS:FACTOR", help="Cost cap: 30:2 allows 2ε in any 30 steps.")
+        list[str] | None, Option(metavar="STEPS:FACTOR", help="Cap the cost of spans: 30:2 is 2ε in any 30 steps.")
     ] = None,
     budgets: Annotated[Path | None, File(help="CSV file with the budget of each step: step,epsilon (or rho).")] = None,
     strategy: options.Strategy = "auto",
