@@ -48,7 +48,7 @@ def test_days_without_rows_have_the_same_noise_and_only_new_days_are_published(f
     assert list(Ledger(folder / "s.ledger").list_charges("stream")) == [0, 1, 2, 3]
     releases = [dh.load(folder / "out" / f"{day}.parquet") for day in range(3)]
     assert {r.laws[0].parameter for r in releases} == {12}
-    assert {r.contributions for r in releases} == {3}
+    assert {r.counting.contributions for r in releases} == {3}
     assert {r.total for r in releases} == {None}
 
 
