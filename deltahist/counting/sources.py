@@ -74,7 +74,7 @@ def open_input(path: str | Path | Any, reading: Reading) -> Iterator[Any]:
             )
         else:
             said = next(iter(str(problem).splitlines()), "")[:300] or type(problem).__name__  # other lines quote rows
-            hint = " (an unclosed quote, mixed line endings, or a truncated line?)" if "CSV" in said else ""
+            hint = " (an unclosed quote, mixed line endings, or a truncated line?)" if "CSV " in said else ""
             failed = InputError(f"input {Path(str(path)).name!r} cannot be read: {said}{hint}")
     if failed is not None:  # raised outside `except`, so that tracebacks hide the database's message
         raise failed from None

@@ -329,8 +329,8 @@ def check_geometry(geometry: shapely.Geometry, domain: Domain) -> None:
     near = away.max(initial=0.0) < 1 << 48
     if shapely.is_empty(geometry) or not shapely.is_valid(geometry) or not near:
         raise InputError(
-            f"sources is a {geometry.geom_type} ({shapely.is_valid_reason(geometry)}): it must be valid, non-empty and "
-            "near the domain (or is it in another CRS?)"
+            f"sources is a {geometry.geom_type} with bounds {geometry.bounds} ({shapely.is_valid_reason(geometry)}): "
+            "it must be valid, non-empty and near the domain (is it in another CRS?)"
         )
 
 
