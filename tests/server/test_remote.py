@@ -57,7 +57,7 @@ def told(ask):
         warnings.simplefilter("always")
         try:
             found = ask()
-        except dh.InputError as problem:
+        except ValueError as problem:
             found = str(problem)
     return found, [str(each.message) for each in said]
 
