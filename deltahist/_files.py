@@ -26,7 +26,7 @@ KEY, DIGEST = b"deltahist", "sha256"
 #: Maximum size of a description in bytes. Real descriptions have a few thousand bytes.
 _MOST_DESCRIPTION = 64 << 20
 _Read = TypeVar("_Read")
-#: Schemes of object storage, and the pattern of an address. A single slash matches, because `Path` collapses two.
+#: Schemes of object storage, and the pattern of an address. It accepts a single slash, because `Path` collapses two.
 STORES = ("s3", "gs", "az")
 _ADDRESS = re.compile(r"([a-z][a-z0-9+.-]+):/+(.*)", re.IGNORECASE | re.DOTALL)
 
@@ -232,7 +232,7 @@ def write_whole(target: Path, write: Callable[[Path], Any], *, secret: bool = Fa
 
 
 def check_secret(path: Path, what: str, *, readable: bool = False) -> None:
-    """Raise InputError if other users can access a secret file. If it is `readable`, they may read but not write it."""
+    """Raise InputError if other users can access a secret file, or can change a secret file that is `readable`."""
     mode = stat.S_IMODE(path.stat().st_mode)
     if os.name == "posix" and mode & (0o022 if readable else 0o077):
         mended = "go-w" if readable else "600"
@@ -241,7 +241,7 @@ def check_secret(path: Path, what: str, *, readable: bool = False) -> None:
 
 @contextlib.contextmanager
 def exclusive(path: Path, what: str) -> Iterator[None]:
-    """Lock a file next to `path` until the block or the process ends. Raises InputError if it is already locked."""
+    """Lock a file next to `path` until the block or the process ends. Raises InputError if the file is locked."""
     from filelock import FileLock
 
     try:
@@ -293,7 +293,7 @@ def is_stored_file(place: str | Path) -> bool:
 def read_address(path: str | Path, what: str, schemes: tuple[str, ...] = STORES) -> tuple[str, str]:
     """Split an address into its store and key, such as "s3://bucket" and "visits/a.parquet".
 
-    Raises InputError if the scheme is not in `schemes`, or if the address may contain a secret, which messages omit.
+    Raises InputError if the scheme is not in `schemes`, or if the address may contain a secret. Messages omit secrets.
     """
     match = _ADDRESS.fullmatch(Path(path).as_posix())
     assert match is not None

@@ -301,8 +301,8 @@ class BaseMechanism(abc.ABC):
         """Raise InputError if the neighbourhood or the chain does not fit the mechanism."""
         if type(self.neighbourhood) is not Neighbourhood or domain != self.domain:
             raise InputError(
-                f"neighbourhood is a {type(self.neighbourhood).__name__}: it must be on the strategy's domain, and "
-                "must not be of a subclass, because a release states only δ, sources and limits, not edges"
+                f"neighbourhood is a {type(self.neighbourhood).__name__}: it must be a plain Neighbourhood on the "
+                "strategy's domain, because a release states only δ, sources and limits, not edges"
             )
         if self.chain is not None and self.chain.amount != self.budget.amount:
             raise InputError(
@@ -416,8 +416,7 @@ def factor_promised(near: Neighbourhood, distance: float) -> Fraction:
 def _cover(distance: int, lengths: Sequence[tuple[int, Fraction]]) -> Fraction:
     """Return the least sum of factors of moves that together cover a distance, in whole lattice steps.
 
-    If a straight line between two cells is divided into parts, the cells at the ends of a part are no further apart
-    than its length. So these moves exist.
+    The moves exist, because the cells at the ends of any part of a straight line are no further apart than its length.
     """
     (far, factor), *rest = lengths
     most = max(0, -(-distance // far))
