@@ -29,7 +29,13 @@ from deltahist.decode.base import (
     stands_out,
 )
 from deltahist.decode.placement import Placement, learn_placement
-from deltahist.decode.projection import Metric, ProjectedCells, project_nonnegative, simulate_metric
+from deltahist.decode.projection import (
+    Metric,
+    ProjectedCells,
+    estimate_nonnegative,
+    project_nonnegative,
+    simulate_metric,
+)
 
 __all__ = [
     "Decoder",
@@ -40,6 +46,7 @@ __all__ = [
     "Placement",
     "ProjectedCells",
     "check_level",
+    "estimate_nonnegative",
     "interval",
     "learn_placement",
     "make_decoder",

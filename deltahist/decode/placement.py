@@ -209,6 +209,18 @@ def block_variance(decoder: Any) -> BlockVariance:
     return functools.cache(lambda widths: block_error(decoder, widths)[0] ** 2)
 
 
+def find_least_count(decoder: Any) -> float:
+    """Return the number of points from which a block of cells does not look empty (`estimate_nonnegative`).
+
+    It is the standard error of a sum over 16 cells, which allows for noise that cancels out between neighbours, and up
+    to half more for the heavy tails of single Laplace draws. Figures: docs/internals/theory.md, section 8.
+    """
+    ndim = decoder.domain.ndim
+    error, _ = block_error(decoder, (16,) if ndim == 1 else (4, 4))
+    _, kurtosis = block_error(decoder, (1,) * ndim)
+    return error * (1 + float(np.nan_to_num(kurtosis, nan=3.0)) / 6)
+
+
 def block_error(decoder: Any, widths: tuple[int, ...]) -> tuple[float, float]:
     """Return the median standard error and excess kurtosis of sums over nine blocks of these widths."""
     rng = np.random.default_rng(0)

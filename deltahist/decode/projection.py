@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,6 +17,8 @@ from deltahist.errors import DeltaHistWarning
 FloatArray = NDArray[np.float64]
 #: Squared distance from the best estimate, in standard errors, at which the method stops.
 CLOSE = 0.1
+#: Side of the largest blocks of equal cells, and the shifts of their grids, which differ in every bit on both axes.
+_SIDE, _SHIFTS = 64, ((0, 0), (21, 42), (42, 21), (63, 63))
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,7 +132,45 @@ class ProjectedCells:
         self.cells.flags.writeable = False
 
 
-def project_nonnegative(field: FloatArray, metric: Metric, total: float | None) -> ProjectedCells:
+def estimate_nonnegative(field: FloatArray, metric: Metric, total: float | None, least: float) -> ProjectedCells:
+    """Return non-negative cells that are equal inside blocks where the map looks empty, averaged over shifted blocks.
+
+    `project_nonnegative` alone leaves the positive noise of empty areas on the map. Here, all cells of a block with at
+    most `least` points are equal, so their noise cancels. Blocks come from a first estimate, which itself has blocks.
+    The average over four grids of blocks hides the grids' lines. This is a function of the release, so it costs no
+    privacy. Figures: docs/internals/theory.md, section 8.
+    """
+    found = [project_nonnegative(field, metric, total)]
+    for shifts in (_SHIFTS[:1], _SHIFTS):
+        cells = np.mean([each.cells for each in found], axis=0)
+        found = [project_nonnegative(field, metric, total, merge_cells(cells, least, shift)) for shift in shifts]
+    cells = np.mean([each.cells for each in found], axis=0)
+    return ProjectedCells(cells, max(each.distance for each in found), sum(each.steps for each in found))
+
+
+def merge_cells(cells: FloatArray, least: float, shift: Sequence[int] = (0, 0)) -> NDArray[np.int64]:
+    """Return the block of each cell (size,), as whole numbers, on a grid that is shifted by some cells along each axis.
+
+    A block of 64 cells a side is divided into halves along each axis, and so on, while it has over `least` points.
+
+    >>> import numpy as np
+    >>> merge_cells(np.array([0.0, 0, 0, 0, 9, 0, 0, 0]), 3).tolist()
+    [2, 2, 2, 2, 0, 1, 3, 3]
+    """
+    places = [np.arange(n) + by for n, by in zip(cells.shape, shift, strict=False)]
+    blocks, divided, side = np.zeros(cells.size, dtype=np.int64), np.ones(cells.size, dtype=bool), _SIDE
+    while side and divided.any():
+        index = [place // side for place in places]
+        each = np.ravel_multi_index(np.ix_(*index), [int(i[-1]) + 1 for i in index]).ravel()
+        blocks[divided] = each[divided] + side * (2 * cells.size + 1)  # unlike the numbers at other sizes
+        divided &= np.bincount(each, cells.ravel())[each] > least
+        side //= 2
+    return np.unique(blocks, return_inverse=True)[1].ravel()
+
+
+def project_nonnegative(
+    field: FloatArray, metric: Metric, total: float | None, blocks: NDArray[np.int64] | None = None
+) -> ProjectedCells:
     """Return the non-negative cells that add up to the total and are nearest in the noise's metric.
 
     Minimises ½ (c − ĉ)ᵀ M (c − ĉ) over c ≥ 0 (and 1ᵀc = n). The eigenvectors of M are waves, and its eigenvalues are
@@ -143,6 +183,7 @@ def project_nonnegative(field: FloatArray, metric: Metric, total: float | None) 
     ----------
     field : unbiased estimates on the metric's grid, with the total if it is known. metric : metric of their noise.
     total : number of points, or None if it is unknown.
+    blocks : numbers of blocks (size,) whose cells must be equal, or None.
 
     Warns
     -----
@@ -150,9 +191,9 @@ def project_nonnegative(field: FloatArray, metric: Metric, total: float | None) 
         If the certificate is not reached. The result is valid, but may be less accurate.
     """
     if (total is not None and total <= 0) or metric.cell_variance < 1e-18:  # rounding errors are larger
-        return ProjectedCells(_project_plainly(field, metric.inside, total)[0][metric.inside], 0.0, 0)
+        return ProjectedCells(_project_plainly(field, metric.inside, total, blocks)[0][metric.inside], 0.0, 0)
     variance = metric.variance
-    step = 30 / float(variance.mean())
+    step = 30 / metric.cell_variance
     # A state contains cells above a level and, below it, minus the multipliers divided by the step.
     state, accelerated = field, Anderson(field.size)
     # Compute the certificate every 10 steps, and balance the step length after 20, 40, 80, ... steps.
@@ -160,11 +201,11 @@ def project_nonnegative(field: FloatArray, metric: Metric, total: float | None) 
     balanced: tuple[FloatArray, FloatArray] | None = None
     limit = max(10, min(6000, (3 << 31) // field.size))  # a few minutes
     while True:
-        point, level = _project_plainly(state, metric.inside, total)
+        point, level = _project_plainly(state, metric.inside, total, blocks)
         if done % 10 == 0 or done == turn:
-            multipliers = step * (point - state + level)
+            multipliers = step * (point - state)
         if done % 10 == 0:
-            distance = _bound_distance(point, field, multipliers, metric)
+            distance = _bound_distance(point, field, multipliers, step * level, metric)
             if distance < nearest:
                 cells, nearest = point, distance
             if nearest <= CLOSE or done >= limit:
@@ -192,15 +233,20 @@ def project_nonnegative(field: FloatArray, metric: Metric, total: float | None) 
     return ProjectedCells(cells[metric.inside], nearest, done)
 
 
-def _project_plainly(state: FloatArray, inside: tuple[slice, ...], total: float | None) -> tuple[FloatArray, float]:
+def _project_plainly(
+    state: FloatArray, inside: tuple[slice, ...], total: float | None, blocks: NDArray[np.int64] | None
+) -> tuple[FloatArray, float]:
     """Return the feasible cells nearest to a state in the plain metric, and the level subtracted from the state."""
-    cells = np.zeros_like(state)
+    cells, given = np.zeros_like(state), state[inside]
+    if blocks is not None:
+        means = np.bincount(blocks, given.ravel()) / np.bincount(blocks)
+        given = means[blocks].reshape(given.shape)
     if total is None:
-        cells[inside] = np.maximum(state[inside], 0.0)
+        cells[inside] = np.maximum(given, 0.0)
         return cells, 0.0
     # Work relative to the highest cell, so that rounding does not lose a total much smaller than the cells.
-    highest = float(state[inside].max())
-    below = state[inside] - highest
+    highest = float(given.max())
+    below = given - highest
     kept, number, level = below.ravel(), 0, 0.0
     while kept.size != number:
         number, level = kept.size, (float(kept.sum()) - total) / kept.size
@@ -209,14 +255,17 @@ def _project_plainly(state: FloatArray, inside: tuple[slice, ...], total: float 
     return cells, highest + level
 
 
-def _bound_distance(cells: FloatArray, field: FloatArray, multipliers: FloatArray, metric: Metric) -> float:
-    """Return a bound on the squared distance from the nearest cells, given multipliers ν ≥ 0 (any outside the domain).
+def _bound_distance(
+    cells: FloatArray, field: FloatArray, multipliers: FloatArray, level: float, metric: Metric
+) -> float:
+    """Return a bound on the squared distance from the nearest cells, given multipliers ν and the total's multiplier −λ.
 
-    The minimum of ½ |c − ĉ|²_M − νᵀc over all c with the right total is −νᵀĉ − ½ νᵀM⁻¹ν. Half the squared distance of a
-    point c exceeds it by ½ |c − ĉ − M⁻¹ν|²_M + νᵀc. By strong convexity, ½ |c − c*|²_M is at most this excess.
+    ν + λ must be non-negative on the domain, or only in its means over blocks whose cells must be equal. The minimum of
+    ½ |c − ĉ|²_M − νᵀc over all c with the right total is at least −νᵀĉ − ½ νᵀM⁻¹ν. Half the squared distance of a point
+    c exceeds it by ½ |c − ĉ − M⁻¹ν|²_M + (ν + λ)ᵀc. By strong convexity, ½ |c − c*|²_M is at most this excess.
     """
     rest = cells - field - metric.filter(multipliers, metric.variance)
-    return float((rest * metric.filter(rest, metric.precision)).sum() + 2 * (multipliers * cells).sum())
+    return float((rest * metric.filter(rest, metric.precision)).sum() + 2 * ((multipliers + level) * cells).sum())
 
 
 class Anderson:

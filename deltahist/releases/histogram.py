@@ -17,9 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deltahist.budget import Payment
-from deltahist.decode import Decoder, Placement, ProjectedCells, interval, learn_placement, project_nonnegative
+from deltahist.decode import Decoder, Placement, ProjectedCells, estimate_nonnegative, interval, learn_placement
 from deltahist.decode.base import Moments
-from deltahist.decode.placement import Chosen, block_variance, placement_variance
+from deltahist.decode.placement import Chosen, block_variance, find_least_count, placement_variance
 from deltahist.errors import check_whole
 from deltahist.mechanisms import Mechanism
 from deltahist.releases.base import NONNEGATIVE, BaseRelease, Notice, join_answers
@@ -184,8 +184,9 @@ class Release(CountEstimates, BaseRelease):
 
     @functools.cached_property
     def projection(self) -> ProjectedCells:
-        field, metric = self.decoder.estimate_on_grid(self.values, self.total), self.decoder.noise_metric()
-        return project_nonnegative(field, metric, self.total)
+        decoder = self.decoder
+        field = decoder.estimate_on_grid(self.values, self.total)
+        return estimate_nonnegative(field, decoder.noise_metric(), self.total, find_least_count(decoder))
 
     def estimate_cells(self, *, nonnegative: bool = False) -> tuple[Field, Field]:
         """Return estimates of all cells and the standard errors of the unbiased ones."""

@@ -20,9 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deltahist._files import read_described
-from deltahist.decode import Metric, Placement, ProjectedCells, interval, learn_placement, project_nonnegative
+from deltahist.decode import Metric, Placement, ProjectedCells, estimate_nonnegative, interval, learn_placement
 from deltahist.decode.base import Asked, Moments
-from deltahist.decode.placement import Chosen, block_variance
+from deltahist.decode.placement import Chosen, block_variance, find_least_count
 from deltahist.errors import InputError, check_choice, check_memory
 from deltahist.laws import Law
 from deltahist.mechanisms import Mechanism
@@ -315,7 +315,8 @@ class Summed(CountEstimates):
     def projection(self) -> ProjectedCells:
         # Project only the sum, because projecting each release would add up their biases.
         parts = [each.decoder.estimate_on_grid(each.values, each.total) for each in self.releases]
-        return project_nonnegative(np.sum(parts, axis=0), self._noise_metric, self.total)
+        noise = find_least_count(self.decoder)
+        return estimate_nonnegative(np.sum(parts, axis=0), self._noise_metric, self.total, noise)
 
     @functools.cached_property
     def _noise_metric(self) -> Metric:

@@ -24,7 +24,7 @@ from deltahist.decode.forms import (
     multiply_rows,
     sum_intervals,
 )
-from deltahist.decode.projection import Metric, shrink_long_waves
+from deltahist.decode.projection import Metric
 from deltahist.errors import InputError, check_choice, check_whole
 from deltahist.laws import Law
 from deltahist.space.domain import Domain
@@ -296,18 +296,33 @@ class TentsDecoder(Decoder):
         return self.bound_kurtosis(variance)
 
     def noise_metric(self) -> Metric:
-        """Return a metric of cosines, which are nearly the waves of tents, with the exact variance of each cosine."""
-        # Power 1 had the least error on real counts among those tried for `shrink_long_waves`.
-        seen = [scipy.fft.dct(np.diff(axis.wave_sums, axis=0), axis=0, norm="ortho") ** 2 for axis in self._lattices]
-        variance = self._cells * (1 - apply_along_axes(seen, self._covariance_parts[0]))
-        if self.total_known:
-            variance.flat[0] = 0.0
-        inside = tuple(slice(0, n) for n in self.domain.shape)
-        return shrink_long_waves(Metric(variance, self.domain.shape, False, inside), 1.0)
+        """Return the exact metric of the noise, before a known total adjusts it."""
+        values = outer_product([np.append(axis.wave_values, 0.0) for axis in self._lattices])
+        variance, shape = self._cells / (1 + self._precision * values), self.domain.shape
+        waves = tuple(np.diff(axis.wave_sums, axis=0) for axis in self._lattices)
+        return TentMetric(variance, shape, False, tuple(slice(0, n) for n in shape), waves)
 
     @property
     def rounding_floor(self) -> float:
         return 1e-12 * self._cells * self.domain.size
+
+
+@dataclass(frozen=True, eq=False)
+class TentMetric(Metric):
+    """The waves of tents (n, w) along each axis. The last variance along every axis is that of all other fields."""
+
+    waves: tuple[FloatArray, ...]
+
+    def filter(self, field: NDArray[Any], factor: NDArray[Any]) -> NDArray[Any]:
+        other = factor.flat[-1]
+        found = apply_along_axes([axis.T for axis in self.waves], field)
+        found *= factor[(slice(-1),) * found.ndim] - other
+        return np.asarray(other * field + apply_along_axes(self.waves, found))
+
+    @property
+    def cell_variance(self) -> float:
+        known, other = self.variance[(slice(-1),) * self.variance.ndim], float(self.variance.flat[-1])
+        return other + float((known - other).sum()) / math.prod(self.grid)
 
 
 def _spread_cut_cells(cover: RegionCover, lattices: Sequence[Lattice]) -> RegionCover:
