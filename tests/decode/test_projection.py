@@ -8,6 +8,7 @@ import pytest
 
 import deltahist as dh
 from deltahist.decode import Metric, project_nonnegative, projection
+from deltahist.decode.projection import merge_cells
 from deltahist.strategies import Flow, Spectral, Tents
 
 
@@ -45,7 +46,7 @@ def clumpy(n, rng):
     return np.histogram2d(*points.clip(0, n - 0.01).T, bins=n, range=[(0, n), (0, n)])[0].astype(int)
 
 
-def exact(metric, field, total):
+def exact(metric, field, total, blocks):
     """The nearest cells on the whole grid by an interior-point method, and M as a matrix."""
     covariance = waves(metric)
     if total is not None:
@@ -57,18 +58,22 @@ def exact(metric, field, total):
     constraints = [cells >= 0, cells[outside.ravel()] == 0] if outside.any() else [cells >= 0]
     if total is not None:
         constraints.append(cp.sum(cells) == total)
+    if blocks is not None:
+        domain = np.flatnonzero(~outside.ravel())
+        first = domain[np.unique(blocks, return_index=True)[1]]
+        constraints.append(cells[domain] == cells[first[blocks]])
     root = np.linalg.cholesky((precision + precision.T) / 2).T
     away = cp.sum_squares(root @ (cells - field.ravel()))
     cp.Problem(cp.Minimize(away), constraints).solve(solver="CLARABEL")
     return cells.value.reshape(metric.grid), precision
 
 
-def assert_certified(found, metric, field, total):
+def assert_certified(found, metric, field, total, blocks):
     """The cells are feasible, and no further from the nearest ones than certified, or than the goal."""
     assert found.cells.min() >= 0
     if total is not None:
         assert found.cells.sum() == pytest.approx(total)
-    nearest, precision = exact(metric, field, total)
+    nearest, precision = exact(metric, field, total, blocks)
     away = -nearest
     away[metric.inside] += found.cells
     assert away.ravel() @ precision @ away.ravel() <= found.distance + 1e-4
@@ -88,14 +93,16 @@ FIELDS = {
 }
 
 
+@pytest.mark.parametrize("merged", [False, True])
 @pytest.mark.parametrize("kind", FIELDS)
 @pytest.mark.parametrize("total", [None, 1.0, 40.0])
 @pytest.mark.parametrize(("shape", "periodic", "pad"), [((6, 5), False, 0), ((12,), True, 0), ((6, 5), True, 3)])
-def test_the_certificate_holds_against_an_exact_solver(kind, shape, total, periodic, pad):
+def test_the_certificate_holds_against_an_exact_solver(kind, shape, total, periodic, pad, merged):
     rng = np.random.default_rng(1)
     own = random_metric(rng, shape, periodic, total is not None, pad)
     field = with_total(FIELDS[kind](rng.normal(size=own.grid)).reshape(own.grid), total)
-    assert_certified(project_nonnegative(field, own, total), own, field, total)
+    blocks = np.unique(rng.integers(0, 6, np.prod(shape)), return_inverse=True)[1] if merged else None
+    assert_certified(project_nonnegative(field, own, total, blocks), own, field, total, blocks)
 
 
 def test_the_bound_is_the_difference_of_the_two_programmes():
@@ -106,10 +113,12 @@ def test_the_bound_is_the_difference_of_the_two_programmes():
     cells, multipliers = np.zeros(own.grid), rng.normal(0, 2, own.grid)
     cells[own.inside] = rng.gamma(1, 2, (5, 4))
     multipliers[own.inside] = rng.gamma(1, 2, (5, 4))
-    away, price = (cells - field).ravel(), multipliers.ravel()
+    level = 0.7  # of the total's multiplier, which waves without a total do not remove
+    away, price = (cells - field).ravel(), multipliers.ravel() - level
     primal = away @ np.linalg.solve(covariance, away) / 2
-    dual = -price @ field.ravel() - price @ covariance @ price / 2
-    assert projection._bound_distance(cells, field, multipliers, own) == pytest.approx(2 * (primal - dual))
+    dual = -price @ field.ravel() - price @ covariance @ price / 2 - level * cells.sum()
+    found = projection._bound_distance(cells, field, multipliers - level, level, own)
+    assert found == pytest.approx(2 * (primal - dual))
 
 
 @pytest.mark.parametrize("variance", [1e4, 0.0])
@@ -132,6 +141,25 @@ def test_large_grids_are_certified_in_few_steps(name, most):
     make, budget = STRATEGIES[name]
     near = dh.Neighbourhood(dh.Domain((0, 0, 128, 128), (128, 128)), 1)
     counts = clumpy(128, np.random.default_rng(4))
-    found = dh.publish(counts, near, make(near), rng=np.random.default_rng(1), **budget).projection
-    assert found.distance <= projection.CLOSE
-    assert found.steps <= most
+    release = dh.publish(counts, near, make(near), rng=np.random.default_rng(1), **budget)
+    decoder = release.decoder
+    field = decoder.estimate_on_grid(release.values, release.total)
+    plain, blocks = project_nonnegative(field, decoder.noise_metric(), release.total), release.projection
+    assert max(plain.distance, blocks.distance) <= projection.CLOSE
+    assert max(plain.steps, blocks.steps / 5) <= most
+    # Empty areas have less noise, and what is not empty keeps its cells.
+    assert np.square(blocks.cells - counts).sum() < 0.98 * np.square(plain.cells - counts).sum()
+
+
+@pytest.mark.parametrize("shift", [(0, 0), (21, 42)])
+@pytest.mark.parametrize("shape", [(100,), (70, 130)])
+def test_a_block_is_large_only_where_little_is_counted(shape, shift):
+    cells = np.random.default_rng(1).gamma(0.02, 50, shape)
+    blocks = merge_cells(cells, 8.0, shift)
+    number, points = np.bincount(blocks), np.bincount(blocks, cells.ravel())
+    assert ((number == 1) | (points <= 8)).all()
+    assert number.max() > 4
+    assert cells.max() > 8
+    # Halving the least count only divides blocks further.
+    finer = merge_cells(cells, 4.0, shift)
+    assert len(np.unique(finer)) == len(np.unique(np.stack([finer, blocks]), axis=1).T) > len(number)
