@@ -1,4 +1,4 @@
-"""Non-negative estimates: the nearest non-negative cells, in the noise's metric, that have the known total."""
+"""Non-negative estimates: the nearest cells, in the noise's metric, that have the known total and few values."""
 
 from __future__ import annotations
 

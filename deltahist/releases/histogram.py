@@ -51,15 +51,15 @@ class CountEstimates:
     """Estimates of counts from a release, or from a sum of releases.
 
     A subclass defines `total`, `decoder` and `placement` as `Release` does, `_unbiased_cells` (domain.shape, by least
-    squares) and `projection` (the nearest non-negative cells, with a certificate). Threads may share an instance.
+    squares) and `projection` (non-negative cells, with a certificate). Threads may share an instance.
     """
 
     def cells(self: Any, *, nonnegative: bool = False) -> Field:
         """Return estimates of all cells (domain.shape).
 
-        The default estimates (least squares) are unbiased, so some are negative. With `nonnegative`, return the nearest
-        non-negative cells in the metric of the noise (`projection`), which add up to the total if it is public.
-        Non-negative estimates are biased, but usually much closer to the truth if many cells are empty.
+        The default estimates (least squares) are unbiased, so some are negative. With `nonnegative`, cells are equal
+        inside blocks that look empty (`estimate_nonnegative`), and add up to the total if it is public. They are
+        biased, but usually much closer to the truth if many cells are empty.
         """
         found: Field = self.projection.cells if nonnegative else self._unbiased_cells
         return found
