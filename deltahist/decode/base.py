@@ -68,9 +68,9 @@ def interval(moments: Moments, law: Law, level: float) -> tuple[FloatArray, Floa
 
     The distance is the normal (or Student) quantile with the Cornish-Fisher correction for the excess kurtosis of
     symmetric noise, z + κ (z³ − 3 z) / 24. Single Laplace draws need wider intervals than sums of many. Where the noise
-    is a plain sum of draws of `law`, the interval contains the number of integers that comes nearest to the level. If
-    this number is even, the interval extends one further up than down, because a symmetric interval could miss the
-    level by twice as much.
+    is a plain sum of draws of `law`, the interval contains the number of integers whose probability is nearest the
+    level. If this number is even, the interval extends one further up than down, because a symmetric interval could
+    miss the level by twice as much.
     """
     z = -NormalDist().inv_cdf((1 - level) / 2)
     start = z if np.isinf(moments.freedom) else float(scipy.special.stdtrit(moments.freedom, (1 + level) / 2))
@@ -133,7 +133,7 @@ def stands_out(
     estimates : unbiased estimates of all counts that are shown together, in an array of any shape.
     std_errors : their standard errors.
     kurtosis : excess kurtosis of their noise (`Moments.kurtosis`), 0 for Gaussian noise. The default, also used for
-        NaN, is that of one Laplace draw, the largest that a sum of draws can have.
+        NaN, is the kurtosis of one Laplace draw, which no sum of draws exceeds.
     level : the chance that any reported count is truly zero.
     either_side : also report differences below zero.
 
@@ -289,11 +289,11 @@ class Decoder(ABC):
         return cells.reshape(self.domain.shape)
 
     def estimate_on_grid(self, values: NDArray[Any], total: int | None) -> FloatArray:
-        """Return estimates on the grid of `noise_metric`. Decoders with a grid beyond the domain override both."""
+        """Return estimates on the grid of `noise_metric`. Decoders with a larger grid override both methods."""
         return self.estimate_cells(values, total)
 
     def noise_metric(self) -> Metric:
-        """Return the metric of the estimates' noise, simulated without private data. Its errors cost only accuracy."""
+        """Return the estimates' noise metric, simulated without private data. Errors in it only reduce accuracy."""
         rng = np.random.default_rng(20140605)
         return simulate_metric(lambda: self.simulate_noise(rng), self.domain.shape, total_known=self.total_known)
 
@@ -348,7 +348,7 @@ class Decoder(ABC):
         return self.moments(work).variance
 
     def mean_variance(self, work: AllRanges) -> float:
-        """Return the mean variance over all ranges, in closed form if there is one, else over a sample."""
+        """Return the mean variance over all ranges, in closed form if possible, else over a sample."""
         if (terms := self.box_cumulant(2)) is not None:
             return mean_over_boxes(terms, self.domain.shape)
         return float(self.moments(work if len(work) <= 200 else work.sample(2000)).variance.mean())

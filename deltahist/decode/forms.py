@@ -437,7 +437,7 @@ class QueryBoxes:
     Parameters
     ----------
     some : indices of the queries (queries,). shares : shares of each box's cells, with an empty rim (queries, wide,
-        tall). low, high : ends of each box within the rim (queries, 2). Cells beyond `high` pad all boxes to one size.
+        tall). low, high : ends of each box within the rim (queries, 2). Cells beyond `high` pad boxes to equal size.
     """
 
     some: IntArray

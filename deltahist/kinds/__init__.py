@@ -1,7 +1,7 @@
 """The table of all kinds of releases, and the reader of their files.
 
-Releases of counts are in `mechanisms` and `releases`. Every other kind has a file here with its mechanism, which
-states the guarantee and measures data, and its release, which estimates. Publishers draw noise and charge accounts.
+Releases of counts are in `mechanisms` and `releases`. Every other kind has a file here with its mechanism, to state the
+guarantee and measure data, and its release, to compute estimates. Publishers draw noise and charge accounts.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def load(path: str | Path) -> BaseRelease:
     """Open a release file, which is untrusted input, and return a Release, SortedRelease or Quantile.
 
     Warns if the release is withdrawn (docs/streams.md). Raises DamagedFile if the file or its notice of withdrawal is
-    truncated, foreign, altered, or of a newer version. Raises InputError if it is missing or too large for memory.
+    truncated, foreign, altered, or from a newer version. Raises InputError if it is missing or too large for memory.
 
     >>> import tempfile, deltahist as dh, numpy as np
     >>> near = dh.Neighbourhood(dh.Domain((0, 1), (4,)), delta=0.25)

@@ -100,7 +100,7 @@ class PointsAround:
 
 @dataclass(frozen=True)
 class InverseNoise:
-    """Noise that draws a place z with probability ∝ e^(−rate · m), if m moves within δ would make z the quantile.
+    """Noise that draws a place z with probability ∝ e^(−rate · m), where m moves within δ would make z the quantile.
 
     The rate is ε/(2K). Log-ratios between neighbours lie in an interval of length ε, so the draw is also (ε²/8)-zCDP.
     """
@@ -332,7 +332,7 @@ class Quantile(BaseRelease):
         return {"mechanism": mechanism, "values": np.array([step], dtype=np.int64)}
 
     def estimate_cells(self, *, nonnegative: bool = False) -> NoReturn:
-        raise InputError("release is a quantile: only counts and sorted points have cells, and answer queries")
+        raise InputError("release is a quantile: it has no cells and cannot answer queries")
 
     def answer_workload(self, work: Workload, *, level: float, nonnegative: bool) -> NoReturn:
         self.estimate_cells()

@@ -53,8 +53,8 @@ def read_line(points: ArrayLike) -> NDArray[Any]:
     if np.ma.is_masked(points) or not plain:
         # The message omits the shape, because the number of points is private if there is a source.
         raise InputError(
-            f"points have {array.ndim} dimensions and type {array.dtype.name}: they must be (n,) numbers, finite and "
-            "not masked"
+            f"points have {array.ndim} dimensions and type {array.dtype.name}: they must be an array (n,) of finite "
+            "numbers without masked entries"
         )
     return array
 
@@ -195,7 +195,7 @@ class SortedMechanism(BaseMechanism):
         array, number = read_line(data), self.number
         if len(array) > number or (self.total_known and len(array) != number):
             raise InputError(
-                f"number is {number:,}: it must be at least the number of points, and equal to it if that is public"
+                f"number is {number:,}: it must be the number of points if that number is public, or else no smaller"
             )
         check_memory(40 * number, f"sorting {number:,} points")
         return self.domain.lattice(array)[:, 0] if len(array) else np.zeros(0, dtype=np.int64)
@@ -469,7 +469,7 @@ class Isotonic:
         """Return bounds on the number of points below steps, each wrong with probability at most `alpha`."""
         upper, lower = self.confidence_bounds(alpha)
         rows, number = len(self.values), int(self.ends[-1])
-        # A value is certainly below a step if its upper bound is, and certainly not if its lower bound is not.
+        # A value is certainly below a step if its upper bound is below it, and certainly not if its lower bound is not.
         known = np.searchsorted(upper, steps, side="left")
         least = np.where(known > 0, self.ends[np.maximum(known, 1) - 1] + 1, 0)
         beyond = np.searchsorted(lower, steps, side="left")

@@ -62,7 +62,7 @@ class Chain:
         ):
             raise InputError(
                 f"chain {self.name!r} is invalid: its name must be 32 hexadecimal digits, and it must have ascending "
-                f"amounts, at most {_LONGEST:,}; a copy must spend less than its original, and state the SHA-256 of it"
+                f"amounts, at most {_LONGEST:,}; a copy must state the original's SHA-256, and spend less"
             )
 
     @property
@@ -142,7 +142,7 @@ class Step:
 
 
 class OfMechanism:
-    """A base class of objects with a mechanism, which have its budget and noise."""
+    """A base class of objects that share the budget and noise of their mechanism."""
 
     mechanism: BaseMechanism
 
@@ -279,7 +279,7 @@ class BaseMechanism(abc.ABC):
         """Return the complete public description, JSON-ready."""
 
     def with_budget(self, budget: Budget) -> Self:
-        """Return the same mechanism with another budget in the same unit."""
+        """Return the same mechanism with a different budget in the same unit."""
         if budget.unit != self.budget.unit:
             raise InputError(
                 f"the budget is in {budget.unit}: it must be in {self.budget.unit}, which determines the kind of noise"
@@ -311,7 +311,7 @@ class BaseMechanism(abc.ABC):
             )
 
     def with_changes(self, **changes: Any) -> Self:
-        """Return a copy with some fields changed. It keeps cached values that do not depend on these fields."""
+        """Return a copy with some fields changed. The copy keeps cached values that do not depend on these fields."""
         out = replace(self, **changes)  # type: ignore[type-var]
         if changes.keys() <= {"counting", "budget", "step", "chain"}:
             vars(out).update({name: vars(self)[name] for name in self._COPIED if name in vars(self)})
@@ -368,7 +368,7 @@ class BaseMechanism(abc.ABC):
         if (weakness := weakness_of(self.guarantee)) is not None:
             return weakness
         sure = self.guarantee.certainty
-        # If counts are almost exact, protection is weak from 90% certainty.
+        # If counts are almost exact, protection is already weak if an attacker's certainty exceeds 90%.
         noise = self.noise_of_a_cell if sure > 0.9 else None
         if noise is not None and noise < 1:
             return (
@@ -416,7 +416,7 @@ def factor_promised(near: Neighbourhood, distance: float) -> Fraction:
 def _cover(distance: int, lengths: Sequence[tuple[int, Fraction]]) -> Fraction:
     """Return the least sum of factors of moves that together cover a distance, in whole lattice steps.
 
-    The moves exist, because the cells at the ends of any part of a straight line are no further apart than its length.
+    The moves exist, because the cells at the ends of a line segment are no further apart than the segment's length.
     """
     (far, factor), *rest = lengths
     most = max(0, -(-distance // far))
@@ -454,7 +454,7 @@ class Root(float):
 
 
 def scale_noise(budget: Budget, change: Fraction | Root, times: Fraction | int = 1, *, refinable: bool = False) -> Law:
-    """Return the law of noise that hides `times` a change, measured in the L1 norm for ε and the L2 norm for ρ.
+    """Return the law of noise that hides `times` a change. Changes are L1 norms for ε and L2 norms for ρ.
 
     If `refinable`, Gaussian noise is rounded from continuous noise (docs/internals/gradual.md).
     """

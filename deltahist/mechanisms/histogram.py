@@ -43,8 +43,8 @@ def sensitivity(strategy: Strategy, near: Neighbourhood, *, norm: int = 1) -> Fr
 
     Returns a Fraction for the 1-norm, and for the 2-norm a float whose attribute `squared` is the exact square.
 
-    Raises InputError if the domains differ, or if `near` belongs to a subclass of Neighbourhood, but the strategy does
-    not add noise row by row.
+    Raises InputError if the domains differ, or if `near` is an instance of a subclass of Neighbourhood, but the
+    strategy does not add noise row by row.
 
     >>> import deltahist as dh
     >>> domain = dh.Domain((0, 1), (4,))
@@ -55,8 +55,8 @@ def sensitivity(strategy: Strategy, near: Neighbourhood, *, norm: int = 1) -> Fr
     check_choice((1, 2), norm=norm)
     if strategy.domain != near.domain or not (type(near) is Neighbourhood or strategy.row_by_row):
         raise InputError(
-            f"near is a {type(near).__name__}: it must be on the domain of strategy {strategy.name}, and a subclass "
-            "with edges of its own requires a strategy that adds noise row by row"
+            f"near is a {type(near).__name__}: it must be on the domain of strategy {strategy.name}, and a strategy "
+            "for a subclass with its own edges must add noise row by row"
         )
     relations = near.relations
     costs: dict[int, Fraction] = {}

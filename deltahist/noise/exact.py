@@ -25,7 +25,7 @@ BLOCK = 1 << 20
 
 #: Fixed-point bounds on a real number: whole numbers with low ≤ 2^bits · value ≤ high.
 Interval = tuple[int, int]
-#: Functions that return certified bounds, of a given number of bits, on a real number or a distribution function at k.
+#: Functions that return certified bounds, with a given number of bits, on a real number, or on F(k) for a given k.
 Bounds = Callable[[int], Interval]
 BoundsAt = Callable[[int, int], Interval]
 
@@ -198,7 +198,7 @@ class InversionTable:
 def power_table(rate: Fraction, first: int, length: int, law: Callable[[Interval, int], Interval]) -> InversionTable:
     """Return the table of F(k) = law(e^(−rate (first + k))) for k < length.
 
-    `law` maps bounds with their number of bits to bounds, and may lose 64 bits, plus the leading zeros of small rates.
+    `law` maps bounds and their number of bits to bounds. It may lose 64 bits, plus the leading zeros of small rates.
     """
     guard = 64 + 2 * int(1 / rate).bit_length()
 

@@ -125,7 +125,7 @@ def _read_floats(words: NDArray[np.uint64]) -> NDArray[np.float64]:
 
 
 def _in_both(floats: Callable[..., Any], decimals: Callable[[Decimal], Decimal]) -> Callable[[Reals], Any]:
-    """Return one function for arrays of either precision."""
+    """Return a function that accepts arrays of either precision."""
     each = np.frompyfunc(decimals, 1, 1)
     return lambda x: each(x) if x.dtype == object else floats(x)
 
@@ -149,7 +149,7 @@ def cos_and_sin(turns: Reals) -> tuple[Reals, Reals]:
 
 
 def _sum_series(turn: Decimal) -> tuple[Decimal, Decimal]:
-    """Return cosine and sine, summed at the opposite point of the circle, whose angle is at most π."""
+    """Return the cosine and sine, from their series at the opposite point of the circle, whose angle is at most π."""
     angle = (2 * turn - 1) * _pi(decimal.getcontext().prec)
     sums, term, power = [Decimal(0), Decimal(0)], Decimal(1), 0
     end = Decimal(10) ** -(decimal.getcontext().prec + 2)
@@ -250,7 +250,7 @@ def jump_down(dimension: int, uniforms: Uniforms) -> Jump:
 
 
 def next_level_above(size: Reals, uniforms: Uniforms) -> tuple[Reals, Reals]:
-    """Return the next levels (rows,), relative to the current one, at which two clocks ring.
+    """Return the next levels (rows,), relative to the current level, at which two clocks ring.
 
     The first clock rings at rate 1 in ln ε, the second at rate |x| in ε. The process jumps when either clock rings.
     `size` is ε|x|.

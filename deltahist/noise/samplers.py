@@ -1,8 +1,8 @@
 """Exact samplers of noise at one or several levels, and of published quantiles.
 
 The level is one divided by the parameter of the law, so a higher level means less noise. Noise at any level is noise at
-a higher level plus independent noise, so releases at several levels are together as private as the one at the highest
-level (docs/privacy/gradual.md). docs/internals/gradual.md derives this for whole numbers.
+a higher level plus independent noise, so releases at several levels are together as private as the release at the
+highest level (docs/privacy/gradual.md). docs/internals/gradual.md derives this for whole numbers.
 Source: Koufogiannis, Han and Pappas, 2015, Theorem 10, Theorem 12.
 """
 
@@ -308,7 +308,7 @@ def _decide(
 class LaplaceSampler:
     """Two-sided geometric noise, P(V = k) ∝ e^(−level |k|), as an exact process in the level.
 
-    Let p = e^(−level) at the lower level and p' at the higher. V at the lower level is V at the higher level, plus
+    Let p and p' be e^(−level) at the lower and the higher level. V at the lower level is V at the higher level, plus
     two-sided geometric noise of the lower level with probability 1 − (p'/p)((1 − p)/(1 − p'))². `refine` draws from the
     reverse transition: a value x stays with probability e^((level − finer) |x|) sinh(level) / sinh(finer), and
     otherwise moves towards zero or jumps, perhaps back to x (docs/internals/gradual.md). Levels are at least 2^−50, and
@@ -542,7 +542,7 @@ def _share_bounds(x: Fraction, y: Fraction, bits: int) -> Interval:
 
 @functools.lru_cache(maxsize=64)
 def _inward_table(a: Fraction, b: Fraction) -> InversionTable:
-    """Return a table that draws 0 with probability s = (1 − e^(−a − b)) / (1 − e^(−2b)), that of no jump over zero."""
+    """Return a table that draws 0 with the probability of no jump over zero, s = (1 − e^(−a − b)) / (1 − e^(−2b))."""
     return chance_table(lambda bits: _share_bounds(a + b, 2 * b, bits))
 
 

@@ -131,7 +131,7 @@ def plot_protection(release: Any, ax: Axes | None = None) -> Axes:
 
 
 def _divide_into_periods(series: Series) -> tuple[list[tuple[int, Series | None]], str]:
-    """Return the first step and the series (None without a release) of at most 60 periods, and the kind of period."""
+    """Return at most 60 periods, and their kind. A period is its first step and its series (None without releases)."""
     import pandas as pd
 
     clock, steps = series.clock, np.arange(series.first, series.last + 1)

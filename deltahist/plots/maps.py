@@ -143,7 +143,7 @@ def merge_cells(release: Release, level: float = 0.05) -> tuple[NDArray[np.float
         if release.decoder.has_closed_form or release.domain.size <= MOST_DENSE:
             moments = release.block_moments(fine)
             errors, kurtosis = np.sqrt(moments.variance).reshape(sums.shape), moments.kurtosis.reshape(sums.shape)
-        else:  # computing the errors of all blocks is slow, so a few blocks represent the others
+        else:  # computing the errors of all blocks is slow, so a few blocks represent the rest
             errors, kurtosis = block_error(release.decoder, (fine,) * len(shape))
         above = stands_out(sums, errors, kurtosis, level=level)
         starts = tuple(np.arange(0, n, coarse // fine) for n in sums.shape)
@@ -235,7 +235,7 @@ def values_of(release: Any, answers: gpd.GeoDataFrame, per: str = "area") -> Val
     estimator = release.name_estimator(False)
     if "estimator" in answers.columns:  # unbiased answers have no such column
         estimator = ", ".join(map(str, answers["estimator"].dropna().unique()))
-    # Draw the bounding box of the regions with a margin, and neither side shorter than half of the other.
+    # Draw the bounding box of the regions with a margin, and with neither side shorter than half the other.
     low_corner, high_corner = shapely.total_bounds(shapes[known]).reshape(2, 2)
     extent = high_corner - low_corner
     margin = 0.04 * extent.max() + np.maximum(0.5 * extent.max() - extent, 0) / 2
@@ -277,8 +277,8 @@ def plot_regions(
     answers : `dh.answer(release, frame)` for a GeoDataFrame of regions, in any CRS. Names are in the column `name` or
         `id`.
     ax, context : as in `plot_map`.
-    per : whether values are points per "area" (km², or square map units without a CRS) or per "region". With "area",
-        regions do not stand out only because they are large.
+    per : whether values are points per "area" (km², or square map units without a CRS) or per "region". With "area", no
+        region stands out merely because it is large.
 
     Returns the axes, titled with the kind of estimates.
 

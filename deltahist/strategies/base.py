@@ -63,7 +63,7 @@ class Strategy(abc.ABC):
     the answers and `A.T @ y` applies the adjoint, both exactly in int64. A new strategy needs only the field `domain`,
     the methods `_matmat` and `_rmatmat`, and `shape` if it does not have one row per cell. All other methods have
     general (dense) implementations. Override `edge_cost` for speed, and `candidates`, `texts` and `from_text` so that
-    planning and users find the strategy. See docs/internals/adding-a-strategy.md.
+    planning and users can find the strategy. See docs/internals/adding-a-strategy.md.
 
     Noise is added row by row, y = A c + η, unless the strategy overrides `scatter`. With `scatter`, y = A c + R(η),
     where R maps `draws` numbers to k numbers. For every edge e, `changes` returns integers U_e such that, for all η,
@@ -322,10 +322,10 @@ _Kind = TypeVar("_Kind", bound=type[Strategy])
 
 
 def register(strategy: _Kind) -> _Kind:
-    """Register a strategy class, so that planning tries the class and its releases load. Works as a decorator.
+    """Register a strategy class, so that planning tries it and its releases can be loaded. Works as a decorator.
 
-    An installed package can instead declare an entry point in "deltahist.strategies". Raises InputError for a taken
-    name.
+    An installed package can instead declare an entry point in "deltahist.strategies". Raises InputError if the name is
+    taken.
 
     >>> import dataclasses, numpy as np, deltahist as dh
     >>> @dh.register
@@ -345,7 +345,7 @@ def register(strategy: _Kind) -> _Kind:
         owner = taken.get(word, strategy)
         if (owner.__module__, owner.__qualname__) != (strategy.__module__, strategy.__qualname__):
             raise InputError(
-                f"strategy {name} of {strategy.__module__} needs another name: {word!r} already means "
+                f"strategy {name} of {strategy.__module__} needs a different name: {word!r} already means "
                 f"{owner.__qualname__} of {owner.__module__}"
             )
     _KNOWN[name] = strategy
@@ -396,7 +396,7 @@ def find_strategy_class(text: str) -> type[Strategy]:
 
 
 def read_numbers(text: str, most: int) -> list[int]:
-    """Return the positive integers after the colon. Raises InputError on anything else, or on more than `most`."""
+    """Return the positive integers after the colon. Raises InputError for anything else, or more than `most`."""
     parts = [part.strip() for part in text.partition(":")[2].split(",")] if ":" in text else []
     if len(parts) > most or not all(part.isdecimal() for part in parts):
         raise InputError(f"strategy is {text!r}: at most {most} whole number(s) may follow the colon")

@@ -53,7 +53,7 @@ class BestGaussian(Strategy):
 
 
 def bound_levels(near: Neighbourhood) -> tuple[NDArray[np.intp], FloatArray]:
-    """Return the index of the first of `near.relations` that contains each displacement (domain.shape), and all bounds.
+    """Return the index of the first relation that contains each displacement (domain.shape), and the bounds by index.
 
     The bounds are the squared factors of the relations, then infinity for displacements that no relation contains.
     """

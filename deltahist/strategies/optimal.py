@@ -175,7 +175,7 @@ def solve_optimal(near: Neighbourhood, gram: FloatArray) -> tuple[IntArray, Cert
     climb = maximise_bound(evaluate, -np.log(number[place]), MOST_STEPS, 0.8 * GAP)
     best = climb.form
     if rank < domain.size - free:
-        # A convex combination of feasible matrices is feasible, and at most raises the variance by the identity's
+        # A convex combination of feasible matrices is feasible, and raises the variance by at most the identity's
         # weight.
         best = (1 - 0.05 * GAP) * best + 0.05 * GAP / 2 * np.eye(domain.size)
 
@@ -267,8 +267,8 @@ def _split_symmetric(near: Neighbourhood, gram: FloatArray, free: bool) -> list[
     """Split the space into even and odd functions along each axis whose reflection preserves V and the edges.
 
     The problem is convex, so the mean of X and its reflection is at least as good as X. So some optimal X maps even
-    functions to even ones and odd ones to odd ones. In 2-D this yields four problems of a quarter of the size. If the
-    total is free, X acts only on functions with sum zero.
+    functions to even functions, and odd to odd. In 2-D this yields four problems of a quarter of the size. If the total
+    is free, X acts only on functions with sum zero.
     """
     shape, rounding = near.domain.shape, 1e-13
     cube, arrivals = gram.reshape(shape * 2), arrival_squares(near)
@@ -344,8 +344,8 @@ def _round_root(root: FloatArray, free: bool, mean_variance: Callable[[NDArray[A
     """Return round(2^bits · A) with the fewest bits for which the mean variance rises by at most a fraction `loss`.
 
     If the total is free, the same integer is added to all entries. This integer cancels exactly in every move, and in
-    every answer if the total is known. The total is then measured as precisely as the best-measured wave, but not
-    better, because an unpublished total (if rows were dropped) should stay noisy.
+    every answer if the total is known. The total is then measured as precisely as the best-measured wave, but no more
+    precisely, because an unpublished total (if rows were dropped) should stay noisy.
     """
     total = float(scipy.linalg.norm(root, 2)) / len(root) if free else 0.0
     exact = mean_variance(root + total)

@@ -129,7 +129,7 @@ class Cumulative(Product):
         Then r(u) = Π (u_i + 1) rows contain cell u. An arrival at u costs r(u), and a move from u to v costs r(u) +
         r(v) − 2 r(min(u, v)), with the minimum along each axis. The cost never decreases if a move gets longer or
         starts further up, so the most expensive move ends in the far corner and costs Π n_i − Π (n_i − d_i). In 2-D, a
-        move by (d_x, −d_y) costs d_x d_y less than one by (d_x, d_y).
+        move by (d_x, −d_y) costs d_x d_y less than a move by (d_x, d_y).
         """
         shape = self.domain.shape
         most = max(
@@ -295,7 +295,7 @@ def _list_pairs(haar: _Haar, longest: int) -> list[set[Pair]]:
     Let m be the level of the coarsest segment with a split between u < u'. On each of the m levels above, one row has
     both cells in the same half. On level m, one row has them in opposite halves. No row on lower levels contains both.
     So a pair depends only on m and the two depths, and few such triples exist. A pair is listed in both orders, because
-    the other axis may go either way.
+    the move along the other axis may go either way.
     """
     n, depth, number = haar.n, haar.depth, 1 + len(haar.levels)
     split = np.zeros(n, dtype=np.int64)  # the level of the segment split just before each cell

@@ -58,7 +58,7 @@ class Spectral(BestGaussian):
     ----------
     near : the neighbourhood, whose moves are constraints. With sources, arrivals in every cell are protected with the
         smallest factor promised for any arrival.
-    workload : the queries, of which only the sizes matter (all ranges by default).
+    workload : the queries; only their sizes matter (all ranges by default).
 
     Raises InputError if the workload does not fit the domain, or if the torus does not fit in memory.
 
@@ -164,7 +164,7 @@ class Spectral(BestGaussian):
         ]
         arrival = squared_distance(self.kernel, None) if near.source_cells.any() else 0
         if len(moves) > 16:
-            # One convolution is faster than many distances, but raises InputError if sums exceed 64 bits.
+            # One convolution is faster than computing many distances, but raises InputError if sums exceed 64 bits.
             with contextlib.suppress(InputError):
                 moves = [min(moves, key=convolve_circularly(self.kernel, self.kernel).__getitem__)]
         return max(arrival, *(squared_distance(self.kernel, move) for move in moves))
@@ -193,7 +193,7 @@ class Spectral(BestGaussian):
 class SpectralDecoder(Decoder):
     """Estimate ĉ as the domain's part of A⁻¹y on the torus.
 
-    The noise is stationary on the torus, so one table of side lengths contains the variances of all boxes.
+    The noise is stationary on the torus, so one table, indexed by side lengths, contains the variances of all boxes.
     """
 
     strategy: Spectral
@@ -350,7 +350,7 @@ class _Chart:
         """Return initial multipliers based on those of a smaller torus.
 
         Relations that fit on the smaller torus keep their multipliers. The multipliers of any other relation are spread
-        evenly. Their sum does not change, but is at least 1% divided by the number of relations.
+        evenly, keeping their sum (but at least 1% divided by the number of relations).
         """
         place, before = self.place[self.bounded], coarse.place[coarse.bounded]
         number = int(place.max()) + 1

@@ -68,15 +68,15 @@ class Flow(Strategy):
     ----------
     domain : Domain
     block : the cells per side of a block, as one number or one per axis. Moves longer than a block cost more.
-    widths : the distance between neighbouring sums on each level, in borders and increasing. () means no sums, as in
-        1-D. None means widths that suit all ranges (`Flow.tuned` finds the best for a workload).
+    widths : the distance between neighbouring sums on each level, in borders (ascending). () means no sums, as in 1-D.
+        None means widths that suit all ranges (`Flow.tuned` finds the best for a workload).
     shares : the shares of ε, in this order: cells (if blocks have several), straight flows, diagonal flows (2-D only),
         one for each width, then arrivals, hubs, hub sums and hub strips (if any). None means the usual shares.
     arrivals : the blocks where entities may appear or vanish: None (fixed membership), "boundary" (the outermost
         blocks) or increasing flat indices of blocks.
     hubs : the distance between hubs in blocks, an odd number. A long move goes through the hubs nearest to its two
         ends, which caps its cost. None means no hubs, so a move costs as much as all borders on its path.
-    hub_widths : the distance in hubs between sums over squares of hubs, for each level a multiple of the previous one.
+    hub_widths : the distance in hubs between sums over squares of hubs on each level, each a multiple of the previous.
     centred : whether sums along lines extend equally beyond both ends, which requires one more sum (used with limits).
     hub_strips : whether there are also sums over hubs within one row or column.
 
@@ -181,7 +181,7 @@ class Flow(Strategy):
 
     @classmethod
     def candidates(cls, near: Neighbourhood, workload: Workload, norm: int) -> Iterator[tuple[str, Strategy]]:
-        """Yield flows with blocks as long as the longest move within δ and twice that, and hubs if there are limits."""
+        """Yield flows with blocks of one and two times the longest move within δ, and with hubs if there are limits."""
         for times in (1, 2):
             sides = tuple(times * b for b in tuning.find_longest_move(near))
             if any(2 * b <= n for b, n in zip(sides, near.domain.shape, strict=True)):
@@ -402,7 +402,7 @@ class PathCosts:
 
     At every border the weights of the sums on one level add up to one. The weights of the sums at a hub also add up to
     one, and so do the weights of its strips along either axis. So sums cost their share in the 1-norm, and at most
-    their share in the 2-norm (exactly, where one sum has all the weight).
+    their share in the 2-norm (exactly that, where one sum has all the weight).
     """
 
     def __init__(self, flow: Flow, norm: int) -> None:
@@ -491,7 +491,7 @@ def find_longest_direct(flow: Flow) -> int:
 
 
 def _find_least_distances(line: HubLine, limit: int) -> tuple[IntArray, IntArray]:
-    """For all distances of two blocks from their hubs, return the blocks' least distance, overall and above a limit."""
+    """Return the least distance of two blocks, overall and above a limit, by the blocks' distances from their hubs."""
     never = 1 << 40  # longer than any move
     block = np.arange(line.n)
     offset = np.abs(block - line.places[block // line.blocks_apart])

@@ -431,7 +431,7 @@ class FlowDecoder(Decoder):
         return self.solve_adjoint(np.ones(self.domain.size)), self.solve(values), self._inflow_variance
 
     def _add_inflow(self, sums: FloatArray, times: float) -> None:
-        """Add `times` the covariance between a block's inflow and the total inflow to each block sum."""
+        """Add to each block sum `times` the covariance between the block's inflow and the total inflow."""
         sums.reshape(-1)[self.strategy.entry_blocks] += self._entry_variance * times
         if self._hubs is not None:
             x, y = self._hubs.hubs.axes
@@ -640,7 +640,7 @@ class FlowDecoder(Decoder):
         return out
 
     def _convert_cover(self, cover: RegionCover, order: int) -> tuple[RegionCover, *tuple[FloatArray, ...]]:
-        """Return queries as shares of blocks, and sums (m,) of the rest's squares (for order 4, also fourth powers)."""
+        """Return queries as shares of blocks, and sums (m,) of residuals' squares (for order 4, also fourth powers)."""
         flow = self.strategy
         blocks = [np.searchsorted(cut, np.arange(cut[-1]), "right") - 1 for cut in self._block_edges]
         # For each rectangle and each block that overlaps it, the number of their common cells.
@@ -822,7 +822,7 @@ class _HubSums:
     def find_near(self, around: QueryBoxes, axis: int) -> tuple[IntArray, IntArray, FloatArray]:
         """Return the places of each box's hubs along an axis, the sums that contain such a hub, and their weights.
 
-        The shapes are (queries, h), (queries, s) and (queries, s, h). The first and last place are in the empty rim.
+        The shapes are (queries, h), (queries, s) and (queries, s, h). The first and last places are in the empty rim.
         """
         low, high = around.low[:, axis], around.high[:, axis]
         first, behind = (np.searchsorted(self._places, edge) for edge in (low, high))
@@ -840,7 +840,7 @@ class _HubSums:
 
         `sums` are the queries' sums along this axis (queries, s, h), `some` are the indices of these sums, and `across`
         contains weights along the other axis (queries, t, h). `found` is in waves along this axis and sums across it.
-        Every hub loses `alike`.
+        `alike` is subtracted from the weight of every hub.
         """
         factors = np.concatenate([self.seen[some].mT, self.onto @ found], axis=2)
         seen = factors @ np.concatenate([sums, across], axis=1)

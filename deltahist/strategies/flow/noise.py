@@ -321,7 +321,7 @@ class Crossings(NamedTuple):
         ]
 
     def slice_lines(self) -> Iterator[tuple[slice, slice]]:
-        """Yield the blocks on both sides of a few lines at a time as slices, to keep intermediate arrays small."""
+        """Yield slices of the blocks on both sides of a few lines at a time, to keep intermediate arrays small."""
         number = self.straight.shape[-2]
         step = max(1, (1 << 17) * number // max(1, self.straight.size))
         for start in range(0, number, step):
@@ -442,7 +442,7 @@ class HubLine:
         """The eigenvalues λ > 0 of Θ Θᵀ, and the eigenvectors divided by √λ, as columns."""
         theta = self.windows.theta
         values, vectors = np.linalg.eigh(theta @ theta.T)
-        seen = values > 1e-12 * values[-1]  # smaller ones are rounding errors
+        seen = values > 1e-12 * values[-1]  # smaller values are rounding errors
         return values[seen], vectors[:, seen] / np.sqrt(values[seen])
 
     @functools.cached_property
@@ -572,7 +572,7 @@ class Hubs:
         seen = y.spread_sums(square_surplus, _Y)
         if self.strips:
             seen += (sums[1] - on_x) / self.ratios[1]
-        # Apply T to Θxᵀ seen and to the part of strips along y, in waves along one axis until the last step.
+        # Apply T to Θxᵀ `seen` and to the strips' part along y, in waves along one axis until the last step.
         along_x, trust = (turn_x * squares_x).T @ (seen / x.weight_unit), self.trust
         mixed = y.project_onto_waves(along_x, _Y) * (trust[1:, 1:] - trust[1:, :1])
         if self.strips:

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 Limit: TypeAlias = tuple[int, float]
 #: Sums do not help on lines with fewer blocks than this.
 _SHORT = 16
-#: Optimise the shares of this many candidates, those that are best with the usual shares.
+#: Optimise the shares of only this many candidates, the best with the usual shares.
 _REFINED = 3
 
 
@@ -344,8 +344,8 @@ class _HubChoice(NamedTuple):
 def _list_spacings(limits: list[Limit], flow: Flow) -> list[int]:
     """Return odd spacings for which paths to a hub keep the limits, with at most 2048² hubs if possible.
 
-    With a hub in each of 4096² cells the error is a seventh lower (90 instead of 106), but publishing takes 1.5 times
-    and boxes take five times as long.
+    With a hub in each of 4096² cells, the error is a seventh lower (90 instead of 106), but publishing takes 1.5 times
+    as long and boxes take five times as long.
     """
     most, side = max(factor for _, factor in limits), max(flow.blocks)
     every = [1, *(2 * walk + 1 for walk in range(1, min(20, side // 4) + 1) if 2 * walk < most)]
@@ -353,7 +353,7 @@ def _list_spacings(limits: list[Limit], flow: Flow) -> list[int]:
 
 
 def _scale_noise(limits: list[Limit], cells: float, walk: float, share: float) -> float:
-    """Return the largest ratio between a move's cost (of its cells, steps and hubs) and its limit."""
+    """Return the largest ratio of a move's cost (for its cells, steps and hubs) to its limit."""
     step = 1 - cells
     through = 2 * walk * step + 2 * share
     direct = max(2 * walk, math.inf if share == math.inf else math.floor(through / step + 1e-9))
@@ -375,7 +375,7 @@ def _find_best_share(hubs: _HubChoice, sums: _BestSums, limits: list[Limit], nor
 
 
 class MeanHubError:
-    """The mean variance that hubs add to a workload's boxes, if the share of a hub is one.
+    """The mean variance that hubs with a share of one add to a workload's boxes.
 
     The variance is Σ V_ij a_i b_j minus the part that a public total removes. a and b are a box's squared coefficients
     for the waves along each axis and for the rest. `HubVariance` has the exact figures.
@@ -416,7 +416,7 @@ class MeanHubError:
             waves = inside[axis] ** 2
             squared[axis] = np.column_stack([length - waves.sum(axis=1), waves])
         asked = squared[0].T @ np.broadcast_to(squared[1], (len(squared[0]), squared[1].shape[1])) / len(squared[0])
-        # A total removes little if there are many sums, so a sample of the boxes is enough.
+        # A public total removes little if there are many sums, so a sample of the boxes is enough.
         step = max(1, len(inside[0]) * asked.size // 4_000_000)
         inside = [each[::step] for each in inside]
 
