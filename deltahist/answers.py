@@ -236,7 +236,8 @@ def _shapes(workload: Any) -> tuple[Any, Any]:
     """Return a workload's geometries (m,) and their CRS, or None for both if it consists of corners of boxes."""
     if isinstance(workload, np.ndarray) and workload.dtype.kind in "if" and workload.size:
         return None, None
-    if hasattr(workload, "geometry") and hasattr(workload, "crs"):  # a frame or a series
+    # A frame without geometries fails here, because its columns may be in another order than corners.
+    if hasattr(workload, "columns") or (hasattr(workload, "geometry") and hasattr(workload, "crs")):
         return workload.geometry, workload.crs
     if hasattr(workload, "geom_type") and not hasattr(workload, "__len__"):
         workload = [workload]  # one geometry

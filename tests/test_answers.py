@@ -210,3 +210,8 @@ SHAPES = [shapely.Point(0, 0), shapely.box(10, 0, 20, 1), shapely.Polygon([(0, 0
 def test_queries_that_are_not_in_the_domain_are_refused(make, queries):
     with pytest.raises(dh.InputError):
         dh.answer(exact(), make(queries))
+
+
+def test_a_table_without_geometries_is_refused():
+    with pytest.raises(AttributeError, match="geometry"):
+        dh.answer(exact(), pd.DataFrame({"south": [0], "west": [0], "north": [1], "east": [1]}))
