@@ -22,7 +22,15 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csgraph
 
 from deltahist.budget import floor_nano
-from deltahist.errors import NANO, InputError, as_printed_fraction, check_choice, check_memory, check_positive
+from deltahist.errors import (
+    NANO,
+    InputError,
+    as_printed_fraction,
+    check_choice,
+    check_finite,
+    check_memory,
+    check_positive,
+)
 from deltahist.laws import Guarantee
 from deltahist.preprocessing import normalize_name
 from deltahist.space.crs import extent_on, read_crs, unit_of
@@ -248,7 +256,7 @@ class PrivacyLevels:
 
     def __post_init__(self) -> None:
         if self.least is not None:
-            _check_levels(self.least, np.zeros(1), np.full(1, check_positive(epsilon=self.least)))
+            check_finite(above=0, most=_MOST, **{"the least epsilon": self.least})
         _ = self._function  # raises early
 
     @functools.cached_property
@@ -257,7 +265,7 @@ class PrivacyLevels:
         if not isinstance(given, Mapping):
             return given
         ends, values = np.array(sorted((float(d), float(e)) for d, e in given.items())).T
-        _check_levels(given, ends, values)
+        _check_levels(repr(self.epsilon), ends, values)
         return lambda distances: values[np.minimum(np.searchsorted(ends, distances), len(ends) - 1)]
 
     def at(self, distances: ArrayLike) -> NDArray[np.float64]:
@@ -267,7 +275,7 @@ class PrivacyLevels:
         reached = unique != np.inf
         levels = np.full(len(unique), self.least or 0.0)
         found = np.asarray(self._function(unique[reached]), dtype=np.float64)
-        _check_levels(self.epsilon, unique[reached], found)
+        _check_levels(f"{found} at the distances {unique[reached]}", unique[reached], found)
         levels[reached] = found
         return np.maximum(levels, self.least or 0.0)[where].reshape(array.shape)
 
@@ -287,13 +295,13 @@ class PrivacyLevels:
         return text if self.least is None else f"{text}, at least {self.least:g}"
 
 
-def _check_levels(given: Any, distances: NDArray[np.float64], values: NDArray[np.float64]) -> None:
+def _check_levels(given: str, distances: NDArray[np.float64], values: NDArray[np.float64]) -> None:
     """Raise InputError if a distance is negative or NaN, or if an ε is out of range or increases with distance."""
     in_range = values.shape == distances.shape and ((values > 0) & (values <= _MOST) & (distances >= 0)).all()
     if not in_range or (np.diff(values) > 0).any():
         raise InputError(
-            f"epsilon is {given!r}, {values} at the distances {distances}: ε must be above zero, at most 10^6 and not "
-            "increasing, as in exp(4-3.3d) or 1:15,2:8 (distance:ε), and distances must be zero or more"
+            f"epsilon is {given}: it must be above zero, at most 10^6 and not increasing with the distance, as in "
+            "exp(4-3.3d) or 1:15,2:8 (distance:ε), and distances must be zero or more"
         )
 
 
