@@ -127,7 +127,8 @@ class Reading:
         if self.user is None:
             check_choice((None,), **{"max_per_user without user": self.max_per_user})
         else:
-            check_whole(max_per_user=self.max_per_user)
+            most: Any = self.max_per_user
+            check_whole(**{"max_per_user with user": most})
 
     @property
     def coordinates(self) -> list[str]:
