@@ -75,7 +75,7 @@ def _find_layer(file: Path, layer: str | None) -> tuple[str, str]:
 
     # Nothing listens at this proxy, so GDAL cannot open URLs in a file, such as the URL of its CRS.
     pyogrio.set_gdal_config_options({f"GDAL_{kind}_PROXY": "http://127.0.0.1:0" for kind in ("HTTP", "HTTPS")})
-    suffix = check_choice((*DRIVERS, ".zip"), suffix=file.suffix.lower())
+    suffix = check_choice((*DRIVERS, ".parquet", ".zip"), suffix=file.suffix.lower())
     place = f"/vsizip/{file}" if suffix == ".zip" else str(file)
     layers = [str(each) for each, kind in pyogrio.list_layers(place) if kind is not None]
     layer = layers[0] if layer is None and len(layers) == 1 else check_choice(tuple(layers), layer=layer)
