@@ -61,8 +61,8 @@ class Chain:
             and (self.copied is None or 0 < self.copied < amounts[-1])
         ):
             raise InputError(
-                f"chain {self.name!r} is invalid: its name must be 32 hexadecimal digits, and it must have ascending "
-                f"amounts, at most {_LONGEST:,}; a copy must state the original's SHA-256, and spend less"
+                f"chain {self.name!r} is invalid: each release must spend more than the one before it, and a copy less "
+                f"than its original, for at most {_LONGEST:,} releases with a valid name and SHA-256"
             )
 
     @property
