@@ -151,7 +151,7 @@ def stands_out(
     errors, steps, _ = np.broadcast_arrays(errors * coarse, steps, size)
     half = np.minimum(errors, 1) / 2
     found = np.zeros(size.shape, dtype=bool)
-    while True:  # each estimate found leaves more of the level for the others
+    while True:  # each estimate found leaves more of the level for the rest
         alone = level / (1 + either_side) / max(1, size.size - int(found.sum()))
         limits = np.array([_find_limit(alone, step) for step in range(_STEPS + 1)])
         now = size > limits[steps] * errors + half
@@ -166,7 +166,7 @@ _STEPS = 16
 
 @functools.lru_cache(maxsize=1024)
 def _find_limit(chance: float, step: int) -> float:
-    """Return the number of standard errors that noise exceeds with at most this chance, for r up to step / `_STEPS`."""
+    """Return how many standard errors noise exceeds with at most this chance, for r up to step / `_STEPS`."""
     low, high = (0.0 if step == 0 else _find_limit(chance, step - 1)), 64.0
     for _ in range(30):
         middle = (low + high) / 2
@@ -184,9 +184,9 @@ def _log_tail(x: float, step: int) -> float:
 
         P(noise > x) = E Q(x/√V) ≤ Q(x/√v) e^(−sv) · E e^(sV)    for every v,
 
-    which is the normal tail itself for κ = 0. For noise that is nearly one draw, another bound is better. Let v_1 be
-    the largest share, between r² and r. A Laplace draw L of variance v_1 has P(L > y) ≤ ½ e^(−y√(2/v_1)) for all y, so
-    that
+    which is the normal tail itself for κ = 0. For noise that is nearly one draw, a different bound is better. Let v_1
+    be the largest share, between r² and r. A Laplace draw L of variance v_1 has P(L > y) ≤ ½ e^(−y√(2/v_1)) for all y,
+    so that
 
         P(noise > x) ≤ ½ e^(−x√(2/v_1)) · E e^((V − v_1 W_1)/v_1),
 

@@ -21,7 +21,7 @@ from deltahist.space.workloads import Edges, Pieces, RegionCover, Span, count_up
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
-#: Number of cells, in boxes around queries, that are processed together. They fit in the processor's cache.
+#: Number of cells (in boxes around queries) processed together, few enough for the processor's cache.
 _CELLS = 1 << 16
 
 
@@ -246,7 +246,7 @@ class IntervalForms(IntervalFunction):
     Parameters
     ----------
     forms : k forms over the m + 1 edges of a row of blocks.
-    edges : positions of the cell edges in blocks (n + 1,); None if blocks are cells.
+    edges : positions of the cell edges (n + 1,), in units of blocks; None if blocks are cells.
     """
 
     def __init__(self, forms: Sequence[QuadraticForm], edges: FloatArray | None = None) -> None:
@@ -267,7 +267,7 @@ class IntervalForms(IntervalFunction):
 
     @functools.cached_property
     def _widths(self) -> FloatArray:
-        """Width of each cell in blocks, followed by 0 (n + 1,)."""
+        """Width of each cell in units of blocks, followed by 0 (n + 1,)."""
         assert self.edges is not None
         return np.diff(self.edges, append=self.edges[-1])
 
@@ -276,7 +276,7 @@ class IntervalForms(IntervalFunction):
         return self.evaluate_pieces(self.in_blocks(low, high))
 
     def evaluate_pieces(self, intervals: Pieces) -> FloatArray:
-        """Return the forms of intervals in blocks (k, m)."""
+        """Return the forms (k, m) of intervals given in units of blocks."""
         return np.array([form.evaluate_pieces(intervals) for form in self.forms])
 
     def mean_over_intervals(self, n: int) -> float:

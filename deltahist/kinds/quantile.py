@@ -225,7 +225,7 @@ class QuantileMechanism(BaseMechanism):
         return [{"rows": "the quantile", "law": self.place_noise.law, "std": None}]
 
     def cost_under(self, moves: Neighbourhood) -> Fraction:
-        """Return the cost under another relation, from the number of moves within δ that cover its longest move."""
+        """Return the cost under a different relation, from the number of moves within δ that cover its longest move."""
         return self.guarantee.times(-(-min(moves.radius, self.lattice_steps) // self.neighbourhood.radius)).amount
 
     @functools.cached_property

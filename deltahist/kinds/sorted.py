@@ -447,9 +447,9 @@ class Isotonic:
         """Return upper and lower confidence bounds, each wrong with probability at most `alpha` at any one rank.
 
         upper[j] bounds the coordinate of rank j k + 1, which is at most the exact mean of each window of 1, 2, 4, …
-        groups that begins there. The bound is the least noisy mean of these windows, each increased by a bound on its
-        noise. In the same way, lower[j] bounds the coordinate of rank j k by the windows that end there. Each window
-        gets an equal share of `alpha`. Making the bounds monotone keeps them valid (docs/internals/sorted.md).
+        groups that begins there. The bound is the smallest of these windows' noisy means, each increased by a bound on
+        its noise. In the same way, lower[j] bounds the coordinate of rank j k by the windows that end there. Each
+        window gets an equal share of `alpha`. Making the bounds monotone keeps them valid (docs/internals/sorted.md).
         """
         if alpha not in self._bounds:
             rows = len(self.values)

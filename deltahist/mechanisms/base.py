@@ -272,7 +272,7 @@ class BaseMechanism(abc.ABC):
 
     @abc.abstractmethod
     def cost_under(self, moves: Neighbourhood) -> Fraction | float:
-        """Return the largest cost of the moves in another relation, in the budget's unit (ε or ρ)."""
+        """Return the largest cost of the moves in a different relation, in the budget's unit (ε or ρ)."""
 
     @abc.abstractmethod
     def describe(self) -> dict[str, Any]:

@@ -105,11 +105,11 @@ class Mechanism(BaseMechanism):
     strategy : what is measured (`dh.plan` ranks strategies).
     budget : ε (Laplace noise) or ρ (Gaussian noise).
     counting : how rows become counts.
-    step : step of a stream, if the map is part of one.
+    step : step of the stream, if the map is part of a stream.
     chain : place in a chain, if the release can be refined (`dh.refine`).
 
-    Raises InputError if the strategy is on another domain, the strategy would reveal a private number of points, or the
-    step spends more than the budget of its window.
+    Raises InputError if the strategy is on a different domain, the strategy would reveal a private number of points, or
+    the step spends more than the budget of its window.
 
     >>> import deltahist as dh
     >>> near = dh.Neighbourhood(dh.Domain((0, 1), (4,)), delta=0.25, sources="left")
@@ -241,7 +241,7 @@ class Mechanism(BaseMechanism):
         return min((row["std"] for row in self.noise_rows() if row["std"]), default=None)
 
     def cost_under(self, moves: Neighbourhood) -> Fraction:
-        """Return the cost under another relation, which is the budget times the ratio of the sensitivities.
+        """Return the cost under a different relation: the budget times the ratio of the sensitivities.
 
         The sensitivity is the largest Σ share |A (e_u − e_v)| over neighbouring cells u and v. For ρ, the ratio is
         squared.
@@ -305,7 +305,7 @@ class Mechanism(BaseMechanism):
 
     @classmethod
     def from_description(cls, description: dict[str, Any]) -> Mechanism:
-        """Recreate a mechanism from its `describe` in an untrusted file. The stated noise is not compared."""
+        """Recreate a mechanism from its `describe` in an untrusted file. The noise stated there is ignored."""
         domain = Domain(**description["domain"])
         return cls(
             Neighbourhood.from_description(domain, description["neighbourhood"]),

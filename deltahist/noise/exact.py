@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from deltahist.errors import InputError
 
-#: Number of bits of the fixed-point numbers that tables are built from. Tables keep 64 of the bits. The others absorb
+#: Number of bits of the fixed-point numbers that tables are built from. Tables keep 64 of the bits. The rest absorb
 #: rounding.
 TABLE_BITS = 192
 #: Number of values drawn at a time, to limit memory. Drawing in blocks of this length does not change the numbers.

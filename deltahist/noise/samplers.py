@@ -107,7 +107,7 @@ def _draw_narrow_laplace(scale: Fraction, number: int, words: Words) -> Integers
 
 
 def _draw_beyond_table(table: InversionTable, number: int, words: Words, excess: Callable[[int], Integers]) -> Integers:
-    """Draw from a table, and add another draw to values beyond its last threshold."""
+    """Draw from a table, and add another draw to values beyond the last threshold."""
     out = table.draw(number, words)
     beyond = np.flatnonzero(out == len(table.thresholds))
     if len(beyond):
@@ -222,7 +222,7 @@ def _gaussian_sums(variance: Fraction, bits: int) -> tuple[list[Interval], Inter
         term, factor = multiply_bounds(term, factor, bits), multiply_bounds(factor, shrink, bits)
         total = total[0] + 2 * term[0], total[1] + 2 * term[1]
         sums.append(total)
-    # The sum of the remaining terms is at most that of a geometric series with the last factor as its ratio.
+    # The sum of the remaining terms is at most the sum of a geometric series with the last factor as its ratio.
     rest = (2 * term[1] << bits) // max((1 << bits) - factor[1], 1) + 2
     return sums, (total[0], total[1] + rest)
 

@@ -46,7 +46,7 @@ def own_axes(ax: Axes | None) -> Axes:
 
 
 def write_around(figure: Figure, title: str, below: str, height: float, *, publishable: bool) -> None:
-    """Write a title above a figure and small text below it. Stamp the figure if it must not be published.
+    """Write a title above a figure and small text below it. Stamp figures that must not be published.
 
     `height` is the height of the panels in inches. The figure's height is set to fit the text as well.
     """

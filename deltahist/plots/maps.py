@@ -42,14 +42,14 @@ def plot_map(
 ) -> Axes:
     """Draw the published estimates, as colours in 2-D, or as steps with a band of one standard error in 1-D.
 
-    The colour scale is proportional for small values and logarithmic for large ones. Unbiased estimates of single cells
-    are often mostly noise, so cells without clear differences are merged into blocks (`merge_cells`). Blocks that may
-    be empty are grey. All blocks are tested together: on 95 of 100 maps, every coloured block contains points.
+    The colour scale is proportional for small values and logarithmic for large values. Unbiased estimates of single
+    cells are often mostly noise, so cells without clear differences are merged into blocks (`merge_cells`). Blocks that
+    may be empty are grey. All blocks are tested together: on 95 of 100 maps, every coloured block contains points.
 
     Parameters
     ----------
     release : release of counts. ax : axes to draw on. None for a new figure.
-    nonnegative : draw non-negative estimates of every cell instead of merged unbiased ones.
+    nonnegative : draw non-negative estimates of every cell instead of merged unbiased estimates.
     per : whether colours show points per "area" (km², or square map units without a CRS) or per "cell".
     context : GeoDataFrames or GeoSeries in any CRS, such as roads, to draw as thin grey lines.
 
@@ -221,7 +221,7 @@ def values_of(release: Any, answers: gpd.GeoDataFrame, per: str = "area") -> Val
     domain = release.domain
     columns = (answers[name] for name in ("estimate", "std_error", "low", "high"))
     estimate, error, low, high = (np.asarray(column, dtype=np.float64) for column in columns)
-    # The frame has the columns of the regions, then those of the answers.
+    # The frame has the columns of the regions, then the columns of the answers.
     names = add_names(answers.loc[:, :"estimate"].drop(columns="estimate"))["name"]
     shapes = shapely.make_valid(ground.geometries_of(answers, domain, "answers"))
     shapes = np.asarray(shapely.intersection(shapes, shapely.box(*domain.bounds)))

@@ -353,7 +353,7 @@ def register(strategy: _Kind) -> _Kind:
 
 
 def strategies() -> dict[str, type[Strategy]]:
-    """Return all strategies by class name, including registered ones and those declared as entry points."""
+    """Return all strategies by class name, including those that are registered or declared as entry points."""
     _load_entry_points()
     return dict(_KNOWN)
 

@@ -34,7 +34,7 @@ from deltahist.strategies.base import (
 class Grids(Strategy):
     """A list of grids that each divide the cells into boxes, with one row for every box.
 
-    A move costs 2 · share for each grid with a line between its two ends, because one box loses a point and another
+    A move costs 2 · share for each grid with a line between its two ends, because one box loses a point and another box
     gains it. An arrival costs the sum of all shares. The sensitivity is the largest cost (2014, section 5.3).
     """
 

@@ -96,7 +96,7 @@ class Optimal(BestGaussian):
 
     @property
     def certificate(self) -> Certificate:
-        """A bound on the distance to the optimum, which files do not contain."""
+        """A bound on the distance to the optimum. Files do not contain the bound."""
         return self.solution[1]
 
     @functools.cached_property

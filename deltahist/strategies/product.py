@@ -79,7 +79,7 @@ class _Sums:
 
     @property
     def prefixes(self) -> tuple[IntArray, FloatArray]:
-        # A prefix is one prefix sum, or the difference between the first suffix sum and another.
+        # A prefix is one prefix sum, or the difference between the first suffix sum and another suffix sum.
         edge = np.arange(self.n + 1)
         some = (edge > 0).astype(np.float64)
         if not self.suffix:
@@ -203,8 +203,8 @@ class _Haar:
 
     @property
     def prefixes(self) -> tuple[IntArray, FloatArray]:
-        # A prefix is constant on every segment that its edge does not cut. So each level has one coefficient, that of
-        # the segment around the edge. `mean` is the prefix's mean over this segment.
+        # A prefix is constant on every segment that its edge does not cut. So each level has one coefficient, for the
+        # segment around the edge. `mean` is the prefix's mean over this segment.
         mean = np.ones(self.n + 1)
         mean[0] = 0.0
         rows = np.zeros((self.n + 1, 1 + len(self.levels)), dtype=np.int64)

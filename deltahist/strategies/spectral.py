@@ -48,9 +48,9 @@ class Spectral(BestGaussian):
     """The best strategy for Gaussian noise (use `rho`) among those whose rows are shifts of one kernel on a torus.
 
     `Spectral` minimises tr(V X⁻¹) over circulant X = AᵀA for the workload's power spectrum V̂. (e_u − e_v)ᵀ X (e_u −
-    e_v) is at most 1 for moves within δ, and at most the squared limit for longer ones. The kernel is rounded to
-    integers, and the sensitivity is exactly that of the rounded kernel. The torus wraps around, so moves across its
-    seam are also protected. The torus is about a quarter longer than the domain, because an empty margin improves
+    e_v) is at most 1 for moves within δ, and at most the squared limit for longer moves. The kernel is rounded to
+    integers, and the sensitivity is computed exactly from the rounded kernel. The torus wraps around, so moves across
+    its seam are also protected. The torus is about a quarter longer than the domain, because an empty margin improves
     non-negative estimates.
     Source: docs/internals/theory.md, section 6.
 
@@ -289,7 +289,7 @@ def _variance_by_length(spectrum: FloatArray, n: int) -> FloatArray:
 class SpectralSolution(NamedTuple):
     """The best feasible √X̂ at a quarter of the frequencies (the others mirror these), with its certificate.
 
-    The variance exceeds that of the best strategy on the torus by at most the fraction `gap`.
+    The variance exceeds the least variance of any strategy on the torus by at most the fraction `gap`.
     """
 
     spectrum: FloatArray
@@ -347,7 +347,7 @@ class _Chart:
         return np.asarray(out / out.sum())
 
     def start_from(self, coarse: _Chart, multipliers: FloatArray) -> FloatArray:
-        """Return initial multipliers based on those of a smaller torus.
+        """Return initial multipliers based on the multipliers of a smaller torus.
 
         Relations that fit on the smaller torus keep their multipliers. The multipliers of any other relation are spread
         evenly, keeping their sum (but at least 1% divided by the number of relations).

@@ -114,7 +114,7 @@ class Flow(Strategy):
             read_shares(self.shares, len(self.draw_kinds), "group of the flow")
 
     def _check_fields(self) -> Iterator[tuple[str, bool, str]]:
-        """Yield each field's name, whether the value is valid, and the rule. Later checks rely on earlier ones."""
+        """Yield each field's name, whether its value is valid, and the rule. Later checks rely on earlier checks."""
         yield "block", len(self.sides) == self.domain.ndim, "it must be one number, or one per axis"
         most, widths, arrivals = max(self.blocks), self.sum_widths, self.arrivals
         yield "block", most >= 2, f"a domain of {self.domain.shape} cells needs at least two blocks"
@@ -418,7 +418,7 @@ class PathCosts:
         self.straight, self.diagonal = straight + sums, diagonal + 2 * sums
 
     def price_path(self, x: int, y: int) -> int:
-        """Return the cost of a path to a block x and y blocks away, with diagonal steps before straight ones."""
+        """Return the cost of a path to a block x and y blocks away, with diagonal steps before straight steps."""
         return min(x, y) * self.diagonal + abs(x - y) * self.straight
 
     def price_longest(self, x: int, y: int) -> int:
@@ -539,8 +539,8 @@ def find_entrances(flow: Flow, near: Neighbourhood) -> tuple[IntArray, IntArray,
 class Routes:
     """The path of every move and arrival through the blocks of a flow, and the change in draws that hides the path.
 
-    A move takes diagonal steps between blocks first, then straight ones. A long move (`find_longest_direct`) leaves the
-    map at the hub of its first block and re-enters at the hub of its last block. From its entry block, an arrival
+    A move takes diagonal steps between blocks first, then straight steps. A long move (`find_longest_direct`) leaves
+    the map at the hub of its first block and re-enters at the hub of its last block. From its entry block, an arrival
     proceeds like a move. The draws at every border on the path change.
     """
 

@@ -100,7 +100,7 @@ class Steps(QuadraticForm):
         return -0.5 * np.add(one, other, dtype=np.float64)
 
     def value_at(self, weight: FloatArray) -> float:
-        later = np.cumsum(weight[::-1])[::-1]  # sums over each edge and all later ones
+        later = np.cumsum(weight[::-1])[::-1]  # sums over each edge and all later edges
         inner = np.arange(1, self.size - 1)
         return -float(weight[inner] @ later[inner + self.shift])
 
@@ -269,7 +269,7 @@ class HubVariance:
     b_jᵀ, where a and b are the waves and index 0 is the identity. A public total removes (q·m)² / Σ m from the variance
     of a query q, where m is the inflow's covariance with the total.
 
-    `own` and `sums` are variances of draws in points. `edges` are positions of cell edges in blocks, per axis, or None.
+    `own` and `sums` are variances of draws in points. `edges` are cell edges per axis, in units of blocks, or None.
     """
 
     def __init__(self, hubs: Hubs, edges: list[FloatArray | None], own: float, sums: Sequence[float]) -> None:
@@ -465,7 +465,7 @@ class FlowDecoder(Decoder):
 
     @functools.cached_property
     def _edges(self) -> list[FloatArray | None]:
-        """For each axis, the positions of cell edges in blocks, or None if blocks are cells."""
+        """For each axis, the positions of cell edges in units of blocks, or None if blocks are cells."""
         if self.strategy.blocks_are_cells:
             return [None] * self.domain.ndim
         return [np.interp(np.arange(cut[-1] + 1), cut, np.arange(len(cut) + 0.0)) for cut in self._block_edges]
@@ -679,7 +679,7 @@ class FlowDecoder(Decoder):
 
 
 class _NearSums:
-    """Tables (sums, places) of weighted sums along a line, where only a few sums contain any given place."""
+    """Tables (sums, places) of weighted sums along a line. Only a few sums contain any given place."""
 
     def __init__(self, windows: WeightedSums, *tables: FloatArray) -> None:
         self._tables, self._levels = [Windows(table) for table in tables], windows.covering_sums
@@ -813,7 +813,7 @@ class _HubSums:
         self.turn, self.waves, self.known = turn, line.waves.sum(axis=1), (turn * variance[1:, 0]) @ turn.T
         onto, own, alone = turn * squares, to_increments(trust)[1:, 0], trust[1:, 0]
         seen = (turn * alone) @ onto.T, onto @ (alone * self.waves)
-        #: Θ in waves, T times the sums and times ones, and Θ times each of these.
+        #: Θ in waves, the products of T with the sums and with ones, and Θ times each of these products.
         self.onto, self.own, self.own_ones, self.seen, self.seen_ones = _as_single(
             onto, (turn * own) @ turn.T, turn @ (own * self.waves), *seen
         )
@@ -836,7 +836,7 @@ class _HubSums:
     def sum_strips(
         self, sums: FloatArray, some: IntArray, across: FloatArray, found: FloatArray, alike: FloatArray
     ) -> FloatArray:
-        """Add the fourth powers of the weights of strips along this axis, and return the sum for each query.
+        """Sum, for each query, the fourth powers of the weights on strips along this axis.
 
         `sums` are the queries' sums along this axis (queries, s, h), `some` are the indices of these sums, and `across`
         contains weights along the other axis (queries, t, h). `found` is in waves along this axis and sums across it.

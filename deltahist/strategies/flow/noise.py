@@ -486,10 +486,10 @@ class Hubs:
     """Blocks at regular distances where long moves leave and enter, with a least-squares estimate of the inflow.
 
     ζ is the inflow from the hubs' own noise. Sums s over squares of hubs, and over strips of hubs along one axis, have
-    separate noise. Let Θ be the weights of each level of sums, and ρ the level's noise variance divided by that of a
-    hub. The estimate is ζ + T Σ Θᵀ (s − Θ ζ)/ρ with T = (1 + Σ ΘᵀΘ/ρ)⁻¹. A move changes s and Θ ζ by the same amount.
-    The weights are products over the axes, so all levels have the same eigenvectors, which are products of two waves. T
-    has one eigenvalue for each of these products.
+    separate noise. Let Θ be the weights of each level of sums, and ρ the level's noise variance divided by a hub's. The
+    estimate is ζ + T Σ Θᵀ (s − Θ ζ)/ρ with T = (1 + Σ ΘᵀΘ/ρ)⁻¹. A move changes s and Θ ζ by the same amount. The
+    weights are products over the axes, so all levels have the same eigenvectors, which are products of two waves. T has
+    one eigenvalue for each of these products.
 
     Parameters
     ----------

@@ -74,7 +74,7 @@ def find_best_parameters(near: Neighbourhood, flow: Flow, workload: Workload | N
     return found
 
 
-# -- usual parameters and those of a neighbourhood -------------------------------------------------------------
+# -- usual parameters, and parameters for a neighbourhood ------------------------------------------------------
 
 
 def choose_usual_widths(blocks: tuple[int, ...]) -> tuple[int, ...]:
@@ -149,7 +149,7 @@ def _find_best_sums(flow: Flow, workload: Workload | None, norm: int) -> _BestSu
     error, sums, widths = _find_best_chain(MeanError(flow.blocks, spans, norm, flow.centred))
     cells = 0.0
     if not flow.blocks_are_cells:
-        # The mean variance that is added by noise of variance one on cells.
+        # The mean variance that noise of variance one on cells adds.
         one = BlockPower(1, 2)
         scale = zip(spans, flow.domain.shape, flow.blocks, strict=True)
         of_blocks = math.prod(one(*span) * (n / m) for span, n, m in scale)
@@ -211,7 +211,7 @@ class MeanError:
         self._level, self._pair = functools.cache(self._compute_level), functools.cache(self._compute_pair)
 
     def find_best_shares(self, widths: tuple[int, ...]) -> tuple[float, FloatArray]:
-        """Return the least error of flows with sums of these widths, and the shares of the sums in a budget of one."""
+        """Return the least error of flows with sums of these widths, and the sums' shares of a budget of one."""
         if not widths:
             return self.of_shares(widths, np.zeros(0)), np.zeros(0)
         logs, error = np.full(len(widths), -0.5), math.inf  # log of (a level's share / unused part of one half)
@@ -250,7 +250,7 @@ class MeanError:
         return out + (self._of_corners(widths, each, diagonal, own) if self._with_corners else 0.0)
 
     def _of_corners(self, widths: tuple[int, ...], each: float, diagonal: float, own: list[float]) -> float:
-        """Return the sides' mean covariance from diagonal moves at corners (docs/internals/theory.md, section 5).
+        """Return the sides' mean covariance due to diagonal moves at corners (docs/internals/theory.md, section 5).
 
         Boxes with corners inside blocks are ignored, because they count fractions of moves, which have no product form.
         """
