@@ -89,12 +89,13 @@ class Clients:
 
     def refine(self, *, rng: np.random.Generator | None = None) -> Reports:
         """Repeat the last report with the smaller noise of the current settings, or make the first report."""
-        if self._report is None:
-            return self.report(rng=rng)
         with self._alone:
             self._check_current()
-            coarse, law = self._report.mechanism.to_report(self.mechanism), self.mechanism.instantaneous
-            return self._publish_report(_refine_bits(coarse, law, self._permanent, self._report.bits, rng), rng)
+            law, last = self.mechanism.instantaneous, self._report
+            if last is None:
+                return self._publish_report(_draw_bits(law, self._permanent, rng), rng)
+            coarse = last.mechanism.to_report(self.mechanism)
+            return self._publish_report(_refine_bits(coarse, law, self._permanent, last.bits, rng), rng)
 
     def relax(
         self, *, weak_protection_accepted: bool = False, rng: np.random.Generator | None = None, **rates: Any

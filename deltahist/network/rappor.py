@@ -265,7 +265,7 @@ class Reports:
     def __init__(self, mechanism: Rappor, cohorts: ArrayLike, bits: ArrayLike, publishable: bool = False) -> None:
         self.mechanism, self.publishable = mechanism, publishable
         self.cohorts = np.asarray(cohorts).astype(np.int64, casting="same_kind")
-        self.bits = np.asarray(bits).astype(bool, copy=False).view(np.uint8)
+        self.bits = np.array(bits, dtype=bool).view(np.uint8)
         for array in (self.cohorts, self.bits):
             array.flags.writeable = False
 
