@@ -562,12 +562,12 @@ def write_state(
             np.savez(file, allow_pickle=False, **named)
 
     if not write_whole(path, write, secret=True, replace=not new):
-        check_new(path)
+        check_new(path, taken=True)
 
 
-def check_new(path: str | Path) -> None:
+def check_new(path: str | Path, *, taken: bool = False) -> None:
     """Raise InputError unless a state can be written to a new file. States are never overwritten."""
-    if Path(path).exists():
+    if taken or Path(path).exists():
         raise InputError(f"state {str(path)!r} exists already: name a new file, or refine the release of this state")
     check_creatable(path)
 

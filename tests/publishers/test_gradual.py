@@ -104,10 +104,12 @@ def test_a_state_is_never_overwritten(chain, monkeypatch, came):
     before = path.read_bytes()
     if came == "meanwhile":
         calls = iter([lambda path: None, publication.check_new])
-        monkeypatch.setattr(publication, "check_new", lambda path: next(calls)(path))
+        monkeypatch.setattr(publication, "check_new", lambda path, **taken: next(calls)(path, **taken))
     with pytest.raises(dh.InputError, match=r"city.state' exists already"):
         dh.publish(COUNTS, SQUARE, "identity", epsilon=1, state=path)
     assert path.read_bytes() == before
+    # A new release of the chain's mechanism does not join the chain, which would hide what it costs.
+    assert dh.publish_mechanism(chain[1].mechanism, COUNTS).mechanism.chain is None
 
 
 def test_a_state_of_two_names_is_refused(chain, tmp_path):

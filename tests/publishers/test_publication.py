@@ -83,8 +83,8 @@ def test_weak_protection_is_asked_about(tmp_path, kind):
 def test_a_mechanism_allows_for_all_that_its_counts_hold():
     """Counts of three points of a user, or with rows left out, need a mechanism that was made for that."""
 
-    def counted(**how):
-        return Counts(np.ones((4, 4), dtype=np.int64), SQUARE.domain, Preprocessing(**{"where": "speed > 3"} | how))
+    def counted(domain=SQUARE.domain, **how):
+        return Counts(np.ones((4, 4), dtype=np.int64), domain, Preprocessing(**{"where": "speed > 3"} | how))
 
     made = Preprocessing(contributions=2, user=True, dropped=("bad rows",), where="speed > 3")
     mechanism = dh.Mechanism(SQUARE, CELLS, dh.Budget(1), made)
@@ -92,7 +92,11 @@ def test_a_mechanism_allows_for_all_that_its_counts_hold():
         released = dh.publish_mechanism(mechanism, counted(**how)).mechanism
         assert (released.counting, released.laws) == (made, mechanism.laws)
     one = dh.Mechanism(SQUARE, CELLS, dh.Budget(1))
-    more = ({"contributions": 3}, {"dropped": ("points outside",)}, {"where": "speed > 2"}, {"where": None})
+    elsewhere = dh.Domain((0, 0, 400, 400), (4, 4))
+    more = (
+        *({"contributions": 3}, {"dropped": ("points outside",)}, {"where": "speed > 2"}, {"where": None}),
+        {"domain": elsewhere},
+    )
     for made_for, how in [(mechanism, each) for each in more] + [(one, {"user": True, "where": None}), (one, {})]:
         account = dh.Account.total(epsilon=1)
         with pytest.raises(dh.InputError):
