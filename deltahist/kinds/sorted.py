@@ -41,7 +41,7 @@ def check_line(near: Neighbourhood, sources: tuple[Any, ...], counting: Preproce
     """Raise InputError unless there is one dimension, the sources are allowed, and no rows were left out."""
     check_choice((1,), dimensions=near.domain.ndim)
     check_choice(sources, sources=near.sources)
-    check_choice(((),), dropped=counting.dropped)  # the number of points must be public
+    check_choice(((),), **{"rows dropped from a public number of points": counting.dropped})
 
 
 def read_line(points: ArrayLike) -> NDArray[Any]:
