@@ -302,8 +302,8 @@ def read_address(path: str | Path, what: str, schemes: tuple[str, ...] = STORES)
     secret = "@" in bucket or "?" in rest or "#" in rest or (scheme in STORES and ":" in bucket)
     if scheme not in schemes or not bucket or ".." in key.split("/") or secret:
         raise InputError(
-            f"{what} is a {scheme}:// address: it must be a file or a {' or '.join(schemes)} address, without a user, "
-            "port or options (set access keys in the environment)"
+            f"{what} is an address in {scheme}: it must be a file, or an address in {' or '.join(schemes)}, without a "
+            "user, port or options (set access keys in the environment)"
         )
     return f"{scheme}://{bucket}", key.strip("/")
 
