@@ -22,15 +22,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csgraph
 
 from deltahist.budget import floor_nano
-from deltahist.errors import (
-    NANO,
-    InputError,
-    as_printed_fraction,
-    check_choice,
-    check_finite,
-    check_memory,
-    check_positive,
-)
+from deltahist.errors import NANO, InputError, as_printed_fraction, check_choice, check_memory, check_positive
 from deltahist.laws import Guarantee
 from deltahist.preprocessing import normalize_name
 from deltahist.space.crs import extent_on, read_crs, unit_of
@@ -256,7 +248,8 @@ class PrivacyLevels:
 
     def __post_init__(self) -> None:
         if self.least is not None:
-            check_finite(above=0, most=_MOST, **{"the least epsilon": self.least})
+            least = check_positive(**{"the least epsilon": self.least})
+            _check_levels(f"{least!r} at least", np.zeros(1), np.full(1, least))
         _ = self._function  # raises early
 
     @functools.cached_property
