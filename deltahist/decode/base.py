@@ -121,12 +121,12 @@ def stands_out(
     """Test all estimates together, and return which of them exceed zero by more than noise explains.
 
     A map shows hundreds of blocks, so the largest of them is often noise. Holm's method (1979) bounds the chance that
-    any reported count is truly zero by `level`, whatever the dependence between errors. It needs a tail bound for each
-    single estimate (`_log_tail`).
+    any reported count is truly zero by `level`, whatever the dependence between errors. The method needs a tail bound
+    for each single estimate (`_log_tail`).
 
-    Coarse noise on integers has a kurtosis above 3. For such noise the test uses the standard error of the continuous
-    Laplace law of the same scale, whose moment generating function is larger everywhere. It also subtracts half a count
-    from each estimate: k counts or more are at most as likely as more than k − ½ on a continuous scale.
+    Coarse noise on integers has a kurtosis above 3. For such noise, the test uses the standard error of the continuous
+    Laplace law of the same scale, whose moment generating function is larger everywhere. The test also subtracts half a
+    count from each estimate: k counts or more are at most as likely as more than k − ½ on a continuous scale.
 
     Parameters
     ----------
@@ -177,7 +177,7 @@ def _find_limit(chance: float, step: int) -> float:
 def _log_tail(x: float, step: int) -> float:
     """Return the logarithm of a bound on P(noise > x standard errors), for r between two steps.
 
-    Noise is a sum of independent Laplace draws, Gaussian draws, or both. With variance 1 it is √V · N for a normal N
+    Noise is a sum of independent Laplace draws, Gaussian draws, or both. With variance 1, it is √V · N for a normal N
     and V = Σ v_i W_i + a constant, where v_i is the share of draw i in the variance and W_i is exponential with mean 1.
     The excess kurtosis κ is 3 Σ v_i², so no share exceeds r = √(κ/3), and E e^(sV) ≤ e^(s(1 − r)) / (1 − s r). Let Q be
     the normal tail. Since log Q(x/√v) is concave in v, it lies below its tangent at any v, whose slope is s. Hence
@@ -224,7 +224,7 @@ class Decoder(ABC):
     ----------
     strategy : A (k, N).
     laws : one noise law per group.
-    total_known : whether the number of entities is public. If so, estimates add up to it.
+    total_known : whether the number of entities is public. If so, estimates add up to this number.
     """
 
     #: Describes how the closed form relates to the true error.
@@ -264,7 +264,7 @@ class Decoder(ABC):
 
     @functools.cached_property
     def onto_total(self) -> tuple[FloatArray, FloatArray, float]:
-        """a(1) (k,), the direction (N,) in which estimates are adjusted to the total, and its sum.
+        """a(1) (k,), the direction (N,) in which estimates are adjusted to the total, and the direction's sum.
 
         The direction is V1 if the rows determine the total, else the part of 1 that no row measures.
         """
@@ -326,7 +326,7 @@ class Decoder(ABC):
     def moments(self, work: Asked) -> Moments:
         """Return the variance and kurtosis of the answers to boxes, or to explicit queries (m, N).
 
-        Uses the closed form if there is one. If not, solves query by query, or simulates noise for many boxes.
+        Uses the closed form if one exists. Otherwise solves query by query, or simulates noise for many boxes.
         """
         if not isinstance(work, Boxes | AllRanges):
             return self.solved_moments(work)

@@ -1,7 +1,7 @@
 """Errors of queries: sums of products over the axes for boxes, and sums over surrounding boxes for other queries.
 
-An interval q is a difference of prefixes, q = Σ_e w_e P_e, where P_e contains all cells before edge e. Its variance
-qᵀ V q is the quadratic form wᵀ G w with G_ef = P_eᵀ V P_f, the covariance of prefix sums.
+An interval q is a difference of prefixes, q = Σ_e w_e P_e, where P_e contains all cells before edge e. Then
+qᵀ V q, the variance of q, is the quadratic form wᵀ G w with G_ef = P_eᵀ V P_f, the covariance of prefix sums.
 """
 
 from __future__ import annotations

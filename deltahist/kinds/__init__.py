@@ -34,7 +34,7 @@ def load(path: str | Path) -> BaseRelease:
     """Open a release file, which is untrusted input, and return a Release, SortedRelease or Quantile.
 
     Warns if the release is withdrawn (docs/streams.md). Raises DamagedFile if the file or its notice of withdrawal is
-    truncated, foreign, altered, or from a newer version. Raises InputError if it is missing or too large for memory.
+    truncated, foreign, altered, or from a newer version. Raises InputError if the file is missing or too large.
 
     >>> import tempfile, deltahist as dh, numpy as np
     >>> near = dh.Neighbourhood(dh.Domain((0, 1), (4,)), delta=0.25)

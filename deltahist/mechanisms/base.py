@@ -432,12 +432,12 @@ def budget_description(budget: Budget) -> dict[str, str | None]:
 
 
 def budget_of(description: dict[str, Any]) -> Budget:
-    """Recreate a budget from its `budget_description`. Raises InputError if it does not have exactly one amount."""
+    """Recreate a budget from its `budget_description`. Raises InputError unless it has exactly one amount."""
     return Budget(*(None if description[k] is None else Fraction(description[k]) for k in ("epsilon", "rho")))
 
 
 class Root(float):
-    """A float that is the square root of an exact number, which is its attribute `squared`.
+    """A float that is the square root of an exact number, its attribute `squared`.
 
     >>> Root.of(Fraction(2)).squared
     Fraction(2, 1)

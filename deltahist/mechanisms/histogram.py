@@ -232,7 +232,7 @@ class Mechanism(BaseMechanism):
     def noise_of_a_cell(self) -> float | None:
         """Standard deviation of the noise in the estimate of the middle cell.
 
-        If the numbers do not determine cells, it is the standard deviation of the least noisy number.
+        If the numbers do not determine cells, this is the standard deviation of the least noisy number.
         """
         if self.strategy.determines_cells:
             sides = [(self.domain.edges(axis), n // 2) for axis, n in enumerate(self.domain.shape)]

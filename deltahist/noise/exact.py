@@ -74,7 +74,7 @@ def open_words(rng: Rng) -> Words:
 
 
 def exp_bounds(x: Fraction, bits: int) -> Interval:
-    """Return bounds on e^−x for x ≥ 0 that are a few units apart.
+    """Return bounds, a few units apart, on e^−x for x ≥ 0.
 
     `decimal` rounds exp correctly. Rounding the argument changes the result by a factor within
     1 ± (x + 2) · 10^(1 − digits).
@@ -198,7 +198,7 @@ class InversionTable:
 def power_table(rate: Fraction, first: int, length: int, law: Callable[[Interval, int], Interval]) -> InversionTable:
     """Return the table of F(k) = law(e^(−rate (first + k))) for k < length.
 
-    `law` maps bounds and their number of bits to bounds. It may lose 64 bits, plus the leading zeros of small rates.
+    `law` maps bounds and their number of bits to bounds. `law` may lose 64 bits, plus the leading zeros of small rates.
     """
     guard = 64 + 2 * int(1 / rate).bit_length()
 

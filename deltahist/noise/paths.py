@@ -1,4 +1,4 @@
-"""Exactly rounded noise for every user at every level, computed from nothing but a secret key.
+"""Exactly rounded noise for every user at every level, computed from a secret key alone.
 
 V_ε = √(2S)/ε · N(0, I) with S ~ Gamma((n + 1)/2). As ε falls, V_ε makes independent jumps √(2W)/ε · N(0, I) with
 W ~ Exp(1), at a rate of n + 1 per unit of ln ε. As ε rises, V_ε jumps from a value x at a rate of 1 + ε|x|
@@ -39,7 +39,7 @@ _FARTHEST = 1 << 62
 
 # --- uniform reals, in two precisions -----------------------------------------------------------------------
 # Formulas that use `Uniforms` and the functions below run on float64 arrays for all rows at once, and on arrays of
-# Decimal objects for the few rows that floats cannot decide. Both use the first bits of the same reals.
+# Decimal objects for the few rows that floats cannot decide. Both precisions use the first bits of the same reals.
 
 
 def keyed_words(

@@ -54,7 +54,7 @@ _LONGEST_TABLE = 4096
 def discrete_laplace(scale: float | Fraction, shape: Shape = (), *, rng: Rng = None) -> Integers:
     """Draw exact two-sided geometric noise, P(k) ∝ exp(−|k| / scale), as an int64 array of `shape`.
 
-    Source of the distribution: Ghosh, Roughgarden, Sundararajan 2009. docs/internals/noise.md describes the sampling.
+    Source: Ghosh, Roughgarden, Sundararajan 2009 (the distribution). docs/internals/noise.md describes the sampling.
 
     Parameters
     ----------
@@ -565,7 +565,7 @@ def _first_move_table(a: Fraction, b: Fraction) -> InversionTable:
 
 @functools.lru_cache(maxsize=64)
 def _tightening_table(a: Fraction, b: Fraction) -> InversionTable:
-    """Return a table that draws 0, adding nothing, with probability (e^−b / e^−a) ((1 − e^−a) / (1 − e^−b))²."""
+    """Return a table that draws 0, to add nothing, with probability (e^−b / e^−a) ((1 − e^−a) / (1 − e^−b))²."""
 
     def bounds(bits: int) -> Interval:
         more = bits + 64

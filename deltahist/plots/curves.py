@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from deltahist.releases.series import Series
 
-#: Maximum numbers of panels, of columns of panels, of points of a line over time, and of labelled limits on a curve.
+#: Maximum numbers of panels, columns of panels, points on a line over time, and labelled limits on a curve.
 _PANELS, _COLUMNS, _POINTS, _LIMITS = 24, 2, 60, 4
 
 

@@ -182,7 +182,7 @@ class Strategy(abc.ABC):
 
     @classmethod
     def restore(cls, domain: Domain, **parameters: Any) -> Strategy:
-        """Return a strategy with the parameters of a description, which may be from an untrusted file."""
+        """Return a strategy with the parameters in a description, which may come from an untrusted file."""
         return cls(domain, **parameters)  # type: ignore[call-arg]
 
     @classmethod

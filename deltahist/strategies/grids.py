@@ -156,7 +156,7 @@ class ShiftedGrids(Grids):
     Parameters
     ----------
     width, shift, m : the paper's parameters, in cells.
-    widths, offsets : alternatively, each grid's width and offset in cells. Its lines are at offset, offset + width, ...
+    widths, offsets : alternatively, each grid's width and offset in cells, for lines at offset, offset + width, ...
 
     Raises InputError if two grids share a line, or if neither set of parameters is complete.
 
@@ -398,7 +398,7 @@ def choose_greedy_rows(
     # A small prior precision keeps the gains finite while the rows do not determine all cells.
     factor = scipy.linalg.cho_factor(rows.T @ rows + 1e-6 * np.eye(rows.shape[1]))
     inverse = scipy.linalg.cho_solve(factor, np.eye(rows.shape[1]))
-    # A row may be added several times, which averages its noise.
+    # A row may be added several times, to average its noise.
     alive = np.ones(len(candidates), dtype=bool)
     added: list[int] = []
     while True:

@@ -169,7 +169,7 @@ def solve_optimal(near: Neighbourhood, gram: FloatArray) -> tuple[IntArray, Cert
         form, variance, bound = _geometric_mean(parts, _weighted_laplacian(weight / bounds, edges, domain.size))
         return form, evaluate_edges(form, edges) / bounds, variance, bound
 
-    # At first, all bounds share λ equally. Otherwise the many long moves would dominate.
+    # At first, all bounds share λ equally, or the many long moves would dominate.
     _, place, number = np.unique(bounds, return_inverse=True, return_counts=True)
     # Allow the iteration 80% of the gap, rounding 10%, and making the matrix invertible 5%.
     climb = maximise_bound(evaluate, -np.log(number[place]), MOST_STEPS, 0.8 * GAP)
@@ -332,7 +332,7 @@ def _geometric_mean(parts: list[_Part], laplacian: FloatArray) -> tuple[FloatArr
 
 
 def _square_root(form: FloatArray, parts: list[_Part]) -> FloatArray:
-    """Return the symmetric square root (N, N) of a form in which the parts are decoupled."""
+    """Return the symmetric square root (N, N) of a form that decouples the parts."""
     out = np.zeros_like(form)
     for part in parts:
         value, vector = scipy.linalg.eigh(part.restrict(form))

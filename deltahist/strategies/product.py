@@ -60,7 +60,7 @@ class Product(Strategy):
 
 @dataclass(frozen=True)
 class _Sums:
-    """Prefix sums (over each cell and all before it) or suffix sums (over each cell and all after it)."""
+    """Prefix sums (each cell and all cells before it) or suffix sums (each cell and all cells after it)."""
 
     n: int
     suffix: bool
@@ -96,7 +96,7 @@ class Cumulative(Product):
 
     Parameters
     ----------
-    direction : "suffix" sums each cell and all after it, "prefix" sums each cell and all before it.
+    direction : "suffix" sums each cell and all cells after it, "prefix" sums each cell and all cells before it.
 
     >>> Cumulative(Domain((0, 1), (3,))).matrix().toarray().tolist()
     [[1, 1, 1], [0, 1, 1], [0, 0, 1]]
@@ -293,9 +293,9 @@ def _list_pairs(haar: _Haar, longest: int) -> list[set[Pair]]:
     """Return the distinct pairs of cells d apart, for d = 0, ..., longest.
 
     Let m be the level of the coarsest segment with a split between u < u'. On each of the m levels above, one row has
-    both cells in the same half. On level m, one row has them in opposite halves. No row on lower levels contains both.
-    So a pair depends only on m and the two depths, and few such triples exist. A pair is listed in both orders, because
-    the move along the other axis may go either way.
+    both cells in the same half. On level m, one row has the cells in opposite halves. No row on lower levels contains
+    both. So a pair depends only on m and the two depths, and few such triples exist. A pair is listed in both orders,
+    because the move along the other axis may go either way.
     """
     n, depth, number = haar.n, haar.depth, 1 + len(haar.levels)
     split = np.zeros(n, dtype=np.int64)  # the level of the segment split just before each cell

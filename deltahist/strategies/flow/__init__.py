@@ -402,7 +402,7 @@ class PathCosts:
 
     At every border the weights of the sums on one level add up to one. The weights of the sums at a hub also add up to
     one, and so do the weights of its strips along either axis. So sums cost their share in the 1-norm, and at most
-    their share in the 2-norm (exactly that, where one sum has all the weight).
+    their share in the 2-norm (equality holds where one sum has all the weight).
     """
 
     def __init__(self, flow: Flow, norm: int) -> None:

@@ -98,7 +98,7 @@ class WeightedSums:
         return out
 
     def iterate_weights(self, place: IntArray) -> Iterator[tuple[IntArray, IntArray]]:
-        """Yield two sums per level that contain each place, and the place's weights (the second may be 0)."""
+        """Yield two sums per level that contain each place, and the place's weights in them (the second may be 0)."""
         for first, last, _ in self.covering_sums:
             one, other = first[place], last[place]
             yield one, self.weights[one, place]
@@ -202,7 +202,7 @@ class LineEstimator:
     def banded_factors(self) -> tuple[IntArray, FloatArray, FloatArray]:
         """The order of the sums along the line, and L (p, b) and D (p,) such that L D Lᵀ = Θ V Θᵀ + W in this order.
 
-        L has ones on its diagonal and b diagonals below. Column j is `L[j]`. Integer products and elementwise
+        L has ones on its diagonal, and b diagonals below it. Column j is `L[j]`. Integer products and elementwise
         arithmetic make the factors independent of the BLAS library.
         """
         weights, unit = scipy.sparse.csr_array(self.windows.weights), self.windows.units
