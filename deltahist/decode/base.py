@@ -67,9 +67,9 @@ def interval(moments: Moments, law: Law, level: float) -> tuple[FloatArray, Floa
     """Return how far an interval of a given level extends below and above each estimate.
 
     The distance is the normal (or Student) quantile with the Cornish-Fisher correction for the excess kurtosis of
-    symmetric noise, z + κ (z³ − 3 z) / 24. Single Laplace draws need wider intervals than sums of many. Where the noise
-    is a plain sum of draws of `law`, the interval contains the number of integers whose probability is nearest the
-    level. If this number is even, the interval extends one further up than down, because a symmetric interval could
+    symmetric noise, z + κ (z³ − 3 z) / 24. Single Laplace draws need wider intervals than sums of many draws. Where the
+    noise is a plain sum of draws of `law`, the interval contains the number of integers whose probability is nearest
+    the level. If this number is even, the interval extends one further up than down, because a symmetric interval could
     miss the level by twice as much.
     """
     z = -NormalDist().inv_cdf((1 - level) / 2)
@@ -205,7 +205,7 @@ def _log_tail(x: float, step: int) -> float:
 
 
 def _log_moment(s: Any, total: Any, most: Any) -> Any:
-    """Return a bound on log E e^(sV) for shares whose sum is `total`, and whose squares add up to at most `most`²."""
+    """Return a bound on log E e^(sV) for shares that add up to `total`, with squares that add up to at most `most`²."""
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.where(s * most < 1, s * (total - most) - np.log1p(-s * most), np.inf)
 
@@ -426,7 +426,7 @@ class Decoder(ABC):
         return out
 
     def _unknown_kurtosis(self, number: int) -> FloatArray:
-        """Return an unknown excess kurtosis for each query: NaN, or 0 if the noise is Gaussian."""
+        """Return the excess kurtosis of each query if it is not computed: NaN, or 0 if the noise is Gaussian."""
         return np.full(number, 0.0 if all(law.unit == "rho" for law in self.laws) else np.nan)
 
     def bound_kurtosis(self, variance: FloatArray) -> FloatArray:
@@ -471,10 +471,10 @@ class DenseDecoder(Decoder):
             self._entry = np.stack([strategy.gather(row) for row in np.eye(strategy.shape[0])])
             self.inverse = self._invert_correlated(dense, self._entry)
             return
-        # Without noise all rows get equal weight.
+        # Without noise, all rows get equal weight.
         variance = self.draw_variance if self.draw_variance.all() else np.ones(strategy.shape[0])
         if strategy.determines_cells:
-            # Raise the variances of nearly exact rows, in units of each row, so that the equations are not singular.
+            # Raise the variances of nearly exact rows, relative to row sizes, so that the equations are not singular.
             own = np.abs(dense).max(axis=1) ** 2
             weighted = dense / np.maximum(variance, 1e-11 * own * (variance / own).max())[:, None]
             self.inverse = scipy.linalg.solve(dense.T @ weighted, weighted.T, assume_a="pos")
@@ -594,6 +594,6 @@ class IterativeDecoder(Decoder):
         if ended == 7:
             raise InputError(
                 f"least squares for {self.strategy.name} did not converge in {steps:,} steps: the strategy is close to "
-                "singular (use another one)"
+                "singular (use a different one)"
             )
         return np.asarray(found)

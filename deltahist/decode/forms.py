@@ -362,7 +362,7 @@ def apply_range_gram(field: FloatArray, starts: IntArray | None = None) -> Float
 def iterate_query_boxes(
     work: RegionCover | scipy.sparse.csr_array, shape: tuple[int, ...], most: int = _CELLS
 ) -> Iterator[QueryBoxes]:
-    """Yield queries (regions, or rows over the cells of `shape`) in groups of similar size, of at most `most` queries.
+    """Yield queries (regions, or rows over the cells of `shape`) in groups of at most `most` queries of similar size.
 
     Each query becomes the dense box around it, since treating all cells alike is faster than finding cells at the rim.
     """

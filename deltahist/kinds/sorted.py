@@ -63,7 +63,7 @@ def read_shares(q: ArrayLike) -> NDArray[np.float64]:
     """Return one or more levels of quantiles as an array (m,). Raises InputError unless all are from 0 to 1."""
     shares = np.atleast_1d(np.asarray(q, dtype=np.float64))
     if shares.ndim != 1 or not ((shares >= 0) & (shares <= 1)).all():
-        raise InputError(f"q is {q!r}: it must be from 0 to 1")
+        raise InputError(f"q is {q!r}: it must be between 0 and 1")
     return shares
 
 
@@ -160,8 +160,8 @@ class SortedMechanism(BaseMechanism):
         most = group * self.lattice_steps + 64 * self.laws[0].scale
         if not group <= number <= _MOST_SUM or most >= _MOST_SUM:
             raise InputError(
-                f"group is {group:,} of {number:,} points: it must be at most the number of points, and so small that "
-                f"noisy sums of up to {self.lattice_steps:,} steps per point stay below 2^52 (or use fewer cells)"
+                f"group is {group:,} of {number:,} points: it must be at most the number of points, and small enough "
+                f"to keep noisy sums of up to {self.lattice_steps:,} steps per point below 2^52 (or use fewer cells)"
             )
 
     @property

@@ -40,7 +40,7 @@ class Chain:
     ----------
     name : 32 random hexadecimal digits; empty for a more private copy of a release that is not in a chain.
     amounts : ε or ρ of the releases up to this one, ascending. Together the releases cost the last amount.
-    copied : ε or ρ if the release is a more private copy of the last one (`dh.tighten`); None otherwise.
+    copied : ε or ρ if the release is a more private copy of the last release (`dh.tighten`); None otherwise.
     origin : SHA-256 of the original, if the release is a copy. An original and its copies together cost as much as the
         original alone.
     """
@@ -454,7 +454,7 @@ class Root(float):
 
 
 def scale_noise(budget: Budget, change: Fraction | Root, times: Fraction | int = 1, *, refinable: bool = False) -> Law:
-    """Return the law of noise that hides `times` a change. Changes are L1 norms for ε and L2 norms for ρ.
+    """Return the law of noise that hides `times` the `change`, which is an L1 norm for ε and an L2 norm for ρ.
 
     If `refinable`, Gaussian noise is rounded from continuous noise (docs/internals/gradual.md).
     """

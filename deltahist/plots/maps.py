@@ -343,7 +343,7 @@ def label_regions(ax: Axes, values: Values) -> None:
 
 
 def draw_intervals(values: Values, ax: Axes, level: float) -> None:
-    """Draw the 40 largest answers with their intervals, one row per region and the largest first."""
+    """Draw the 40 largest answers with their intervals, one row per region, the largest first."""
     shown, scale = values.order[:ROWS], values.scale
     row = np.arange(len(shown))
     value, low, high = (np.maximum(v[shown], 0.0) for v in (values.value, values.low, values.high))

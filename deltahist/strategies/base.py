@@ -153,7 +153,7 @@ class Strategy(abc.ABC):
         if number >= self.point_limit:  # the message omits the number, which is private
             raise InputError(
                 f"counts have more points than strategy {self.name} can measure: there must be fewer than "
-                f"{self.point_limit:,} (try another strategy or larger cells)"
+                f"{self.point_limit:,} (try a different strategy or larger cells)"
             )
 
     def measure(self, counts: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -376,7 +376,7 @@ def _find_words(*strategies: type[Strategy]) -> dict[str, type[Strategy]]:
 def parse_strategy(text: str, near: Neighbourhood, *, norm: int = 1) -> Strategy:
     """Return the strategy with a name such as "flow" or "hierarchical:8" (norm 1: Laplace, 2: Gaussian noise).
 
-    Raises InputError on an unknown name or wrong parameters.
+    Raises InputError if the name is unknown or a parameter is wrong.
 
     >>> import deltahist as dh
     >>> parse_strategy("hierarchical:8", dh.Neighbourhood(Domain((0, 1), (64,)), 0.1)).name

@@ -87,7 +87,7 @@ class Grids(Strategy):
         most = int(weight.sum()) if near.source_cells.any() else 0
         crossable = [any(len(s[axis]) > 1 for axis in range(self.domain.ndim)) for s in self.starts]
         bound = 2 * int(weight[crossable].sum())
-        # A longer move crosses all lines that a shorter one crosses, so the frontier is enough.
+        # A longer move crosses all lines that a shorter move crosses, so trying the frontier is enough.
         for move in near.frontier:
             if most >= bound:
                 break

@@ -101,7 +101,7 @@ class TreeDecoder(Decoder):
 
     @functools.cached_property
     def _children(self) -> list[Starts]:
-        """For each level and axis, the first child of every block, as an index of blocks on the next level."""
+        """For each level and axis, the first child of every block, as an index among the next level's blocks."""
         return [
             tuple(np.searchsorted(fine, coarse) for coarse, fine in zip(a, b, strict=True))
             for a, b in itertools.pairwise(self.strategy.starts)

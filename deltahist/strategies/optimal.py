@@ -96,7 +96,7 @@ class Optimal(BestGaussian):
 
     @property
     def certificate(self) -> Certificate:
-        """A bound on the distance to the optimum. Files do not contain the bound."""
+        """A bound on the distance to the optimum (not stored in files)."""
         return self.solution[1]
 
     @functools.cached_property
@@ -289,7 +289,7 @@ def _split_symmetric(near: Neighbourhood, gram: FloatArray, free: bool) -> list[
         form = np.asarray(basis.T @ (basis.T @ gram).T)
         ones, within = basis.sum(axis=0), np.eye(len(form))
         if free and ones @ ones > 0.5:
-            # The Householder reflection that maps the ones to the first axis provides a basis orthogonal to the ones.
+            # The Householder reflection that maps 1 = (1, …, 1) to the first axis provides a basis orthogonal to 1.
             normal = ones / np.linalg.norm(ones)
             normal[0] += 1
             within = (within - np.outer(normal, normal) * (2 / (normal @ normal)))[:, 1:]

@@ -392,7 +392,7 @@ def _split_draws(draws: Array, shapes: Sequence[tuple[int, int]]) -> list[Array]
 
 @dataclass(frozen=True, eq=False)
 class HubLine:
-    """The hubs along one axis of n blocks, in the middle of every `spacing` blocks, and their weighted sums.
+    """The hubs along one axis of n blocks, in the middle of every `spacing` blocks, and the hubs' weighted sums.
 
     The spacing is odd. `widths` are the distances in hubs between the centres of sums on each level.
     """

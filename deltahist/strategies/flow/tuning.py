@@ -92,7 +92,7 @@ def choose_usual_widths(blocks: tuple[int, ...]) -> tuple[int, ...]:
 def choose_usual_shares(levels: int) -> dict[str, Fraction]:
     """Return a nearly optimal share for each kind of draws. "sums" is the share of each level of sums.
 
-    Sums get about a quarter. A diagonal move crosses two lines, so straight + sums = diagonal + 2 · sums = 1.
+    Sums get about a quarter of ε. A diagonal move crosses two lines, so straight + sums = diagonal + 2 · sums = 1.
     """
     sums = Fraction(1, 4) if levels == 1 else Fraction(3, 10 * levels) if levels else Fraction(0)
     rest = 1 - sums * levels
