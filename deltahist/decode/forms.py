@@ -414,7 +414,7 @@ def _fill_boxes(
 
 
 class Windows:
-    """A table (k, places) from which boxes slice their own windows. Places off the grid are 0."""
+    """A table (k, places) from which each box slices its own window. Places off the grid are 0."""
 
     def __init__(self, table: FloatArray) -> None:
         # Add a column before the first cell, and columns after the last one, for the rim of the largest box.

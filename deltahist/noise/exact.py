@@ -108,7 +108,7 @@ def complement(p: Interval, bits: int) -> Interval:
 
 
 class UniformReal:
-    """A uniform real U in [0, 1) that draws its bits on demand, after a known first word if there is one."""
+    """A uniform real U in [0, 1) that draws its bits on demand, after a first word that may already be known."""
 
     def __init__(self, words: Words, first: int | None = None) -> None:
         self._words, self._known, self._bits = words, first or 0, 0 if first is None else 64

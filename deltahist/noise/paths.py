@@ -255,7 +255,7 @@ def next_level_above(size: Reals, uniforms: Uniforms) -> tuple[Reals, Reals]:
     The first clock rings at rate 1 in ln ε, the second at rate |x| in ε. The process jumps when either clock rings.
     `size` is ε|x|.
     """
-    with np.errstate(divide="ignore", over="ignore"):  # at the value 0 the second clock never rings
+    with np.errstate(divide="ignore", over="ignore"):  # at the value 0, the second clock never rings
         return 1 / uniforms.value[:, 0], 1 + uniforms.exponential(1) / size
 
 
@@ -614,7 +614,7 @@ class VectorPaths(KeyedPaths):
 
 
 class BitPaths(KeyedPaths):
-    """Randomised response for one bit of every user. At level ε the bit is flipped with probability 1/(1 + e^ε).
+    """Randomised response for one bit of every user. At level ε, the bit is flipped with probability 1/(1 + e^ε).
 
     On the scale τ = tanh(ε/2), resets occur at rate 1 in ln τ, each with a fair random bit. The response at ε is the
     bit of the lowest reset above τ, or the true bit if there is no such reset (docs/internals/processes.md). For `key`,

@@ -339,8 +339,8 @@ class LaplaceSampler:
     def tighten(self, values: ArrayLike, level: Level, coarser: Level, *, rng: Rng = None) -> Integers:
         """Move values to a lower level by adding noise that does not depend on them.
 
-        On the real line the noise is 0 with probability (a/b)², and otherwise Laplace noise of the lower level a. Given
-        the value y at level b, the density of x is (a/b)² δ(x − y) + (1 − (a/b)²) a/2 e^(−a|x − y|).
+        On the real line, the noise is 0 with probability (a/b)², and otherwise Laplace noise of the lower level a.
+        Given the value y at level b, the density of x is (a/b)² δ(x − y) + (1 − (a/b)²) a/2 e^(−a|x − y|).
         Source: 2015, section 3.1.2, eq. (28), (29); here on integers.
         """
         a, b = _read_levels(coarser=coarser, level=level)

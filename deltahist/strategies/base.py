@@ -409,8 +409,8 @@ def from_description(domain: Domain, description: dict[str, Any]) -> Strategy:
     name = parameters.pop("strategy", None)
     if name not in _KNOWN and name not in strategies():  # loading entry points is slow
         raise InputError(
-            f"strategy is {name!r}: it must be one of {', '.join(_KNOWN)} (if it comes from another package, import "
-            "that package first; the file may also be from a newer version)"
+            f"strategy is {name!r}: it must be one of {', '.join(_KNOWN)} (import the package that defines "
+            "other strategies first; the file may also be from a newer version)"
         )
     if parameters.get("shares") is not None:
         parameters["shares"] = tuple(Fraction(s) for s in parameters["shares"])

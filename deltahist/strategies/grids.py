@@ -151,7 +151,7 @@ class ShiftedGrids(Grids):
 
     The paper has `m` grids with blocks of `width` cells, each shifted by `shift` cells along both axes from the
     previous grid. m defaults to ⌊width / shift⌋. The paper's ⌈width / shift⌉ may place lines of the last and first
-    grids closer than shift. A move by shift that crosses both would cost 6 (4 in 1-D).
+    grids closer than shift. A move by `shift` that crosses both lines would cost 6 (4 in 1-D).
 
     Parameters
     ----------

@@ -230,7 +230,7 @@ class TreeDecoder(Decoder):
         λ_l is Σ_{m ≥ l} S_m/σ_m² for blocks of S_m cells. 1/λ_l is 0 beyond the last level, and also for the whole
         domain if the total is known. For a box q, qᵀP_l q S_l is the product over axes of `BlockPower(width, 2)`.
 
-        Blocks that extend beyond the domain's upper edges count as whole blocks with unknown counts outside. In fact
+        Blocks that extend beyond the domain's upper edges count as whole blocks with unknown counts outside. In fact,
         the counts outside are zero. Using this could only lower the variance, so the variance is never understated.
         """
         if order == 4 or min(self.level_variance) <= 0:

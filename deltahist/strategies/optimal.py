@@ -4,7 +4,7 @@
 w_e is the least factor that the neighbourhood promises for the edge, which is 1 within δ. For λ ≥ 0 with sum one and L
 = Σ λ_e e eᵀ / w_e², f(λ)² with f(λ) = tr (L^½ V L^½)^½ is a lower bound. Let X be the geometric mean of L⁻¹ and V. X
 divided by its largest eᵀ X e / w_e² is feasible, and the gap closes at the best λ (docs/internals/theory.md, section
-6). With fixed membership the total is public, so only cell vectors with sum zero matter.
+6). With fixed membership, the total is public, so only cell vectors with sum zero matter.
 """
 
 from __future__ import annotations
@@ -158,7 +158,7 @@ def solve_optimal(near: Neighbourhood, gram: FloatArray) -> tuple[IntArray, Cert
     Raises InputError if the certified gap is above 5% after 200 steps.
     """
     domain, (edges, bounds) = near.domain, edge_bounds(near)
-    # With fixed membership no move changes the total, so measuring it costs nothing.
+    # With fixed membership, no move changes the total, so measuring it costs nothing.
     free = not (edges < 0).any()
     parts = _split_symmetric(near, gram, free)
     rank = sum(part.factor.shape[1] for part in parts)
@@ -267,8 +267,8 @@ def _split_symmetric(near: Neighbourhood, gram: FloatArray, free: bool) -> list[
     """Split the space into even and odd functions along each axis whose reflection preserves V and the edges.
 
     The problem is convex, so the mean of X and its reflection is at least as good as X. So some optimal X maps even
-    functions to even functions, and odd to odd. In 2-D this yields four problems of a quarter of the size. If the total
-    is free, X acts only on functions with sum zero.
+    functions to even functions, and odd to odd. In 2-D, this yields four problems, each a quarter of the size. If the
+    total is free, X acts only on functions with sum zero.
     """
     shape, rounding = near.domain.shape, 1e-13
     cube, arrivals = gram.reshape(shape * 2), arrival_squares(near)

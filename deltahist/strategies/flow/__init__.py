@@ -400,7 +400,7 @@ class Flow(Strategy):
 class PathCosts:
     """The costs of a flow's steps, paths and entry points, as integers in units of 1 / denominator^norm.
 
-    At every border the weights of the sums on one level add up to one. The weights of the sums at a hub also add up to
+    At every border, the weights of the sums on one level add up to one. The weights of the sums at a hub also add up to
     one, and so do the weights of its strips along either axis. So sums cost their share in the 1-norm, and at most
     their share in the 2-norm (equality holds where one sum has all the weight).
     """

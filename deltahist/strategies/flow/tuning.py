@@ -306,7 +306,7 @@ def _weigh_ends(low: FloatArray, high: FloatArray, n: int) -> FloatArray:
 
 
 def find_minimum(function: Callable[[float], float], low: float, high: float, width: float) -> tuple[float, float]:
-    """Find the minimum of a unimodal function, and its place to within `width`, by golden-section search.
+    """Return the minimum of a unimodal function, and its location to within `width`, by golden-section search.
 
     >>> value, place = find_minimum(lambda x: (x - 2) ** 2 + 1, 0, 10, 1e-3)
     >>> round(value, 5), round(place, 2)
