@@ -236,7 +236,7 @@ class Guarantee:
     epsilon : ε; or
     rho : ρ of zCDP.
 
-    Raises InputError unless exactly one of them is given, as a finite number of at least zero.
+    Raises InputError unless exactly one of them is given, and it is finite and non-negative.
 
     >>> (Guarantee(epsilon=Fraction(1, 2)) + Guarantee(epsilon=Fraction(1, 4))).epsilon
     Fraction(3, 4)
@@ -248,10 +248,8 @@ class Guarantee:
     def __post_init__(self) -> None:
         one = (self.epsilon is None) != (self.rho is None)
         if not one or not is_number(self.amount) or not 0 <= self.amount < math.inf:
-            raise InputError(
-                f"epsilon is {self.epsilon}, rho is {self.rho}: exactly one must be given, as a finite number of at "
-                "least zero"
-            )
+            rule = "exactly one must be given, and it must be finite and non-negative"
+            raise InputError(f"epsilon is {self.epsilon}, rho is {self.rho}: {rule}")
 
     @property
     def amount(self) -> Fraction:

@@ -160,7 +160,9 @@ Where = Annotated[
 Table = Annotated[str | None, Name(help="Table to read, if INPUT is a database.")]
 LedgerFile = Annotated[str | None, Option("--ledger", metavar="FILE", help="Ledger: a file or postgresql://...")]
 AccountName = Annotated[str | None, Option("--account", metavar="NAME", help="Account in the ledger to charge.")]
-DryRun = Annotated[bool, Option("--dry-run", help="Show the guarantee and expected errors. Read and publish nothing.")]
+DryRun = Annotated[
+    bool, Option("--dry-run", help="Show the guarantee and expected errors without reading or publishing anything.")
+]
 ReleaseFile = Annotated[Path, OutFile(help="Release file to write (.parquet).")]
 AsJson = Annotated[bool, Option("--json", help="Print JSON instead of text.")]
 Title = Annotated[str | None, Option(metavar="TEXT", help="Title of the page or picture.")]

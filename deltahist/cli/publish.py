@@ -54,7 +54,7 @@ class ValueOptions:
 
     x: Annotated[str, Column(help="Column with the values: a name or number.")]
     bounds: Annotated[
-        Any, Option(metavar="LOW,HIGH", parser=options.parse_corners, help="Range of values. Others are clamped.")
+        Any, Option(metavar="LOW,HIGH", parser=options.parse_corners, help="Range. Values outside it are clamped.")
     ]
     delta: options.Delta
     limit: options.Limit = None

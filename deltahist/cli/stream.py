@@ -184,7 +184,7 @@ def publish_stream(
     time_format: Annotated[
         str | None, Option(metavar="FORMAT", help="Format of --time: a strptime pattern, unix or unix-ms.")
     ] = None,
-    tz: Annotated[str | None, Option(metavar="ZONE", help="Time zone of days and months: Europe/Berlin.")] = None,
+    tz: Annotated[str | None, Option(metavar="ZONE", help="Zone that defines days, such as Europe/Berlin.")] = None,
     place: StepMapOptions,
     rows: options.RowOptions,
     budget: options.BudgetOptions,

@@ -278,7 +278,7 @@ class Anderson:
 
     Plain iteration, x ↦ x + r(x), moves a point by its residual. `step` first subtracts the combination of recent
     changes that leaves the smallest residual, and the matching moves of the points (Walker and Ni 2011). For affine r
-    this is GMRES. It needs 120 bytes per number in a point, and remembers fewer steps if that would exceed 2 GiB.
+    this is GMRES. It needs 120 bytes per coordinate, and remembers fewer steps if that would exceed 2 GiB.
 
     >>> import numpy as np
     >>> matrix, accelerated, point = np.diag([0.5, 0.9, 0.99]), Anderson(3), np.ones(3)

@@ -263,7 +263,7 @@ class People:
             turn.join_people(listed, limits)
             differs = turn.limits[turn.find_places(listed)] != limits
             if differs.any():
-                raise InputError(f"{listed[int(np.argmax(differs))]!r} has another budget: budgets never change")
+                raise InputError(f"{listed[int(np.argmax(differs))]!r} has a different budget, which cannot change")
 
     def enrol(self) -> int:
         """Let all other owners join with the default budget, and return how many joined. Private."""

@@ -191,7 +191,7 @@ def add_colour_bar(axes: Any, scale: ColourScale, label: str) -> None:
     bar.minorticks_off()
 
 
-# --- colours, from pale to dark, so that everyone can read them, even in grey -------------------------
+# --- colours, from pale to dark, so that everyone can read them, even in greyscale --------------------
 
 #: Colours for categories, which colour-blind readers can distinguish (Okabe and Ito, Color Universal Design, 2008).
 CATEGORIES = ("#0072B2", "#D55E00")

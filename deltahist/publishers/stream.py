@@ -213,8 +213,8 @@ def check_folders(source: Path, time: Any, clock: Clock, out: Path, table: str |
     timeless = folder and table is None and clock.format is None and clock.tz is None
     if (time is None and not timeless) or (folder and out.resolve().is_relative_to(source.resolve())):
         raise InputError(
-            f"source is {str(source)!r}, time is {time!r} and out is {str(out)!r}: name the time column or give a "
-            "folder with one file per step (and no table, time_format or tz), and write outside the source"
+            f"source is {str(source)!r}, time is {time!r} and out is {str(out)!r}: name the time column, or give "
+            "a folder with one file per step (and no table, time_format or tz); out must be outside the source"
         )
     check_creatable((out if out.is_dir() else out.parent) / "step.parquet")
 

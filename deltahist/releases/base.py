@@ -204,7 +204,7 @@ class BaseRelease(OfMechanism, abc.ABC):
         """Return the columns of `dh.answer` as arrays (m,). Raises InputError if the release cannot answer."""
 
     def name_estimator(self, nonnegative: bool) -> str:
-        """Return the name of the estimates for files and pictures."""
+        """Return the name used for the estimates in files and pictures."""
         return NONNEGATIVE if nonnegative else UNBIASED
 
     def to_pandas(self, *, nonnegative: bool = False) -> pd.DataFrame:

@@ -156,7 +156,7 @@ class Series:
 
     @property
     def missing_steps(self) -> list[str]:
-        """Names of the steps without a release, for example lost or withdrawn ones."""
+        """Names of the steps that have no release, for example because it was lost or withdrawn."""
         return [label for label, release in self if release is None]
 
     def explain_missing(self) -> str:
@@ -254,7 +254,7 @@ class Series:
         return {**found, "steps": np.full(len(found["estimate"]), number)}
 
     def name_estimator(self, nonnegative: bool) -> str:
-        """Return the name of the estimates for files and pictures."""
+        """Return the name used for the estimates in files and pictures."""
         return self.first_release.name_estimator(nonnegative)
 
     def __repr__(self) -> str:

@@ -234,8 +234,8 @@ def fit(regions: ArrayLike, domain: Domain, crs: Any = None) -> Fitted:
     found = Fitted(*map(np.concatenate, zip(*(_fit(part, domain, crs, operation) for part in parts), strict=True)))
     if not found.held.any():
         raise InputError(
-            f"0 of {len(given):,} regions can be answered (the first: {found.notes[0]}): the map's bounds are "
-            f"{domain.bounds}, and the regions' are {tuple(shapely.total_bounds(given).round(6).tolist())} in CRS {crs}"
+            f"0 of {len(given):,} regions can be answered (region 1: {found.notes[0]}): the map covers {domain.bounds} "
+            f"and the regions cover {tuple(shapely.total_bounds(given).round(6).tolist())} in CRS {crs}"
         )
     if noted := int((found.notes != None).sum()):  # noqa: E711
         warnings.warn(
