@@ -131,7 +131,7 @@ def _parse_description(text: bytes) -> dict[str, Any]:
 
 
 def open_regular(path: Path, what: str) -> BinaryIO:
-    """Open a regular file for reading. Raises InputError, which calls the file `what`, if that fails."""
+    """Open a regular file for reading. If that fails, raises InputError and calls the file `what`."""
     reason: str | None = "it must be a regular file"
     try:
         # Opening a named pipe would wait for its writer.
@@ -232,7 +232,7 @@ def write_whole(target: Path, write: Callable[[Path], Any], *, secret: bool = Fa
 
 
 def check_secret(path: Path, what: str, *, readable: bool = False) -> None:
-    """Raise InputError if other users can access a secret file, or can change a secret file that is `readable`."""
+    """Raise InputError if other users can access a secret file, or, if it is `readable`, can change it."""
     mode = stat.S_IMODE(path.stat().st_mode)
     if os.name == "posix" and mode & (0o022 if readable else 0o077):
         mended = "go-w" if readable else "600"

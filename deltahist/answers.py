@@ -52,7 +52,7 @@ def answer(
     ----------
     release : a release, a `Series` (answered by the sum over its steps, or the mean per step), the change between two
         series (`Difference`), or a release behind a service (`dh.connect`).
-    workload : boxes, all ranges or regions, which must lie on the map. Also corners of boxes (m, 4), or (m, 2) on a
+    workload : boxes, all ranges or regions, which must lie on the map; corners of boxes (m, 4), or (m, 2) on a
         line; shapely geometries in the release's coordinates; a GeoSeries or GeoDataFrame in any CRS. Geometries are
         clipped to the map, and repaired if necessary. Boxes that are clearly in degrees are projected.
     level : confidence level of the interval, between 0 and 1.

@@ -40,7 +40,7 @@ class Law(abc.ABC):
     #: Unit of the budget that the noise spends, and norm in which changes are measured.
     unit: ClassVar[str]
     norm: ClassVar[int]
-    #: Whether the law serves releases that can be refined, others, or both.
+    #: Whether the law serves releases that can be refined, releases that cannot, or both.
     refinable: ClassVar[tuple[bool, ...]]
 
     @classmethod
@@ -259,7 +259,7 @@ class Guarantee:
         return amount
 
     def __add__(self, other: Guarantee) -> Guarantee:
-        """Return the guarantee of both together by sequential composition, Σ ε_i. Pure ε implies (ε²/2)-zCDP.
+        """Return the joint guarantee of two releases by sequential composition, Σ ε_i. Pure ε implies (ε²/2)-zCDP.
 
         Source: 2014, section 3.2; 2015, Proposition 4; Bun and Steinke 2016, lemma 1.7 and proposition 1.4.
         """

@@ -254,7 +254,7 @@ def read_seconds(text: str, name: str, numbered: bool = False) -> int:
         return number
     raise InputError(
         f"{name} is {text!r}: it must be a date or date-time, such as 2010-01-31 or 2010-01-31T06:00 (UTC), a month, "
-        "or a step number if start is one"
+        "or a step number if start is a step number"
     )
 
 
@@ -276,7 +276,7 @@ def normalize_name(**parameter: Any) -> str:
     """Return the keyword's value, the name of a user, owner, account or key, in a canonical form for comparison.
 
     Text is converted to NFC without surrounding spaces, and whole numbers and UUIDs become text. Raises InputError for
-    empty text, floats beyond 2^53, which do not represent all whole numbers, and other types.
+    empty text, other types, and floats beyond 2^53, which do not represent all whole numbers.
 
     >>> normalize_name(user=" Jose\u0301 ") == "Jos\u00e9", normalize_name(user=7.0), normalize_name(user=2**70)
     (True, '7', '1180591620717411303424')

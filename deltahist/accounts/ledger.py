@@ -265,7 +265,7 @@ class Ledger:
                 charge_account(connection, row, rule, charge.nano, key=key)
             elif known != charge.nano:
                 was, now = (f"{nano / NANO:.10g}" for nano in (known, charge.nano))
-                raise InputError(f"key {key!r} charged account {account!r} {was} before, not {now}: use another key")
+                raise InputError(f"key {key!r} has charged account {account!r} {was}, not {now}: use a different key")
         return charge
 
     def spent(self, account: str) -> Fraction:

@@ -150,7 +150,7 @@ Limit = Annotated[
 ]
 Rho = Annotated[Fraction | None, Amount(metavar="R", help="Budget ρ, with Gaussian noise, instead of ε.")]
 Strategy = Annotated[str, Name(help="Name of a strategy, such as flow. With auto, the best one is used.")]
-Regions = Annotated[Path | None, File(help="Polygons to query later, for which cells and strategy are chosen.")]
+Regions = Annotated[Path | None, File(help="Polygons to query later. Cells and strategy are chosen for them.")]
 Points = Annotated[Fraction | None, Amount(metavar="N", help="Rough number of points, for planning. [default: 100000]")]
 User = Annotated[str | None, Column(help="Column with user names, to protect all points of a user together.")]
 MaxPerUser = Annotated[int | None, Option(metavar="K", min=1, help="Maximum number of points to keep per user.")]
@@ -166,7 +166,7 @@ DryRun = Annotated[
 ReleaseFile = Annotated[Path, OutFile(help="Release file to write (.parquet).")]
 AsJson = Annotated[bool, Option("--json", help="Print JSON instead of text.")]
 Title = Annotated[str | None, Option(metavar="TEXT", help="Title of the page or picture.")]
-Nonnegative = Annotated[bool, Option("--nonnegative", help="Use non-negative estimates: often closer, but biased.")]
+Nonnegative = Annotated[bool, Option("--nonnegative", help="Use non-negative estimates, often closer but biased.")]
 RegionLayer = Annotated[str | None, Option("--layer", metavar="NAME", help="Layer of --regions to read.")]
 RegionName = Annotated[str | None, Option("--name", metavar="COL", help="Column of --regions to use as names.")]
 Between = Annotated[tuple[str, str] | None, Period(help="Use only the steps from FIRST to LAST of a folder.")]
@@ -285,7 +285,7 @@ def read_queries(regions: Path | None, domain: Domain) -> tuple[Queries | None, 
     names = [name or str(number) for number, name in enumerate(frame["name"])]
     fitted = fit(frame.geometry.to_numpy(), domain, frame.crs)
 
-    def clip_regions(on: Domain) -> Workload:  # a map with other cells may be slightly smaller
+    def clip_regions(on: Domain) -> Workload:  # a map with different cells may be smaller
         parts = shapely.intersection(fitted.shapes, shapely.box(*on.bounds))
         there = np.flatnonzero(np.isin(shapely.get_type_id(parts), (3, 6)) & (shapely.area(parts) > 0))
         return workloads.regions(parts[there], [names[at] for at in there.tolist()])

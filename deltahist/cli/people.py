@@ -32,8 +32,7 @@ def ask(
 ) -> None:
     """Answer a query, charged to the people whose records it uses.
 
-    Each person has a budget. Records of people who cannot pay are left out silently. No output reveals who or how many
-    paid.
+    Each person has a budget. Records of people who cannot pay are left out. No output reveals who paid, or how many.
 
     \b
     Example:
@@ -87,7 +86,7 @@ def share(
     least: Annotated[float | None, Option(metavar="E", help="ε for users who are not connected.")] = None,
     pairs: Annotated[Path | None, File(exists=True, help="CSV file of pairs to answer: owner,requester.")] = None,
     requester: Annotated[str | None, Option(metavar="ID", help="User who gets answers about everybody.")] = None,
-    everything: Annotated[bool, Option("--all", help="Answer every user about everybody else.")] = False,
+    everything: Annotated[bool, Option("--all", help="Give every user answers about all others.")] = False,
     state: Annotated[Path, File(help="File that holds the secret key for all answers. Created if missing.")],
     out: Annotated[Path, OutFile(help="File to write the answers to: .csv or .parquet.")],
     where: options.Where = None,

@@ -62,7 +62,7 @@ class ValueOptions:
     max_per_user: options.MaxPerUser = None
     where: options.Where = None
     outside: Annotated[
-        Literal["clamp"] | None, Option(help="Clamp all values outside --bounds. [default: only up to 1%]")
+        Literal["clamp"] | None, Option(help="Clamp all values outside --bounds. [default: at most 1% of them]")
     ] = None
     table: options.Table = None
 
@@ -236,7 +236,7 @@ def publish_quantile(
 
 def refine(
     release: Annotated[
-        Path | None, Argument(metavar="RELEASE", help="Release file. [default: last in --state]")
+        Path | None, Argument(metavar="RELEASE", help="Release file. [default: the last one in --state]")
     ] = None,
     *,
     state: Annotated[Path, File(help="State file that `publish --state` wrote.")],

@@ -240,7 +240,7 @@ def _deliver(answers: Answers, domain: Domain, form: str, out: Path | None, abou
 
 
 def _format_answers(answers: Answers) -> str:
-    """Return answers as a text table, without the two parts of standard errors."""
+    """Return answers as a text table, without the two parts of the standard errors."""
     from deltahist.answers import COLUMNS
 
     formats: dict[str, Callable[[Any], str]] = {

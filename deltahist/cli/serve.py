@@ -28,9 +28,9 @@ def serve(
     check: Annotated[bool, Option("--check", help="Read and list the releases, then exit.")] = False,
     max_bytes: Annotated[int, Option(min=1, help="Size limit of a request body, in bytes.")] = 16 << 20,
     max_boxes: Annotated[int, Option(min=1, help="Limit on boxes or features per request.")] = 100_000,
-    max_requests: Annotated[int, Option(min=1, help="Limit on connections per worker. Others get 503.")] = 1000,
+    max_requests: Annotated[int, Option(min=1, help="Limit on connections per worker (503 beyond it).")] = 1000,
 ) -> int:
-    """Answer range queries over HTTP from published releases, with errors and intervals. Reads no private data.
+    """Answer range queries over HTTP from published releases, with errors and intervals. No private data are read.
 
     The page / shows a map. The service notices when files in a folder appear, change or disappear. docs/service.md and
     /openapi.json list all paths.

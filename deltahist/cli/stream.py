@@ -55,8 +55,8 @@ def plan(
 
     With one δ and one budget, the command ranks strategies and, without --cell, cell sizes. `publish` uses the best
     ones. With several δ or ε, the command finds the best cells for each choice, and recommends the strongest protection
-    that is still useful. Errors are those of unbiased answers about --points points, due to noise and to
-    the unknown positions of points within cells.
+    that is still useful. The errors of unbiased answers about --points points are due to noise and to
+    unknown positions within cells.
 
     \b
     Examples:
@@ -189,7 +189,7 @@ def publish_stream(
     rows: options.RowOptions,
     budget: options.BudgetOptions,
     window_limit: Annotated[
-        list[str] | None, Option(metavar="STEPS:FACTOR", help="Cap the cost of spans: 30:2 is 2ε in any 30 steps.")
+        list[str] | None, Option(metavar="STEPS:FACTOR", help="Cap the cost: 30:2 means at most 2ε in any 30 steps.")
     ] = None,
     budgets: Annotated[Path | None, File(help="CSV file with the budget of each step: step,epsilon (or rho).")] = None,
     strategy: options.Strategy = "auto",

@@ -367,7 +367,7 @@ def _read_columns(points: Any, domain: Domain, reading: Reading) -> tuple[list[N
         if array.dtype.kind in "iuf" and array.ndim == 2 and array.shape[1] == domain.ndim:
             return list(np.ma.filled(array.astype(np.float64, copy=False), np.nan).T), operation
         given = f"shape {array.shape} and type {array.dtype}"
-    raise InputError(f"points have {given}: they must be (m, {domain.ndim}) numbers, or a table's columns x= and y=")
+    raise InputError(f"points have {given}: they must be numbers (m, {domain.ndim}), or columns x= and y= of a table")
 
 
 def _number_users(user: Any, points: Any, number: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:

@@ -195,7 +195,7 @@ class SortedMechanism(BaseMechanism):
         array, number = read_line(data), self.number
         if len(array) > number or (self.total_known and len(array) != number):
             raise InputError(
-                f"number is {number:,}: it must be the number of points if that number is public, or else no smaller"
+                f"number is {number:,}: it must be at least the number of points, or exactly that number if public"
             )
         check_memory(40 * number, f"sorting {number:,} points")
         return self.domain.lattice(array)[:, 0] if len(array) else np.zeros(0, dtype=np.int64)

@@ -61,8 +61,8 @@ class Chain:
             and (self.copied is None or 0 < self.copied < amounts[-1])
         ):
             raise InputError(
-                f"chain {self.name!r} is invalid: each release must spend more than the one before it, and a copy less "
-                f"than its original, for at most {_LONGEST:,} releases with a valid name and SHA-256"
+                f"chain {self.name!r} is invalid: it must have a valid name, a valid SHA-256 and at most {_LONGEST:,} "
+                "releases, each must spend more than the one before it, and a copy must spend less than its original"
             )
 
     @property

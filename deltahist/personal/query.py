@@ -443,7 +443,7 @@ class Query:
         """
         columns = [set(row) - {"where"} for row in rows]
         if not rows or not columns[0] or any(each != columns[0] for each in columns):
-            raise InputError(f"flat_map has rows with the columns {columns}: all must have the same, at least one")
+            raise InputError(f"flat_map rows have the columns {columns}: all must have the same columns, at least one")
         copies = self.copies * len(rows)
         self._derive_query(self.table, 0, copies=copies)  # refuse too many copies before building them
         names = [name for name in rows[0] if name != "where"]

@@ -86,8 +86,7 @@ def plan_cells(
 
     Parameters
     ----------
-    nears : neighbourhoods in order of decreasing cell size (`on_cells`). The search stops when two sizes in a row are
-        worse than the previous size.
+    nears : neighbourhoods, largest cells first (`on_cells`). The search stops once the error rises twice in a row.
     points : rough public number of points on the map.
     workload : the queries, or a function from a domain to its queries; random boxes if None.
     how : strategy and budget, as for `publish`.
@@ -173,7 +172,7 @@ def advise(
     - `area`, `count` : the median area of a query, and its number of points if they are evenly spread;
     - `error`, `noise_error`, `placement_error` : root mean square error of unbiased answers, in points, and its parts;
     - `of_count` : the error divided by the count;
-    - `observer` : how sure an observer can become of one of two places within δ, if they were 50% sure before;
+    - `observer` : how sure an observer, 50% sure before, can become of one of two places within δ;
     - `any_move` : the ε of a move between any two places.
 
     >>> table = advise((0, 0, 20, 20), 20_000, deltas=[1], epsilons=[0.5, 2])

@@ -275,7 +275,7 @@ def refine(
     release : the last release of the chain; None reads it from the state.
     state : the state file, which is replaced by the state of the new release.
     epsilon, rho : budget of the new release, larger than that of the last one and in the same unit.
-    account : the account that pays the difference: the same that paid for the first release, if any did.
+    account : the account that paid for the first release, if any. It pays the difference.
     weak_protection_accepted, rng : as for `publish_mechanism`.
 
     Raises BudgetExceeded if the account has less left than the difference; DamagedFile if the state is altered;
@@ -446,13 +446,13 @@ def check_publication(mechanism: BaseMechanism, accepted: bool, rng: np.random.G
     check_memory(16 * mechanism.size + 5 * mechanism.draws, f"a release of {mechanism.size:,} values")
     if mechanism.counting.dropped and not all(law.parameter for law in laws):
         raise InputError(
-            "the domain is a single cell, and rows were dropped: the release would reveal how many, so use more cells, "
-            "or correct the rows"
+            "the domain is a single cell, and rows were dropped: the release would reveal the number of dropped rows, "
+            "so use more cells, or correct the rows"
         )
 
 
 def _check_payer(mechanism: BaseMechanism, account: Account | None, paid: Payment | None = None) -> None:
-    """Raise InputError if another account must pay: that of the mechanism's stream, or of its chain (`paid`)."""
+    """Raise InputError if another account must pay, because of the mechanism's stream or its chain (`paid`)."""
     step, chain, payer, known = mechanism.step, mechanism.chain, None, None
     if account is not None:
         rule = account.window.rule
@@ -511,7 +511,7 @@ def match_counting(mechanism: BaseMechanism, data: ArrayLike) -> BaseMechanism:
 
 
 def amounts_for(account: Account | None, **amounts: Any) -> dict[str, Any]:
-    """Return amounts as the account, if any, charges them: a float counts as its printed decimal."""
+    """Return amounts as the account, if any, charges them. It reads a float as the decimal that it prints."""
     if account is None:
         return amounts
     return {name: None if amount is None else read_amount(**{name: amount}) for name, amount in amounts.items()}
@@ -525,7 +525,7 @@ def draw_noise(mechanism: BaseMechanism, rng: np.random.Generator | None) -> lis
 
     def draw_part(start: int, law: Law, number: int) -> NDArray[Any]:
         values = sample_law(law, min(BLOCK, number - start), rng)
-        if law.variance() < 2.0**40:  # all draws fit but one in e^2000
+        if law.variance() < 2.0**40:  # all but one in e^2000 draws fit
             short = values.astype(np.int32)
             return short if np.array_equal(short, values) else values
         return values

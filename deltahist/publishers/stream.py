@@ -115,7 +115,7 @@ class Stream:
         reading : options of `count_file`, except `user`.
 
         Before any charge, raises InputError if the ledger belongs to another stream, does not record a release in the
-        folder, or records another preprocessing; OutsideBounds if many points of the due steps lie outside the domain.
+        folder, or records different preprocessing; OutsideBounds if many points of due steps lie outside the domain.
         Raises BudgetExceeded if a step's amount exceeds what its window has left. Published steps remain.
         """
         out = Path(out)
@@ -222,8 +222,8 @@ def check_folders(source: Path, time: Any, clock: Clock, out: Path, table: str |
 def step_files(folder: Path, labels: Sequence[str], due: Iterable[str] = ()) -> dict[str, Path]:
     """Return the file of each step in a folder. The file's name without the suffix is the step's label.
 
-    Raises InputError if a file is not named after a step or a later one, if two files are named after the same step, or
-    if a due step has no file.
+    Raises InputError if a file is not named after one of these steps or a later step, if two files are named after the
+    same step, or if a due step has no file.
     """
     known, end = set(labels), (len(labels[-1]), labels[-1])
     found: dict[str, Path] = {}

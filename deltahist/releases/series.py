@@ -81,8 +81,8 @@ class Series:
         for step, other in self.releases.items():
             if differing := _list_differences(self.first_release, other):
                 raise InputError(
-                    f"the release of {self.clock.label(step)} differs from another one in {' and '.join(differing)}: "
-                    "the releases of a series may differ only in their budgets (are there two streams in the folder?)"
+                    f"the release of {self.clock.label(step)} differs from another release in {' and '.join(differing)}"
+                    ": the releases of a series may differ only in their budgets (are there two streams in the folder?)"
                 )
 
     @classmethod

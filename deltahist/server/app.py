@@ -1,4 +1,4 @@
-"""The web application. `deltahist serve` runs it, and any other ASGI server can run it, too."""
+"""The web application, which `deltahist serve` or any other ASGI server can run."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ class Catalogue:
     """Releases named after their files, without the suffix.
 
     `paths` are release files, and folders of them (hidden files are ignored). `problems` lists why files are not
-    served. Raises InputError without paths, or if there are files and none can be served.
+    served. Raises InputError if there are no paths, or if there are files but none can be served.
     """
 
     def __init__(self, paths: Sequence[str | Path]) -> None:

@@ -241,7 +241,7 @@ def _describe_collection(served: Served, base: str) -> dict[str, Any]:
 
 
 def extent_of(domain: Domain) -> Box:
-    """Return west, south, east and north of a map in degrees, rounded outwards. West exceeds east across 180°."""
+    """Return west, south, east and north of a map in degrees, rounded outwards. Across 180°, west exceeds east."""
     area = area_of(str(domain.crs), domain.bounds) or (-180.0, -90.0, 180.0, 90.0)
     step = 10.0**-DIGITS
     west, south, east, north = np.round(np.array(area) + step * np.array([-1, -1, 1, 1]), DIGITS).tolist()

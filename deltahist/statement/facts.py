@@ -148,7 +148,7 @@ def list_together(series: Series) -> Facts:
 
 
 def list_distances(near: Neighbourhood) -> list[float]:
-    """Return the distances of 1, 2, 5 and 10 δ and of limits, below the diameter, in ground units."""
+    """Return 1, 2, 5 and 10 δ and the distances of limits, if below the diameter, in ground units."""
     limits = [distance for distance, _ in list_limits(near, MOST_LIMITS) if distance is not None]
     distances = sorted([*(k * near.delta_ground for k in (1, 2, 5, 10)), *limits])
     # Merge distances that differ only by rounding.

@@ -129,7 +129,7 @@ CHANGED = {
 @pytest.mark.parametrize("what", CHANGED)
 def test_a_key_is_for_its_data_and_parameters(key, what):
     dh.Diffusion(PLACES, PROMISE, state=key).to("dia")
-    with pytest.raises(dh.InputError, match="for other data, other users, another α"):
+    with pytest.raises(dh.InputError, match="for different data, users, α or lattice"):
         dh.Diffusion(*CHANGED[what], state=key)
 
 
