@@ -54,9 +54,7 @@ def draw_frontier(results: Sequence[Point], file: Path) -> None:
             own = [r for r in results if r.family == family and r.privacy == privacy and r.delta_cells in (None, delta)]
             line = best(own)
             if line:
-                name = (
-                    "ours" if family == "ours" else "best published mechanism at so many times ε"
-                ) + f", {_NAMES[privacy]}"
+                name = ("ours" if family == "ours" else "best peer at the same multiple of ε") + f", {_NAMES[privacy]}"
                 style = "-" if family == "ours" else "--"
                 axes.plot(*zip(*line, strict=True), style, color=colour, marker="o", ms=4, lw=1.8, label=name)
                 if family == "ours":  # a mechanism within a limit is within every larger limit
