@@ -2,8 +2,10 @@
 
 All mechanisms answer the same random rectangles (uniform over all ranges) on one histogram with a public total. Their
 neighbour relations differ, so each row names its own: `delta` protects moves of up to δ cells, `any` protects moves of
-any length. A peer's guarantee does not depend on δ, so its line in the picture is flat. `pure` is ε-differential
-privacy, `approx` is (ε, 10⁻⁶). Non-negative decoding is post-processing, so linear peers get it too; both are listed.
+any length. A peer's guarantee under any move does not depend on δ, so its line in the picture is flat. A policy graph
+and planar Laplace noise protect moves of up to one cell. `pure` is ε-differential privacy,
+`approx` is (ε, 10⁻⁶). `claimed` is pure in name only, so such a row is in the table only. Non-negative decoding is
+post-processing, so linear peers get it too; both are listed.
 
 Every row also states the cost of a move of any length, in multiples of ε (for Gaussian noise, in its unit). Our
 mechanisms are also measured with a limit on that cost, and compared with peers at the same multiple of ε.
@@ -34,7 +36,7 @@ from deltahist.space.workloads import box_sums
 from deltahist.strategies import Flow, Spectral, Strategy, Tents
 from experiments._common import figure, print_table, save
 from experiments._frontier_plot import draw_frontier
-from experiments.peers import LINEAR, PEERS, STRATEGIES, Peer
+from experiments.peers import LINEAR, NEARBY, PEERS, STRATEGIES, UNSOUND, Peer
 
 PROBABILITY = 1e-6
 QUERIES, TRIALS, SEED = 5000, 10, 20150331
@@ -134,8 +136,15 @@ def peers(contest: Contest, limits: Sequence[float] = LIMITS) -> Iterator[Result
         for name, make in STRATEGIES.items():
             yield from _linear(contest, name, make(contest.domain), anywhere, (*of_any, "pure", limit))
         for name, peer in PEERS.items():
-            yield from _peer(contest, name, peer, limit)
+            privacy = "claimed" if name in UNSOUND else "pure"
+            yield from _peer(contest, name, peer, (*of_any, privacy, limit), limit)
         yield from _linear(contest, "Gaussian optimum", optimum, anywhere, (*of_any, "approx", limit))
+
+
+def nearby_peers(contest: Contest) -> Iterator[Result]:
+    """Measure published mechanisms that protect moves of up to one cell at ε. Longer moves cost more."""
+    for name, (peer, any_move) in NEARBY.items():
+        yield from _peer(contest, name, peer, ("peer", "delta", 1, "pure", None), any_move(contest.counts.shape))
 
 
 def largest_rho(near: dh.Neighbourhood, strategy: Strategy, epsilon: float) -> Fraction:
@@ -179,16 +188,17 @@ def _linear(
         yield Result(name + suffix, *kind, any_move, contest.epsilon * times, rmse, seconds)
 
 
-def _peer(contest: Contest, name: str, peer: Peer, limit: float) -> Iterator[Result]:
-    epsilon = contest.epsilon * limit
+def _peer(
+    contest: Contest, name: str, peer: Peer, kind: tuple[str, str, int | None, str, float | None], any_move: float
+) -> Iterator[Result]:
+    epsilon = contest.epsilon * (1.0 if kind[4] is None else kind[4])
 
     def run(rng: np.random.Generator) -> Cells:
         return peer(contest.counts, epsilon, rng=rng)
 
     peer(contest.counts, epsilon, rng=np.random.default_rng(0))  # optimise strategies once, untimed
-    kind = ("peer", "any", None, "pure", limit, limit, epsilon)
     rmse, seconds = contest.measure(run)
-    yield Result(name, *kind, rmse, seconds)
+    yield Result(name, *kind, any_move, epsilon, rmse, seconds)
     if name not in LINEAR:
         return
     total, size, rng = int(contest.counts.sum()), contest.counts.size, np.random.default_rng(SEED)
@@ -209,7 +219,7 @@ def _peer(contest: Contest, name: str, peer: Peer, limit: float) -> Iterator[Res
     rmse, seconds = contest.measure(
         lambda rng: estimate_nonnegative(centred(run(rng), total), metric, total, least).cells
     )
-    yield Result(name + _DECODED, *kind, rmse, seconds)
+    yield Result(name + _DECODED, *kind, any_move, epsilon, rmse, seconds)
 
 
 def read_counts(file: Path, side: int | None = None) -> Counts:
@@ -260,7 +270,7 @@ def verdict(results: Sequence[Result]) -> list[dict[str, Any]]:
 
 def draw(results: Sequence[Result], file: Path) -> None:
     """Draw RMSE against δ: one line per mechanism, labelled at its right end. Peers are flat."""
-    results = [r for r in results if (r.limit is None if r.family == "ours" else r.limit == 1)]
+    results = [r for r in results if r.limit == (None if r.family == "ours" else 1) and r.privacy != "claimed"]
     drawn = figure(9.5, 6)
     axes = drawn.subplots()
     deltas = sorted({r.delta_cells for r in results if r.delta_cells is not None})
@@ -346,7 +356,8 @@ def main(arguments: Sequence[str] | None = None) -> list[Result]:
     try:
         contest = Contest(read_counts(chosen.data, chosen.side), chosen.epsilon, chosen.queries, chosen.trials)
         results = []
-        for result in itertools.chain(ours(contest, deltas, limits), peers(contest, limits)):
+        nearby = nearby_peers(contest) if 1 in deltas else ()
+        for result in itertools.chain(ours(contest, deltas, limits), nearby, peers(contest, limits)):
             results.append(result)
             said = f"δ {result.delta_cells or 'any'}, any move {result.any_move:.3g}"
             print(f"{result.rmse:9.4g}  {result.mechanism}  ({said})", flush=True)

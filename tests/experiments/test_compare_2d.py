@@ -1,12 +1,13 @@
 """The comparison: one command gives the table, the JSON and the picture; bad input is named."""
 
 import json
+import math
 
 import numpy as np
 import pytest
 
 from experiments.compare_2d import main
-from experiments.peers import PEERS, STRATEGIES
+from experiments.peers import NEARBY, PEERS, STRATEGIES
 
 
 @pytest.fixture
@@ -29,8 +30,12 @@ def test_the_command_measures_everything(data, tmp_path, capsys):
     peers = [r for r in found if r["family"] == "peer"]
     assert {r["delta_cells"] for r in ours} == {1, 2}
     assert {r["relation"] for r in ours} == {"delta"}
+    near = [r for r in peers if r["mechanism"].removesuffix(", non-negative") in NEARBY]
+    assert {(r["relation"], r["delta_cells"], r["limit"], r["epsilon"]) for r in near} == {("delta", 1, None, 1)}
+    assert {r["any_move"] for r in near} == {15, math.hypot(16, 16)}
+    peers = [r for r in peers if r not in near]
     assert {(r["relation"], r["delta_cells"]) for r in peers} == {("any", None)}
-    assert {r["privacy"] for r in ours} == {r["privacy"] for r in peers} == {"pure", "approx"}
+    assert {r["privacy"] for r in ours} == {"pure", "approx"} == {r["privacy"] for r in peers} - {"claimed"}
     assert {*PEERS, *STRATEGIES, "Gaussian optimum"} <= {r["mechanism"] for r in peers}
     assert all(r["rmse"] > 0 and r["seconds"] > 0 for r in found)
     assert all(r["epsilon"] == 1 for r in ours)
