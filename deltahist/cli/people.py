@@ -26,7 +26,7 @@ def ask(
     ledger: Annotated[str, Option(metavar="WHERE", help="Ledger with the budgets: a file or postgresql://...")],
     account: Annotated[str, Name(help="Account in the ledger that holds the budgets.")] = "people",
     limit: Annotated[Fraction | None, Amount(help="Let everyone in the table join, with this budget each.")] = None,
-    key: Annotated[str | None, Option(metavar="KEY", help="Key that lets you repeat the query for free.")] = None,
+    key: Annotated[str | None, Option(metavar="KEY", help="Key that lets you repeat the query at no cost.")] = None,
     out: Annotated[Path | None, OutFile(help="File to write: .txt or .json.")] = None,
     as_json: options.AsJson = False,
 ) -> None:
