@@ -155,7 +155,7 @@ def merge_cells(cells: FloatArray, least: float, shift: Sequence[int] = (0, 0)) 
 
     >>> import numpy as np
     >>> merge_cells(np.array([0.0, 0, 0, 0, 9, 0, 0, 0]), 3).tolist()
-    [2, 2, 2, 2, 0, 1, 3, 3]
+    [3, 3, 3, 3, 0, 1, 2, 2]
     """
     places = [np.arange(n) + by for n, by in zip(cells.shape, shift, strict=False)]
     blocks, divided, side = np.zeros(cells.size, dtype=np.int64), np.ones(cells.size, dtype=bool), _SIDE
