@@ -1,11 +1,7 @@
 """Bad input, one command line each: one line on stderr, exit status 2, the value and the rule, nothing written."""
 
 import json
-import os
-import subprocess
-import sys
 import zipfile
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -172,13 +168,6 @@ def test_one_line_and_nothing_written(folder, monkeypatch, capsys, line):
     check(code, error)
     assert output == ""
     assert {path: path.stat().st_mtime_ns for path in folder.iterdir()} == before
-
-
-def test_the_same_from_a_shell(folder):
-    environment = {**os.environ, "PYTHONPATH": str(Path(dh.__file__).parent.parent), "PYTHONUTF8": "1"}
-    command = [sys.executable, "-m", "deltahist.cli", *CASES[0]]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=folder, env=environment)
-    check(done.returncode, done.stderr)
 
 
 def test_mistakes_are_found_before_anything_takes_long(folder, monkeypatch, capsys):

@@ -4,11 +4,9 @@ import json
 import shutil
 from fractions import Fraction
 
-import geopandas as gpd
 import numpy as np
 import pandas as pd
 import pytest
-import shapely
 
 import deltahist as dh
 from deltahist.accounts.ledger import Ledger
@@ -279,26 +277,6 @@ def test_a_folder_says_what_all_its_releases_cost(first_days, run, tmp_path):
     assert "All 5 releases together cost ε = 2.5" in said
     run("statement", first_days / "out", "--out", tmp_path / "page.html")
     assert (tmp_path / "page.html").read_text(encoding="utf-8").count("data:image/svg+xml") == 1
-
-
-def test_missing_and_withdrawn_steps_are_named_and_what_was_spent_stays_spent(begun, run):
-    run("withdraw", begun / "out" / f"{DAYS[1]}.parquet", "--reason", "rows of another city")
-    (begun / "out" / f"{DAYS[3]}.parquet").unlink()
-    said = " ".join(run("statement", begun / "out").out.split())
-    assert "2020-03-02 (withdrawn on" in said
-    assert "2020-03-04" in said
-    assert "All 4 releases together cost ε = 2 " in said
-
-
-@pytest.mark.filterwarnings("ignore::UserWarning")  # the regions have no CRS
-def test_a_folder_is_drawn(first_days, run, tmp_path):
-    halves = gpd.GeoDataFrame(
-        {"name": ["west", "east"]}, geometry=[shapely.box(0, 0, 5, 10), shapely.box(5, 0, 10, 10)]
-    )
-    halves.to_file(tmp_path / "halves.gpkg")
-    line = ["--between", DAYS[1], DAYS[3], "--regions", tmp_path / "halves.gpkg"]
-    run("plot", first_days / "out", "--out", tmp_path / "lines.svg", *line)
-    assert (tmp_path / "lines.svg").stat().st_size > 1000
 
 
 def test_a_dry_run_shows_figures_and_makes_nothing(folder, run):

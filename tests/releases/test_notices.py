@@ -89,6 +89,7 @@ def test_withdrawn_steps_are_missing(tmp_path):
         warnings.simplefilter("error")
         series = dh.Series.load(tmp_path)
     assert series.missing_steps == ["0", "2"]
+    assert dh.list_facts(series)["series"]["together"]["epsilon"] == 4  # what was spent stays spent
     assert re.search(r": 0 \(withdrawn on .*\), 2 \(withdrawn on .*\)$", series.explain_missing())
     with pytest.raises(dh.InputError, match="2 of 4 steps"):
         dh.answer(series, [[0, 4]])
