@@ -113,7 +113,7 @@ class RemoteRelease:
         except (pa.ArrowException, LookupError, TypeError, ValueError) as problem:
             expected, reason = False, str(problem)
         if not expected:
-            raise InputError(f"url is {self.url!r}: the answer cannot be read ({reason:.200})")
+            raise InputError(f"url is {self.url!r}: the response cannot be read ({reason:.200})")
         self._check_digest(digest)
         return columns
 

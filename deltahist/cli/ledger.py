@@ -65,7 +65,7 @@ def open_account(
     budget: LimitOptions,
     population: Annotated[str | None, Name(help="Population covered by the account. [default: everyone]")] = None,
     population_limit: Annotated[
-        Fraction | None, Amount(help="Limit on what all accounts of a new population spend together.")
+        Fraction | None, Amount(help="Joint limit of all accounts of a new population.")
     ] = None,
 ) -> None:
     """Open an account in a ledger. A missing ledger is created.

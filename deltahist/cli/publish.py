@@ -62,7 +62,7 @@ class ValueOptions:
     max_per_user: options.MaxPerUser = None
     where: options.Where = None
     outside: Annotated[
-        Literal["clamp"] | None, Option(help="Clamp all values outside --bounds. [default: only up to 1%]")
+        Literal["clamp"] | None, Option(help="Clamp values outside --bounds. [default: up to 1% of values]")
     ] = None
     table: options.Table = None
 

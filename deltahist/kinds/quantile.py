@@ -170,8 +170,8 @@ class QuantileMechanism(BaseMechanism):
         quantile. "smooth" adds noise proportional to the smooth sensitivity.
     counting : how rows became points. No rows may be left out.
 
-    Raises InputError if q is outside 0 to 1, the neighbourhood has two dimensions or sources, rows were left out, or
-    the method cannot use the budget or keep the neighbourhood's limits.
+    Raises InputError if q is outside 0 to 1, the neighbourhood has sources or two dimensions, rows were left out, or
+    the method cannot use the budget or respect the neighbourhood's limits.
 
     >>> import deltahist as dh
     >>> near = dh.Neighbourhood(dh.Domain((0, 100), (100,)), delta=5)

@@ -466,7 +466,7 @@ class Isotonic:
         return self._bounds[alpha]
 
     def bound_count_below(self, steps: NDArray[np.float64], alpha: float) -> Knots:
-        """Return bounds on the number of points below steps, each wrong with probability at most `alpha`."""
+        """Return bounds on the number of points below each step; each is wrong with probability at most `alpha`."""
         upper, lower = self.confidence_bounds(alpha)
         rows, number = len(self.values), int(self.ends[-1])
         # A value is certainly below a step if its upper bound is below it, and certainly not if its lower bound is not.

@@ -55,7 +55,7 @@ def sensitivity(strategy: Strategy, near: Neighbourhood, *, norm: int = 1) -> Fr
     check_choice((1, 2), norm=norm)
     if strategy.domain != near.domain or not (type(near) is Neighbourhood or strategy.row_by_row):
         raise InputError(
-            f"near is a {type(near).__name__}: it must be on the domain of strategy {strategy.name}, and a strategy "
+            f"near is a {type(near).__name__}: its domain must be that of strategy {strategy.name}, and a strategy "
             "for a subclass with its own edges must add noise row by row"
         )
     relations = near.relations

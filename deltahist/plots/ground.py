@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-#: Format of a picture by the suffix of its file.
+#: Picture format for each file suffix.
 FORMS = {".png": "png", ".svg": "svg", ".pdf": "pdf"}
 #: Width of every picture in inches, so that text is legible on a phone.
 WIDTH = 5.0

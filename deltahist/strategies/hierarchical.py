@@ -49,7 +49,7 @@ class Hierarchical(Grids):
 
     @functools.cached_property
     def widths(self) -> tuple[int, ...]:
-        """The blocks' side in cells on each level, from the whole domain down to 1."""
+        """The side length of a block at each level, in cells, from the whole domain down to 1."""
         widths = [1]
         while widths[0] < max(self.domain.shape):
             widths.insert(0, widths[0] * int(self.branching))

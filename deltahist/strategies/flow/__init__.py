@@ -252,7 +252,7 @@ class Flow(Strategy):
 
     @functools.cached_property
     def sum_names(self) -> tuple[str, ...]:
-        """The names of the draws on sums along lines, for each level."""
+        """The names of the noise draws for sums along lines, at each level."""
         return tuple(f"sums {w} borders apart" for w in self.sum_widths)
 
     @functools.cached_property
