@@ -18,9 +18,9 @@ Whole = NDArray[np.int64]
 def allocate_offline(
     weights: ArrayLike, *, length: int, epsilon: float | Fraction, power: float = 2.0, past: ArrayLike = ()
 ) -> Array:
-    """Return the amounts that minimise Σ w_i Err(ε_i) within every window's limit, if all weights are known.
+    """Return the amounts that minimise Σ w_i Err(ε_i) within every window's limit, given all weights.
 
-    Source: 2014, section 7.1, Problem 1 (here the first, shorter windows have limits too), and Problem 2 with `past`.
+    Source: 2014, section 7.1, Problem 1 (here the first, shorter windows also have limits); Problem 2 with `past`.
     cvxpy solves it with Clarabel.
 
     Parameters
@@ -35,7 +35,7 @@ def allocate_offline(
     -------
     (n,) amounts, rounded down to whole billionths; 0 where the weight is 0 or the past leaves nothing.
 
-    Any three days in a row may spend 1 together. The first day gets all of it, since the next two publish nothing:
+    Any three days in a row may spend 1 together. The first day gets it all, since the next two days publish nothing:
 
     >>> allocate_offline([1, 0, 0, 1, 1, 0], length=3, epsilon=1.0).round(4).tolist()
     [1.0, 0.0, 0.0, 0.5, 0.5, 0.0]
@@ -61,7 +61,7 @@ def _solve_program(weights: Array, steps: Whole, left: Array, length: int, power
     sums = cp.Variable(len(left) + 1)
     amounts = cp.diff(sums)
     closed = np.setdiff1d(ends - 1, steps)
-    # Leave out a window if the next one contains it and has no more left.
+    # Leave out a window if the next one contains it and has no more left to spend.
     ends = ends[np.append((left[1:] > left[:-1]) | (ends[1:] > length), True)]
     rules = [sums[0] == 0, amounts >= 0, sums[ends] - sums[np.maximum(ends - length, 0)] <= left[ends - 1] / share]
     rules += [amounts[closed] == 0] if len(closed) else []
@@ -96,7 +96,7 @@ def allocate_online(
         scenarios, rng) that returns weights (scenarios, steps).
     steps : total number of steps; None for an endless sequence.
     scenarios : number of possible futures to draw, each three windows long.
-    rng : generator for the scenarios, seeded with 0 when None. Like the weights, its randomness is public.
+    rng : generator for the scenarios, seeded with 0 when None. The scenarios are public, like the weights.
 
     The amount is a whole number of billionths, and 0 if the current weight is 0 or nothing is left.
 

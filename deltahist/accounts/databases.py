@@ -30,7 +30,7 @@ SCHEMA = "deltahist"
 PATIENCE = 120.0
 
 METADATA = sa.MetaData()
-#: Groups of people whom accounts are about. `rule` limits what all accounts of a group may spend; {} means no limit.
+#: Groups of people that accounts are about. `rule` limits what all accounts of a group may spend; {} means no limit.
 POPULATIONS = sa.Table(
     "populations", METADATA, sa.Column("name", sa.Text, primary_key=True), sa.Column("rule", sa.JSON, nullable=False)
 )
@@ -241,7 +241,7 @@ class SQLite(Database):
             )
 
     def _commit_changes(self, connection: Connection) -> None:
-        # If memory or disk space runs out, SQLite rolls back. COMMIT then fails, where `commit` would do nothing.
+        # If memory or disk space runs out, SQLite rolls back. COMMIT then fails, while `commit` would do nothing.
         connection.exec_driver_sql("COMMIT")
 
 
@@ -314,7 +314,7 @@ class PostgreSQL(Database):
 
     def _prepare_transaction(self, connection: Connection, write: bool) -> None:
         if write:
-            # Let statements after the lock see what others have committed.
+            # Let statements after the lock see what other transactions have committed.
             connection.execution_options(isolation_level="READ COMMITTED")
         self._apply_settings(connection, "read committed" if write else "repeatable read")
         if write:

@@ -277,7 +277,7 @@ class Ledger:
         return self.read_standing(account).left
 
     def read_standing(self, account: str) -> Standing:
-        """Return the unit, limits and sums of an account and its population."""
+        """Return the unit, limits and spending of an account and its population."""
         with self.read() as connection:
             return Standing.read(connection, check_text(account=account))
 
@@ -338,7 +338,7 @@ def open_account(
 ) -> Any:
     """Open an account with a rule (JSON), and return its row. Raises InputError if the account has another rule.
 
-    A new account belongs to a population, "everyone" when None. `bound` is the limit of a new population.
+    A new account belongs to a population, or to "everyone" when None. `bound` is the limit of a new population.
     """
     row = connection.execute(_ACCOUNT, {"account": account}).first()
     people = "everyone" if row is None else row.population
@@ -396,7 +396,7 @@ def charge_account(
 
 @dataclass(frozen=True)
 class Limit:
-    """A limit on what a subject may spend in a number of consecutive steps (None for all), and what it has spent."""
+    """A limit on what `subject` may spend in so many consecutive `steps` (None for all), and what it has spent."""
 
     subject: str
     steps: int | None
@@ -478,7 +478,7 @@ class ChainCharge:
         return self if self.token is None and token == self.source else ChainCharge(self.nano, source, token)
 
     def _check_last(self, token: str | None, source: str | None, chain: str) -> None:
-        """Raise InputError unless a state is the chain's last, or the first new one since the last charge."""
+        """Raise InputError unless a state is the chain's last, or the first new state since the last charge."""
         last = token == self.token if self.token is not None else token == self.source or source == self.source
         if self.nano and not last:
             said = "no noise was drawn and nothing was charged; use the last state of the chain"
@@ -486,7 +486,7 @@ class ChainCharge:
 
 
 def read_chain(connection: Connection, account: str, chain: str) -> ChainCharge:
-    """Return the charge of a chain; an empty charge if the account has no such chain."""
+    """Return the charge of a chain, which is empty if the account has no such chain."""
     note = get_note(connection, account, CHAIN + chain)
     with _refuse_damage(f"chain {chain} has the note", note):
         return ChainCharge(**(note or {}))
@@ -556,12 +556,12 @@ class Standing:
 
     @property
     def limit(self) -> Fraction:
-        """What the account may spend in all, or in a window."""
+        """What the account may spend in total, or in a window."""
         return self._own.most
 
     @property
     def spent(self) -> Fraction:
-        """What the account has spent in all, or in its last window."""
+        """What the account has spent in total, or in its last window."""
         return self._own.spent
 
     @property

@@ -28,8 +28,8 @@ class Window:
     ledger : a Ledger, or its path or URL, created if it does not exist; None keeps it in memory.
     name : name of the account in the ledger. The first charge opens the account.
     about : JSON-ready description of the releases. It must equal that of an existing account.
-    limits : pairs (steps, factor), for data that differ in more steps than a window. Each lets that
-        many consecutive steps spend at most factor times the budget. Infinity means all steps ever.
+    limits : pairs (steps, factor), for data that differ in more steps than a window. Each limits that
+        many consecutive steps to factor times the budget. Infinity means all steps.
     population : the people whom a new account is about (`Ledger.open`).
 
     >>> window = Window(length=3, epsilon=1.0)
@@ -83,7 +83,7 @@ class Window:
         return min(each.left for each in self._list_limits(step))
 
     def _list_limits(self, step: int) -> list[Limit]:
-        """Return the limits on a charge at a step, also before the account is opened."""
+        """Return the limits on a charge at a step, even before the account is opened."""
         with self.ledger.read() as connection:
             if self.name in ledgers.list_accounts(connection):
                 return ledgers.list_limits(connection, ledgers.find_account(connection, self.name), self.rule, step)
@@ -180,7 +180,7 @@ class Account:
             return Fraction(read_chain(connection, self.name, chain).nano, NANO)
 
     def record_state(self, chain: str, token: str, source: str | None = None) -> None:
-        """Record that state `token` of a chain was made from `source`. Raises InputError if another came first."""
+        """Record that state `token` of a chain comes from `source`. Raises InputError if another state came first."""
         with self.window.ledger.transaction() as connection:
             charge = read_chain(connection, self.name, chain).after_writing(token, source, chain)
             set_note(connection, self.name, CHAIN + chain, asdict(charge))

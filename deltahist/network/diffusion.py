@@ -141,7 +141,7 @@ class Diffusion:
         return rows
 
     def _answer_connected(self, users: NDArray[np.int64]) -> pd.DataFrame:
-        """Respond to users about all others, or only about connected ones if ε has no minimum."""
+        """Respond to users about all other users, or only about connected users if ε has no minimum."""
         known = np.flatnonzero(self._rows >= 0)
         check_memory(160 * len(users) * len(known), "a response to every pair")  # 160 bytes per pair
         owners, requesters = np.repeat(known, len(users)), np.tile(users, len(known))
@@ -176,7 +176,7 @@ def _read_data(data: Any, mechanism: DiffusionMechanism) -> tuple[list[str], NDA
     names, values = [], np.zeros((0, len(columns)))
     with contextlib.suppress(KeyError, TypeError, ValueError, OverflowError):  # the errors may quote private data
         if isinstance(data, Mapping):
-            # Replace masked values, which NumPy would unmask, by NaN, which is refused.
+            # NumPy would unmask masked values, so replace them by NaN, which is refused.
             rows = np.ma.asarray(list(data.values()), dtype=np.float64).filled(np.nan)
             data = pd.DataFrame(rows, index=list(data), columns=columns)
         frame = data.to_frame(columns[0]) if isinstance(data, pd.Series) else pd.DataFrame(data)[columns]

@@ -163,7 +163,7 @@ def measure_distances(network: Network, kind: Any = "hops") -> Distances:
 
 
 def _count_hops(network: Network) -> Distances:
-    """Count the edges on shortest paths, from 256 owners at a time (or back from requesters, if there are fewer)."""
+    """Count the edges on shortest paths, from 256 owners at a time (or back from requesters, if these are fewer)."""
 
     def between(owners: NDArray[np.int64], requesters: NDArray[np.int64]) -> NDArray[np.float64]:
         graph, starts, ends = network.adjacency, owners, requesters
@@ -436,7 +436,7 @@ class DiffusionMechanism:
         return reach
 
     def measure_between(self, owners: NDArray[np.int64], requesters: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Return distances of pairs (m,) of nodes. Refuses equal users, and unconnected ones if ε has no minimum."""
+        """Return distances of pairs (m,) of nodes. Refuses equal nodes, and unconnected nodes if ε has no minimum."""
         distances, nodes = self.distances.between(owners, requesters), self.network.nodes
         unconnected = np.isinf(distances) if self.privacy_levels.least is None else np.zeros(len(distances), bool)
         refused = np.flatnonzero((owners == requesters) | unconnected)
@@ -540,7 +540,7 @@ class Signal:
         return self.mechanism.to_units(self.trim(epsilon).values[-1])
 
     def trim(self, epsilon: float | Fraction) -> Signal:
-        """Return a copy of the signal up to an ε. The copy does not reference the rest."""
+        """Return a copy of the signal up to an ε. The copy does not reference the rest of the signal."""
         level = min(floor_nano(epsilon=epsilon), self.most)
         kept = int(np.searchsorted(self.starts, level, side="right"))
         starts, values = self.starts[:kept].copy(), self.values[:kept].copy()

@@ -94,7 +94,7 @@ class Channel:
 class Rappor:
     """Settings of a RAPPOR collection, which determine how users report their strings, and the guarantee.
 
-    A string sets up to `hashes` of the `bits` of a filter; the user's cohort determines which. The user permanently
+    A string sets up to `hashes` of the `bits` of a filter; the user's cohort decides which bits. The user permanently
     replaces each bit by 1 or 0, with probability f/2 each, and keeps these permanent bits secret. A report has a 1 with
     probability q for a permanent 1, and with probability p for a permanent 0.
 
@@ -208,7 +208,7 @@ class Rappor:
     def decode(
         self, ones: ArrayLike, users: ArrayLike, candidates: Sequence[str], *, level: float = 0.05
     ) -> pd.DataFrame:
-        """Estimate how many users have each candidate string, from counts of reported ones (docs/internals/rappor.md).
+        """Estimate how many users have each candidate string, from counts of reported 1s (docs/internals/rappor.md).
 
         A non-negative LASSO selects candidates, and least squares estimates their numbers of users. Source: Erlingsson,
         Pihur and Korolova 2014, section 4.
@@ -274,7 +274,7 @@ class Reports:
 
     @functools.cached_property
     def ones(self) -> NDArray[np.int64]:
-        """The number of ones, (cohorts, m). Numbers from several collections can be added."""
+        """The number of 1s, (cohorts, m). Numbers from several collections can be added."""
         cohorts = range(self.mechanism.cohorts)
         return np.array([self.bits[self.cohorts == cohort].sum(axis=0, dtype=np.int64) for cohort in cohorts])
 
@@ -337,7 +337,7 @@ def _select_candidates(design: scipy.sparse.csc_array, seen: _Seen) -> NDArray[n
     rows = np.column_stack([design[:, left].toarray(), seen.others])
     aim = rows.T @ seen.target - np.append(penalty[left], 0)
     gram = rows.T @ rows
-    # Without this, the factorisation would fail if a candidate is a sum of others.
+    # Without this, the factorisation would fail if a candidate is a sum of other candidates.
     gram[np.diag_indices_from(gram)] *= 1 + 1e-9
     # With G = LLᵀ, ½ xᵀGx − hᵀx equals ½ ‖Lᵀx − L⁻¹h‖² plus a constant.
     lower = scipy.linalg.cholesky(gram, lower=True)

@@ -54,7 +54,7 @@ class Session:
         self._engine.put_table(self.connection, name, rows)
 
     def create_view(self, name: str, expression: Any) -> None:
-        """Create a temporary view of an Ibis table. OFFSET 0 stops databases from moving conditions into it."""
+        """Create a temporary view of an Ibis table. OFFSET 0 stops databases from moving conditions into the view."""
         self.connection.execute(f"CREATE TEMPORARY VIEW {name} AS {self._write_sql(expression)} OFFSET 0")
 
     def plan_fetch(self, expression: Any) -> Callable[[], Any]:
@@ -106,7 +106,7 @@ class Engine(ABC):
 
     @abstractmethod
     def open_session(self) -> AbstractContextManager[Session]:
-        """Open a transaction on one snapshot of the data. Roll it back at the end, and hide errors of the block."""
+        """Open a transaction on one snapshot of the data. Roll it back at the end, and hide the block's errors."""
 
     @abstractmethod
     def compare_as_bytes(self, column: Any) -> Any:
@@ -129,7 +129,7 @@ class Engine(ABC):
         """Stop the running statement of a connection, from another thread."""
 
     def narrow_time(self, column: Any) -> Any:
-        """Return a column of times, with NULL for times that do not fit in 64 bits of microseconds."""
+        """Return a column of times, with NULL for times beyond the range of 64-bit microseconds."""
         return column
 
     def close(self) -> None:  # noqa: B027  only some engines need it
@@ -203,7 +203,7 @@ def raise_without_context(failed: Exception) -> NoReturn:
 
 
 def write_sql(expression: Any, dialect: str, quote: Callable[[str], str] | None = None, pretty: bool = False) -> str:
-    """Return an Ibis expression as SQL. `quote` writes string constants if the database needs its own form."""
+    """Return an Ibis expression as SQL. `quote` writes string constants in the database's own form, if it has one."""
 
     def rewrite(node: Any) -> Any:
         if quote is not None and isinstance(node, exp.Anonymous) and node.name == "bytewise":
@@ -327,7 +327,7 @@ class PostgreSQLEngine(Engine):
             rule = "PostgreSQL needs a driver (pip install '.[postgresql]')"
         except psycopg.ProgrammingError:
             pass
-        # The address may contain a password. If that has an @, its end would be parsed as the host and shown.
+        # The address may contain a password. If the password has an @, its end would be parsed as the host and shown.
         port = str(parts.get("port") or "0").replace(",", "")
         if any("@" in str(parts.get(name, "")) for name in ("host", "dbname")) or not port.isdigit():
             raise InputError(f"the database cannot be opened: {rule}")

@@ -74,7 +74,7 @@ class Purses:
     """The purses in an account of a ledger: each user's limit, and the amount spent.
 
     The ledger keeps a keyed digest (BLAKE2b, 128 bits) of each normalized name. So users who join again have the same
-    purse, even if another database has their records. Limits never change. Purses are stored as columns, so that one
+    purse, even if their records are in another database. Limits never change. Purses are stored as columns, so that one
     write charges a million users. Raises InputError if the account is of another kind.
     """
 
@@ -172,7 +172,7 @@ class Turn:
 
 
 def _normalize_text(name: str) -> str:
-    """Return a string in the form of `normalize_name`, but "" if it is blank."""
+    """Return a string as `normalize_name` does, or "" if it is blank."""
     return unicodedata.normalize("NFC", name).strip()
 
 
@@ -315,7 +315,7 @@ class Records(Query):
     Parameters
     ----------
     seconds : time for reading records. Reading must end by a random moment in its second half. The query sleeps for the
-        rest, so that every query locks the ledger for the same time.
+        rest of the time, so that every query locks the ledger for the same time.
     until : latest end of a query (`time.monotonic`).
     """
 
@@ -407,7 +407,7 @@ def as_unusable() -> Iterator[None]:
 
 
 def _count_most_prices(turn: Turn, query: Query, aggregate: Aggregate) -> NDArray[np.int64]:
-    """Return the most times that each user may have to pay the price (m,)."""
+    """Return the maximum number of times (m,) that each user may have to pay the price."""
     affordable = (turn.limits - turn.spent) // aggregate.price
     if query.most is None:
         return affordable
@@ -417,7 +417,7 @@ def _count_most_prices(turn: Turn, query: Query, aggregate: Aggregate) -> NDArra
 def _count_prices(number: NDArray[np.int64], aggregate: Aggregate) -> NDArray[np.int64]:
     """Return how many times owners of `number` derived records pay the price."""
     times = number if aggregate.budget.unit == "epsilon" else number**2
-    # No limit pays for this many records, and their square may overflow.
+    # No limit can pay for this many records, and their square may overflow.
     return np.asarray(np.where(number > 1 << 31, 1 << 62, times))
 
 

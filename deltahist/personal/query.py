@@ -40,7 +40,7 @@ DTYPES = {
 SMALLEST, LARGEST, _FACTOR = 1e-100, 1e100, (1e-150, 1e150)
 #: Limits on the number of parts of an expression, including guards, and on their nesting.
 _MOST_NODES, _MOST_DEEP = 4000, 60
-#: Maximum length of strings, in characters. Longer ones in records are truncated, so that each is read fast.
+#: Maximum length of strings, in characters. Longer strings in records are truncated, so that each is read fast.
 LONGEST_TEXT = 1000
 #: Operations between values of one kind: kind, number of parts, function. Databases agree only on the case of A to Z.
 _OPERATIONS: dict[str, tuple[str, int, Any]] = {
@@ -78,7 +78,7 @@ def write_float(value: float) -> Any:
 
 
 def bound_number(value: Any, least: float, most: float) -> Any:
-    """Return a number, but zero if its magnitude is below `least`, and NULL if it is NaN or above `most`."""
+    """Return a number, or zero if its magnitude is below `least`, or NULL if it is NaN or above `most`."""
     low, high, zero = (write_float(each) for each in (least, most, 0.0))
     return ibis.cases((value.abs().between(low, high), value), (value.abs() < low, zero))
 
@@ -198,7 +198,7 @@ def _combine_parts(
 
 
 def _clip_size(part: SafeExpression, least: float, most: float) -> SafeExpression:
-    """Return a number, but zero if its magnitude is below `least`, and NULL if it is above `most`."""
+    """Return a number, or zero if its magnitude is below `least`, or NULL if it is above `most`."""
     if part.least >= least and part.most <= most:
         return part
     return _combine_parts(bound_number(part.value, least, most), "number", [part] * 4, least, most, more=6)
@@ -493,7 +493,7 @@ class Query:
         return self.table.group_by([OWNER, *by]).aggregate(number=self.table.count(), **sums)
 
     def _derive_query(self, table: Any, parts: int, **changes: Any) -> Self:
-        """Return a query with another table. Refuse queries that could exhaust memory or time on some records."""
+        """Return the query with a different table. Refuse queries that could exhaust memory or time on some records."""
         made = replace(self, table=table, parts=self.parts + self.copies * parts, **changes)
         for number, most, what in ((made.copies, 1000, "records"), (made.parts, 10_000, "parts of expressions")):
             if number > most:

@@ -1,7 +1,7 @@
 """Queries of derived records, written in Python, TOML or JSON, and their answers.
 
 An aggregate hides the addition or removal of one derived record. `deltahist.personal.people.Records` states the price.
-Constructors check all public parameters, since a failure while reading is charged to everybody.
+Constructors check all public parameters, since a failure while reading charges everybody.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ class Aggregate(ABC):
 
     @property
     def sensitivity(self) -> int:
-        """The most by which one derived record changes the measured numbers, in the 1-norm for ε, the 2-norm for ρ."""
+        """The most by which a derived record changes the measured numbers, in the 1-norm for ε and the 2-norm for ρ."""
         return 1
 
     def release(self, sums: Sums) -> NDArray[np.int64]:
@@ -429,6 +429,6 @@ def check_model(model: type[_Model], given: Any, what: str) -> _Model:
     except ValidationError as problem:
         first = problem.errors(include_url=False, include_input=False, include_context=False)[0]
         name, message = ".".join(map(str, first["loc"])) or what, first["msg"].removeprefix("Value error, ")
-    except (OSError, RecursionError, TypeError, ValueError) as problem:  # no TOML, nested too deeply, wrong parameters
+    except (OSError, RecursionError, TypeError, ValueError) as problem:  # not TOML, nested too deeply, wrong parameters
         name, message = f"{what} {str(given)!r}" if isinstance(given, Path) else what, str(problem)
     raise InputError(f"{name} is invalid: {message}")

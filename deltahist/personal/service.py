@@ -35,7 +35,7 @@ from deltahist.personal.people import InterruptedQuestionError, KeyReuseError, P
 from deltahist.personal.questions import Question, Strict, check_model
 
 _LOG = logging.getLogger("deltahist.personal")
-#: Fractions of a step for reading records and for its end, when nothing is read. The rest is for planning.
+#: Fractions of a step for reading records, and for the step's end, when nothing is read. The rest is for planning.
 _READ, _LAST = 0.64, 0.1
 
 _Text = Annotated[str, Field(min_length=1)]
@@ -66,7 +66,7 @@ class PrivateSettings(Strict):
     accounts : accounts by name in the ledger. clients : clients by name.
     host, port : address to listen on. tls_in_front : whether a proxy encrypts traffic to other machines.
     step : seconds from a query to its answer. max_bytes : maximum size of a query.
-    max_waiting : maximum number of queries that share a step. Further ones are refused.
+    max_waiting : maximum number of queries that share a step. Further queries are refused.
     """
 
     database: _Text
