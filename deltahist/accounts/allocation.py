@@ -122,7 +122,7 @@ def allocate_online(
 
 
 def limits_ahead(past: NDArray[Any], length: int, horizon: int, limit: float = 1.0) -> Array:
-    """Return what is left for the windows that end at the current step and at each later one (horizon, R).
+    """Return what is left (horizon, R) for the windows that end at the current step and at each later step.
 
     `past` (R, m) contains the last m < length amounts, latest last, in the units of the limit.
     """

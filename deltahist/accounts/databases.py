@@ -241,7 +241,7 @@ class SQLite(Database):
             )
 
     def _commit_changes(self, connection: Connection) -> None:
-        # If memory or disk space runs out, SQLite rolls back. COMMIT then fails, while `commit` would do nothing.
+        # If memory or disk space runs out, SQLite rolls back. Then COMMIT fails, but `commit` would do nothing.
         connection.exec_driver_sql("COMMIT")
 
 

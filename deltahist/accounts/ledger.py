@@ -396,7 +396,7 @@ def charge_account(
 
 @dataclass(frozen=True)
 class Limit:
-    """A limit on what `subject` may spend in so many consecutive `steps` (None for all), and what it has spent."""
+    """A limit on what `steps` consecutive steps (all when None) may spend, and what they have spent."""
 
     subject: str
     steps: int | None
@@ -472,9 +472,9 @@ class ChainCharge:
         return ChainCharge(max(nano, self.nano), token, None)
 
     def after_writing(self, token: str, source: str | None, chain: str) -> ChainCharge:
-        """Return the charge after the state `token`, made from `source`, is written."""
+        """Return the charge once the state `token`, made from `source`, is written."""
         self._check_last(token, source, chain)
-        # If the last charge was for refining this very state, the next state is still to be written.
+        # If the last charge was for refining this very state, the next state is not yet written.
         return self if self.token is None and token == self.source else ChainCharge(self.nano, source, token)
 
     def _check_last(self, token: str | None, source: str | None, chain: str) -> None:

@@ -105,7 +105,7 @@ class Window:
         """Charge billionths in one transaction, and return what the window and the population have spent.
 
         With `once`, refuses a step that was charged before. A chain is (name, token of the state to refine,
-        token of the state before it), and is charged only what exceeds its earlier charges.
+        token of the state before it), and pays only what exceeds its earlier charges.
         """
         step, rule = check_whole(least=0, step=step), self.rule
         with self.ledger.transaction() as connection:
@@ -180,7 +180,7 @@ class Account:
             return Fraction(read_chain(connection, self.name, chain).nano, NANO)
 
     def record_state(self, chain: str, token: str, source: str | None = None) -> None:
-        """Record that state `token` of a chain comes from `source`. Raises InputError if another state came first."""
+        """Record that a chain's state `token` was made from `source`. Raises InputError if another state came first."""
         with self.window.ledger.transaction() as connection:
             charge = read_chain(connection, self.name, chain).after_writing(token, source, chain)
             set_note(connection, self.name, CHAIN + chain, asdict(charge))

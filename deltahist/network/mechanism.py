@@ -299,7 +299,7 @@ def _check_levels(given: str, distances: NDArray[np.float64], values: NDArray[np
 
 
 def _read_levels(text: str) -> Function | dict[float, float]:
-    """Return the function or table in a string such as "exp(4-3.3d)" or "1:15,2:8"; a table of NaN if there is none."""
+    """Return the function or table in a string such as "exp(4-3.3d)" or "1:15,2:8"; a NaN table if it has neither."""
     plain = "".join(text.split())
     match = _EXPONENTIAL.fullmatch(plain)
     if match is None:
@@ -506,7 +506,7 @@ class DiffusionMechanism:
 class Signal:
     """The responses about one user at all levels up to an ε, together as private as the response at that ε.
 
-    `values[k]` is the response from level `starts[k]` until just below `starts[k + 1]`, and the last value up to
+    `values[k]` is the response from level `starts[k]` until just below `starts[k + 1]`, and the last response up to
     `most`. Users can pass a signal on without a server if each trims it to the level of the next user (2018, section
     IV-A).
 

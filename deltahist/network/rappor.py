@@ -322,7 +322,7 @@ def _build_design(positions: NDArray[np.int64], seen: _Seen) -> scipy.sparse.csc
     number, cohorts, _ = positions.shape
     rows = positions + seen.bits * np.arange(cohorts)[:, None]
     columns = np.broadcast_to(np.arange(number)[:, None, None], positions.shape)
-    # If two hashes select the same bit, count it once.
+    # If two hashes select the same bit, count the bit once.
     row, column = np.divmod(np.unique(rows * number + columns), number)
     return scipy.sparse.csc_array((seen.others[row], (row, column)), shape=(cohorts * seen.bits, number))
 

@@ -275,7 +275,7 @@ class DuckDBEngine(Engine):
             try:
                 yield Session(self, cursor)
             finally:
-                with suppress(duckdb.Error):  # a failure has already rolled back
+                with suppress(duckdb.Error):  # a failed transaction is already rolled back
                     cursor.rollback()
 
     def close(self) -> None:

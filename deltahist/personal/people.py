@@ -127,7 +127,7 @@ class Turn:
         return pa.table({NAME: pa.array(names, pa.string()).filter(pa.array(able)), OWNER: places[able]})
 
     def charge_people(self, times: NDArray[np.int64], price: int) -> NDArray[np.bool_]:
-        """Charge people a price `times` (m,) if they can pay it. Return who paid (ProPer, sequential composition)."""
+        """Charge users `times` (m,) the price if they can pay it. Return who paid (ProPer, sequential composition)."""
         # Divide, because the product might overflow.
         pays = np.asarray((times > 0) & (times <= (self.limits - self.spent) // price))
         self.spent = self.spent + np.where(pays, times, 0) * price

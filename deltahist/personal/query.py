@@ -205,7 +205,7 @@ def _clip_size(part: SafeExpression, least: float, most: float) -> SafeExpressio
 
 
 def _choose_part(value: Any, results: list[SafeExpression], others: list[SafeExpression]) -> SafeExpression:
-    """Return the expression of a `value` that equals one of the results."""
+    """Return an expression whose `value` equals one of the results."""
     least, most = min(p.least for p in results), max(p.most for p in results)
     return _combine_parts(value, results[0].kind, [*results, *others], least, most)
 
@@ -487,7 +487,7 @@ class Query:
         return self._derive_query(chosen, len(names), most=most)
 
     def add_up(self, *by: str, **values: Any) -> Any:
-        """Return an Ibis table of each owner's number of records and sums of values, grouped also by columns `by`."""
+        """Return an Ibis table of each owner's number of records and sums of values, also grouped by columns `by`."""
         # Keep sums within 64 bits.
         sums = {name: value.sum().clip(-(1 << 62), 1 << 62) for name, value in values.items()}
         return self.table.group_by([OWNER, *by]).aggregate(number=self.table.count(), **sums)

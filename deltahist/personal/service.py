@@ -114,7 +114,7 @@ def hash_key(key: str) -> str:
 
 
 def open_people(settings: PrivateSettings) -> dict[str, People]:
-    """Return the people of accounts by name. Raises InputError if an account, a table or the database is missing."""
+    """Return the people of accounts, by account name. Raises InputError if an account, table or database is missing."""
     known = Ledger(settings.ledger).list_accounts() if Ledger.exists(settings.ledger) else {}
     for name in sorted({*settings.accounts, *(name for each in settings.clients.values() for name in each.accounts)}):
         if name not in settings.accounts or known.get(name, {}).get("kind") != "purses":
