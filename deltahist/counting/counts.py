@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Integers = NDArray[np.int64]
-#: Minimum number of entries that wait for a merge.
+#: Minimum number of entries to collect before merging them.
 _WAITING = 1 << 21
 
 
@@ -76,7 +76,7 @@ class Tally:
         self._limit = _WAITING
 
     def add_rows(self, places: Integers, numbers: Integers | int = 1) -> None:
-        """Add `numbers` rows (one number for all, or (m,)) to places (m,), which may repeat."""
+        """Add rows at places (m,), which may repeat: `numbers` is (m,), or one number for all places."""
         if self._all is not None:
             np.add.at(self._all, places, numbers)
             return
@@ -106,7 +106,7 @@ class UserBound:
     """Keep at most `most` points of each user: the rows with the smallest random numbers.
 
     The random numbers depend only on the system's entropy, so moving a point does not change which rows are kept, and K
-    points of a user cost K times as much as one (docs/privacy/histogram.md). Add all rows before dropping any by place.
+    points of a user cost K times as much as one (docs/privacy/histogram.md). Add all rows before dropping any outside.
     If two rows have equal random numbers, the first is kept.
     """
 
@@ -149,7 +149,7 @@ class Counted:
     ----------
     rows : number of rows read. bad_rows : number of unusable rows, which are left out.
     unmatched : number of rows that do not match `where`.
-    outside : number of points outside the domain. zeros : number of these with the original coordinates 0,0.
+    outside : number of points outside the domain. zeros : number of points outside that were originally at 0,0.
     users : number of users, if known. before, after : number of rows before the first step, and after the last.
     keys, numbers : (m,) step · cells + cell of each non-empty cell, ascending, and the number of points in it.
     domain, preprocessing : the cells, and a record of how rows became counts.
@@ -194,7 +194,7 @@ class Counted:
 
 
 #: A batch of rows: columns of coordinates (NaN where missing), hashed users with a mask of known users, steps with a
-#: mask of known steps, and a mask of the rows that match the condition. All but the coordinates may be None.
+#: mask of known steps, and a mask of the rows that match the condition. Only the coordinates must not be None.
 Batch = tuple[list[NDArray[np.float64]], Any, Any, NDArray[np.bool_] | None]
 
 
@@ -211,7 +211,7 @@ class RowCounter:
         #: Places from this number on are outside the domain.
         self.edge = max(steps, 1) * (domain.lattice_shape[0] if fine else domain.size)
         self.kept = Tally(2 * self.edge)
-        #: Entry k is the number of rows at place -k, which have no point.
+        #: Entry k counts the rows without a point that have the place -k.
         self.unplaced = np.zeros(5, dtype=np.int64)
         self.placed = self.outside = self.zeros = 0
         self.users: int | None = None
@@ -382,7 +382,7 @@ def _number_users(user: Any, points: Any, number: int) -> tuple[NDArray[np.int64
     ids = pd.Series(user.data if masked else user.to_pandas() if hasattr(user, "to_pandas") else user)
     if shuffled or len(ids) != number:
         raise InputError(
-            f"user has {len(ids):,} entries for {number:,} points: it must have one each, with the same index"
+            f"user has {len(ids):,} entries for {number:,} points: it must have one per point, with the same index"
         )
     if masked:
         ids = ids.astype(object).mask(np.ma.getmaskarray(user))
@@ -417,9 +417,9 @@ def count_file(
     Parameters
     ----------
     path : a file in CSV or JSON lines (both may be gzipped), Parquet, Excel, GeoPackage, GeoJSON, FlatGeobuf or
-        shapefile format, or "-" for standard input. Or a folder of Parquet files, which may have partitions
-        ("day=2026-11-01"), or a Delta table, each local or in object storage ("s3://bucket/visits", "gs://…",
-        "az://…"). Or the newest ".metadata.json" of an Iceberg table. If `table` is set, a database: a DuckDB file,
+        shapefile format, or "-" for standard input; or a folder of Parquet files, which may have partitions
+        ("day=2026-11-01"), or a Delta table, either local or in object storage ("s3://bucket/visits", "gs://…",
+        "az://…"); or the newest ".metadata.json" of an Iceberg table. If `table` is set, a database: a DuckDB file,
         "postgresql://user@host/city", "sc://host:15002" for Spark, or an open Spark session.
     x, y : coordinate columns by name, or by number from 0 for text without a header. None for files with geometry or
         with a text column `wkt` or `geom` such as "POINT (8 52)".
@@ -494,7 +494,7 @@ def read_owners(path: str | Path | Any, *, user: str, area: Domain | None = None
 
 
 def _count_rows(path: Any, rows: RowCounter, clock: Clock | None) -> Counted:
-    """Count the rows of a table, on the server if it can project them, and otherwise here in batches."""
+    """Count the rows of a table: on its server if the server can project them, and otherwise here in batches."""
     domain, reading = rows.domain, rows.reading
     if reading.table is not None and reading.crs is None:
         reading = rows.reading = replace(reading, crs=domain.crs)

@@ -38,7 +38,7 @@ _LONGEST_LINE = 1 << 21
 
 @dataclass(frozen=True)
 class Source:
-    """An open table (`given`) on a connection, with its geometry column and CRS if it has any.
+    """An open table (`given`) on a connection, with its geometry column and CRS, if any.
 
     Call `finish` after the last row. `finish` returns the number of text rows with too few or too many fields, and
     fails if the file is truncated.
@@ -180,7 +180,7 @@ def _open_csv(path: Path, name: str, reading: Reading, connection: Any, stack: E
         if any(row)
     )
     skipped, first = next(rows, (0, []))
-    # With columns by number, a first line with any number is data. Its coordinates, which are private, do not matter.
+    # If columns are given by number, a first line with a number is data. Its private coordinates do not matter.
     numbers = [field for field in first if re.fullmatch(r"[-+]?[\d.,]+([eE][-+]?\d+)?|nan|inf", field)]
     header = not (numbers and all(map(str.isdigit, reading.coordinates)))
     names = [f"{f} [{i}]" if not header or first.count(f) > 1 else f for i, f in enumerate(first)]

@@ -52,8 +52,8 @@ class Dialect:
     name : name of the dialect in sqlglot. seconds : seconds since 1970 as a float. local : local time in a time zone.
     hash : 64-bit hash of a value. normal : text as `normalize_name` returns it. Spark has no NFC, so its expression is
         NULL for text with combining marks.
-    random : fresh random number for each row. PostgreSQL draws from its system's entropy. Spark draws from a randomly
-        seeded generator, which is not cryptographic. Empty for DuckDB, because `UserBound` draws for files.
+    random : fresh random number for each row. PostgreSQL draws from its server's entropy. Spark draws from a randomly
+        seeded generator, which is not cryptographic. Empty for DuckDB, because `UserBound` draws the numbers for files.
     """
 
     name: str
@@ -136,7 +136,7 @@ class Reading:
         return [c for c in (self.x, self.y) if c is not None]
 
     def preprocessing(self, operation: Operation | None) -> Preprocessing:
-        """Return a record of how rows become counts. Kinds that may be dropped are listed even if no row was."""
+        """Return a record of how rows become counts. Kinds that may be dropped are listed even if none was."""
         could = ("bad rows", self.drop_bad_rows), ("points outside", self.outside == "drop")
         dropped = tuple(kind for kind, may_be in could if may_be)
         projection = None if operation is None else operation.projection
@@ -262,7 +262,7 @@ class Condition:
 
     @classmethod
     def of(cls, text: str) -> Condition:
-        """Parse a condition. Raises InputError unless all comparisons are of columns with constants."""
+        """Parse a condition. Raises InputError unless every comparison is between a column and a constant."""
         import sqlglot
 
         line = check_line(where=text)
@@ -278,7 +278,7 @@ class Condition:
         return cls(line, tree, kinds)
 
     def check_columns(self, places: set[str], time: str | None) -> None:
-        """Raise InputError if a column contains coordinates or times, or has a common name of coordinates."""
+        """Raise InputError if a column contains coordinates or times, or has a name that is common for coordinates."""
         names = {
             "x", "y", "lon", "lng", "long", "longitude", "lat", "latitude", "easting", "northing",
             "geom", "geometry", "wkt", "wkb", "wkb_geometry", "geohash",
@@ -291,7 +291,7 @@ class Condition:
                 )
 
     def write_sql(self, column: Callable[[str, str], str]) -> str:
-        """Write the condition in DuckDB's SQL. `column(name, kind)` writes a column that is compared with a kind."""
+        """Write the condition in DuckDB's SQL. `column(name, kind)` writes a column for comparisons with that kind."""
         import sqlglot
 
         def written(node: Any) -> Any:
@@ -303,7 +303,7 @@ class Condition:
 
 
 def _classify_columns(tree: Any) -> dict[str, str] | None:
-    """Return the kind of constant that each column is compared with, or None for any other condition."""
+    """Return the kind of constant that each column is compared with, or None for conditions of any other form."""
     from sqlglot import exp
 
     comparisons = (exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.In, exp.Between, exp.Like, exp.Is)
@@ -342,7 +342,7 @@ def _kind_of_constant(constant: Any) -> str | None:
 def write_reading(
     given: Relation, reading: Reading, axes: int, geometry: str | None, clock: Clock | None = None, steps: int = 1
 ) -> str:
-    """Write a statement that reads x and y (or a geometry g), chosen, and if needed u (the hash of a user) and step."""
+    """Write a statement that reads x and y (or a geometry g), chosen, and, if needed, u (the user's hash) and step."""
     places = [given.find_column(c) for c in reading.coordinates]
     if not places and geometry is None and given.dialect is DUCKDB:  # text such as "POINT (8.07 52.26)"
         names = [c for c in given.types if c.lower() in ("wkt", "geom", "geometry", "the_geom")]
@@ -396,7 +396,7 @@ def write_counting(rows: str, domain: Domain, random: str, *, steps: int = 0, mo
     places = write_placing(rows, domain, steps=steps, users=most is not None)
     if most is None:
         return f"SELECT place, count(*) AS number FROM ({places}) AS q GROUP BY place"
-    # Rank rows without a point separately, so that they do not replace points of the user.
+    # Rank rows without a point separately, so that they do not displace the user's points.
     by = f"CASE WHEN place >= 0 THEN u END, {'step, ' if steps else ''}place < 0"
     ranked = f"SELECT place, row_number() OVER (PARTITION BY {by} ORDER BY drawn) AS k FROM"
     drawn = f"SELECT *, {random} AS drawn FROM ({places}) AS q"
@@ -435,8 +435,8 @@ def locate_rows(
     Parameters
     ----------
     columns : coordinates on the map, NaN where missing. chosen, named : masks of the rows that match the condition, and
-        of those with a user. step : step of each row, and a mask of the rows with a step. fine : True if each lattice
-        step of a line is a cell.
+        of the rows with a user. step : step of each row, and a mask of the rows with a step. fine : True if each
+        lattice step of a line is a cell.
     """
     point, inside = np.ones((2, len(columns[0])), dtype=np.bool_)
     for column, low, high in zip(columns, domain.low, domain.high, strict=True):

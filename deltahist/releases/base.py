@@ -170,7 +170,7 @@ class BaseRelease(OfMechanism, abc.ABC):
 
     @property
     def noise_origin(self) -> str:
-        """A string that is equal for releases that share noise: their chain's name, or the first one's digest."""
+        """A string that is equal for releases that share noise: their chain's name, or the first release's digest."""
         chain = self.mechanism.chain
         return self.digest if chain is None else chain.name or chain.origin
 
@@ -300,7 +300,7 @@ def judge_publication(publishable: bool, weakness: str | None) -> str:
 
 
 def mark_publishable(release: _Release, publishable: bool) -> _Release:
-    """Return the release marked as publishable or not. Only publishers and the file reader may call this."""
+    """Return the release, marked as publishable or unpublishable. Only publishers and the file reader may call this."""
     marked = replace(release)  # type: ignore[type-var]
     vars(marked)["publishable"] = publishable
     return marked
@@ -332,9 +332,9 @@ def read_content(
 
 
 def attach_notice(release: _Release, path: str | Path) -> _Release:
-    """Return a release marked as withdrawn if there is a notice next to its file, or next to the target of a link.
+    """Return a release marked as withdrawn if there is a notice next to its file or, for a link, the link's target.
 
-    A notice is untrusted input. Raises DamagedFile if a notice cannot be read or is about another release, because
+    A notice is untrusted input. Raises DamagedFile if a notice cannot be read or is about a different release, because
     this release may then be withdrawn.
     """
     stored = is_stored_file(path)

@@ -58,8 +58,8 @@ class CountEstimates:
         """Return estimates of all cells (domain.shape).
 
         The default estimates (least squares) are unbiased, so some are negative. With `nonnegative`, cells are equal
-        inside blocks that look empty (`estimate_nonnegative`), and add up to the total if it is public. They are
-        biased, but usually much closer to the truth if many cells are empty.
+        inside blocks that look empty (`estimate_nonnegative`), and all cells add up to the total if public. These
+        estimates are biased, but usually much closer to the truth if many cells are empty.
         """
         found: Field = self.projection.cells if nonnegative else self._unbiased_cells
         return found
@@ -106,7 +106,7 @@ class CountEstimates:
             share, room = cover.cut_share, np.maximum(np.maximum(whole, touched) - unbiased, 0.0)
             if len(alone := np.flatnonzero(share == 1)):
                 # A query that contains no whole cell may have been drawn around points (docs/internals/placement.md).
-                # So extend the interval upwards by one point, or by the size-weighted mean of points if that is more,
+                # So extend the interval upwards by one point, or by the size-weighted mean of points if larger,
                 # and scale the noise in proportion.
                 found = np.maximum(unbiased[alone], 1e-9)
                 more = np.maximum(np.minimum(misplaced[alone], room[alone] * found) / found, 1.0)
@@ -233,7 +233,7 @@ class Release(CountEstimates, BaseRelease):
     def read_fields(cls, description: dict[str, Any], values: NDArray[np.int64] | None) -> dict[str, Any]:
         fields, total = super().read_fields(description, values), None
         if fields["mechanism"].total_known:
-            # Cap a total that exceeds 64 bits. The file is then refused, because it states another total.
+            # Cap a total that exceeds 64 bits. The file is then refused, because it states a different total.
             total = min(check_whole(least=0, total=description["total"]), (1 << 63) - 1)
         return fields | {"total": total}
 
@@ -242,8 +242,8 @@ class Release(CountEstimates, BaseRelease):
 class _CellSums:
     """Sums of a release's cells (domain.shape) over queries.
 
-    `placed` is whether to compute the variance from positions inside cells. `cost_so_far` is the cost of all previous
-    queries, in units of the cost of prefix sums for one cell.
+    `placed` states whether to compute the variance from positions inside cells. `cost_so_far` is the cost of all
+    previous queries, in units of the cost of prefix sums for one cell.
     """
 
     release: Any

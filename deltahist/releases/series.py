@@ -90,12 +90,12 @@ class Series:
         """Read all releases in a folder. `Stream.publish` names the files of releases after their steps.
 
         A withdrawn release counts as missing. Raises InputError if the folder has no release, if releases differ in
-        more than their budgets, or if a name is wrong. Raises DamagedFile as `dh.load` does, and for releases that are
-        not of counts.
+        more than their budgets, or if a name is wrong. Raises DamagedFile as `dh.load` does, and also if a
+        release is not of counts.
         """
         folder = Path(folder)
         files = sorted(f for f in folder.glob("*.parquet") if not f.name.startswith("."))
-        # All releases are kept in memory. The sizes of compressed files do not show how much memory that takes.
+        # All releases are kept in memory. The sizes of compressed files do not show how much memory they need.
         first = _open_step(files[0] if files else folder / "*.parquet")  # raises InputError without files
         check_memory(
             24 * len(files) * (first.domain.size + len(first.values)), f"{len(files):,} releases in {str(folder)!r}"
@@ -121,7 +121,7 @@ class Series:
             label = clock.label(step) if own is None else own.label
             if label != name:
                 raise InputError(
-                    f"release {name!r} is of step {label}: it must be named after that step (was it renamed?)"
+                    f"release {name!r} is for step {label}: it must be named after that step (was it renamed?)"
                 )
             steps[step] = release
         withdrawn = {step: each for step, each in steps.items() if each.withdrawn is not None}
@@ -144,7 +144,7 @@ class Series:
 
     @property
     def weakness(self) -> str | None:
-        """The reason why all releases together, or one of them, hardly protect anybody; None otherwise."""
+        """The reason why one release, or all together, hardly protect anybody; None if there is no such reason."""
         if (weakness := weakness_of(self.mechanism.guarantee)) is not None:
             return f"from all {len(self.spent):,} releases together {weakness}"
         return next((w for each in self.releases.values() if (w := each.mechanism.weakness) is not None), None)
@@ -156,7 +156,7 @@ class Series:
 
     @property
     def missing_steps(self) -> list[str]:
-        """Names of the steps that have no release, for example because it was lost or withdrawn."""
+        """Names of the steps that have no release, for example because the release was lost or withdrawn."""
         return [label for label, release in self if release is None]
 
     def explain_missing(self) -> str:
@@ -174,7 +174,7 @@ class Series:
 
     @property
     def costliest_release(self) -> Release:
-        """The first of the releases that spend the most."""
+        """The release that spends the most; if several do, the first of them."""
         return self.releases[max(sorted(self.releases), key=self.spent.__getitem__)]
 
     @functools.cached_property
@@ -193,7 +193,7 @@ class Series:
         return judge_publication(self.publishable, self.weakness)
 
     def __iter__(self) -> Iterator[tuple[str, Release | None]]:
-        """Iterate over pairs of a step's name and its release, or None if the step is missing."""
+        """Iterate over pairs of a step's name and its release (None if the step is missing)."""
         return ((self.clock.label(s), self.releases.get(s)) for s in range(self.first, self.last + 1))
 
     def between(self, first: str, last: str) -> Series:
@@ -216,7 +216,7 @@ class Series:
         if cut:
             raise InputError(
                 f"{cut[0]!r} is inside a step of {clock.period}: the period must consist of whole steps (it overlaps "
-                f"those from {clock.label(one)} to {clock.label(other)})"
+                f"the steps from {clock.label(one)} to {clock.label(other)})"
             )
         return self.select_steps(one, other)
 
@@ -236,7 +236,7 @@ class Series:
 
     @functools.cached_property
     def summed_releases(self) -> Summed:
-        """The sum of all steps. Raises InputError if some are missing and were not left out."""
+        """The sum of all steps. Raises InputError if any step is missing and was not left out."""
         if self.missing_steps and not self.skipping:
             raise InputError(
                 f"{self.explain_missing()}; choose another period, or leave these steps out to answer from the other "
@@ -280,7 +280,7 @@ class Summed(CountEstimates):
 
     @property
     def total(self) -> int | None:
-        """The number of points in all releases if each is public, else None."""
+        """The number of points in all releases if it is public for each of them, else None."""
         known = [each.total for each in self.releases if each.total is not None]
         return sum(known) if len(known) == len(self.releases) else None
 
@@ -371,7 +371,7 @@ class JointPlacement:
     learnt: Placement
 
     def slope_terms(self, own: Field, chosen: Chosen) -> tuple[Field, ...]:
-        """Add up the slope terms of each release for its own cells, and those of `learnt` for the rest of `own`."""
+        """Add up the slope terms of each release for its own cells, and the terms of `learnt` for the rest of `own`."""
         parts = [each.slope_terms(each.cells[chosen], chosen) for each in self.parts]
         beyond = self.learnt.slope_terms(own - self.learnt.cells[chosen], chosen)
         return tuple(np.sum(along, axis=0) for along in zip(*parts, beyond, strict=True))
@@ -518,5 +518,5 @@ def _list_differences(one: Release, other: Release) -> list[str]:
 
 
 def _read_time(name: str) -> str:
-    """Return a step's name as a time, with the colons that a file name cannot have."""
+    """Convert a step's name to a time, restoring the colons that file names cannot contain."""
     return re.sub(r"T(\d\d)(\d\d)(\d\d)$", r"T\1:\2:\3", name)

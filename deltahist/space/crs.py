@@ -180,7 +180,7 @@ def _measure_scales(system: Any, crs: str, bounds: tuple[float, ...]) -> tuple[f
     # Bounds given in the order west, east, south, north are often valid, but far outside the area of use.
     west, east, south, north = bounds
     mixed = west < east and south < north and _is_used(crs, (west, south, east, north)) and not _is_used(crs, bounds)
-    # The map distance of two points is at most the largest scale times the length of their geodesic, if the geodesic
+    # The map distance between two points is at most the largest scale times their geodesic's length, if the geodesic
     # stays on the map. If two points on the rim are three times as far apart, the map touches a seam from both sides.
     x, y, lon, lat = (np.concatenate([a[0], a[-1], a[:, 0], a[:, -1]])[::4] for a in (x, y, lon, lat))
     i, j = np.triu_indices(len(x), 1)
@@ -272,7 +272,7 @@ def extent_on(bounds: Sequence[float], crs: str) -> tuple[float, ...]:
 def _check_degrees(bounds: Sequence[float]) -> tuple[float, ...]:
     """Check bounds in degrees, and return them with longitudes from -180 to 180."""
     box = tuple(float(check_finite(bounds=b)) for b in bounds)
-    # If west exceeds east, bounds cross the antimeridian, unless they span over 180 degrees and are thus reversed.
+    # If west exceeds east, bounds cross the antimeridian. If they then span over 180 degrees, they are reversed.
     valid = looks_like_degrees(box) and box[1] < box[3] and (box[0] < box[2] or 0 < (box[2] - box[0]) % 360 <= 180)
     # Two narrow ranges far apart indicate the order west, east, south, north.
     if not valid or (max(gaps := (box[1] - box[0], box[3] - box[2])) < 2 and min(gaps) > 0 and box[2] - box[0] > 20):
@@ -287,7 +287,7 @@ def _check_degrees(bounds: Sequence[float]) -> tuple[float, ...]:
 def extent_of(bounds: Sequence[float]) -> tuple[tuple[float, ...], str]:
     """Choose a map for bounds in degrees, and return the map's box (`extent_on`) and CRS.
 
-    The map is the UTM zone that contains the bounds, or Lambert's equal-area projection centred on them if none does.
+    The map is the UTM zone that contains the bounds, or else Lambert's equal-area projection centred on them.
 
     >>> extent_of((-74.3, 40.45, -73.6, 40.95))[1], extent_of((170, -50, -170, -30))[1]
     ('EPSG:32618', '+proj=laea +lat_0=-39.7 +lon_0=180 +datum=WGS84 +units=m')

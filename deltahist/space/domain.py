@@ -147,7 +147,7 @@ class Domain:
         Parameters
         ----------
         bounds : west, south, east, north in WGS 84 degrees. If west exceeds east, the bounds cross the antimeridian.
-        crs : a projected CRS, or "auto" for the UTM zone that contains the bounds, or an equal-area map if none does.
+        crs : a projected CRS, or "auto" for the UTM zone that contains the bounds, or else an equal-area map.
 
         >>> domain = Domain.from_degrees((-74.3, 40.45, -73.6, 40.95), "500m")
         >>> domain.crs, domain.shape

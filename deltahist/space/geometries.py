@@ -100,7 +100,7 @@ def open_layer(file: Path, columns: list[str]) -> Iterator[tuple[Any, Any]]:
     fields = [str(field) for field in info["fields"]]
     wanted = {fields[int(c)] if c not in fields and c.isdigit() and int(c) < len(fields) else c for c in columns}
     read = [field for field in fields if field in wanted] if wanted <= set(fields) else fields
-    how: Any = {"encoding": info["encoding"]} if file.suffix.lower() == ".shp" else {}  # without a .cpg, it is Latin-1
+    how: Any = {"encoding": info["encoding"]} if file.suffix.lower() == ".shp" else {}  # Latin-1 without a .cpg file
     with pyogrio.raw.open_arrow(place, layer=layer, columns=read, use_pyarrow=True, **how) as (about, rows):
         yield rows, about["crs"]
 
@@ -215,8 +215,8 @@ def fit(regions: ArrayLike, domain: Domain, crs: Any = None) -> Fitted:
     """Convert geometries (m,), in a CRS or in the domain's coordinates, to polygons on the domain's map.
 
     `fit` repairs rings that cross themselves and clips regions to the map. In longitude and latitude, edges are
-    straight in degrees, and longitudes are modulo 360. An edge of more than 180 degrees is replaced by the shorter edge
-    across the antimeridian (`read_rings`). Warns if regions are changed or cannot be answered.
+    straight in degrees, and longitudes count modulo 360. An edge of more than 180 degrees is replaced by the shorter
+    edge across the antimeridian (`read_rings`). Warns if regions are changed or cannot be answered.
 
     >>> import shapely, warnings, deltahist as dh
     >>> domain = dh.Domain((0, 0, 4, 4), (4, 4))
@@ -277,7 +277,7 @@ def read_rings(given: NDArray[Any]) -> NDArray[Any]:
     """Replace edges of more than 180 degrees of longitude by the shorter edges across the antimeridian.
 
     For example, an edge from -178 to 178 becomes one from -178 to -182. Two kinds of edges do not change: edges of 360
-    degrees, and edges of an anticlockwise rectangle, because RFC 7946 lists its corners from west to east.
+    degrees, and edges of an anticlockwise rectangle, whose corners RFC 7946 lists from west to east.
 
     >>> import shapely
     >>> read_rings(np.array([shapely.box(178, 0, -178, 1), shapely.box(-170, 0, 170, 1)]))[0].bounds
@@ -294,7 +294,7 @@ def read_rings(given: NDArray[Any]) -> NDArray[Any]:
 
 
 def _shorten_edges(polygon: Any) -> Any:
-    """Shorten a polygon's edges of more than 180 degrees (see `read_rings`), and move its holes along."""
+    """Shorten a polygon's edges of more than 180 degrees (see `read_rings`), and move its holes with them."""
     rings: list[Any] = []
     for ring in shapely.get_rings(polygon):
         places, step = shapely.get_coordinates(ring), np.diff(shapely.get_coordinates(ring)[:, 0])

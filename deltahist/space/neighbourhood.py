@@ -53,7 +53,7 @@ class Neighbourhood:
     Parameters
     ----------
     delta : δ on the ground: a number (in metres, or in the plane's units without a CRS) or text such as "500m".
-    sources : None (membership is fixed, the number of entities is public), "boundary", "left" or "right" (1-D), or a
+    sources : None (membership is fixed, so the number of entities is public), "boundary", "left" or "right" (1-D), or a
         shapely geometry in the domain's coordinates, which may extend beyond the domain.
     limits : pairs (distance, factor) that cap the cost of longer moves. A move up to the distance, or an arrival up to
         that distance from a source, costs at most factor · ε (factor² · ρ with Gaussian noise). Infinity or "any"
@@ -100,7 +100,7 @@ class Neighbourhood:
 
     def steps_of(self, distance: float | str) -> int:
         """Convert a distance (in the units of delta) to whole lattice steps, rounded up."""
-        # Dividing by the shorter step understates the distance on neither axis. The tolerance of 0.05 steps covers the
+        # Dividing by the shorter step never understates a distance. The tolerance of 0.05 steps covers the
         # rounding of cell sizes where bounds are far from zero. The guarantee for raw coordinates allows for a whole
         # step, which includes this tolerance.
         steps = self.domain.length(distance, name="distance") / min(self.domain.step)
@@ -278,7 +278,7 @@ def _make_plain(value: Any) -> Any:
 
 
 def read_limits(given: Limits, within: float, measure: Callable[[Any], float]) -> tuple[Limit, ...]:
-    """Check limits, sort them by distance, and drop each one that a limit on longer moves implies.
+    """Check limits, sort them by distance, and drop limits that a limit on longer moves implies.
 
     The budget itself applies up to the length `within`. `measure` converts a distance to a length.
     """
@@ -315,7 +315,7 @@ def limits_of(description: Any) -> list[tuple[float | str, Fraction]]:
 
 
 def list_limits(near: Neighbourhood, most: int | None = None) -> list[tuple[float | None, Fraction]]:
-    """Return the ground distance (None for any move) and factor of up to `most` limits, including the last."""
+    """Return the ground distance (None for any move) and factor of up to `most` limits, always including the last."""
     domain, chosen = near.domain, near.profile
     if most is not None and len(chosen) > most:
         chosen = tuple(chosen[round(k * (len(chosen) - 1) / (most - 1))] for k in range(most))
@@ -342,7 +342,7 @@ def place_on_lattice(geometry: shapely.Geometry, domain: Domain) -> shapely.Geom
         out[:, : domain.ndim] = np.rint((vertices[:, : domain.ndim] - domain.low) / domain.step)
         return out
 
-    if geometry.geom_type == "LinearRing":  # after rounding it may cross itself, which a ring must not
+    if geometry.geom_type == "LinearRing":  # after rounding, the ring may cross itself, which is invalid
         geometry = shapely.LineString(geometry)
     placed = shapely.transform(geometry, to_lattice)
     return placed if shapely.is_valid(placed) else shapely.make_valid(placed)

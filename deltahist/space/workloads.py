@@ -100,7 +100,7 @@ class Boxes(_OfSpans):
             box, bounds = (",".join(f"{v:.10g}" for v in each) for each in (self.corners[first], domain.bounds))
             raise InputError(
                 f"box {first} is {box}: it must be non-empty and inside the domain, whose bounds are {bounds} (is it "
-                "reversed, in degrees, or are x and y swapped?)"
+                "reversed or in degrees, or are x and y swapped?)"
             )
         places /= steps
         return tuple(zip(low, high, strict=True))
@@ -229,7 +229,7 @@ def regions(geometries: Iterable[Any], names: Sequence[str] | None = None) -> Re
 
 
 def random_squares(side: float | str, number: int, domain: Domain, *, seed: int = 0) -> Boxes:
-    """Draw squares (in 1-D, intervals) of a given side, placed uniformly in the domain (2014, section 5.4.2).
+    """Draw squares (in 1-D, intervals) with a given side, placed uniformly in the domain (2014, section 5.4.2).
 
     The side is in the domain's coordinates, or text in ground metres such as "2km".
     """
@@ -607,7 +607,7 @@ def _cover_parts(start: Field, end: Field, owner: Index, shape: tuple[int, ...])
         x, y = np.divmod(flat - before[which], wide[which, 1])
         return which, x + corner[which, 0], y + corner[which, 1]
 
-    # Each cell with an edge is followed by the gap above it, which has none.
+    # Each cell with an edge is followed by the gap above it, which has no edges.
     edges = np.column_stack([held, held + 1]).ravel()
     whole = np.column_stack([area >= 1 - rounding, above > 0.5]).ravel()
     begins, ends = edges[np.flatnonzero(np.diff(whole, prepend=False, append=False))].reshape(-1, 2).T

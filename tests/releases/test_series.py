@@ -190,7 +190,7 @@ def test_a_folder_is_read_by_what_its_files_say(tmp_path):
     assert sorted(found.releases) == [0, 2, 3]
     assert found.missing_steps == ["2010-05-02"]
     (tmp_path / "2010-05-03.parquet").rename(tmp_path / "2010-05-02.parquet")
-    with pytest.raises(dh.InputError, match=r"2010-05-02.* is of step 2010-05-03: it must be named after that"):
+    with pytest.raises(dh.InputError, match=r"2010-05-02.* is for step 2010-05-03: it must be named after that"):
         dh.Series.load(tmp_path)
 
 
