@@ -61,7 +61,7 @@ def _solve_program(weights: Array, steps: Whole, left: Array, length: int, power
     sums = cp.Variable(len(left) + 1)
     amounts = cp.diff(sums)
     closed = np.setdiff1d(ends - 1, steps)
-    # Leave out a window if the next one contains it and has no more left to spend.
+    # Leave out a window if the next one contains it and has at most as much left to spend.
     ends = ends[np.append((left[1:] > left[:-1]) | (ends[1:] > length), True)]
     rules = [sums[0] == 0, amounts >= 0, sums[ends] - sums[np.maximum(ends - length, 0)] <= left[ends - 1] / share]
     rules += [amounts[closed] == 0] if len(closed) else []

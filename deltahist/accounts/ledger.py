@@ -381,7 +381,7 @@ def charge_account(
     """
     account, last = row.name, row.last
     if None not in (rule.length, last) and (step < last or (once and step == last)):
-        raise InputError(f"step is {step}, but step {last} has already been charged: steps must not go backwards")
+        raise InputError(f"step is {step}, but step {last} has already been charged: steps must not decrease")
     limits = list_limits(connection, row, rule, step)
     for limit in limits:
         if limit.spent + Fraction(nano, NANO) > limit.most:

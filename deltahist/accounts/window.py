@@ -24,7 +24,7 @@ class Window:
     Parameters
     ----------
     length : δ in steps; None for one endless window, in which all charges add up (`Account.total`).
-    epsilon, rho : budget of a window, one of them; rounded down to billionths. A float counts as its printed decimal.
+    epsilon, rho : budget of a window (give one), rounded down to billionths. A float counts as its printed decimal.
     ledger : a Ledger, or its path or URL, created if it does not exist; None keeps it in memory.
     name : name of the account in the ledger. The first charge opens the account.
     about : JSON-ready description of the releases. It must equal that of an existing account.

@@ -300,7 +300,7 @@ def tighten(
 def withdraw(
     release: Annotated[Path, Argument(metavar="RELEASE", help="A release file.")],
     *,
-    reason: Annotated[str, Option(metavar="TEXT", help="Reason for the withdrawal, in one line. Published.")],
+    reason: Annotated[str, Option(metavar="TEXT", help="Public reason for the withdrawal, in one line.")],
     ledger: Annotated[str | None, File(help="Ledger that paid for the release: a file or postgresql://...")] = None,
 ) -> None:
     """Withdraw a release: record it in the ledger that paid for it, and write a public notice next to the file.

@@ -70,7 +70,7 @@ def sensitivity(strategy: Strategy, near: Neighbourhood, *, norm: int = 1) -> Fr
         return costs[place]
 
     # Costs and factors increase with the distance. So between two relations, the ratio of cost to factor is at most the
-    # cost of the further relation divided by the smallest factor in between.
+    # cost of the longer relation divided by the smallest factor in between.
     largest, spans = Fraction(0), [(0, len(relations) - 1)]
     while spans:
         low, high = spans.pop()

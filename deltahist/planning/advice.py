@@ -172,7 +172,7 @@ def advise(
     - `area`, `count` : the median area of a query, and its number of points if they are evenly spread;
     - `error`, `noise_error`, `placement_error` : root mean square error of unbiased answers, in points, and its parts;
     - `of_count` : the error divided by the count;
-    - `observer` : how sure an observer, 50% sure before, can become of one of two places within δ;
+    - `observer` : how sure an observer can become of one of two places within δ (before: 50%);
     - `any_move` : the ε of a move between any two places.
 
     >>> table = advise((0, 0, 20, 20), 20_000, deltas=[1], epsilons=[0.5, 2])

@@ -468,7 +468,7 @@ class PathCosts:
         return 0 if most < 0 else most + 2 * (self.hub + self.cells)
 
     def _are_moves(self, near: Neighbourhood, x: IntArray, y: IntArray) -> NDArray[np.bool_]:
-        """Return whether the neighbourhood allows some move to a block x and y blocks away."""
+        """Return whether the neighbourhood allows any move between blocks that are x and y blocks apart."""
         sides = (*self.flow.sides, 1)
         wide, high = (np.where(d > 0, (d - 1) * side + 1, 0) for d, side in zip((x, y), sides, strict=False))
         if near.domain.ndim == 1:
