@@ -20,7 +20,7 @@ def allocate_offline(
 ) -> Array:
     """Return the amounts that minimise Σ w_i Err(ε_i) within every window's limit, given all weights.
 
-    Source: 2014, section 7.1, Problem 1 (here the first, shorter windows also have limits); Problem 2 with `past`.
+    Source: 2014, section 7.1, Problem 1 (here the first, shorter windows also have limits), and Problem 2 with `past`.
     cvxpy solves it with Clarabel.
 
     Parameters

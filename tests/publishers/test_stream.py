@@ -103,7 +103,7 @@ def test_of_two_runs_at_once_one_alone_publishes_a_step(folder, monkeypatch):
         return pay(self, *given, **how)
 
     monkeypatch.setattr(dh.Account, "pay", overtaken)
-    with pytest.raises(dh.InputError, match="charged already"):
+    with pytest.raises(dh.InputError, match="already been charged"):
         run(plan, folder)
     assert Ledger(folder / "s.ledger").list_charges("stream") == {0: 500_000_000}
     assert [file.name for file in (folder / "out").glob("*.parquet")] == ["0.parquet"]
