@@ -87,5 +87,5 @@ wheel: $(VENV)/.core  ## build the wheel
 	$(PIP) wheel --no-deps --wheel-dir $(DIST) .
 
 clean:  ## remove everything made here
-	rm -rf .venv build dist deltahist-demo experiments/out .hypothesis .pytest_cache .mypy_cache .ruff_cache .coverage
+	rm -rf .venv build dist deltahist-demo experiments/out .hypothesis .pytest_cache .mypy_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
