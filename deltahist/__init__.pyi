@@ -4,9 +4,10 @@ from . import decode as decode, noise as noise, plots as plots, strategies as st
 from .accounts.allocation import allocate_offline as allocate_offline, allocate_online as allocate_online
 from .accounts.ledger import Ledger as Ledger
 from .accounts.window import Account as Account, Window as Window
-from .answers import answer as answer, answer_each as answer_each
+from .answers import answer as answer, answer_each as answer_each, covariance as covariance
 from .budget import Budget as Budget
 from .checks import check_strategy as check_strategy
+from .combining import Combined as Combined
 from .counting import count as count, count_file as count_file
 from .errors import (
     BudgetExceeded as BudgetExceeded,
@@ -15,7 +16,7 @@ from .errors import (
     InputError as InputError,
     OutsideBounds as OutsideBounds,
 )
-from .exports import export as export
+from .exports import export as export, synthetic as synthetic
 from .kinds import (
     Quantile as Quantile,
     QuantileMechanism as QuantileMechanism,
@@ -45,7 +46,7 @@ from .publishers import (
 )
 from .publishers.publication import refine as refine, tighten as tighten
 from .publishers.withdrawal import withdraw as withdraw
-from .releases import Release as Release, Series as Series
+from .releases import Measurements as Measurements, Release as Release, Series as Series
 from .remote import connect as connect
 from .space import workloads as workloads
 from .space.domain import Domain as Domain

@@ -42,6 +42,7 @@ def answer(
     *,
     level: float = 0.95,
     nonnegative: bool = False,
+    simultaneous: bool = False,
 ) -> pd.DataFrame:
     """Answer a workload from a release. The stated errors include all noise.
 
@@ -59,6 +60,8 @@ def answer(
     nonnegative : answer from non-negative cells (`Release.cells`). Such answers are biased, but usually closer to the
         truth. Their intervals are those of the unbiased answers, clipped to possible counts and widened to include the
         estimate. In a series, the sum is made non-negative, not each step.
+    simultaneous : whether all m intervals hold together with probability `level`. Each then has the level
+        1 − (1 − level)/m (Bonferroni), whatever the correlation of the answers.
 
     Returns
     -------
@@ -94,8 +97,28 @@ def answer(
     [10.0]
     """
     check_level(level)
-    asked, framed = _read_workload(workload, release.domain)
+    asked, framed = read_workload(workload, release.domain)
+    if simultaneous:
+        level = 1 - (1 - level) / max(1, len(asked))
     return framed(release.answer_workload(asked, level=level, nonnegative=nonnegative))
+
+
+def covariance(release: Release, workload: Workload | Any) -> NDArray[np.float64]:
+    """Return the covariance (m, m) of the noise in the answers to a workload, in points squared.
+
+    Its diagonal is the square of the noise errors of `answer`. A sum wᵀx of answers has noise variance wᵀ C w. Errors
+    from positions inside cut cells are not included. For parameters, see `answer`.
+
+    >>> import deltahist as dh, numpy as np
+    >>> near = dh.Neighbourhood(dh.Domain((0, 4), (4,)), delta=1)
+    >>> release = dh.publish(np.array([5, 0, 3, 2]), near, "identity", epsilon=1.0)
+    >>> covariance(release, [[0, 2], [2, 4]]).round(1).tolist()      # the total is public, so they differ in sign only
+    [[7.8, -7.8], [-7.8, 7.8]]
+    """
+    if not isinstance(release, Release):
+        raise InputError(f"release is a {type(release).__name__}: it must be one release of counts")
+    asked, _ = read_workload(workload, release.domain)
+    return release.decoder.covariance(asked.matrix(release.domain))
 
 
 def make_answerer(
@@ -103,7 +126,7 @@ def make_answerer(
 ) -> Callable[[BaseRelease | Series], pd.DataFrame]:
     """Return a function that answers a workload from any release on a domain. For parameters, see `answer`."""
     check_level(level)
-    asked, framed = _read_workload(workload, domain)
+    asked, framed = read_workload(workload, domain)
     return lambda release: framed(release.answer_workload(asked, level=level, nonnegative=nonnegative))
 
 
@@ -128,7 +151,7 @@ def answer_each(
     import pandas as pd
 
     check_level(level)
-    asked, framed = _read_workload(workload, series.domain)
+    asked, framed = read_workload(workload, series.domain)
     found = {step: each.answer_workload(asked, level=level, nonnegative=nonnegative) for step, each in series if each}
     empty = {name: np.full(len(each), np.nan) for name, each in next(iter(found.values())).items()}
     steps = list(found) if series.skipping else series.step_labels
@@ -153,7 +176,7 @@ def rank(release: Release, workload: Workload | Any, *, level: float = 0.95) -> 
     check_level(level)
     if not isinstance(release, Release) or release.strategy.determines_cells is not True:
         raise InputError("ranks require one release of counts whose strategy determines every cell")
-    asked, framed = _read_workload(workload, release.domain)
+    asked, framed = read_workload(workload, release.domain)
     found, rows = release.answer_workload(asked, level=level, nonnegative=False), asked.matrix(release.domain)
     estimate = found["estimate"]
     # Add the placement errors of two answers, not their variances, because they may be correlated.
@@ -174,7 +197,7 @@ def rank(release: Release, workload: Workload | Any, *, level: float = 0.95) -> 
     return framed({"rank": np.array(ranks, dtype=object), **found})
 
 
-def _read_workload(workload: Any, domain: Domain) -> tuple[Workload, Callable[[Columns], pd.DataFrame]]:
+def read_workload(workload: Any, domain: Domain) -> tuple[Workload, Callable[[Columns], pd.DataFrame]]:
     """Return a workload on the domain, and a function that turns its answers into a frame."""
     import pandas as pd
 

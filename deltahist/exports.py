@@ -101,6 +101,51 @@ def export(release: Release, path: str | Path, *, nonnegative: bool = False) -> 
     write_whole(path, lambda part: part.write_bytes(content))
 
 
+def synthetic(release: Release, number: int | None = None, rng: np.random.Generator | None = None) -> pd.DataFrame:
+    """Return synthetic points that are distributed like the points of a release, for tools that need points.
+
+    Every cell gets its share of the points by the non-negative estimates, rounded so that the points of a run of cells
+    differ from its share by less than one. Inside a cell, the density is linear, with the slope that `dh.answer`
+    assumes. The points are a function of the release, so they cost no privacy. They are nobody's, and clump less than
+    real points. Source: docs/internals/placement.md.
+
+    Parameters
+    ----------
+    release : release of counts.
+    number : number of points. By default, the release's total, or the sum of its non-negative estimates.
+    rng : generator, for repeatable points.
+
+    Returns a frame with columns x, and y in 2-D, in units of the map. Its `attrs` state that it is synthetic.
+
+    >>> import deltahist as dh, numpy as np
+    >>> near = dh.Neighbourhood(dh.Domain((0, 0, 4, 4), (4, 4)), delta=1)
+    >>> points = synthetic(dh.publish(np.full((4, 4), 5), near, epsilon=1))
+    >>> points.shape, points.attrs["synthetic"]
+    ((80, 2), True)
+    """
+    import pandas as pd
+
+    rng, domain, cells = rng or np.random.default_rng(), release.domain, release.cells(nonnegative=True)
+    number = round(float(cells.sum()) if release.total is None else release.total) if number is None else number
+    steps = np.append(np.cumsum(cells)[:-1] / max(cells.sum(), 1e-300), 1.0) * number
+    own = np.repeat(np.arange(domain.size), np.diff(np.floor(steps + rng.random()), prepend=0.0).astype(np.int64))
+    # A density 1 + Σ b_i u_i on the unit cell, |u_i| ≤ ½, is a mixture of densities that vary along one axis each. Such
+    # a point is a uniform one, mirrored if the mirrored place is denser than a random level.
+    everywhere = (slice(None),) * domain.ndim
+    slopes = 2 * np.stack(release.placement.slope_terms(np.ones(domain.shape), everywhere)).reshape(domain.ndim, -1)
+    steep = np.minimum(abs(slopes).sum(axis=0), 2.0)
+    share = np.cumsum(abs(slopes), axis=0) / np.maximum(abs(slopes).sum(axis=0), 1e-300)
+    axis = np.minimum((share[:, own] < rng.random(len(own))).sum(axis=0), domain.ndim - 1)
+    place, each = rng.random((domain.ndim, len(own))) - 0.5, np.arange(len(own))
+    lean = steep[own] * np.sign(slopes[axis, own])
+    place[axis, each] *= np.where(rng.random(len(own)) < (1 + lean * place[axis, each]) / 2, 1, -1)
+    index = np.stack(np.unravel_index(own, domain.shape))
+    found = np.array(domain.low) + (index + 0.5 + place).T * domain.cell
+    points = pd.DataFrame(rng.permutation(found), columns=list("xy"[: domain.ndim]))
+    points.attrs = {"synthetic": True, "release": release.digest}
+    return points
+
+
 def encode_table(
     frame: pd.DataFrame, form: str, domain: Domain, about: dict[str, Any] | None = None, *, layer: str = "answers"
 ) -> bytes:

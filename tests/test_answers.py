@@ -215,3 +215,11 @@ def test_queries_that_are_not_in_the_domain_are_refused(make, queries):
 def test_a_table_without_geometries_is_refused():
     with pytest.raises(AttributeError, match="geometry"):
         dh.answer(exact(), pd.DataFrame({"south": [0], "west": [0], "north": [1], "east": [1]}))
+
+
+def test_simultaneous_intervals_share_the_chance_of_error():
+    release = dh.publish(COUNTS, dh.Neighbourhood(DOMAIN, 1.0), epsilon=1.0)
+    work = dh.workloads.random_boxes(10, DOMAIN)
+    pd.testing.assert_frame_equal(
+        dh.answer(release, work, level=0.9, simultaneous=True), dh.answer(release, work, level=0.99)
+    )

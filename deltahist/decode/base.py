@@ -297,6 +297,19 @@ class Decoder(ABC):
         rng = np.random.default_rng(20140605)
         return simulate_metric(lambda: self.simulate_noise(rng), self.domain.shape, total_known=self.total_known)
 
+    def covariance(self, queries: scipy.sparse.csr_array) -> FloatArray:
+        """Return the covariance (m, m) of the noise in the answers to queries (m, N).
+
+        If B (m, draws) contains the coefficients of the draws, with variances σ², this is B diag(σ²) Bᵀ.
+        """
+        number, each = queries.shape[0], self._batch_size
+        check_memory(8 * number * (number + 2 * self.strategy.draws), f"the covariance of {number:,} answers")
+        starts = range(0, number, each)
+        weight = [self._draw_coefficients(self._all_coefficients(queries[i : i + each].toarray())) for i in starts]
+        spread = np.concatenate(weight) * np.sqrt(self.draw_variance)
+        found: FloatArray = spread @ spread.T
+        return found
+
     def simulate_noise(self, rng: np.random.Generator) -> FloatArray:
         """Draw normal noise with the covariance of `estimate_on_grid`."""
         spread = np.sqrt(self.draw_variance)

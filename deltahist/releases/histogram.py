@@ -14,7 +14,9 @@ from statistics import NormalDist
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
+from scipy.sparse.linalg import LinearOperator, aslinearoperator
 
 from deltahist.budget import Payment
 from deltahist.decode import Decoder, Placement, ProjectedCells, estimate_nonnegative, interval, learn_placement
@@ -45,6 +47,24 @@ Index = NDArray[np.int64]
 _BOXES_AT_A_TIME, _CELLS_AT_A_TIME = 1 << 12, 1 << 17
 #: Maximum number of block sums (128 MiB). Larger maps have longer blocks.
 _MOST = 1 << 24
+
+
+class Measurements(NamedTuple):
+    """Measurements y = A c + noise of cells c (N,), flat with x varying slowest (`Release.measurements`).
+
+    matrix : A (k, N). values : y (k,), in the units of A. covariance : of the noise (k, k), 0 for exact numbers. The
+    matrices may be arrays, sparse, or SciPy operators.
+
+    >>> import deltahist as dh, numpy as np
+    >>> near = dh.Neighbourhood(dh.Domain((0, 4), (4,)), delta=1)
+    >>> matrix, values, covariance = dh.publish(np.array([5, 0, 3, 2]), near, epsilon=1.0).measurements()
+    >>> matrix.shape, values.shape, covariance.shape
+    ((4, 4), (4,), (4, 4))
+    """
+
+    matrix: Any
+    values: Field
+    covariance: Any
 
 
 class CountEstimates:
@@ -187,6 +207,16 @@ class Release(CountEstimates, BaseRelease):
         decoder = self.decoder
         field = decoder.estimate_on_grid(self.values, self.total)
         return estimate_nonnegative(field, decoder.noise_metric(), self.total, find_least_count(decoder))
+
+    def measurements(self) -> Measurements:
+        """Return the released numbers y = A c + noise as (A, y, covariance of the noise), for other tools."""
+        strategy, variance, size = self.strategy, self.decoder.draw_variance, len(self.values)
+        covariance: Any = scipy.sparse.diags_array(variance)
+        if not strategy.row_by_row:  # the noise is R(η), for independent draws η
+            covariance = LinearOperator(
+                (size, size), lambda y: strategy.scatter(variance * strategy.gather(y.ravel())), dtype=np.float64
+            )
+        return Measurements(aslinearoperator(strategy), self.values.astype(np.float64), covariance)
 
     def estimate_cells(self, *, nonnegative: bool = False) -> tuple[Field, Field]:
         """Return estimates of all cells and the standard errors of the unbiased ones."""

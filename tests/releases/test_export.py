@@ -181,3 +181,21 @@ def test_xarray_is_right_side_up():
     assert found["std_error"].attrs["units"] == "points"
     assert found["estimate"].attrs["long_name"] == "points per cell, unbiased"
     assert SORTED.to_xarray()["estimate"].dims == ("x",)
+
+
+def test_synthetic_points_follow_the_nonnegative_cells_and_their_slopes():
+    domain = dh.Domain((10, 20, 18, 26), (8, 6))
+    counts = np.random.default_rng(1).poisson(np.add.outer(np.arange(8) * 40, np.arange(6)))
+    release = dh.publish(counts, dh.Neighbourhood(domain, 1), epsilon=1.0, rng=np.random.default_rng(1))
+    number = 200_000
+    points = dh.synthetic(release, number, np.random.default_rng(2)).to_numpy()
+    cells, places = release.cells(nonnegative=True), domain.locate(points)
+    found = np.bincount(np.ravel_multi_index(places.T, domain.shape), minlength=domain.size)
+    assert np.abs(np.cumsum(found) - np.cumsum(cells) * (number / cells.sum())).max() <= 1
+    # Density 1 + b u on |u| <= 1/2 has mean b/12. Six standard deviations: a false alarm in a thousand million.
+    inside = (points - domain.low) - places - 0.5
+    own = (places == [5, 3]).all(axis=1)
+    slope, _ = release.placement.slope_terms(np.ones(domain.shape), (slice(None), slice(None)))
+    assert inside[own, 0].mean() == pytest.approx(2 * slope[5, 3] / 12, abs=6 * 0.29 / own.sum() ** 0.5)
+    assert slope[5, 3] > 0.05
+    assert len(dh.synthetic(release)) == counts.sum()

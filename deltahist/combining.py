@@ -1,0 +1,93 @@
+"""Combine a release with other measurements of the same cells by least squares."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from scipy.sparse.linalg import LinearOperator, aslinearoperator, cg
+
+from deltahist.answers import read_workload
+from deltahist.errors import InputError
+from deltahist.releases import Measurements, Release
+from deltahist.space.workloads import Workload
+
+Field = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Combined:
+    """The best estimates from a release and from other measurements of its cells, whose noise is independent.
+
+    Let ĉ be the release's estimates with covariance V, and z = B c + noise, with covariance Γ, the other measurements.
+    Then ĉ + V Bᵀ S⁻¹ (z − B ĉ), S = B V Bᵀ + Γ, has the least variance among all unbiased linear combinations of ĉ and
+    z. The privacy costs of the releases add up. Public numbers cost nothing, and may be exact (Γ = 0).
+    Source: docs/internals/theory.md, section 3.
+
+    Parameters
+    ----------
+    release : a release of counts whose strategy determines every cell.
+    other : public numbers, or `measurements()` of another release with the same cells.
+
+    Raises InputError if the strategy does not determine every cell, or the measurements are of other cells.
+
+    >>> import deltahist as dh, numpy as np
+    >>> near = dh.Neighbourhood(dh.Domain((0, 4), (4,)), 1, sources="boundary")
+    >>> release = dh.publish(np.array([5, 0, 3, 2]), near, "identity", epsilon=1.0)
+    >>> census = dh.Measurements(np.ones((1, 4)), np.array([10.0]), np.zeros((1, 1)))
+    >>> Combined(release, census).answer([[0, 4], [0, 2]]).round(1).iloc[0].tolist()      # all cells
+    [10.0, 0.0]
+    """
+
+    release: Release
+    other: Measurements
+
+    def __post_init__(self) -> None:
+        cells, domain = np.shape(self.other.matrix)[1], self.release.domain
+        if not self.release.strategy.determines_cells or cells != domain.size:
+            raise InputError(
+                f"measurements are of {cells:,} cells: they must be of the {domain.size:,} cells of a release whose "
+                "strategy determines every cell"
+            )
+
+    @functools.cached_property
+    def cells(self) -> Field:
+        """Estimates of all cells (domain.shape), in points."""
+        own = self.release.cells()
+        given = np.asarray(self.other.values) - self._matrix @ own.ravel()
+        return own + self._spread(self._matrix.rmatvec(self._solve(given))).reshape(own.shape)
+
+    def answer(self, workload: Workload | Any) -> pd.DataFrame:
+        """Return the estimate of each query and its standard error from noise (for the workload, see `dh.answer`)."""
+        asked, framed = read_workload(workload, self.release.domain)
+        rows = asked.matrix(self.release.domain)
+        variance = []
+        for row in rows:
+            query = row.toarray().ravel()
+            along = self._spread(query)
+            seen = self._matrix @ along
+            variance.append(query @ along - seen @ self._solve(seen))
+        return framed({"estimate": rows @ self.cells.ravel(), "std_error": np.sqrt(np.maximum(variance, 0.0))})
+
+    @functools.cached_property
+    def _matrix(self) -> LinearOperator:
+        return aslinearoperator(self.other.matrix)
+
+    def _spread(self, query: Field) -> Field:
+        """Return V q (N,)."""
+        decoder = self.release.decoder
+        draws = decoder.draw_variance * decoder.strategy.gather(decoder.answer_coefficients(query))
+        return decoder.estimate_cells(decoder.strategy.scatter(draws), 0 if decoder.total_known else None).ravel()
+
+    def _solve(self, given: Field) -> Field:
+        """Return S⁻¹ (z − B ĉ)."""
+        matrix, noise = self._matrix, aslinearoperator(self.other.covariance)
+        whole = LinearOperator(
+            noise.shape, lambda x: matrix @ self._spread(matrix.rmatvec(x.ravel())) + noise @ x.ravel()
+        )
+        found: Field = cg(whole, given, rtol=1e-9, maxiter=10_000)[0]
+        return found
