@@ -54,3 +54,4 @@ from .space.neighbourhood import Neighbourhood as Neighbourhood
 from .space.workloads import Boxes as Boxes
 from .statement import list_facts as list_facts, write_statement as write_statement
 from .strategies import Strategy as Strategy, register as register
+from .sweeping import Peer as Peer, sweep as sweep

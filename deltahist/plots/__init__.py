@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from deltahist._files import form_of
 from deltahist.errors import check_choice
 from deltahist.plots import ground, maps
-from deltahist.plots.curves import draw_lines, plot_protection, protection_curve
+from deltahist.plots.curves import draw_lines, plot_protection, plot_sweep, protection_curve
 from deltahist.plots.maps import plot_map, plot_regions
 
 if TYPE_CHECKING:
@@ -28,7 +28,10 @@ if TYPE_CHECKING:
 
     from deltahist.releases.base import BaseRelease
 
-__all__ = ["draw_lines", "draw_png", "plot_map", "plot_protection", "plot_regions", "protection_curve", "save_picture"]
+__all__ = [
+    "draw_lines", "draw_png", "plot_map", "plot_protection", "plot_regions", "plot_sweep", "protection_curve",
+    "save_picture",
+]  # fmt: skip
 
 
 def save_picture(

@@ -130,6 +130,24 @@ def plot_protection(release: Any, ax: Axes | None = None) -> Axes:
     return ax
 
 
+def plot_sweep(table: pd.DataFrame, errors: str = "expected", ax: Axes | None = None) -> Axes:
+    """Draw the errors of `sweep` against ε, with a line for each mechanism in each setting.
+
+    `errors` is the column "expected" or "measured". Draw on a new figure if `ax` is None. Return the axes.
+    """
+    ax = ground.own_axes(ax)
+    names = ["neighbourhood", "workload", "mechanism"]
+    varied = [name for name in names if table[name].nunique() > 1] or names[-1:]
+    for setting, rows in table.dropna(subset=errors).groupby(varied, sort=False):
+        rows = rows.sort_values("epsilon")
+        label = f"{', '.join(map(str, setting))}: any move {rows['any_move'].iloc[0] / rows['epsilon'].iloc[0]:.3g} ε"
+        ax.plot(rows["epsilon"], rows[errors], marker="o", markersize=3, label=label)
+    ax.set(xscale="log", yscale="log", xlabel="ε", ylabel=f"{errors} RMSE of a query (points)")
+    ax.grid(color="0.9")
+    ax.legend(frameon=False, fontsize=8)
+    return ax
+
+
 def _divide_into_periods(series: Series) -> tuple[list[tuple[int, Series | None]], str]:
     """Return at most 60 periods, and their kind. A period is its first step and its series (None without releases)."""
     import pandas as pd

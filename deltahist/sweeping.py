@@ -1,0 +1,117 @@
+"""Compare mechanisms over neighbourhoods, workloads and budgets, by their expected and measured errors."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from deltahist.budget import Budget
+from deltahist.mechanisms import Mechanism
+from deltahist.planning.ranking import mechanism_for
+from deltahist.publishers import publish_mechanism
+from deltahist.space.domain import Domain
+from deltahist.space.neighbourhood import Neighbourhood
+from deltahist.space.workloads import AllRanges, Regions, Workload, box_sums
+from deltahist.strategies import Strategy
+
+Field = NDArray[np.float64]
+#: The most ranges on which errors are measured if the workload is all ranges.
+_RANGES = 5000
+
+
+@dataclass(frozen=True)
+class Peer:
+    """Another mechanism to compare with: a function of counts, ε and a generator that returns estimates of all cells.
+
+    Parameters
+    ----------
+    run : the function.
+    relation : the data sets between which it promises ε, in words.
+    any_move : the largest cost of any move, in multiples of ε (infinity if unknown).
+
+    >>> laplace = Peer(lambda counts, epsilon, rng: counts + rng.laplace(0, 2 / epsilon, counts.shape), "any move", 1)
+    >>> laplace.run(np.zeros((2, 3)), 0.5, np.random.default_rng(1)).shape
+    (2, 3)
+    """
+
+    run: Callable[[NDArray[np.int64], float, np.random.Generator], Field]
+    relation: str
+    any_move: float
+
+
+def sweep(
+    nears: Mapping[str, Neighbourhood],
+    workloads: Mapping[str, Workload],
+    epsilons: Sequence[float | Fraction],
+    mechanisms: Mapping[str, str | Strategy | Peer],
+    *,
+    counts: NDArray[np.int64] | None = None,
+    trials: int = 10,
+    seed: int = 0,
+    nonnegative: bool = False,
+) -> pd.DataFrame:
+    """Return the errors of mechanisms in all settings, and what any move costs in each.
+
+    Parameters
+    ----------
+    nears, workloads, epsilons : settings, with names for the table. All neighbourhoods have the same domain.
+    mechanisms : strategies, their names (such as "auto" or "tents:8"), or peers, by name.
+    counts : exact counts (domain.shape) to measure errors on. Without them, peers have no figures.
+    trials : the number of releases from which an error is measured. They are seeded, so they must not be published.
+    seed : of the releases and of the 5,000 ranges on which errors are measured if a workload is all ranges.
+    nonnegative : measure non-negative estimates of strategies. Expected errors are always those of unbiased ones.
+
+    Returns a frame with one row per setting and mechanism: `neighbourhood`, `workload`, `epsilon`, `mechanism`,
+    `relation` (what ε protects), `any_move` (its largest cost), and the root mean square errors `expected` and
+    `measured` of a query, in points.
+
+    >>> import deltahist as dh
+    >>> near = dh.Neighbourhood(dh.Domain((0, 64), (64,)), delta=1, limits=())
+    >>> ranges = {"all ranges": dh.workloads.all_ranges(near.domain)}
+    >>> table = sweep({"1 cell": near}, ranges, [1], {"identity": "identity", "flow": "flow"})
+    >>> table[["mechanism", "any_move", "expected"]].round(1).to_numpy().tolist()
+    [['identity', 1.0, 9.2], ['flow', 63.0, 2.0]]
+    """
+    rows = []
+    settings = itertools.product(nears.items(), workloads.items(), mechanisms.items())
+    for (near_name, near), (work_name, work), (name, chosen) in settings:
+        asked = work.sample(_RANGES, seed) if isinstance(work, AllRanges) and len(work) > _RANGES else work
+        own: Any = None if isinstance(chosen, Peer) else mechanism_for(near, chosen, epsilons[0], workload=work)
+        for epsilon in epsilons:
+            row = {"neighbourhood": near_name, "workload": work_name, "epsilon": float(epsilon), "mechanism": name}
+            if isinstance(chosen, Peer):
+                row |= {"relation": chosen.relation, "any_move": chosen.any_move * float(epsilon), "expected": math.nan}
+                run: Any = functools.partial(chosen.run, np.asarray(counts), float(epsilon))
+            else:
+                mechanism = own.with_budget(Budget(epsilon))
+                relation = f"moves within {near.delta_ground:g} {near.domain.unit}"
+                row |= {"relation": relation, "any_move": mechanism.any_move, "expected": mechanism.rmse(work)}
+                run = functools.partial(_publish, mechanism, np.asarray(counts), nonnegative)
+            measured = math.nan
+            if counts is not None:
+                found = [run(np.random.default_rng([seed, trial])) - counts for trial in range(trials)]
+                measured = math.sqrt(np.mean([_answer(asked, near.domain, error) ** 2 for error in found]))
+            rows.append(row | {"measured": measured})
+    return pd.DataFrame(rows)
+
+
+def _publish(mechanism: Mechanism, counts: NDArray[np.int64], nonnegative: bool, rng: np.random.Generator) -> Field:
+    """Return the cells of a seeded release, for experiments alone."""
+    release = publish_mechanism(mechanism, counts, rng=rng, weak_protection_accepted=True)
+    return release.cells(nonnegative=nonnegative)
+
+
+def _answer(work: Workload, domain: Domain, cells: Field) -> Field:
+    """Return the sums of cells over queries, with cut cells by their share."""
+    if isinstance(work, Regions):
+        return work.matrix(domain) @ cells.ravel()
+    return box_sums(cells, work.spans(domain))
