@@ -93,7 +93,7 @@ def sweep(
                 run: Any = functools.partial(chosen.run, np.asarray(counts), float(epsilon))
             else:
                 mechanism = own.with_budget(Budget(epsilon))
-                relation = f"moves within {near.delta_ground:g} {near.domain.unit}"
+                relation = f"moves within {near.delta_ground:g} {near.unit}"
                 row |= {"relation": relation, "any_move": mechanism.any_move, "expected": mechanism.rmse(work)}
                 run = functools.partial(_publish, mechanism, np.asarray(counts), nonnegative)
             measured = math.nan

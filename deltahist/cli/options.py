@@ -230,7 +230,10 @@ class MapOptions:
     ] = None
     bounds: Bounds
     cell: Cell = None
-    delta: Delta
+    delta: Delta = None
+    edges: Annotated[
+        Path | None, File(help="CSV of pairs of cells between which moves are hidden, instead of --delta.")
+    ] = None
     limit: Limit = None
     sources: Sources = "none"
 
@@ -252,12 +255,22 @@ class MapOptions:
         return self.bounds, choose_crs(self.project, self.crs)
 
     def make_neighbourhood(self) -> Neighbourhood:
-        """Return the neighbourhood on cells of width --cell, or of width δ if --cell is auto."""
+        """Return the neighbourhood on cells of width --cell, or of width δ if --cell is auto.
+
+        With --edges, neighbours are pairs of flat cell indices, as in `Neighbourhood.of`.
+        """
         from deltahist.space.domain import Domain, check_memory_for
         from deltahist.space.geometries import read_sources
         from deltahist.space.neighbourhood import Neighbourhood, is_far
 
         box, crs = self.find_extent()
+        require((self.delta is None) != (self.edges is None), "give exactly one of --delta and --edges")
+        if self.edges is not None:
+            require(
+                self.cell not in (None, "auto") and self.sources == "none", "--edges needs --cell, and no --sources"
+            )
+            domain = Domain.from_cell(box, self.cell, crs)
+            return Neighbourhood.of(domain, self.edges, limits=parse_limits(self.limit))
         cell = self.delta if self.cell in (None, "auto") else self.cell
         domain = Domain.from_cell(box, cell, crs, name="delta" if cell == self.delta else "cell")  # type: ignore[arg-type]
         near = Neighbourhood(domain, self.delta, limits=parse_limits(self.limit))

@@ -40,6 +40,7 @@ Knots = tuple[NDArray[np.float64], NDArray[np.float64]]
 def check_line(near: Neighbourhood, sources: tuple[Any, ...], counting: Preprocessing = POINTS) -> None:
     """Raise InputError unless there is one dimension, the sources are allowed, and no rows were left out."""
     check_choice((1,), dimensions=near.domain.ndim)
+    check_choice((True,), **{"neighbourhood on a grid": near.on_grid})
     check_choice(sources, sources=near.sources)
     check_choice(((),), **{"rows dropped from a public number of points": counting.dropped})
 

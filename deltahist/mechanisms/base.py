@@ -21,7 +21,15 @@ from deltahist.errors import InputError, check_positive, check_whole
 from deltahist.laws import Guarantee, Law
 from deltahist.preprocessing import Clock, Preprocessing
 from deltahist.space.domain import Domain
-from deltahist.space.neighbourhood import Limit, Neighbourhood, describe_limits, limits_of, list_limits, read_lasting
+from deltahist.space.neighbourhood import (
+    GraphNeighbourhood,
+    Limit,
+    Neighbourhood,
+    describe_limits,
+    limits_of,
+    list_limits,
+    read_lasting,
+)
 from deltahist.strategies.base import Members, join_groups
 
 _WHO = "an observer who considers two places within δ equally likely"
@@ -299,10 +307,10 @@ class BaseMechanism(abc.ABC):
 
     def _check_common(self, domain: Domain) -> None:
         """Raise InputError if the neighbourhood or the chain does not fit the mechanism."""
-        if type(self.neighbourhood) is not Neighbourhood or domain != self.domain:
+        if type(self.neighbourhood) not in (Neighbourhood, GraphNeighbourhood) or domain != self.domain:
             raise InputError(
                 f"neighbourhood is a {type(self.neighbourhood).__name__}: it must be a plain Neighbourhood on the "
-                "strategy's domain, because a release states only δ, sources and limits, not edges"
+                "strategy's domain, or one of `Neighbourhood.of`"
             )
         if self.chain is not None and self.chain.amount != self.budget.amount:
             raise InputError(
@@ -339,7 +347,7 @@ class BaseMechanism(abc.ABC):
         found: tuple[Fraction | float, Fraction | float] = self._known[distance]
         return found
 
-    def promised_within(self, distance: float) -> Fraction:
+    def promised_within(self, distance: float) -> Fraction | float:
         """Return the bound in `cost_within` for a distance in ground units."""
         return self.budget.amount * factor_promised(self.neighbourhood, distance) ** self.norm
 
@@ -386,9 +394,9 @@ class BaseMechanism(abc.ABC):
             cost = f"ρ = {amount:.4g} (ε = {self.approximate(1e-6):.4g} but for 10⁻⁶)"
         limits, far = list_limits(near), ""
         for distance, factor in limits if len(limits) < 4 else limits[-1:]:  # a line has room for three limits
-            reach = "however far" if distance is None else f"up to {format_length(distance, near.domain.unit, 6)}"
+            reach = "however far" if distance is None else f"up to {format_length(distance, near.unit, 6)}"
             far += f", at most {format_number(float(factor**self.norm), 6)} {self.letter} {reach}"
-        unit = near.domain.unit.removesuffix("s") if near.delta_ground == 1 else near.domain.unit
+        unit = near.unit.removesuffix("s") if near.delta_ground == 1 else near.unit
         return f"{cost} for each {self.counting.who} moving up to {near.delta_ground:g} {unit}{far}"
 
 
@@ -398,8 +406,10 @@ def weakness_of(guarantee: Guarantee) -> str | None:
     return f"{_WHO} can be {100 * sure:.6g}% sure of one of them afterwards" if sure > 0.999 else None
 
 
-def factor_promised(near: Neighbourhood, distance: float) -> Fraction:
+def factor_promised(near: Neighbourhood, distance: float) -> Fraction | float:
     """Return a bound on the cost of moving over a ground distance, in one or more moves, as a multiple of ε.
+
+    The bound is infinite if no moves within δ lead from one place to another, as between parts of a graph.
 
     >>> import deltahist as dh
     >>> near = dh.Neighbourhood(dh.Domain((0, 90), (90,)), 1, limits=[(10, 2), ("any", 8)])
@@ -409,7 +419,9 @@ def factor_promised(near: Neighbourhood, distance: float) -> Fraction:
     steps = near.steps_of(distance)
     limits = [(steps if limit.any else near.steps_of(limit.distance), limit.factor) for limit in near.profile]
     few = limits[::-1] if len(limits) < 4 else []  # combining more limits would take too long
-    moves = max(Fraction(1), _cover(steps, [*few, (near.radius, Fraction(1))]))
+    moves: Fraction | float = max(Fraction(1), _cover(steps, [*few, (near.radius, Fraction(1))]))
+    if distance >= near.diameter and not near.connected:
+        moves = math.inf
     return min([moves, *(factor for far, factor in limits if steps <= far)])
 
 

@@ -47,8 +47,8 @@ def protection_curve(release: Any, points: int = 60) -> dict[str, NDArray[np.flo
     """
     mechanism: BaseMechanism = getattr(release, "mechanism", release)
     near = mechanism.neighbourhood
-    first = min(max(near.delta_ground / 4, 2 * max(near.domain.step)), near.diameter)
-    sides = {near.delta_ground, *(near.domain.ground(side) for side in near.domain.cell)}
+    first = min(max(near.delta_ground / 4, 2 * max(near.domain.step)), near.diameter) if near.on_grid else 1.0
+    sides = {near.delta_ground, *(near.domain.ground(side) for side in near.domain.cell if near.on_grid)}
     limits = [limit for limit, _ in list_limits(near, _LIMITS) if limit is not None]
     multiples = [side * np.arange(1, points + 1) for side in sides]
     distance = np.concatenate([np.geomspace(first, near.diameter, points), *multiples, limits])
@@ -89,7 +89,7 @@ def plot_protection(release: Any, ax: Axes | None = None) -> Axes:
     mechanism: BaseMechanism = getattr(release, "mechanism", release)
     near, letter = mechanism.neighbourhood, "ε" if mechanism.budget.rho is None else "ρ"
     curve = protection_curve(release, points=240)  # more steps than a picture can resolve
-    factor, unit = (1e-3, "km") if near.domain.unit == "m" and near.diameter >= 2000 else (1.0, near.domain.unit)
+    factor, unit = (1e-3, "km") if near.unit == "m" and near.diameter >= 2000 else (1.0, near.unit)
     distance, exact, bound = curve["distance"] * factor, curve["exact"], curve["bound"]
     ax.plot(distance, bound, color="0.55", linestyle="--", drawstyle="steps-pre", label="promised")
     ax.plot(distance, exact, color=ground.CATEGORIES[0], linewidth=2, drawstyle="steps-pre", label="exact")

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import base64
 import functools
 import itertools
 import math
 import numbers
+import operator
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from typing import Any, NamedTuple, TypeAlias
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 import numpy as np
 import scipy
 import shapely
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from deltahist.errors import InputError, as_printed_fraction, check_choice, check_memory, check_positive, check_whole
 from deltahist.space.domain import Domain
@@ -38,6 +41,8 @@ class Limit(NamedTuple):
 
 #: Limits as users write them: pairs (distance, factor).
 Limits: TypeAlias = "Iterable[tuple[float | str, Any]]"
+#: The most pairs of cells for which the cost of moves over several edges of a graph is computed.
+_MOST_PAIRS = 1 << 23
 
 
 @dataclass(frozen=True)
@@ -76,8 +81,64 @@ class Neighbourhood:
     delta: float | str
     sources: str | shapely.Geometry | None = None
     limits: Limits | None = field(default=None, compare=False)
+    #: Whether neighbours are the cells within δ, and whether moves within δ join all cells.
+    on_grid: ClassVar[bool] = True
+    connected: ClassVar[bool] = True
     #: The limits that no other limit implies, sorted by distance.
     profile: tuple[Limit, ...] = field(init=False, repr=False)
+
+    @staticmethod
+    def of(
+        domain: Domain | int,
+        edges: Any,
+        *,
+        lengths: ArrayLike | None = None,
+        delta: float | None = None,
+        sources: Iterable[int] | None = None,
+        limits: Limits | None = None,
+    ) -> GraphNeighbourhood:
+        """Return the neighbourhood in which one entity moves along an edge of a graph on the cells.
+
+        Examples are road networks, policy graphs (Blowfish), city-block distance and any other metric.
+        Source: 2014, section 3, which takes any set N of neighbours.
+
+        Parameters
+        ----------
+        domain : the cells, or the number n of places that are numbered from 0 (a line from 0 to n with n cells).
+        edges : pairs (M, 2) of flat cell indices, a sparse matrix or a networkx graph with an entry for each edge, or
+            a CSV file with a pair in each line, perhaps a length in its third column, and a line of names.
+        lengths, delta : if both are given, neighbours are all cells whose shortest path is at most δ long. A sparse
+            matrix or a file may contain the lengths (M,).
+        sources : cells where entities may appear or vanish (None: membership is fixed).
+        limits : caps on the cost of longer moves, as in `Neighbourhood`. Distances are numbers of edges.
+
+        >>> near = Neighbourhood.of(4, [(0, 1), (1, 2), (2, 3), (3, 0)])       # a ring road
+        >>> near.edges().tolist(), near.moves_within(2).edges().shape
+        ([[0, 1], [0, 3], [1, 2], [2, 3]], (6, 2))
+        >>> len(Neighbourhood.of(4, [(0, 1), (1, 2), (2, 3)], lengths=[5, 3, 2], delta=5).edges())
+        4
+        """
+        if not isinstance(domain, Domain):
+            domain = Domain((0, domain), (domain,))
+        if isinstance(edges, str | Path):
+            import pandas as pd
+
+            try:
+                table = pd.read_csv(edges).to_numpy(np.float64)[:, :3]
+            except (OSError, ValueError) as problem:
+                raise InputError(f"edges file {str(edges)!r} cannot be read: {problem}") from None
+            lengths = table[:, 2] if lengths is None and table.shape[1] > 2 else lengths
+            edges = table[:, :2]
+        elif scipy.sparse.issparse(edges):
+            entries = scipy.sparse.coo_array(edges)
+            lengths, edges = entries.data if lengths is None else lengths, np.column_stack(entries.coords)
+        elif hasattr(edges, "adjacency"):
+            edges = [pair[:2] for pair in edges.edges()]
+        pairs = np.asarray(edges).reshape(-1, 2)
+        if delta is not None and lengths is not None:
+            pairs = _find_pairs_within(pairs, np.asarray(lengths, dtype=np.float64), domain.size, delta)
+        places = None if sources is None else tuple(sorted({int(cell) for cell in sources}))
+        return GraphNeighbourhood(domain, 1, places, limits, pack_pairs(pairs, domain.size))  # type: ignore[arg-type]
 
     def __post_init__(self) -> None:
         length, step = self.domain.length(self.delta, name="delta"), max(self.domain.step)
@@ -227,6 +288,11 @@ class Neighbourhood:
         return Neighbourhood(self.domain, self.diameter, None if self.fixed_membership else "boundary", ())
 
     @property
+    def unit(self) -> str:
+        """Unit of distances."""
+        return self.domain.unit
+
+    @property
     def delta_ground(self) -> float:
         """δ as a number in ground units (metres with a CRS, the plane's units without one)."""
         return self.domain.ground(self.domain.length(self.delta, name="delta"))
@@ -248,6 +314,10 @@ class Neighbourhood:
     def from_description(cls, domain: Domain, description: dict[str, Any]) -> Neighbourhood:
         """Recreate a neighbourhood from the result of `describe`."""
         sources = description["sources"]
+        if "graph" in description:
+            places = None if sources is None else tuple(map(operator.index, sources))
+            limits = limits_of(description["limits"]) if "limits" in description else None
+            return GraphNeighbourhood(domain, 1, places, limits, description["graph"])  # type: ignore[arg-type]
         if isinstance(sources, dict):
             # A damaged geometry must not become None, which would mean fixed membership.
             sources = shapely.from_wkt(sources["wkt"], on_invalid="ignore") or "damaged"
@@ -262,6 +332,175 @@ class Neighbourhood:
             if degrees:
                 rule = "have a unit if it is below 1 m, such as '0.5m' (or is it in degrees?)"
             raise InputError(f"delta is {self.delta!r}: it must {rule}")
+
+
+@dataclass(frozen=True)
+class GraphNeighbourhood(Neighbourhood):
+    """One entity moves along an edge of a graph on the cells, or appears or vanishes at a source (`Neighbourhood.of`).
+
+    Distances are numbers of edges, so δ is 1. The guarantee is for the cells in which points are counted. Moves between
+    parts of the graph that no path joins are not covered, unless a limit covers any move.
+
+    Parameters
+    ----------
+    graph : the edges (`pack_pairs`).
+    hops : the number of edges that a move may be long.
+    """
+
+    graph: str = ""
+    hops: int = 1
+    on_grid: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        cells: Any = () if self.sources is None else self.sources
+        pairs, places = self.pairs, np.array(cells, dtype=np.int64)
+        low, high = pairs.T
+        ascending = np.diff(low * self.domain.size + high, prepend=-1) > 0
+        inside = np.concatenate([low, places, self.domain.size - 1 - high, self.domain.size - 1 - places]) >= 0
+        if not (ascending.all() and inside.all() and (low < high).all() and (np.diff(places) > 0).all()):
+            raise InputError(
+                f"the graph has {len(pairs):,} edges and {len(places):,} sources: each edge must join two different "
+                f"cells, and all cells must have numbers from 0 to {self.domain.size - 1:,}"
+            )
+        profile = read_limits(self.limits or (), 1.0, lambda far: check_whole(**{"the distance of a limit": far}))
+        limits = None if self.limits is None else profile
+        for name, value in (("limits", limits), ("profile", profile)):
+            object.__setattr__(self, name, value)
+
+    @functools.cached_property
+    def pairs(self) -> NDArray[np.int64]:
+        """The edges of the graph (M, 2), with the smaller cell first."""
+        return _make_readonly(np.frombuffer(base64.b64decode(self.graph), "<i4").reshape(-1, 2).astype(np.int64))
+
+    @functools.cached_property
+    def adjacency(self) -> scipy.sparse.csr_array:
+        """Matrix (N, N) that is true where an edge joins two cells."""
+        size, number = self.domain.size, len(self.pairs)
+        ends = (np.append(*self.pairs.T), np.append(*self.pairs.T[::-1]))
+        return scipy.sparse.csr_array((np.ones(2 * number, dtype=bool), ends), shape=(size, size))
+
+    @functools.cached_property
+    def connected(self) -> bool:  # type: ignore[override]
+        """Whether a path joins all cells."""
+        return bool(scipy.sparse.csgraph.connected_components(self.adjacency, directed=False)[0] == 1)
+
+    @functools.cached_property
+    def diameter(self) -> float:  # type: ignore[override]
+        """Bound on the number of edges between cells that a path joins, exact up to 2,000 cells."""
+        size, graph = self.domain.size, self.adjacency
+        if size <= 2000:
+            far = scipy.sparse.csgraph.shortest_path(graph, unweighted=True, directed=False)
+            return float(max(1.0, far[np.isfinite(far)].max()))
+        # Every path is at most twice as long as the longest one from any cell of its part.
+        _, part = scipy.sparse.csgraph.connected_components(graph, directed=False)
+        starts = np.unique(part, return_index=True)[1]
+        far = scipy.sparse.csgraph.dijkstra(graph, indices=starts, unweighted=True, directed=False, min_only=True)
+        return float(max(1.0, 2 * far.max()))
+
+    def steps_of(self, distance: float | str) -> int:
+        return max(1, math.ceil(float(distance) - 1e-9))
+
+    @property
+    def radius(self) -> int:  # type: ignore[override]
+        return 1
+
+    @property
+    def reach(self) -> NDArray[np.int64]:  # type: ignore[override]
+        raise InputError("the neighbourhood is a graph without distances along axes: use a strategy for graphs")
+
+    @property
+    def unit(self) -> str:
+        return "edges"
+
+    @property
+    def delta_ground(self) -> float:
+        return 1.0
+
+    @functools.cached_property
+    def relations(self) -> tuple[tuple[Fraction, Neighbourhood], ...]:  # type: ignore[override]
+        out: list[tuple[Fraction, Neighbourhood]] = [(Fraction(1), replace(self, limits=()))]
+        for limit in self.profile:
+            out.append((limit.factor, self.anywhere() if limit.any else self._widen(int(limit.distance))))
+        return tuple(out)
+
+    def _widen(self, hops: int) -> Neighbourhood:
+        """Return the neighbourhood of moves, and arrivals, over `hops` edges, or over any number if these are many."""
+        wide = replace(self, hops=hops, limits=())
+        return self.anywhere() if hops >= self.diameter or wide._reachable is None else wide
+
+    def moves_within(self, distance: float) -> Neighbourhood:
+        return replace(self, sources=None)._widen(self.steps_of(distance))
+
+    def anywhere(self) -> Neighbourhood:
+        within = math.dist(self.domain.low, self.domain.high)
+        sources = None if self.fixed_membership else "boundary"
+        return Neighbourhood(self.domain, self.domain.ground(within), sources, ())
+
+    @functools.cached_property
+    def _reachable(self) -> scipy.sparse.csr_array | None:
+        """Matrix of the pairs of cells within `hops` edges, or None if there are too many."""
+        near = scipy.sparse.eye_array(self.domain.size, dtype=bool, format="csr") + self.adjacency
+        found = near
+        for _ in range(self.hops - 1):
+            if found.nnz * (1 + self.adjacency.nnz // self.domain.size) > 4 * _MOST_PAIRS:
+                return None
+            found, before = found @ near, found.nnz
+            if found.nnz == before:
+                break
+        return found
+
+    @functools.cached_property
+    def source_cells(self) -> NDArray[np.bool_]:  # type: ignore[override]
+        near = np.zeros(self.domain.size, dtype=bool)
+        near[list(self.sources or ())] = True  # type: ignore[arg-type]
+        if self.hops > 1 and near.any():  # cells within hops - 1 edges of a source
+            near = np.asarray(replace(self, hops=self.hops - 1)._reachable @ near) > 0  # type: ignore[operator]
+        return _make_readonly(near.reshape(self.domain.shape))
+
+    def edges(self) -> NDArray[np.int64]:
+        moves = self.pairs
+        if self.hops > 1:
+            assert self._reachable is not None
+            moves = np.column_stack(scipy.sparse.triu(self._reachable, 1).tocsr().sorted_indices().tocoo().coords)
+        entry = np.flatnonzero(self.source_cells)
+        return np.concatenate([moves, np.column_stack([np.full_like(entry, -1), entry])])
+
+    def describe(self) -> dict[str, Any]:
+        sources: Any = self.sources
+        out = {"graph": self.graph, "sources": None if sources is None else list(sources)}
+        return out | {"limits": describe_limits(self.profile)} if self.profile else out
+
+    def check_on_map(self) -> None:
+        """Do nothing, because cells have no places."""
+
+
+def pack_pairs(pairs: ArrayLike, size: int) -> str:
+    """Return pairs (M, 2) of cells, without direction, repetitions and loops, as text: 32-bit numbers in base 64."""
+    ends = np.sort(np.asarray(pairs), axis=1)
+    ends = np.unique(ends[ends[:, 0] != ends[:, 1]], axis=0)
+    if not ((ends == np.floor(ends)) & (ends >= 0) & (ends < size)).all():
+        raise InputError(
+            f"edges join cells {ends.min()} to {ends.max()}: they must have numbers from 0 to {size - 1:,}"
+        )
+    return base64.b64encode(ends.astype("<i4").tobytes()).decode()
+
+
+def _find_pairs_within(pairs: NDArray[Any], lengths: NDArray[np.float64], size: int, delta: float) -> NDArray[np.int64]:
+    """Return all pairs of cells whose shortest path is at most `delta` long."""
+    if not (lengths >= 0).all() or len(lengths) != len(pairs):
+        raise InputError(f"lengths has {len(lengths):,} numbers: it must have one for each edge, none negative")
+    # Explicit zeros stay edges. Of repeated edges, the shortest counts.
+    order = np.lexsort((lengths, *np.sort(pairs, axis=1).T))
+    ends, lengths = np.sort(pairs, axis=1)[order], lengths[order]
+    first = np.append(True, (np.diff(ends, axis=0) != 0).any(axis=1))
+    graph = scipy.sparse.csr_array((lengths[first], tuple(ends[first].T)), shape=(size, size))
+    found = []
+    for start in range(0, size, 256):
+        some = np.arange(start, min(start + 256, size))
+        far = scipy.sparse.csgraph.dijkstra(graph, directed=False, indices=some, limit=delta)
+        one, other = np.nonzero(np.isfinite(far))
+        found.append(np.column_stack([some[one], other]))
+    return np.concatenate(found)
 
 
 def _make_readonly(array: NDArray[Any]) -> NDArray[Any]:

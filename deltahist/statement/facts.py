@@ -24,7 +24,7 @@ from deltahist.mechanisms.base import Chain, Step
 from deltahist.preprocessing import UNPAID
 from deltahist.releases import BaseRelease, Series
 from deltahist.space.crs import describe_map as describe_crs
-from deltahist.space.neighbourhood import Neighbourhood, list_limits
+from deltahist.space.neighbourhood import GraphNeighbourhood, Neighbourhood, list_limits
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -95,11 +95,12 @@ def _list_promises(mechanism: BaseMechanism) -> Facts:
         "cells": list(domain.shape),
         "cell_size": [domain.ground(c) for c in domain.cell],
         "unit": domain.unit,
+        "distance_unit": near.unit,
         "neighbour_relation": _explain_relation(mechanism),
         "delta": near.delta_ground,
-        "delta_cells": [near.radius / steps for steps in near.domain.steps],
+        "delta_cells": [near.radius / steps for steps in near.domain.steps] if near.on_grid else None,
         "lattice_steps_lost": steps_lost,
-        "delta_guaranteed": near.delta_ground - domain.ground(steps_lost * max(domain.step)),
+        "delta_guaranteed": near.delta_ground - domain.ground(steps_lost * max(domain.step)) if near.on_grid else None,
         "projection": counting.projection,
         "sources": near.describe()["sources"],
         "unit_of_privacy": counting.unit,
@@ -245,7 +246,7 @@ def _tabulate_protection(facts: Facts) -> list[tuple[str, ...]]:
     table: list[tuple[str, ...]] = [("distance", "in δ", "best guess is right", f"{letter} exact", promised)]
     for row in facts["protection"]:
         exact, bound = ("none" if row[key] is None else f"{row[key]:.4g}" for key in ("exact", "bound"))
-        distance = format_length(row["distance"], facts["unit"], 4)
+        distance = format_length(row["distance"], facts["distance_unit"], 4)
         table.append((distance, f"{row['deltas']:.4g}", format_guess(row["guess"]), exact, bound))
     table[-1] = (f"any move ({table[-1][0]})", *table[-1][1:])
     if "appear_anywhere" in facts:
@@ -327,7 +328,7 @@ def _list_series_rows(series: Series) -> dict[str, list[str]]:
 
 def _list_promise_rows(mechanism: BaseMechanism, facts: Facts) -> dict[str, list[str]]:
     """Return the rows about who is protected, and how strongly at each distance."""
-    near, points, unit = mechanism.neighbourhood, facts["points_per_user"], facts["unit"]
+    near, points, unit = mechanism.neighbourhood, facts["points_per_user"], facts["distance_unit"]
     delta = format_length(facts["delta"], unit)
     lines = ["The guarantee covers one point at a time. A user with several points is less protected."]
     if points is not None:
@@ -342,10 +343,14 @@ def _list_promise_rows(mechanism: BaseMechanism, facts: Facts) -> dict[str, list
         lines.append(f"For people within {delta} of {name_sources(near)}, being in the data at all is hidden too.")
     rows = {"In plain words": lines, "Guarantee": [_explain_guarantee(facts)]}
     rows["Neighbours"] = [facts["neighbour_relation"]]
-    cells = " × ".join(format_number(c) for c in facts["delta_cells"])
-    lost = "one lattice step" if facts["lattice_steps_lost"] == 1 else "two lattice steps"
-    raw = f"For raw coordinates the guarantee holds up to {facts['delta_guaranteed']:.10g} {unit}, {lost} less."
-    rows["δ"] = [f"{format_number(facts['delta'])} {unit} = {cells} cell{'' if cells == '1' else 's'}", raw]
+    if isinstance(near, GraphNeighbourhood):
+        graph = f"1 edge of a public graph with {len(near.pairs):,} edges between the cells"
+        rows["δ"] = [graph, "The guarantee is for the cells in which points are counted."]
+    else:
+        cells = " × ".join(format_number(c) for c in facts["delta_cells"])
+        lost = "one lattice step" if facts["lattice_steps_lost"] == 1 else "two lattice steps"
+        raw = f"For raw coordinates the guarantee holds up to {facts['delta_guaranteed']:.10g} {unit}, {lost} less."
+        rows["δ"] = [f"{format_number(facts['delta'])} {unit} = {cells} cell{'' if cells == '1' else 's'}", raw]
     rows["Unit of privacy"] = ["one point"]
     if points is not None:
         rows["Unit of privacy"] = [
@@ -476,7 +481,7 @@ def explain_limits(near: Neighbourhood, letter: str, norm: int) -> str:
     for distance, factor in list_limits(near, MOST_LIMITS):
         move, arrival = "any move", "or appearing anywhere"
         if distance is not None:
-            reach = format_length(distance, near.domain.unit, 6)
+            reach = format_length(distance, near.unit, 6)
             move, arrival = f"a move of up to {reach}", f"or appearing within {reach} of {name_sources(near)}"
         move += "" if near.fixed_membership else f", {arrival},"
         parts.append(f"{move}{'' if parts else ' costs'} at most {format_number(float(factor**norm), 6)} {letter}")
@@ -488,7 +493,8 @@ def explain_limits(near: Neighbourhood, letter: str, norm: int) -> str:
 def name_sources(near: Neighbourhood) -> str:
     """Return a phrase for the places where people may appear or vanish."""
     names = {"boundary": "the domain's boundary", "left": "the left end", "right": "the right end"}
-    return names[near.sources] if isinstance(near.sources, str) else "the source geometry"
+    other = "the source geometry" if near.on_grid else "the source cells"
+    return names[near.sources] if isinstance(near.sources, str) else other
 
 
 def _explain_relation(mechanism: BaseMechanism) -> str:
@@ -499,7 +505,8 @@ def _explain_relation(mechanism: BaseMechanism) -> str:
     elif counting.user:
         subject, recorded = f"all kept points (at most {counting.contributions}) of one user", "where they are recorded"
         absent = "they may be absent if they are"
-    move = f"{subject} may be anywhere within {format_number(near.delta_ground)} {near.domain.unit} of {recorded}"
+    unit = near.unit.removesuffix("s") if near.delta_ground == 1 else near.unit
+    move = f"{subject} may be anywhere within {format_number(near.delta_ground)} {unit} of {recorded}"
     if near.fixed_membership:
         return f"{move}; who is in the data is fixed"
     return f"{move}, and {absent} within that distance of {name_sources(near)}"

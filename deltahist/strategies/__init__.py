@@ -18,6 +18,7 @@ Flow 1 3.9
 
 from deltahist.strategies.base import Group, Strategy, from_description, parse_strategy, register, strategies
 from deltahist.strategies.flow import Flow
+from deltahist.strategies.graphs import GraphFlow
 from deltahist.strategies.grids import CutAugmented, Identity, ShiftedGrids, dyadic_grids
 from deltahist.strategies.hierarchical import Hierarchical
 from deltahist.strategies.optimal import Optimal
@@ -25,13 +26,26 @@ from deltahist.strategies.product import Cumulative, Wavelet
 from deltahist.strategies.spectral import Spectral
 from deltahist.strategies.tents import Tents
 
-for _cls in (Optimal, Spectral, Flow, Tents, Identity, Wavelet, Cumulative, Hierarchical, ShiftedGrids, CutAugmented):
+for _cls in (
+    Optimal,
+    Spectral,
+    Flow,
+    GraphFlow,
+    Tents,
+    Identity,
+    Wavelet,
+    Cumulative,
+    Hierarchical,
+    ShiftedGrids,
+    CutAugmented,
+):
     register(_cls)  # planning tries candidates in this order
 
 __all__ = [
     "Cumulative",
     "CutAugmented",
     "Flow",
+    "GraphFlow",
     "Group",
     "Hierarchical",
     "Identity",

@@ -81,6 +81,8 @@ class Strategy(abc.ABC):
     determines_cells: ClassVar[bool | None] = None
     #: Whether noise leaves the number of points unchanged, so that a release reveals this number.
     keeps_total: bool = False
+    #: Whether the strategy is planned for neighbours that are the edges of any graph.
+    on_graphs: ClassVar[bool] = False
     #: Answers for fewer points than this fit in 64 bits.
     point_limit: ClassVar[int] = 1 << 62
     dtype: ClassVar[np.dtype[Any]] = np.dtype(np.int64)
@@ -382,7 +384,11 @@ def parse_strategy(text: str, near: Neighbourhood, *, norm: int = 1) -> Strategy
     >>> parse_strategy("hierarchical:8", dh.Neighbourhood(Domain((0, 1), (64,)), 0.1)).name
     'Hierarchical'
     """
-    return find_strategy_class(text).from_text(near, text.strip().lower(), norm)
+    found = find_strategy_class(text)
+    if not (near.on_grid or found.on_graphs):
+        names = ", ".join(each for cls in strategies().values() if cls.on_graphs for each in cls.texts)
+        raise InputError(f"strategy is {text!r}: for the edges of a graph it must be one of {names}")
+    return found.from_text(near, text.strip().lower(), norm)
 
 
 def find_strategy_class(text: str) -> type[Strategy]:

@@ -71,6 +71,18 @@ class Grids(Strategy):
             return len(np.unique(lines[0])) == self.domain.size
         return self.domain.shape in self.blocks
 
+    def matrix(self) -> scipy.sparse.csr_array:
+        rows, first = [], 0
+        for starts, blocks in zip(self.starts, self.blocks, strict=True):
+            places = [
+                np.searchsorted(s, np.arange(n), side="right") - 1
+                for s, n in zip(starts, self.domain.shape, strict=True)
+            ]
+            rows.append(first + np.ravel_multi_index(np.ix_(*places), blocks).ravel())
+            first += math.prod(blocks)
+        ends = np.concatenate(rows), np.tile(np.arange(self.domain.size), len(rows))
+        return scipy.sparse.csr_array((np.ones(len(ends[0]), dtype=np.int64), ends), shape=self.shape)
+
     def _matmat(self, X: NDArray[Any]) -> NDArray[Any]:
         cube = X.reshape(*self.domain.shape, -1)
         return np.concatenate([sum_blocks(cube, starts).reshape(-1, cube.shape[-1]) for starts in self.starts])
@@ -123,6 +135,7 @@ class Identity(Grids):
     domain: Domain
     shares: ClassVar[None] = None  # type: ignore[misc]
     texts: ClassVar[tuple[str, ...]] = ("identity",)
+    on_graphs: ClassVar[bool] = True
     names: ClassVar[tuple[str, ...]] = ("cells",)  # type: ignore[misc]
 
     @functools.cached_property
@@ -319,6 +332,7 @@ class CutAugmented(Strategy):
 
     domain: Domain
     sets: tuple[tuple[int, ...], ...]
+    on_graphs: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         size = self.domain.size

@@ -42,6 +42,7 @@ class Hierarchical(Grids):
     branching: int = 2
     shares: tuple[Fraction, ...] | None = None
     texts: ClassVar[tuple[str, ...]] = ("hierarchical[:b]",)
+    on_graphs: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         check_whole(least=2, branching=self.branching)

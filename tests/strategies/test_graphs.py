@@ -1,0 +1,175 @@
+"""Neighbourhoods and flows on any graph, against all moves one by one."""
+
+import itertools
+import math
+from dataclasses import replace
+from fractions import Fraction
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import scipy
+
+import deltahist as dh
+from deltahist.mechanisms.histogram import explicit_edge_cost
+from deltahist.strategies import GraphFlow, Hierarchical, Identity
+
+LINE = dh.Domain((0, 9), (9,))
+PLANE = dh.Domain((0, 0, 3, 3), (3, 3))
+GRAPHS = {
+    "ring": (LINE, [(i, (i + 1) % 9) for i in range(9)]),
+    "city blocks": (
+        PLANE,
+        [(a, b) for a in range(9) for b in range(9) if abs(a // 3 - b // 3) + abs(a % 3 - b % 3) == 1],
+    ),
+    "policy": (LINE, [(0, 1), (0, 2), (1, 2), (4, 5), (4, 4), (2, 1), (2, 3), (3, 4), (5, 6), (7, 5), (8, 5)]),
+    "two parts": (LINE, [(0, 1), (1, 2), (3, 4), (4, 5), (5, 3), (6, 5)]),
+    "no edges": (LINE, np.zeros((0, 2), int)),
+}
+
+
+def hops_between(edges, size):
+    """Shortest paths between all cells, by repeated relaxation."""
+    far = np.where(np.eye(size, dtype=bool), 0.0, math.inf)
+    for a, b in edges:
+        far[a, b] = far[b, a] = min(far[a, b], 1.0 if a != b else 0.0)
+    for middle in range(size):
+        far = np.minimum(far, far[:, [middle]] + far[[middle], :])
+    return far
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+@pytest.mark.parametrize("sources", [None, [2, 5]])
+def test_edges_of_several_hops_are_all_pairs_with_such_paths(name, sources):
+    domain, edges = GRAPHS[name]
+    near, far = dh.Neighbourhood.of(domain, edges, sources=sources, limits=[(2, 3), ("any", 7)]), hops_between(edges, 9)
+    entries = {hops: [] if sources is None else np.flatnonzero(far[sources].min(axis=0) < hops) for hops in (1, 2)}
+    for (factor, relation), hops in zip(near.relations, (1, 2), strict=False):
+        expected = {(a, b) for a, b in itertools.combinations(range(9), 2) if far[a, b] <= hops}
+        expected |= {(-1, cell) for cell in entries[hops]}
+        if hops < near.diameter:
+            assert {tuple(edge) for edge in relation.edges().tolist()} == expected
+            assert factor == {1: 1, 2: 3}[hops]
+    assert near.diameter == max(1, far[np.isfinite(far)].max())
+    assert near.connected == np.isfinite(far).all()
+    assert len(near.relations[-1][1].moves_within(100).edges()) == 36
+    again = dh.Neighbourhood.from_description(domain, near.describe())
+    assert again == near
+    assert again.relations == near.relations
+
+
+def test_lengths_give_the_pairs_within_delta():
+    rng = np.random.default_rng(1)
+    edges, lengths = rng.integers(0, 30, (60, 2)), rng.integers(0, 20, 60).astype(float)
+    far = np.where(np.eye(30, dtype=bool), 0.0, math.inf)
+    for (a, b), length in zip(edges, lengths, strict=True):
+        far[a, b] = far[b, a] = min(far[a, b], length)
+    for middle in range(30):
+        far = np.minimum(far, far[:, [middle]] + far[[middle], :])
+    expected = [[a, b] for a, b in itertools.combinations(range(30), 2) if far[a, b] <= 15]
+    assert dh.Neighbourhood.of(30, edges, lengths=lengths, delta=15).edges().tolist() == expected
+
+
+def test_a_graph_comes_as_pairs_a_matrix_or_a_file(tmp_path):
+    _, edges = GRAPHS["policy"]
+    pairs = np.array(edges)
+    (tmp_path / "policy.csv").write_text("from,to\n" + "\n".join(f"{a},{b}" for a, b in edges) + "\n")
+
+    graph = SimpleNamespace(adjacency=None, edges=lambda: edges)  # as networkx has it
+    matrix = scipy.sparse.csr_array((np.ones(len(pairs)), pairs.T), shape=(9, 9))
+    near = dh.Neighbourhood.of(LINE, edges)
+    assert all(dh.Neighbourhood.of(9, given) == near for given in (pairs, matrix, tmp_path / "policy.csv", graph))
+
+
+@pytest.mark.parametrize("edges", [[(0, 9)], [(-1, 3)], [(0.5, 2)], [(math.nan, 2)], "nowhere.csv"])
+def test_edges_that_join_no_cells_are_refused(edges):
+    with pytest.raises(dh.InputError):
+        dh.Neighbourhood.of(LINE, edges)
+
+
+@pytest.mark.parametrize("change", [{"graph": "AAAA"}, {"sources": [1.5]}, {"sources": [9]}, {"graph": "AQAAAAAAAAA="}])
+def test_descriptions_that_no_graph_has_are_refused(change):
+    near = dh.Neighbourhood.of(LINE, [(0, 1)], sources=[1])
+    with pytest.raises((dh.InputError, ValueError, TypeError)):
+        dh.Neighbourhood.from_description(LINE, near.describe() | change)
+
+
+STRATEGIES = {
+    "flow": lambda near, norm: GraphFlow.suited(replace(near, limits=()), norm),
+    "flow with hubs": lambda near, norm: GraphFlow(near.domain, near.graph, near.sources, Fraction(3, 2)),
+    "identity": lambda near, norm: Identity(near.domain),
+    "hierarchical": lambda near, norm: Hierarchical(
+        near.domain, 3, shares=(1, Fraction(1, 2), 2)[: 3 - (near.domain.ndim > 1)]
+    ),
+}
+
+
+@pytest.mark.parametrize("norm", [1, 2])
+@pytest.mark.parametrize("sources", [None, [2, 5]])
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("name", GRAPHS)
+def test_costs_are_those_of_the_worst_edge_and_draws_hide_it(name, strategy, sources, norm):
+    domain, edges = GRAPHS[name]
+    near = dh.Neighbourhood.of(domain, edges, sources=sources, limits=())
+    A = STRATEGIES[strategy](near, norm)
+    for relation in (near, near.moves_within(2), near.anywhere()):
+        found = dh.sensitivity(A, relation, norm=norm)
+        if found == math.inf:  # no path joins the parts of the graph, or leads from a source
+            assert not near.connected
+            assert A.hubs is None
+            continue
+        change = A.changes(relation)
+        spread = np.stack([A.scatter(column) for column in change.toarray().T], axis=1) if change.shape[1] else change
+        assert (np.asarray(spread) == (A.matrix() @ relation.incidence()).toarray()).all()
+        worst, found = explicit_edge_cost(A, relation, norm), found if norm == 1 else found.squared
+        # Arrivals far from the sources, and moves on a graph with other edges, have a bound.
+        assert found == worst or (found > worst and strategy == "flow" and sources and relation is not near)
+
+
+def test_a_road_network_publishes_answers_and_states_its_promise(tmp_path):
+    rng, side = np.random.default_rng(1), 100
+    cells = np.arange(side**2).reshape(side, side)
+    streets = np.concatenate(
+        [
+            np.column_stack([cells[1:].ravel(), cells[:-1].ravel()]),
+            np.column_stack([cells[:, 1:].ravel(), cells[:, :-1].ravel()]),
+        ]
+    )
+    near = dh.Neighbourhood.of(side**2, streets[rng.random(len(streets)) < 0.9], limits=[("any", 4)])
+    counts = rng.poisson(20, side**2)
+    best = dh.plan(near, epsilon=1)[0]
+    assert best.label == "GraphFlow"
+    assert best.any_move == 4
+    release = dh.publish(counts, near, epsilon=1, rng=rng)
+    release.save(tmp_path / "roads.parquet")
+    again = dh.load(tmp_path / "roads.parquet")
+    found = dh.answer(again, [[0, 30 * side], [500, 501]])
+    assert np.abs(found["estimate"] - [counts[: 30 * side].sum(), counts[500]]).max() < 6 * found["std_error"].max()
+    assert again.any_move == pytest.approx(4)
+    facts = dh.list_facts(again)
+    assert [row["exact"] for row in facts["protection"]] == [1, 2, 4, 4, 4]
+    assert "edge" in dh.write_statement(again)
+    by_cells = dh.Mechanism(near, Identity(near.domain), release.mechanism.budget)
+    assert (
+        best.mechanism.variance(dh.workloads.boxes([[0, 3000]]))[0]
+        < by_cells.variance(dh.workloads.boxes([[0, 3000]]))[0] / 3
+    )
+
+
+def test_what_needs_a_grid_refuses_a_graph():
+    near = dh.Neighbourhood.of(LINE, GRAPHS["ring"][1])
+    for make in (
+        lambda: dh.publish(np.ones(9, int), near, "flow", 1),
+        lambda: dh.publish_sorted([1.0, 2.0], near, epsilon=1),
+        lambda: dh.publish_quantile([1.0, 2.0], 0.5, near, epsilon=1),
+        lambda: dh.strategies.Tents.tuned(near),
+        lambda: dh.Mechanism(near, dh.strategies.Flow(LINE), dh.Budget(1)).laws,
+        lambda: GraphFlow.suited(dh.Neighbourhood(LINE, 1)),
+    ):
+        with pytest.raises(dh.InputError):
+            make()
+    parts = dh.Neighbourhood.of(*GRAPHS["two parts"], limits=[("any", 2)])
+    with pytest.raises(dh.InputError, match="path"):
+        _ = dh.Mechanism(parts, GraphFlow(LINE, parts.graph), dh.Budget(1)).laws
+    open_ended = dh.Mechanism(replace(parts, limits=()), GraphFlow(LINE, parts.graph), dh.Budget(1))
+    assert open_ended.any_move == math.inf
