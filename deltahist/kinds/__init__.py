@@ -24,9 +24,7 @@ __all__ = [
 ]  # fmt: skip
 
 #: Release classes by the name of the kind in files. To add a kind, add a file to this package and its class here.
-RELEASES: dict[str, type[BaseRelease]] = {
-    made.mechanism_class.kind: made for made in (Release, SortedRelease, Quantile)
-}
+RELEASES: dict[str, type[BaseRelease]] = {cls.mechanism_class.kind: cls for cls in (Release, SortedRelease, Quantile)}
 _read = functools.partial(read_content, RELEASES)
 
 

@@ -22,7 +22,7 @@ from deltahist.budget import Budget, Payment
 from deltahist.errors import InputError, check_choice, check_finite, check_whole
 from deltahist.kinds.sorted import check_line, rank_of, read_line, read_shares
 from deltahist.laws import Law
-from deltahist.mechanisms.base import BaseMechanism, budget_description, budget_of
+from deltahist.mechanisms.base import BaseMechanism, budget_of
 from deltahist.preprocessing import POINTS, Preprocessing
 from deltahist.releases.base import BaseRelease, Notice
 from deltahist.space.domain import Domain
@@ -247,15 +247,7 @@ class QuantileMechanism(BaseMechanism):
         return self.method, self.place_noise.sampler_parameters(private, reach, contributions)
 
     def describe(self) -> dict[str, Any]:
-        return {
-            "q": float(self.q),
-            "number": self.number,
-            "method": self.method,
-            **budget_description(self.budget),
-            **self.counting.describe(),
-            "domain": self.domain.describe(),
-            "neighbourhood": self.neighbourhood.describe(),
-        }
+        return {"q": float(self.q), "number": self.number, "method": self.method, **super().describe()}
 
     @classmethod
     def from_description(cls, description: dict[str, Any]) -> QuantileMechanism:

@@ -19,7 +19,7 @@ from deltahist.budget import Budget, Payment
 from deltahist.decode import check_level
 from deltahist.errors import InputError, check_choice, check_memory, check_whole
 from deltahist.laws import Law
-from deltahist.mechanisms.base import BaseMechanism, Chain, budget_description, budget_of, scale_noise
+from deltahist.mechanisms.base import BaseMechanism, Chain, budget_of, scale_noise
 from deltahist.preprocessing import POINTS, Preprocessing
 from deltahist.releases.base import BaseRelease, Notice
 from deltahist.space.domain import Domain
@@ -217,16 +217,8 @@ class SortedMechanism(BaseMechanism):
         return self.budget.amount * (longest / hidden_move(self.neighbourhood)) ** self.norm
 
     def describe(self) -> dict[str, Any]:
-        return {
-            "domain": self.domain.describe(),
-            "neighbourhood": self.neighbourhood.describe(),
-            "number": self.number,
-            "group": self.group,
-            **budget_description(self.budget),
-            "law": self.laws[0].describe(),
-            **self.counting.describe(),
-            **({} if self.chain is None else {"chain": self.chain.describe()}),
-        }
+        own = {"number": self.number, "group": self.group, "law": self.laws[0].describe()}
+        return own | super().describe()
 
     @classmethod
     def from_description(cls, description: dict[str, Any]) -> SortedMechanism:

@@ -44,8 +44,6 @@ class Chain:
     The noise is a Markov chain, so the releases y_j = u + V_j for j = 1, …, i are together ε_i-private.
     Source: 2015, eq. (2), Theorem 12, eq. (35); 2015 abstract, Theorem 2, eq. (3).
 
-    Parameters
-    ----------
     name : 32 random hexadecimal digits; empty for a more private copy of a release that is not in a chain.
     amounts : ε or ρ of the releases up to this one, ascending. Together the releases cost the last amount.
     copied : ε or ρ if the release is a more private copy of the last release (`dh.tighten`); None otherwise.
@@ -104,8 +102,6 @@ class Step:
 
     Source: 2014, Theorem 2.
 
-    Parameters
-    ----------
     clock : the clock that defines the steps. number : number of this step, from 0.
     window : number of consecutive steps that share the budget. budget : ε or ρ of every window.
     limits : caps on the cost of changes that last longer than a window (`read_lasting`).
@@ -282,9 +278,15 @@ class BaseMechanism(abc.ABC):
     def cost_under(self, moves: Neighbourhood) -> Fraction | float:
         """Return the largest cost of the moves in a different relation, in the budget's unit (ε or ρ)."""
 
-    @abc.abstractmethod
     def describe(self) -> dict[str, Any]:
-        """Return the complete public description, JSON-ready."""
+        """Return the complete public description, JSON-ready, with exact amounts."""
+        epsilon, rho = (None if amount is None else str(amount) for amount in self.budget.exact)
+        places = {"step": self.step, "chain": self.chain}
+        return {
+            **{"domain": self.domain.describe(), "neighbourhood": self.neighbourhood.describe()},
+            **{"epsilon": epsilon, "rho": rho, **self.counting.describe()},
+            **{name: place.describe() for name, place in places.items() if place is not None},
+        }
 
     def with_budget(self, budget: Budget) -> Self:
         """Return the same mechanism with a different budget in the same unit."""
@@ -437,14 +439,8 @@ def _cover(distance: int, lengths: Sequence[tuple[int, Fraction]]) -> Fraction:
     return min(n * factor + _cover(distance - n * far, rest) for n in range(most + 1))
 
 
-def budget_description(budget: Budget) -> dict[str, str | None]:
-    """Return ε and ρ as exact JSON-ready strings. One of them is None."""
-    epsilon, rho = (None if amount is None else str(amount) for amount in budget.exact)
-    return {"epsilon": epsilon, "rho": rho}
-
-
 def budget_of(description: dict[str, Any]) -> Budget:
-    """Recreate a budget from its `budget_description`. Raises InputError unless it has exactly one amount."""
+    """Recreate the budget in a mechanism's description. Raises InputError unless it has exactly one amount."""
     return Budget(*(None if description[k] is None else Fraction(description[k]) for k in ("epsilon", "rho")))
 
 

@@ -20,7 +20,7 @@ from deltahist.budget import Budget
 from deltahist.decode import Decoder, make_decoder
 from deltahist.errors import InputError, check_choice
 from deltahist.laws import Law, gaussian_epsilon
-from deltahist.mechanisms.base import BaseMechanism, Chain, Root, Step, budget_description, budget_of, scale_noise
+from deltahist.mechanisms.base import BaseMechanism, Chain, Root, Step, budget_of, scale_noise
 from deltahist.preprocessing import POINTS, Preprocessing
 from deltahist.space.domain import Domain
 from deltahist.space.neighbourhood import Neighbourhood
@@ -296,17 +296,8 @@ class Mechanism(BaseMechanism):
         return float(self._known[workload])
 
     def describe(self) -> dict[str, Any]:
-        return {
-            "domain": self.domain.describe(),
-            "neighbourhood": self.neighbourhood.describe(),
-            "strategy": self.strategy.describe(),
-            **budget_description(self.budget),
-            "laws": [law.describe() for law in self.laws],
-            "groups": [part.name for part in self.strategy.parts],
-            **self.counting.describe(),
-            **({} if self.step is None else {"step": self.step.describe()}),
-            **({} if self.chain is None else {"chain": self.chain.describe()}),
-        }
+        laws, groups = [law.describe() for law in self.laws], [part.name for part in self.strategy.parts]
+        return {"strategy": self.strategy.describe(), "laws": laws, "groups": groups, **super().describe()}
 
     @classmethod
     def from_description(cls, description: dict[str, Any]) -> Mechanism:
