@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 import datasets
 import deltahist as dh
-from deltahist.decode.placement import Placement, placement_variance
+from deltahist.decode.placement import Placement
 from deltahist.preprocessing import Clock
 from deltahist.releases.series import Summed
 from deltahist.space.workloads import RegionCover
@@ -94,7 +94,7 @@ def variance_within_cells(placement: Placement, cover: RegionCover) -> NDArray[n
     """Return the variance (m,) due to the unknown positions of points within their cells."""
     (spread,) = placement.spreads((slice(None),) * placement.cells.ndim)
     rows = cover.rows
-    return placement_variance(rows @ spread.ravel(), rows.power(2) @ spread.ravel())
+    return np.maximum(rows @ spread.ravel() - rows.power(2) @ spread.ravel(), 0.0)
 
 
 def run(out: Path, small: bool, file: Path | None = None) -> Found:

@@ -41,8 +41,6 @@ MOST_DENSE = 1024
 class Moments:
     """Error of each query: variance (m,), excess kurtosis (m,; NaN if unknown), and the source of the variance.
 
-    Parameters
-    ----------
     freedom : infinity if the variance is exact or a bound, else the number of simulated noise fields.
     unresolved : share (m,) of the query's squared norm that the strategy does not determine, or None.
     draws : number of noise draws (m,) that add up to the answer's noise, 0 for other noise. None means 0 for all.
@@ -220,8 +218,6 @@ def rows_of(work: Asked, domain: Domain) -> Any:
 class Decoder(ABC):
     """Least squares for one strategy and its noise.
 
-    Parameters
-    ----------
     strategy : A (k, N).
     laws : one noise law per group.
     total_known : whether the number of entities is public. If so, estimates add up to this number.
@@ -376,10 +372,8 @@ class Decoder(ABC):
         check_memory(3 * 8 * size, f"the error of a query by {self.strategy.name} over {size:,} cells")
         queries = rows_of(work, self.domain)
         # Slice in batches, since slicing a single sparse row takes as long as a query.
-        parts = [
-            self._moments_of_rows(queries[i : i + self._batch_size].toarray())
-            for i in range(0, queries.shape[0], self._batch_size)
-        ]
+        step = self._batch_size
+        parts = [self._moments_of_rows(queries[i : i + step].toarray()) for i in range(0, queries.shape[0], step)]
         variance, kurtosis, unresolved = (np.concatenate(p) for p in zip(*parts, strict=True))
         return Moments(variance, kurtosis, unresolved=None if self.strategy.determines_cells else unresolved)
 
@@ -402,12 +396,8 @@ class Decoder(ABC):
         """Return variance, excess kurtosis and the unresolved share of queries (m, N)."""
         weight = self._all_coefficients(queries)
         part = self._draw_coefficients(weight) ** 2 * self.draw_variance
-        variance = part.sum(axis=1)
-        variance[variance < self.rounding_floor] = 0.0
-        kurtosis, unresolved = np.zeros((2, len(queries)))
-        some = variance > LEAST_SQUARED
-        fourth = np.einsum("mk,mk,k->m", part, part, self.draw_kurtosis)
-        kurtosis[some] = fourth[some] / variance[some] ** 2
+        found = self._moments_of(part.sum(axis=1), np.einsum("mk,mk,k->m", part, part, self.draw_kurtosis))
+        unresolved = np.zeros(len(queries))
         if not self.strategy.determines_cells:
             # aᵀA is the measured part of q. A public total measures a further part.
             missing = queries - np.asarray(self.strategy.rmatmat(np.ascontiguousarray(weight.T))).T
@@ -416,7 +406,14 @@ class Decoder(ABC):
                 missing -= (queries @ direction)[:, None] / spread if spread > 0 else 0.0
             unresolved = (missing * missing).sum(axis=1) / (queries * queries).sum(axis=1)
             unresolved[unresolved < 1e-9] = 0.0
-        return variance, kurtosis, unresolved
+        return found.variance, found.kurtosis, unresolved
+
+    def _moments_of(self, variance: FloatArray, fourth: FloatArray) -> Moments:
+        """Return moments from variances and fourth cumulants (m,). Variances that are rounding errors become 0."""
+        variance[variance < self.rounding_floor] = 0.0
+        some = variance > LEAST_SQUARED
+        kurtosis = np.divide(fourth, variance**2, out=np.zeros_like(variance), where=some)
+        return Moments(variance, kurtosis, note=self.note)
 
     def _simulated_moments(self, work: Boxes | AllRanges) -> Moments:
         """Return moments estimated from simulated noise, without private data."""
@@ -499,11 +496,8 @@ class DenseDecoder(Decoder):
         """Return least squares for noise of covariance R Σ Rᵀ, with equal weights if this covariance is singular."""
         covariance = (entry * self.draw_variance) @ entry.T
         # Scale to correlations first, because tents' values are 10⁹ times as large as cells.
-        each = np.sqrt(np.diag(covariance))
-        if (
-            not each.all()
-            or float(scipy.linalg.eigvalsh(covariance / np.outer(each, each), subset_by_index=[0, 0])[0]) < 1e-9
-        ):
+        std = np.sqrt(np.diag(covariance))
+        if not std.all() or scipy.linalg.eigvalsh(covariance / np.outer(std, std), subset_by_index=[0, 0])[0] < 1e-9:
             return np.asarray(scipy.linalg.pinv(dense, rtol=1e-12))
         root = scipy.linalg.cholesky(covariance, lower=True)
         white = scipy.linalg.solve_triangular(root, dense, lower=True)

@@ -243,8 +243,6 @@ class MixedMoment(IntervalFunction):
 class IntervalForms(IntervalFunction):
     """Quadratic forms of an interval along one axis. Calling the object evaluates the first form.
 
-    Parameters
-    ----------
     forms : k forms over the m + 1 edges of a row of blocks.
     edges : positions of the cell edges (n + 1,), in units of blocks; None if blocks are cells.
     """
@@ -261,9 +259,7 @@ class IntervalForms(IntervalFunction):
             return Pieces.of(low, high)
         # Indexing by the cell avoids the search of `np.interp`.
         cells = [(place, place.astype(np.int64)) for place in (low, high)]
-        return Pieces.of(
-            *(np.take(self.edges, cell) + (place - cell) * np.take(self._widths, cell) for place, cell in cells)
-        )
+        return Pieces.of(*(self.edges.take(cell) + (place - cell) * self._widths.take(cell) for place, cell in cells))
 
     @functools.cached_property
     def _widths(self) -> FloatArray:
@@ -420,9 +416,7 @@ class Windows:
         # Add a column before the first cell, and columns after the last one, for the rim of the largest box.
         self._padded = np.pad(table, ((0, 0), (1, table.shape[1] + 2)))
 
-    def slice_windows(
-        self, low: IntArray, size: int, first: IntArray | int = 0, number: int | None = None
-    ) -> FloatArray:
+    def slice_windows(self, low: IntArray, size: int, first: IntArray | int = 0, number: int = 0) -> FloatArray:
         """Return rows of the table from `first`, at places from the one before `low` (queries, number, size)."""
         (across, along), wide = self._padded.strides, number or len(self._padded)
         shape = (len(self._padded) - wide + 1, self._padded.shape[1] - size + 1, wide, size)
@@ -434,8 +428,6 @@ class Windows:
 class QueryBoxes:
     """Some queries on a grid of `shape`, as shares of the cells in boxes around them.
 
-    Parameters
-    ----------
     some : indices of the queries (queries,). shares : shares of each box's cells, with an empty rim (queries, wide,
         tall). low, high : ends of each box within the rim (queries, 2). Cells beyond `high` pad boxes to equal size.
     """

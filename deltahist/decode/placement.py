@@ -32,8 +32,6 @@ _FEWEST_HALVES = 20
 class Placement:
     """How a release's points lie within its cells.
 
-    Parameters
-    ----------
     cells : unbiased estimates h (domain.shape). noise : their typical variance. law : the law of how points clump.
     """
 
@@ -62,11 +60,6 @@ class Placement:
     def joined_variance(self, apart: Sequence[FloatArray]) -> FloatArray:
         """Return the variance (m,) from Σ f (1 − f) u (m,) of each of the `spreads`."""
         return apart[0]
-
-
-def placement_variance(shares: FloatArray, squares: FloatArray) -> FloatArray:
-    """Return Σ f (1 − f) u (m,) from Σ f u and Σ f² u."""
-    return np.maximum(shares - squares, 0.0)
 
 
 @dataclass(frozen=True)

@@ -25,8 +25,6 @@ _SIDE, _SHIFTS = 64, ((0, 0), (21, 42), (42, 21), (63, 63))
 class Metric:
     """Waves in which an estimate's noise is (nearly) uncorrelated, and the variance of each.
 
-    Parameters
-    ----------
     variance : variance by frequency, reduced for long waves (`shrink_long_waves`); 0 at the origin for a known total.
     grid : shape of the fields that are transformed.
     periodic : whether waves are those of a torus (frequencies of a real Fourier transform); if not, they are cosines.
@@ -80,14 +78,14 @@ def simulate_metric(field: Callable[[], FloatArray], grid: tuple[int, ...], *, t
     return shrink_long_waves(Metric(power, grid, False, tuple(slice(0, n) for n in grid)))
 
 
-def shrink_long_waves(metric: Metric, power: float | None = None) -> Metric:
+def shrink_long_waves(metric: Metric) -> Metric:
     """Return the metric with the variance of long waves reduced by a power of the frequency.
 
     Clipping negative cells adds a little to every empty cell, always in the same direction. Over a box this bias grows
-    with the area, while noise grows more slowly. By default, `power` is chosen between 0.5 and 1.5, so that
-    the reduced variance is proportional to the frequency to the power 1.5. If the total is unknown, the variance of the
-    mean is reduced to that of the longest wave. No variance increases, so the certificate still bounds the error in
-    standard errors.
+    with the area, while noise grows more slowly. The power is between 0.5 and 1.5, and makes the reduced variance
+    proportional to the frequency to the power 1.5 if possible. If the total is unknown, the variance of the mean is
+    reduced to that of the longest wave. No variance increases, so the certificate still bounds the error in standard
+    errors.
     """
     waves = np.zeros(metric.variance.shape)
     for axis, n in enumerate(metric.grid):
@@ -99,8 +97,7 @@ def shrink_long_waves(metric: Metric, power: float | None = None) -> Metric:
     some = (waves > 0) & (metric.variance > 0)
     if not some.any():
         return metric
-    if power is None:
-        power = float(np.clip(1.5 - _fit_slope(metric.variance[some], waves[some]), 0.5, 1.5))
+    power = float(np.clip(1.5 - _fit_slope(metric.variance[some], waves[some]), 0.5, 1.5))
     variance = metric.variance.copy()
     variance[some] *= waves[some] ** power
     variance.flat[0] = min(variance.flat[0], variance[some][np.argmin(waves[some])])
@@ -185,8 +182,6 @@ def project_nonnegative(
     and one clipping per step, accelerated as a fixed-point iteration (`Anderson`). The step length balances cells and
     multipliers. The multipliers bound the least distance from below, which gives the certificate.
 
-    Parameters
-    ----------
     field : unbiased estimates on the metric's grid, with the total if it is known. metric : metric of their noise.
     total : number of points, or None if it is unknown.
     blocks : numbers of blocks (size,) whose cells must be equal, or None.

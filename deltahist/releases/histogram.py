@@ -21,7 +21,7 @@ from scipy.sparse.linalg import LinearOperator, aslinearoperator
 from deltahist.budget import Payment
 from deltahist.decode import Decoder, Placement, ProjectedCells, estimate_nonnegative, interval, learn_placement
 from deltahist.decode.base import Moments
-from deltahist.decode.placement import Chosen, block_variance, find_least_count, placement_variance
+from deltahist.decode.placement import Chosen, block_variance, find_least_count
 from deltahist.errors import check_whole
 from deltahist.mechanisms import Mechanism
 from deltahist.releases.base import NONNEGATIVE, BaseRelease, Notice, join_answers
@@ -344,7 +344,7 @@ class _CellSums:
 
         lean = sum(along * part for along, part in zip(cover.places, others, strict=False))
         spreads, share = others[self.cells.ndim :], cover.share
-        apart = [placement_variance(sum_by_query(share * u), sum_by_query(share**2 * u)) for u in spreads]
+        apart = [np.maximum(sum_by_query(share * u) - sum_by_query(share**2 * u), 0.0) for u in spreads]
         found, touched = inside + sum_by_query(cover.share * own + lean), inside + sum_by_query(own)
         return found, inside, touched, self._join_variances(apart, len(found))
 
@@ -372,9 +372,6 @@ def answer_in_batches(
     while parts:
         found.append(answer(parts.pop(0)))  # free each batch and its cover before the next one
     return found[0] if len(found) == 1 else join_answers(found)
-
-
-# --- cells that boxes cut -----------------------------------------------------------------------------------
 
 
 class _Sides(NamedTuple):

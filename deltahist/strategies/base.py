@@ -238,9 +238,6 @@ def _convert_to_json(value: Any) -> Any:
     return str(value) if isinstance(value, Fraction) else value.item() if isinstance(value, np.generic) else value
 
 
-# -- groups and shares -----------------------------------------------------------------------------------------
-
-
 def join_groups(members: Sequence[Members], noise: Sequence[NDArray[Any]]) -> NDArray[np.int64]:
     """Return a new array that contains the draws of all groups."""
     joined = np.empty(sum(map(len, noise)), dtype=np.int64)
@@ -289,9 +286,6 @@ def whole_shares(shares: Sequence[Fraction]) -> tuple[list[int], int]:
     return [int(s * denominator) for s in shares], denominator
 
 
-# -- sums over blocks ------------------------------------------------------------------------------------------
-
-
 def sum_blocks(cube: NDArray[Any], starts: Starts) -> NDArray[Any]:
     """Sum an array over blocks along its leading axes, exactly for integers, and keep its trailing axes."""
     for axis, first in enumerate(starts):
@@ -316,8 +310,6 @@ def spread_blocks(cube: NDArray[Any], starts: Starts, shape: tuple[int, ...]) ->
             cube = np.repeat(cube, np.diff(first, append=n), axis=axis)
     return cube
 
-
-# -- strategies by name ----------------------------------------------------------------------------------------
 
 _KNOWN: dict[str, type[Strategy]] = {}
 _Kind = TypeVar("_Kind", bound=type[Strategy])

@@ -13,7 +13,7 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from deltahist.decode.base import LEAST_SQUARED, Asked, Decoder, Moments
+from deltahist.decode.base import Asked, Decoder, Moments
 from deltahist.decode.forms import BlockPower, BoxFunction, FloatArray, SumOfProducts
 from deltahist.errors import InputError, check_memory, check_whole
 from deltahist.space.domain import Domain
@@ -59,10 +59,8 @@ class Grids(Strategy):
     def groups(self) -> tuple[Group, ...]:
         ends = np.cumsum([0, *(math.prod(b) for b in self.blocks)]).tolist()
         shares = read_shares(self.shares, len(self.starts), "grid")
-        return tuple(
-            Group(name, slice(lo, hi), share)
-            for name, lo, hi, share in zip(self.names, ends[:-1], ends[1:], shares, strict=True)
-        )
+        every = zip(self.names, ends[:-1], ends[1:], shares, strict=True)
+        return tuple(Group(name, slice(low, high), share) for name, low, high, share in every)
 
     @property
     def determines_cells(self) -> bool:  # type: ignore[override]
@@ -204,9 +202,8 @@ class ShiftedGrids(Grids):
         """The width and offset of each grid."""
         paper, widths, offsets = (self.width, self.shift, self.m), self.widths, self.offsets
         if widths and offsets and len(widths) == len(offsets) and paper == (None,) * 3:
-            return tuple(
-                (check_whole(widths=w), check_whole(least=0, offsets=o)) for w, o in zip(widths, offsets, strict=True)
-            )
+            pairs = zip(widths, offsets, strict=True)
+            return tuple((check_whole(widths=width), check_whole(least=0, offsets=offset)) for width, offset in pairs)
         if self.width is None or self.shift is None or widths is not None or offsets is not None:
             raise InputError("ShiftedGrids requires width and shift (m is optional), or as many widths as offsets")
         width, shift = check_whole(width=self.width), check_whole(shift=self.shift)
@@ -274,16 +271,10 @@ class CellsDecoder(Decoder):
         if not isinstance(work, RegionCover):
             return super().moments(work)
         area, law = np.bincount(work.whole, (work.high - work.low).prod(axis=1), work.number), self.laws[0]
-        powers = [
-            np.asarray(area + np.bincount(work.owner, work.share**power, work.number), dtype=np.float64)
-            for power in range(1, 5)
-        ]
+        cut = (np.bincount(work.owner, work.share**power, work.number) for power in range(1, 5))
+        powers = [np.asarray(area + each, dtype=np.float64) for each in cut]
         left = _compute_central_sums(powers, float(self.domain.size) if self.total_known else math.inf)
-        variance, fourth = law.variance() * left[0], law.kurtosis() * law.variance() ** 2 * left[1]
-        variance[variance < self.rounding_floor] = 0.0
-        some = variance > LEAST_SQUARED
-        excess = np.divide(fourth, variance**2, out=np.zeros_like(variance), where=some)
-        return Moments(variance, excess)
+        return self._moments_of(law.variance() * left[0], law.kurtosis() * law.variance() ** 2 * left[1])
 
     def draws_summed(self, spans: Sequence[Span], variance: NDArray[np.float64]) -> NDArray[np.float64]:
         cells = np.ones(len(variance))

@@ -132,10 +132,8 @@ class Cumulative(Product):
         move by (d_x, −d_y) costs d_x d_y less than a move by (d_x, d_y).
         """
         shape = self.domain.shape
-        most = max(
-            self.domain.size - math.prod(n - d for n, d in zip(shape, move, strict=True))
-            for move in near.frontier.tolist()
-        )
+        moves = near.frontier.tolist()
+        most = max(self.domain.size - math.prod(n - d for n, d in zip(shape, move, strict=True)) for move in moves)
         cells = np.argwhere(near.source_cells)
         if self.direction == "prefix":
             cells = np.array(shape) - 1 - cells

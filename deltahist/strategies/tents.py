@@ -269,9 +269,7 @@ class TentsDecoder(Decoder):
             return super().moments(work)
         cover = work if isinstance(work, RegionCover) else RegionCover.of_rows(work, self.domain.shape)
         area = np.bincount(cover.whole, (cover.high - cover.low).prod(axis=1), cover.number)
-        out = np.asarray(
-            self._cells * (area + np.bincount(cover.owner, cover.share**2, cover.number)), dtype=np.float64
-        )
+        out = np.asarray(self._cells * (area + np.bincount(cover.owner, cover.share**2, cover.number)), float)
         known, onto, spread = self._covariance_parts
         ends = np.searchsorted(cover.whole, np.arange(cover.number + 1)).tolist()
         (of_x, of_y), before = (axis.tent_waves for axis in self._lattices), [a.wave_sums for a in self._lattices]
@@ -638,9 +636,7 @@ def largest_change(lattices: Sequence[Lattice], near: Neighbourhood) -> int:
         ends = [lattice.weights_at_ends(d) for lattice, d in zip(lattices, move, strict=True)]
         shared = np.zeros([len(u) for u, _ in ends], dtype=np.int64)
         for tent in np.ndindex(*(u.shape[1] for u, _ in ends)):
-            here, there = (
-                outer_product([both[end][:, i] for both, i in zip(ends, tent, strict=True)]) for end in (0, 1)
-            )
+            here, there = (outer_product([uv[end][:, i] for uv, i in zip(ends, tent, strict=True)]) for end in (0, 1))
             shared += np.minimum(here, there)
         least = min(least, int(shared.min()))
     return 2 * (whole - least)

@@ -118,10 +118,8 @@ class Flow(Strategy):
         yield "block", len(self.sides) == self.domain.ndim, "it must be one number, or one per axis"
         most, widths, arrivals = max(self.blocks), self.sum_widths, self.arrivals
         yield "block", most >= 2, f"a domain of {self.domain.shape} cells needs at least two blocks"
-        increase = list(widths) == sorted(set(widths)) and (
-            not widths or (self.domain.ndim == 2 and widths[-1] <= most)
-        )
-        yield "widths", increase, f"they must increase, and be at most {most} (1-D: none)"
+        rising = list(widths) == sorted(set(widths)) and (not widths or (self.domain.ndim == 2 and widths[-1] <= most))
+        yield "widths", rising, f"they must increase, and be at most {most} (1-D: none)"
         cells = [] if isinstance(arrivals, str) else [check_whole(least=0, arrivals=a) for a in arrivals or ()]
         valid = cells == sorted(set(cells)) and max(cells, default=0) < self.size
         valid = arrivals == "boundary" if isinstance(arrivals, str) else valid
@@ -191,8 +189,6 @@ class Flow(Strategy):
                 hubs = f", hubs {flow.hubs} apart" if flow.hubs else ""
                 yield f"Flow (blocks of {cells}{sums}{hubs})", flow
 
-    # -- block sums ----------------------------------------------------------------------------------------
-
     @functools.cached_property
     def sides(self) -> tuple[int, ...]:
         """The number of cells per side of a block, along each axis."""
@@ -241,8 +237,6 @@ class Flow(Strategy):
 
     def decoder_class(self) -> type[Decoder]:
         return FlowDecoder
-
-    # -- noise ---------------------------------------------------------------------------------------------
 
     @functools.cached_property
     def sum_widths(self) -> tuple[int, ...]:
@@ -392,9 +386,6 @@ class Flow(Strategy):
 
     def changes(self, near: Neighbourhood) -> scipy.sparse.csr_array:
         return Routes(self, near).changes()
-
-
-# -- costs of moves and arrivals -------------------------------------------------------------------------------
 
 
 class PathCosts:
@@ -612,9 +603,8 @@ class Routes:
                 for which, weight in self.flow.lines[axis].windows.iterate_weights(place):
                     self._add_changes(table[line, which], edge[crossed], sign * weight)
         both = np.flatnonzero(step.all(axis=0))
-        rising, falling = (
-            table[low[0, both], low[1, both]] for table in (self._crossings[0].rising, self._crossings[0].falling)
-        )
+        diagonal = self._crossings[0].rising, self._crossings[0].falling
+        rising, falling = (table[low[0, both], low[1, both]] for table in diagonal)
         draw = np.where(step[0, both] == step[1, both], rising, falling)
         self._add_changes(draw, edge[both], step[0, both])
 

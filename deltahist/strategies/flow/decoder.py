@@ -16,7 +16,7 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from deltahist.decode.base import LEAST_SQUARED, Asked, Decoder, Moments
+from deltahist.decode.base import Asked, Decoder, Moments
 from deltahist.decode.forms import (
     BilinearForm,
     BlockPower,
@@ -130,8 +130,6 @@ class Patches:
     fraction u of a stretch, a and b are combinations of 1, u and u (1 − u). So G_ij is a sum of nine products, weighted
     by a table for each pair of stretches. Answers do not depend on earlier queries.
 
-    Parameters
-    ----------
     knots : edges (s + 1,) that include the first, the last, and every edge where a or b bends.
     own, beside : G_ii (k, n + 1) and G_i,i+1 (k, n) at the edges of cells.
     pairs : a and b (size, p) for the last of the k forms. Other forms are zero between different edges.
@@ -295,9 +293,7 @@ class HubVariance:
     def make_fourth_term(self, kurtosis: float) -> tuple[float, tuple[Fourths, ...]]:
         """Return the hubs' term of the fourth cumulant, which is an upper bound with sums or a known total."""
         lines = zip(self._lines, self.edges, strict=True)
-        before = (
-            line.hubs_before if edge is None else interpolate_sums(line.hubs_before, edge) for line, edge in lines
-        )
+        before = (line.hubs_before if cut is None else interpolate_sums(line.hubs_before, cut) for line, cut in lines)
         return kurtosis * self.own**2, tuple(map(Fourths, before))
 
 
@@ -375,9 +371,6 @@ def _factor_low_rank(matrix: FloatArray) -> tuple[FloatArray, FloatArray]:
     return left[:, :some] * sizes[:some], right[:some].T
 
 
-# -- the decoder -----------------------------------------------------------------------------------------------
-
-
 class FlowDecoder(Decoder):
     """Estimate the cells ĉ = y₁ + Sᵀ N⁻¹ (y₂ − S y₁) from released cells y₁, block sums y₂ and block sizes N.
 
@@ -419,13 +412,8 @@ class FlowDecoder(Decoder):
             self._add_inflow(sums, (total - sums.sum()) / self._inflow_variance)
         return self._join_cells(values, sums).reshape(self.domain.shape)
 
-    def answer_coefficients(self, query: FloatArray) -> FloatArray:
-        return self.solve_adjoint(query) if self.strategy.keeps_total else super().answer_coefficients(query)
-
     @functools.cached_property
     def onto_total(self) -> tuple[FloatArray, FloatArray, float]:
-        if self.strategy.keeps_total:
-            return super().onto_total
         values = np.zeros(self.strategy.shape[0])
         self._add_inflow(values[self.strategy.shape[0] - self.strategy.size :], UNITS)
         return self.solve_adjoint(np.ones(self.domain.size)), self.solve(values), self._inflow_variance
@@ -461,8 +449,6 @@ class FlowDecoder(Decoder):
         """Return the cumulants of the groups among `names` that exist."""
         return [self._draw_cumulants[name] for name in names if name in self._draw_cumulants]
 
-    # -- errors of boxes in closed form --------------------------------------------------------------------
-
     @functools.cached_property
     def _edges(self) -> list[FloatArray | None]:
         """For each axis, the positions of cell edges in units of blocks, or None if blocks are cells."""
@@ -497,10 +483,8 @@ class FlowDecoder(Decoder):
 
     @functools.cached_property
     def _variance_terms(self) -> SumOfProducts:
-        straight = self._draw_cumulants[STRAIGHT][0]
-        out: list[Any] = [
-            (straight, (self._rim_forms[0],)) if len(self._rim_forms) == 1 else (1.0, self._make_line_term(straight))
-        ]
+        straight, rims = self._draw_cumulants[STRAIGHT][0], tuple(self._rim_forms)
+        out: list[Any] = [(straight, rims) if len(rims) == 1 else (1.0, self._make_line_term(straight))]
         if not self.strategy.blocks_are_cells:
             cuts = zip(self._block_edges, self._edges, strict=True)
             shared = tuple(IntervalForms([IndependentIncrements(cut.astype(np.float64))], edge) for cut, edge in cuts)
@@ -550,8 +534,6 @@ class FlowDecoder(Decoder):
                 out.append((times * known["cells"], tuple(MixedMoment(cut, own, 4 - own) for cut in self._block_edges)))
         return out if self._hubs is None else [*out, self._hubs.make_fourth_term(weight)]
 
-    # -- errors of boxes from arrivals ---------------------------------------------------------------------
-
     @property
     def _entry_variance(self) -> float:
         """The variance of the inflow at a block where entities may appear."""
@@ -590,8 +572,6 @@ class FlowDecoder(Decoder):
         bound = self._entry_variance and self.has_closed_form and not self.strategy.blocks_are_cells
         return "a bound" if bound else "exact"
 
-    # -- errors of any workload ----------------------------------------------------------------------------
-
     def moments(self, work: Asked) -> Moments:
         if not isinstance(work, Boxes | AllRanges) and self._uses_rims:
             return self._price_queries(work)
@@ -622,18 +602,14 @@ class FlowDecoder(Decoder):
                 own, own_fourth = part.price_queries(around, kurtosis)
                 variance[around.some] += own
                 fourth[around.some] += own_fourth
-        variance[variance < self.rounding_floor] = 0.0
-        known_well = variance > LEAST_SQUARED
-        excess = np.divide(fourth, variance**2, out=np.zeros_like(variance), where=known_well)
-        return Moments(variance, excess, note=self.note)
+        return self._moments_of(variance, fourth)
 
     @functools.cached_property
     def _rim_errors(self) -> list[RimErrors | HubErrors]:
         """The errors from flows between blocks, and from hubs (if any)."""
         flow, known = self.strategy, self._draw_cumulants
-        out: list[RimErrors | HubErrors] = [
-            RimErrors(flow.lines, known[STRAIGHT], known[DIAGONAL], self._get_cumulants(flow.sum_names))
-        ]
+        on_lines = self._get_cumulants(flow.sum_names)
+        out: list[RimErrors | HubErrors] = [RimErrors(flow.lines, known[STRAIGHT], known[DIAGONAL], on_lines)]
         if self._hubs is not None:
             sums = [fourth for _, fourth in self._get_cumulants([HUB_SUMS, HUB_STRIPS])]
             out.append(HubErrors(self._hubs, known[HUBS][1], sums, self.total_known))
@@ -854,19 +830,14 @@ class HubErrors:
 
     def __init__(self, known: HubVariance, draws: float, sums: Sequence[float], total_known: bool) -> None:
         self._known, self._draws, self._sums, self._total_known = known, draws, sums, total_known
-        x, y = known.hubs.axes
-        self._axes = (
-            _HubSums(x, known.increments, known.hubs.trust),
-            _HubSums(y, known.increments.T, known.hubs.trust.T),
-        )
+        (x, y), variance, trust = known.hubs.axes, known.increments, known.hubs.trust
+        self._axes = _HubSums(x, variance, trust), _HubSums(y, variance.T, trust.T)
         self._everywhere = all(len(line.places) == line.n for line in (x, y))
 
     def price_queries(self, around: QueryBoxes, kurtosis: bool) -> tuple[FloatArray, FloatArray]:
         """Return variances and fourth cumulants (m,) from hubs inside queries, strips through them, and all sums."""
         hubs, known, (x, y) = self._known.hubs, self._known.increments, self._axes
-        (at_x, some_x, over), (at_y, some_y, up) = (
-            line.find_near(around, axis) for axis, line in enumerate(self._axes)
-        )
+        (at_x, some_x, over), (at_y, some_y, up) = x.find_near(around, 0), y.find_near(around, 1)
         share = around.shares
         if not self._everywhere:
             share = share[np.arange(len(around))[:, None, None], at_x[:, :, None], at_y[:, None, :]]

@@ -25,9 +25,6 @@ UNITS = 1 << 4
 _X, _Y = -2, -1
 
 
-# -- weighted sums along a line --------------------------------------------------------------------------------
-
-
 def count_sums(n: int, width: int, centred: bool = False) -> int:
     """Return the number of overlapping sums, `width` apart, on a line of n places (one more if centred)."""
     return max(1, round(n / width)) + centred
@@ -283,9 +280,6 @@ class LineEstimator:
         return -back @ self.windows.theta
 
 
-# -- flows across lines ----------------------------------------------------------------------------------------
-
-
 class Crossings(NamedTuple):
     """The draws of flows across all lines of one direction, as views (..., lines, places).
 
@@ -311,10 +305,8 @@ class Crossings(NamedTuple):
         east, north = _split_draws(draws[STRAIGHT], [(nx - 1, ny), (ny - 1, nx)])
         rising, falling = _split_draws(draws[DIAGONAL], [(nx - 1, ny - 1)] * 2)
         numbers = zip(*(line.sums_per_level for line in lines), strict=True)
-        levels = [
-            _split_draws(draws[name], [(nx - 1, on_x), (ny - 1, on_y)])
-            for name, (on_x, on_y) in zip(sums, numbers, strict=True)
-        ]
+        pairs = zip(sums, numbers, strict=True)
+        levels = [_split_draws(draws[name], [(nx - 1, on_x), (ny - 1, on_y)]) for name, (on_x, on_y) in pairs]
         return [
             cls(0, east, rising, falling, [level[0] for level in levels]),
             cls(1, north, rising.mT, falling.mT, [level[1] for level in levels]),
@@ -380,14 +372,8 @@ def _copy_wide(draws: Array) -> Array:
 
 def _split_draws(draws: Array, shapes: Sequence[tuple[int, int]]) -> list[Array]:
     """Return draws (..., number) as consecutive arrays of these shapes."""
-    ends = np.cumsum([0, *map(math.prod, shapes)]).tolist()
-    return [
-        draws[..., start:end].reshape(*draws.shape[:-1], *shape)
-        for shape, start, end in zip(shapes, ends[:-1], ends[1:], strict=True)
-    ]
-
-
-# -- inflow at hubs --------------------------------------------------------------------------------------------
+    parts = np.split(draws, np.cumsum([math.prod(shape) for shape in shapes[:-1]]), axis=-1)
+    return [part.reshape(*draws.shape[:-1], *shape) for part, shape in zip(parts, shapes, strict=True)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -491,8 +477,6 @@ class Hubs:
     weights are products over the axes, so all levels have the same eigenvectors, which are products of two waves. T has
     one eigenvalue for each of these products.
 
-    Parameters
-    ----------
     axes : the hubs along each axis (in 1-D, the second axis has one block). strips : whether there are strips.
     ratios : ρ of squares and of strips, or () without sums.
     """

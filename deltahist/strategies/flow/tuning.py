@@ -66,15 +66,11 @@ def find_best_parameters(near: Neighbourhood, flow: Flow, workload: Workload | N
         if error < least:
             least = error
             # Round down to thousandths, to stay within the limits.
-            own = tuple(
-                Fraction(max(1, math.floor((share * part) ** (1 / norm) * 1000 + 1e-9)), 1000) for part in hubs.shares
-            )
+            exact = ((share * part) ** (1 / norm) for part in hubs.shares)
+            own = tuple(Fraction(max(1, math.floor(each * 1000 + 1e-9)), 1000) for each in exact)
             found |= {"shares": sums.shares + own, "hubs": hubs.spacing, "hub_widths": hubs.widths}
             found |= {"hub_strips": len(own) > 2}
     return found
-
-
-# -- usual parameters, and parameters for a neighbourhood ------------------------------------------------------
 
 
 def choose_usual_widths(blocks: tuple[int, ...]) -> tuple[int, ...]:
@@ -120,9 +116,6 @@ def find_arrivals(near: Neighbourhood, flow: Flow) -> str | tuple[int, ...] | No
     cells = np.nonzero(near.source_cells)
     block = np.unique(np.ravel_multi_index(tuple(c // b for c, b in zip(cells, flow.sides, strict=True)), flow.blocks))
     return "boundary" if np.array_equal(block, np.flatnonzero(mark_outermost(flow.blocks))) else tuple(block.tolist())
-
-
-# -- sums along lines ------------------------------------------------------------------------------------------
 
 
 class _BestSums(NamedTuple):
@@ -324,9 +317,6 @@ def find_minimum(function: Callable[[float], float], low: float, high: float, wi
             place = low + golden * (high - low)
             right = function(place), place
     return min(left, right)
-
-
-# -- hubs ------------------------------------------------------------------------------------------------------
 
 
 class _HubChoice(NamedTuple):
