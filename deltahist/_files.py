@@ -159,7 +159,6 @@ def read_values(file: Any) -> NDArray[np.int64]:
 
     # Surplus rows do not fit and raise an error. Missing rows and other types give values that do not match the digest.
     values, start = np.zeros(file.metadata.num_rows, dtype=np.int64), 0
-
     for batch in file.iter_batches(1 << 17, columns=["value"], use_threads=False):
         part = batch.column("value")
         # Arrow's own conversion to NumPy would import pandas.

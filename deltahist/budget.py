@@ -145,8 +145,6 @@ class Budget:
 class Population:
     """The joint spending of all accounts about the same people. It is public, as budgets are.
 
-    Parameters
-    ----------
     name : name of the population. accounts : number of its accounts, not counting people's own budgets.
     sums : for each unit, the amount spent, the joint limit (None if there is none), and the joint limit if only one
         window of each stream counts.
@@ -200,8 +198,6 @@ class Payment:
 
     Raises InputError unless the spending is above zero and at most the limit.
 
-    Parameters
-    ----------
     account : name of the account. unit : "epsilon" or "rho".
     limit : limit of the account. spent : spending of the account so far, including this release.
     steps : number of time steps that the limit and the spending cover; None if they cover all releases.

@@ -85,9 +85,7 @@ class Combined:
 
     def _solve(self, given: Field) -> Field:
         """Return S⁻¹ (z − B ĉ)."""
-        matrix, noise = self._matrix, aslinearoperator(self.other.covariance)
-        whole = LinearOperator(
-            noise.shape, lambda x: matrix @ self._spread(matrix.rmatvec(x.ravel())) + noise @ x.ravel()
-        )
+        rows, noise = self._matrix, aslinearoperator(self.other.covariance)
+        whole = LinearOperator(noise.shape, lambda x: rows @ self._spread(rows.rmatvec(x.ravel())) + noise @ x.ravel())
         found: Field = cg(whole, given, rtol=1e-9, maxiter=10_000)[0]
         return found

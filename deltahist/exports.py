@@ -151,8 +151,6 @@ def encode_table(
 ) -> bytes:
     """Encode a table as the content of a file.
 
-    Parameters
-    ----------
     frame : a table, or a GeoDataFrame in any CRS. Geometries without a CRS are in the domain's coordinates.
     form : the format. csv and json omit geometries, geojson has them in longitude and latitude, and parquet and gpkg
         have them in the domain's CRS.
@@ -329,7 +327,6 @@ def _encode_geotiff(release: BaseRelease, nonnegative: bool) -> bytes:
         bands = zip(("estimate", "std_error"), release.estimate_cells(nonnegative=nonnegative), strict=True)
         for number, (name, cells) in enumerate(bands, start=1):
             file.write(cells.T[::-1], number)  # the first row of a raster is the northernmost
-
             file.set_band_description(number, name)
             file.set_band_unit(number, about["columns"][name]["unit"])
             file.update_tags(number, description=about["columns"][name]["description"])

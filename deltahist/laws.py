@@ -25,8 +25,6 @@ class Law(abc.ABC):
     To add a law, write a class here, list it in `LAWS`, and add a sampler to `noise/samplers.py`. `Budget.law` chooses
     the first law in the budget's unit.
 
-    Parameters
-    ----------
     parameter : exact scale to the power of `norm`. Zero means no noise, because neighbours have equal answers.
     continuous : whether to compute moments for the continuous law with the same parameter, to compare with papers.
     """
@@ -275,7 +273,6 @@ class Guarantee:
         It is (1 + total variation) / 2. For pure ε this is e^ε / (1 + e^ε), which randomised response attains. For
         Gaussian noise it is Φ(√(ρ/2)), which integer noise far below one can exceed by 0.006 (docs/privacy/weak.md).
 
-
         >>> round(Guarantee(epsilon=1).certainty, 3), round(Guarantee(rho=Fraction(1, 2)).certainty, 3)
         (0.731, 0.691)
         """
@@ -314,8 +311,6 @@ def gaussian_epsilon(rho: float, probability: float, *, least_variance: float, d
     noise of variance σ² − τ², rounded at random. So its guarantee is that of the continuous mechanism (Balle and Wang
     2018, theorem 8) with μ² = 2ρ σ² / (σ² − τ²), at ε − 2κ and δ_prob / e^κ. Proof: docs/privacy/gaussian.md.
 
-    Parameters
-    ----------
     rho : upper bound on the sum of (change)² / (2 σ²) over draws.
     probability : δ_prob.
     least_variance : smallest σ² of any draw. draws : number of draws.
@@ -358,6 +353,5 @@ def gaussian_failure(mu: float, epsilon: float) -> float:
 
     first, second = log_ndtr(mu / 2 - epsilon / mu), epsilon + log_ndtr(-mu / 2 - epsilon / mu)
     # For small μ the two terms nearly cancel, so add a bound on their rounding errors.
-
     off = 4e-15 * (1 + abs(first) + abs(second) + epsilon)
     return float(math.exp(first) * (1 + 1e-12) * -math.expm1(min(second - first, 0.0) - off))

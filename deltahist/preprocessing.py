@@ -125,8 +125,6 @@ def check_line(**given: Any) -> str:
 POINTS = Preprocessing()
 
 
-# --- time ---------------------------------------------------------------------------------------------------
-
 #: Names of time formats that have no pattern: seconds or milliseconds since 1970 in UTC.
 SINCE_1970 = ("unix", "unix-ms")
 #: Seconds of an average calendar month. Clocks represent a period of n months as n times this number.
@@ -290,5 +288,4 @@ def normalize_name(**parameter: Any) -> str:
         text = ""
     if not text:
         raise InputError(f"{name} is {value!r:.200}: it must be text or a whole number, at most 2^53 if it is a float")
-
     return text

@@ -52,7 +52,6 @@ def sample_points(seed: int = 7) -> pd.DataFrame:
     side = np.where(offset < 0, -1.0, 1.0)
     x = np.where(np.abs(offset) < 250.0, x + 2 * (side * 250.0 - offset), x)
     # Here a degree of longitude is 84,360 m, and a degree of latitude 111,050 m. Six decimals are about 10 cm.
-
     west, south, east, north = BOUNDS
     lon = np.clip(-73.99 + x / 84_360.0, west, east).round(6)
     lat = np.clip(40.73 + y / 111_050.0, south, north).round(6)

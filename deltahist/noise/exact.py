@@ -142,8 +142,6 @@ def draw_bits(number: int, words: Words) -> int:
 class InversionTable:
     """A table that samples k = 0, 1, 2, ... exactly, by inverting a distribution function F.
 
-    Parameters
-    ----------
     fast : bounds on F(0), …, F(L − 1) in units of 2^−192. F(L − 1) may be less than one.
     bounds : certified bounds on F(k) with any number of bits, for draws that 64 bits cannot decide.
     """

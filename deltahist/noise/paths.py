@@ -65,8 +65,6 @@ def keyed_words(
 class Uniforms:
     """Independent uniform reals in (0, 1), of which only the first bits are known.
 
-    Parameters
-    ----------
     words : (rows, slots, planes) uint64; plane p contains bits 64 p to 64 p + 63 of every real.
     exact : whether to calculate in Decimal, in the caller's decimal context, instead of float64.
     """
@@ -168,9 +166,6 @@ def _pi(digits: int) -> Decimal:
         for _ in range(digits.bit_length()):
             a, b, rest, power = (a + b) / 2, (a * b).sqrt(), rest - power * ((a - b) / 2) ** 2, 2 * power
         return a * a / rest
-
-
-# --- formulas of the process --------------------------------------------------------------------------------
 
 
 class Jump(NamedTuple):
@@ -337,8 +332,6 @@ def _sort_parts(parts: Sequence[tuple[Any, ...]]) -> list[NDArray[Any]]:
 class KeyedPaths(abc.ABC):
     """Base class of keyed paths, which draws the reals, and caches and searches evaluated paths.
 
-    Parameters
-    ----------
     key : 32 secret bytes.
     label : name of the noise. Different labels give independent noise under the same key.
     dimension : dimension of the values.
@@ -403,9 +396,7 @@ class KeyedPaths(abc.ABC):
         distinct, row = _number_users(users)
         paths = self._load_paths(distinct, int(levels.min()), int(levels.max()))
         ends = np.cumsum([len(path.open) for path in paths])
-        perhaps, surely, values, unsure = (
-            np.concatenate([path[i] for path in paths]) for i in range(1, len(_Path._fields))
-        )
+        perhaps, surely, values, unsure = (np.concatenate(parts) for parts in [*zip(*paths, strict=True)][1:])
         # Find the last value that certainly applies, by bisecting each user's part of the array.
         low, end = np.concatenate([[0], ends[:-1]])[row], ends[row]
         high = end
@@ -560,9 +551,8 @@ class VectorPaths(KeyedPaths):
     # docs/internals/processes.md derives the slopes.
 
     def _start_paths(self, users: NDArray[np.int64], planes: int) -> _State:
-        uniforms, edge = self._read_uniforms(
-            _BASE, users, 0, first_value_slots(self.dimension) + normal_slots(self.dimension), planes
-        )
+        slots = first_value_slots(self.dimension) + normal_slots(self.dimension)
+        uniforms, edge = self._read_uniforms(_BASE, users, 0, slots, planes)
         drawn, unit = first_value(self.dimension, uniforms), _step_error(planes)
         scale, normal = _as_floats(drawn.scale), _float_lengths(drawn.normal)
         drift = unit * (scale * _as_floats(drawn.radius) + normal * (scale + _as_floats(drawn.spread) / scale))
@@ -572,12 +562,10 @@ class VectorPaths(KeyedPaths):
     def _move_down(self, users: NDArray[np.int64], state: _State, step: int, planes: int) -> _State:
         uniforms, edge = self._read_uniforms(_DOWN, users, step, DOWN_SLOTS + normal_slots(self.dimension), planes)
         ratio, unit = next_level_below(self.dimension, uniforms), _step_error(planes)
-        kept, added = ratio[:, None] * state.value, jump_down(self.dimension, uniforms)
-        sizes = _float_lengths(kept) + _as_floats(added.scale) * (
-            _as_floats(added.radius) + _float_lengths(added.normal)
-        )
+        kept, jump = ratio[:, None] * state.value, jump_down(self.dimension, uniforms)
+        sizes = _float_lengths(kept) + _as_floats(jump.scale) * (_as_floats(jump.radius) + _float_lengths(jump.normal))
         drift = _as_floats(ratio) * state.drift + unit * sizes
-        return _State(state.rows, state.level * ratio, kept + added.value, state.blur + unit, drift, edge)
+        return _State(state.rows, state.level * ratio, kept + jump.value, state.blur + unit, drift, edge)
 
     def _move_up(self, users: NDArray[np.int64], state: _State, step: int, planes: int) -> _State:
         uniforms, edge = self._read_uniforms(_UP, users, step, UP_SLOTS + normal_slots(self.dimension), planes)
@@ -587,10 +575,8 @@ class VectorPaths(KeyedPaths):
         ratio = np.where(by_size, clocks[1], clocks[0])
         vague = state.drift / _as_floats(size)
         blurs = np.full(len(users), unit), unit + (1 - _as_floats(1 / clocks[1])) * vague
-        undecided = edge | _is_open(
-            clocks[0] - clocks[1], _as_floats(clocks[0]) * blurs[0] + _as_floats(clocks[1]) * blurs[1]
-        )
-
+        error = _as_floats(clocks[0]) * blurs[0] + _as_floats(clocks[1]) * blurs[1]
+        undecided = edge | _is_open(clocks[0] - clocks[1], error)
         step_up = jump_up(ratio[:, None] * state.value, by_size, uniforms)
         jump = step_up.jump
         parts = (step_up.size, step_up.total, step_up.share, jump.scale, jump.spread)

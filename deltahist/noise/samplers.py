@@ -48,9 +48,6 @@ Level = float | Fraction
 _LONGEST_TABLE = 4096
 
 
-# --- discrete Laplace ---------------------------------------------------------------------------------------
-
-
 def discrete_laplace(scale: float | Fraction, shape: Shape = (), *, rng: Rng = None) -> Integers:
     """Draw exact two-sided geometric noise, P(k) ∝ exp(−|k| / scale), as an int64 array of `shape`.
 
@@ -179,9 +176,6 @@ def _laplace_size_table(scale: Fraction) -> InversionTable:
         return complement(divide_bounds((2 * power[0], 2 * power[1]), whole, bits), bits)
 
     return power_table(rate, 1, _count_entries(scale), law)
-
-
-# --- discrete Gaussian --------------------------------------------------------------------------------------
 
 
 def discrete_gaussian(sigma: float | Fraction, shape: Shape = (), *, rng: Rng = None) -> Integers:
@@ -497,9 +491,6 @@ def _change_blocks(values: ArrayLike, change: Callable[[Integers], Integers]) ->
     return out
 
 
-# --- refinement ---------------------------------------------------------------------------------------------
-
-
 def _refine_laplace(values: Integers, a: Fraction, b: Fraction, words: Words) -> Integers:
     """Draw V at level b given V = `values` at level a < b.
 
@@ -622,8 +613,6 @@ def draw_place(nearest: NearestDistances, room: tuple[int, int], reach: int, rat
     The bits of a uniform real U decide the number of moves, up to L, with e^(−λ) bounded by multiples of 2^(−b). If
     these bits do not suffice, more bits of U, a larger b and a larger L are used, so the distribution is exact.
 
-    Parameters
-    ----------
     nearest : function that returns the private distances of the nearest points.
     room : number of places above and below the quantile, up to the ends of the line.
     reach : D, the largest number of places that a point shifts in one move.
@@ -638,9 +627,8 @@ def draw_place(nearest: NearestDistances, room: tuple[int, int], reach: int, rat
     # Start with an L beyond which all places together weigh at most 2^−80. The quantile itself weighs 1.
     most = max(8, math.ceil((math.log(size) + 80 * math.log(2)) / float(rate)))
     while True:
-        above, below = (
-            find_stretches(distances, reach, end, most) for distances, end in zip(nearest(most + 1), room, strict=True)
-        )
+        sides = zip(nearest(most + 1), room, strict=True)
+        above, below = (find_stretches(distances, reach, end, most) for distances, end in sides)
         # Pad the shorter side with empty stretches.
         longer = max(len(above), len(below))
         above, below = (np.pad(ends, (0, longer - len(ends)), mode="edge") for ends in (above, below))

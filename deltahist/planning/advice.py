@@ -241,8 +241,6 @@ def query_areas(workload: Workload, domain: Domain) -> NDArray[np.float64]:
 class StreamSum:
     """The joint cost of consecutive steps of a stream, and the errors of the sum of their releases.
 
-    Parameters
-    ----------
     name : "step", "window", "month", "year" or "all". steps : number of steps.
     cost : the largest ε or ρ that any `steps` consecutive steps spend. limit : the limit on the cost, if there is one.
 
@@ -273,8 +271,6 @@ def stream_figures(
 
     Steps have independent noise, so a sum over k equal steps costs k times as much as one, with √k times the error.
 
-    Parameters
-    ----------
     mechanism : the mechanism of a step, with its share of the budget.
     spans : for each limit, the number of steps that it covers (None for all steps), and the ε or ρ that they may spend.
     clock : defines the length of a step. steps : number of planned steps.
@@ -310,5 +306,4 @@ def stream_figures(
         total = None if shares is not None else math.sqrt(number) * error
         queries = None if each is None else len(each)
         found.append(StreamSum(name, number, cost, limits.get(number), total, below_noise, queries))
-
     return found

@@ -165,7 +165,6 @@ def expected_error(
     epsilon or rho : pure ε with Laplace noise (1.0 if neither is given), or ρ-zCDP with Gaussian noise.
     continuous : whether to assume continuous noise of the same scale, as in the literature.
 
-
     >>> import deltahist as dh
     >>> domain = dh.Domain((0, 1), (4,))
     >>> near = dh.Neighbourhood(domain, delta=0.25, sources="left")

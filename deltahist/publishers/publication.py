@@ -394,8 +394,6 @@ def charge_and_draw(
     because the measurements before it do not depend on ε, and the decoding after it is post-processing.
     Source: 2015, Corollary 13, eq. (40), (41).
 
-    Parameters
-    ----------
     make : function that makes the release from `mechanism`, `values` and `payment`.
     measure : function that returns the exact numbers (size,); private, and called after the draws are freed.
     private_noise : sampler and parameters, if the noise depends on the data (`BaseMechanism.private_noise`).
@@ -606,8 +604,6 @@ class State:
 
     The state also contains the release, in case the process ends before saving it.
 
-    Parameters
-    ----------
     release : the last release of the chain. draws : (draws,) the noise in the release; private.
     token : name of this state in ledgers. source : token of the previous state; None for the first state.
     """

@@ -59,8 +59,6 @@ VERSION = 1
 class Notice:
     """A public notice of when and why a release was withdrawn. Readers look for a notice next to each release file.
 
-    Parameters
-    ----------
     digest : SHA-256 of the release. reason : reason in one line. date : YYYY-MM-DD.
 
     >>> str(Notice("0" * 64, "wrong column", "2026-11-25"))
@@ -98,8 +96,6 @@ def notice_path(path: str | Path) -> str:
 class BaseRelease(OfMechanism, abc.ABC):
     """A mechanism and its values.
 
-    Parameters
-    ----------
     mechanism : the public choices.
     values : the exact noisy whole numbers, int64.
     payment : the account that paid, and its spending so far; None without an account.

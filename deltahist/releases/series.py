@@ -97,9 +97,8 @@ class Series:
         files = sorted(f for f in folder.glob("*.parquet") if not f.name.startswith("."))
         # All releases are kept in memory. The sizes of compressed files do not show how much memory they need.
         first = _open_step(files[0] if files else folder / "*.parquet")  # raises InputError without files
-        check_memory(
-            24 * len(files) * (first.domain.size + len(first.values)), f"{len(files):,} releases in {str(folder)!r}"
-        )
+        needed = 24 * len(files) * (first.domain.size + len(first.values))
+        check_memory(needed, f"{len(files):,} releases in {str(folder)!r}")
         releases = [first, *map(_open_step, files[1:])]
         return cls.from_names({file.stem: release for file, release in zip(files, releases, strict=True)})
 
@@ -110,9 +109,7 @@ class Series:
         clock = next((step.clock for step in stated if step is not None), None)
         if clock is None:  # find the longest period that fits all names
             numbered = all(re.fullmatch(r"[-+]?\d{1,15}", name) for name in releases)
-            times = [
-                int(each) if numbered else read_seconds(_read_time(each), f"the name {each!r}") for each in releases
-            ]
+            times = [int(one) if numbered else read_seconds(_read_time(one), f"the name {one!r}") for one in releases]
             start = min(times)
             clock = Clock(start, 0 if numbered else math.gcd(*(time - start for time in times)) or 86_400)
         steps = {}
@@ -460,9 +457,7 @@ class Difference:
         return answer_in_batches(work, self.domain, lambda batch: self._answer_batch(batch, level))
 
     def _answer_batch(self, work: Workload, level: float) -> dict[str, NDArray[Any]]:
-        before, after = (
-            each.answer_workload(work, level=level, nonnegative=False) for each in (self.before, self.after)
-        )
+        before, after = (one.answer_workload(work, level=level, nonnegative=False) for one in (self.before, self.after))
         cover, decoder = work.cover(self.domain), self.decoder
         joint = decoder.moments(cover if isinstance(cover, RegionCover) else work)
         # Add placement errors, not their variances.
