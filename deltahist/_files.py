@@ -102,7 +102,7 @@ def read_parquet(content: bytes | BinaryIO, path: Path | str, read: Callable[...
         end = source.read(8)
         # The footer contains the description twice, once in base64.
         if end[4:] != b"PAR1" or int.from_bytes(end[:4], "little") > 3 * _MOST_DESCRIPTION:
-            raise ValueError("it is neither JSON nor Parquet with a footer of the usual size")
+            raise ValueError("it is not JSON, or Parquet with a footer of a usual size")
         with pq.ParquetFile(source, page_checksum_verification=True) as file:
             meta = file.schema_arrow.metadata or {}
             description = _parse_description(meta.get(KEY, b""))
@@ -147,7 +147,7 @@ def check_format(description: dict[str, Any], path: str, forms: Collection[str],
     form, stated = description["format"], check_whole(version=description["version"])
     if form not in forms or stated > version:
         raise DamagedFile(
-            f"file {path!r} has format {form!r:.80}, version {stated}: this program reads {', '.join(forms)} up to "
+            f"file {path!r} has format {form!r:.80}, version {stated}: this version reads {', '.join(forms)} up to "
             f"version {version}"
         )
     return str(form)

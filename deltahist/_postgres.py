@@ -50,7 +50,7 @@ def apply_settings(
     found = run(f"SELECT {', '.join(calls)}", {f"name{at}": name for at, name in enumerate(wanted)})
     for (name, value), there in zip(wanted.items(), found, strict=True):
         if there != value:
-            raise InputError(f"{place} has {name} = {there!r}: it must be {value!r} (connect without a pooler)")
+            raise InputError(f"{place} has {name} = {there!r}: it must be {value!r} (do not connect through a pooler)")
 
 
 def read_search_path(run: Run) -> str:

@@ -130,7 +130,9 @@ class Rule:
         """The amount that every step can spend forever, in whole billionths. Raises InputError for a total."""
         if self.total_limit is not None:
             most = f"{self.total_limit / NANO:g} {self.unit}"
-            raise InputError(f"the limits allow {most} in total, too little for endless shares: set each step's amount")
+            raise InputError(
+                f"the limits allow {most} in total, too little for an endless stream: set the amount of each step"
+            )
         return Fraction(min(limit // (length or 1) for length, limit in self.spans), NANO)
 
     def make_charge(self, account: str, amount: Any) -> Charge:
@@ -183,7 +185,7 @@ class Ledger:
 
     def __reduce__(self) -> Any:
         if self._where is None:
-            raise InputError("the ledger is in memory, and a copy could spend again: use a file")
+            raise InputError("the ledger is in memory, so a copy could spend its budget twice: use a file")
         return Ledger, (self._where,)
 
     @classmethod
@@ -265,7 +267,7 @@ class Ledger:
                 charge_account(connection, row, rule, charge.nano, key=key)
             elif known != charge.nano:
                 was, now = (f"{nano / NANO:.10g}" for nano in (known, charge.nano))
-                raise InputError(f"key {key!r} has charged account {account!r} {was}, not {now}: use a different key")
+                raise InputError(f"key {key!r} is for a charge of {was} to {account!r}, not {now}: use a different key")
         return charge
 
     def spent(self, account: str) -> Fraction:
@@ -369,7 +371,7 @@ def open_account(
 def check_same_rule(account: str, before: dict[str, Any], now: dict[str, Any]) -> None:
     """Raise InputError with the differences if an account was opened with another rule."""
     if differing := describe_differences(before, json.loads(json.dumps(now))):
-        raise InputError(f"account {account!r} was opened with other parameters: {differing}; use those")
+        raise InputError(f"account {account!r} was opened with other parameters: {differing}; use the same ones")
 
 
 def charge_account(

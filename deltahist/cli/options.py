@@ -213,7 +213,7 @@ def choose_crs(project: str | None, crs: str | None) -> str | None:
     found = read_crs(project or crs)
     require(
         found is None or not systems.read_crs(found, "--project" if project else "--crs").is_geographic,
-        f"the map would be in {found}, which has degrees instead of lengths: add a projected CRS with --project",
+        f"the map would be in {found}, which is in degrees: choose a projected CRS with --project",
     )
     return found
 
@@ -267,7 +267,8 @@ class MapOptions:
         require((self.delta is None) != (self.edges is None), "give exactly one of --delta and --edges")
         if self.edges is not None:
             require(
-                self.cell not in (None, "auto") and self.sources == "none", "--edges needs --cell, and no --sources"
+                self.cell not in (None, "auto") and self.sources == "none",
+                "--edges requires --cell, and excludes --sources",
             )
             domain = Domain.from_cell(box, self.cell, crs)
             return Neighbourhood.of(domain, self.edges, limits=parse_limits(self.limit))
@@ -451,13 +452,13 @@ def warn_of_new_account(ledger: str, account: str) -> None:
         others = {each.account: each.population for each in Ledger(ledger).list_standings()}
         people = next((each for each in others.values() if each.name == "everyone"), None)
         if people is not None and normalize_name(account=account) not in others:
-            print_note(f"warning: account {account!r} is new, and spends in addition to the others: {people}")
+            print_note(f"warning: account {account!r} is new, and its spending adds to that of the others: {people}")
 
 
 def warn_of_release(path: Path | str, publishable: bool, weakness: str | None) -> None:
     """Warn about a release that must not be published or protects hardly anybody."""
     if not publishable:
-        print_note(f"warning: {path} is not for publication: its noise is seeded, or deltahist did not draw it")
+        print_note(f"warning: {path} must not be published: its noise is seeded, or was not drawn by deltahist")
     elif weakness is not None:
         print_note(f"warning: {path} hardly protects anybody: {weakness}")
 

@@ -119,7 +119,10 @@ def share(
     require(places or not (crs or project), "--crs and --project require --x and --y")
     given = (pairs is not None, requester is not None, everything)
     require(sum(given) == 1, "give exactly one of --pairs, --requester and --all")
-    require((alpha is None) == (bit is not None), "numbers and places require --alpha, and --bit excludes it")
+    require(
+        (alpha is None) == (bit is not None),
+        "--alpha is required for numbers and places, and must not be used with --bit",
+    )
     reading: dict[str, Any] = {"user": user, "where": where, "crs": options.read_crs(crs)}
     reading |= {"x": x, "y": y} if places else {"x": value or bit, "y": None}
     check_file(source, 2 if places else 1, max_per_user=1, **reading)
@@ -148,7 +151,7 @@ def share(
     write: Any = answers.to_csv if form == "csv" else answers.to_parquet
     write_whole(out, lambda part: write(part, index=False))
     if answers.empty:
-        print_note("nobody is connected to the requesters: set --least to answer such pairs, too")
+        print_note("nobody is connected to the requesters: to answer such pairs anyway, set --least")
     requesters, owners = answers["requester"].nunique(), answers["owner"].nunique()
     if requesters > 1:
         print_note(f"{out} has answers for {requesters:,} users: give each user only their own rows")
@@ -163,7 +166,7 @@ def _note_isolated_users(network: Network, data: pd.DataFrame) -> None:
     isolated, absent = users.difference(network.nodes), set(network.nodes) - users
     print_note(f"{len(data):,} rows read")
     if absent:
-        print_note(f"{len(absent):,} of {len(network):,} users of the network have no data: they can only request")
+        print_note(f"{len(absent):,} of {len(network):,} users of the network have no data, so they can only ask")
     if isolated == users:
         network.find_places(list(data.index))
     if isolated:

@@ -198,7 +198,7 @@ def publish_quantile(
     method: Annotated[
         str, Option(metavar="METHOD", help="Sensitivity of the mechanism: inverse, or smooth (requires ε).")
     ] = "inverse",
-    out: Annotated[Path | None, OutFile(help="JSON file to write, besides printing the answer.")] = None,
+    out: Annotated[Path | None, OutFile(help="JSON file for the answer, which is also printed.")] = None,
 ) -> Any:
     """Publish the median or another quantile of one column.
 

@@ -120,7 +120,7 @@ def query(
         return answer(published, asked, **how)
 
     if quantiles is not None:
-        require(hasattr(published, "quantiles"), "--quantiles requires a release of `deltahist sorted`")
+        require(hasattr(published, "quantiles"), "--quantiles requires a release made by `deltahist sorted`")
         found = published.quantiles(quantiles, level=level)
     elif regions is not None:
         asked = options.read_regions(regions, layer, name, domain)
@@ -384,7 +384,7 @@ def export(
     published: Any = options.open_release(release)
     require(
         isinstance(published, Release),
-        f"{release} contains {published.mechanism.words}: `export` requires a release of counts",
+        f"{release} contains {published.mechanism.words}: only releases of counts can be exported",
     )
     write_cells(published, out, nonnegative=nonnegative)
     print_note(f"wrote {out}")

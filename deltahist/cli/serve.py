@@ -67,7 +67,7 @@ def serve(
     for problem in catalogue.problems:
         print_note(f"not served: {problem}")
     if not len(catalogue):
-        print_note("there is no release yet: the service will serve .parquet files that appear in the folders")
+        print_note("there is no release yet: the service will publish any .parquet file added to its folders")
     with contextlib.ExitStack() as stack:
         listening = None if check else stack.enter_context(socket.create_server((host, port)))
         address = f"http://{host}:{listening.getsockname()[1] if listening else port}{root_path}"

@@ -324,7 +324,7 @@ def read_amounts(file: Path, labels: Sequence[str], unit: str) -> list[Fraction]
     amounts = [number for number in numbers if number is not None and number >= 0]
     require(
         amounts and len(amounts) == len(table),
-        f"--budgets is {str(file)!r}: it must have numbers, zero or more, in the column {unit}",
+        f"--budgets is {str(file)!r}: it must have numbers of at least zero in the column {unit}",
     )
     steps = [step.strip() for step in table.get("step", [])]
     require(

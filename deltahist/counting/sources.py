@@ -187,7 +187,7 @@ def _open_csv(path: Path, name: str, reading: Reading, connection: Any, stack: E
     _, second = next(rows, (0, []))
     if not first or len(second) > len(first):  # DuckDB would ignore extra fields that are empty
         number = f"{len(first)} names and {len(second)} fields" if first else "no lines"
-        raise InputError(f"input {name!r} has {number}: the first line must name every field")
+        raise InputError(f"input {name!r} has {number}: the first line must have a name for every field")
     aliases = {each: f"c{i}" for i, each in enumerate(names)}
     columns = ", ".join(f"{alias}: 'VARCHAR'" for alias in aliases.values())
     rejects = ", store_rejects = true, rejects_limit = 0" if reading.drop_bad_rows else ""

@@ -601,6 +601,6 @@ class IterativeDecoder(Decoder):
         if ended == 7:
             raise InputError(
                 f"least squares for {self.strategy.name} did not converge in {steps:,} steps: the strategy is close to "
-                "singular (use a different one)"
+                "singular (use another strategy)"
             )
         return np.asarray(found)

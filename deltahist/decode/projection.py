@@ -227,7 +227,7 @@ def project_nonnegative(
         done += 1
     if nearest > close:
         warnings.warn(
-            f"non-negative estimates are certified to {nearest**0.5:.2g} standard errors of the nearest ones after "
+            f"non-negative estimates are certified to within {nearest**0.5:.2g} standard errors of the best ones after "
             f"{done:,} steps (aimed at {close**0.5:.2g}): they are valid, but may be less accurate",
             DeltaHistWarning,
             stacklevel=2,

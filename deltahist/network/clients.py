@@ -166,7 +166,9 @@ class Clients:
         changed = file is not None and token and read_state(file, _FORMAT)[2] != token
         if changed or self._relaxed or self._process != os.getpid():
             rule = "use the users that relax() returned, or load the file"
-            raise InputError(f"these users were relaxed, or belong to another process, or their file changed: {rule}")
+            raise InputError(
+                f"these users were relaxed already, belong to another process, or their file changed: {rule}"
+            )
 
     def _publish_report(self, drawn: Bits, rng: np.random.Generator | None) -> Reports:
         """Store a report in memory and in the file, if any, and return the report."""

@@ -432,8 +432,8 @@ class RoundedGaussianSampler(GaussianSampler):
         variance = self.variance(b) * (1 - a / b)
         if variance < 64:
             raise InputError(
-                f"levels {float(a):.10g} and {float(b):.10g} of Gaussian noise are too close to each other, or too far "
-                "from the first level: use a larger step, or start a new chain"
+                f"levels {float(a):.10g} and {float(b):.10g} of Gaussian noise are too close together, or too far from "
+                "the first level: take a larger step, or start a new chain"
             )
         return variance
 
@@ -703,7 +703,7 @@ def draw_student(room: tuple[int, int], scale: Fraction, words: Words) -> int:
     inversion: Z = P √(2 / (1 − P²)) for uniform P in (−1, 1). Raises InputError unless the scale is positive.
     """
     if not scale > 0:
-        raise InputError(f"scale is {scale}: it must be positive, or nothing hides the value")
+        raise InputError(f"scale is {scale}: it must be positive, or else nothing hides the value")
     uniform, bits = UniformReal(words), 64
     while True:
         # P = 2U − 1 lies in [first, first + 2) / 2^bits.

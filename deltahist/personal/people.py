@@ -110,7 +110,7 @@ class Turn:
         # With limits of at most 10^9, a limit plus an affordable charge fits in 64 bits.
         damaged = damaged or bool(((self.spent < 0) | (self.spent > self.limits) | (self.limits > 10**9 * NANO)).any())
         if damaged or get_note(connection, name, "purses") != _digest(spent):
-            raise DamagedFile(f"account {name!r} is damaged: purses are missing, or were changed (by a trigger?)")
+            raise DamagedFile(f"account {name!r} is damaged: some budgets are missing, or were changed (by a trigger?)")
 
     def find_places(self, names: Sequence[str]) -> NDArray[np.int64]:
         """Return the indices (k,) of people's purses, or -1 for people who have not joined. Normalizes their names."""

@@ -70,7 +70,7 @@ class Answer:
 
     @property
     def explanation(self) -> str:
-        """What the answer is about, and who paid, without revealing anybody."""
+        """What the answer is about and who pays, in public terms."""
         letter, times = ("ε", "number") if self.unit == "epsilon" else ("ρ", "square of the number")
         price = f"{letter} = {float(self.amount):.10g} times the {times} of their records that were used"
         return f"the answer is about {_ABOUT}; each owner paid {price}"
@@ -88,7 +88,7 @@ class Answers(dict[Any, Answer]):
 
     @property
     def explanation(self) -> str:
-        """What the answers are about, and who paid, without revealing anybody."""
+        """What the answers are about and who pays, in public terms."""
         return next(iter(self.values())).explanation
 
     def to_json(self) -> dict[str, Any]:
@@ -190,7 +190,7 @@ class Histogram(Aggregate):
         kind = parts[0].kind if parts else "number"
         values = pa.array([part.constant for part in parts], ibis.dtype(DTYPES[kind]).to_pyarrow())
         if kind == "number" or len(values.unique()) < len(values):
-            raise InputError(f"values are {self.values!r}: list distinct public values that are not floats")
+            raise InputError(f"values are {self.values!r}: they must be distinct public values, and not floats")
         return pa.table({self.column: values, _CELL: np.arange(len(values))})
 
     def add_up(self, query: Query) -> Any:
@@ -370,7 +370,7 @@ class Step(Strict):
     def _check_one(self) -> Step:
         given = self.model_fields_set - {"by"}
         if len(given) != 1 or ("by" in self.model_fields_set and given != {"at_most"}):
-            raise ValueError("a step must be one of where, select, flat_map, distinct and at_most (optionally with by)")
+            raise ValueError("a step must be where, select, flat_map, distinct or at_most, which may have 'by'")
         return self
 
     def derive_records(self, records: Any) -> Any:

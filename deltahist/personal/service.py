@@ -118,7 +118,7 @@ def open_people(settings: PrivateSettings) -> dict[str, People]:
     known = Ledger(settings.ledger).list_accounts() if Ledger.exists(settings.ledger) else {}
     for name in sorted({*settings.accounts, *(name for each in settings.clients.values() for name in each.accounts)}):
         if name not in settings.accounts or known.get(name, {}).get("kind") != "purses":
-            raise InputError(f"account {name!r} must be in the settings, and people must have joined it")
+            raise InputError(f"account {name!r} must be in the settings, and people must have joined")
     ledger, engine = Ledger(settings.ledger), Engine.open(settings.database)
     people = {
         name: People(engine, about.table, owner=about.owner, ledger=ledger, name=name)

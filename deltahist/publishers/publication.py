@@ -354,7 +354,7 @@ def tighten(
     if budget.amount >= most or (state is None and not alone):
         rule = "" if alone else ", and needs `state`, because the release does not record all its noise"
         raise InputError(
-            f"{budget.unit} is {float(budget.amount):.10g}: a more private copy must spend less than the release "
+            f"{budget.unit} is {float(budget.amount):.10g}: a more private copy must spend less than its release "
             f"({float(most):.10g}){rule}"
         )
     before = mechanism.chain
@@ -501,7 +501,7 @@ def match_counting(mechanism: BaseMechanism, data: ArrayLike) -> BaseMechanism:
     ):
         raise InputError(
             f"the data are {type(data).__name__} on {data.domain} with {known.how}, but the mechanism is for "
-            f"{kind.__name__} on {mechanism.domain} with {allowed.how}: it must allow for all that the data record"
+            f"{kind.__name__} on {mechanism.domain} with {allowed.how}: it must cover everything that the data record"
         )
     if known.projection == allowed.projection:
         return mechanism
@@ -566,7 +566,7 @@ def write_state(
 def check_new(path: str | Path, *, taken: bool = False) -> None:
     """Raise InputError unless a state can be written to a new file. States are never overwritten."""
     if taken or Path(path).exists():
-        raise InputError(f"state {str(path)!r} exists already: name a new file, or refine the release of this state")
+        raise InputError(f"state {str(path)!r} exists already: choose a new file, or refine its release")
     check_creatable(path)
 
 
@@ -636,7 +636,7 @@ class State:
             draws = arrays["draws"].astype(np.int64, casting="equiv").reshape(release.mechanism.draws)
             chain = release.mechanism.chain
             if chain is None or chain.copied is not None:
-                raise ValueError("its release is in no chain")
+                raise ValueError("its release is not part of a chain")
             return cls(release, draws, token, description.get("source"))
 
         found: State = read_state(Path(path), "deltahist-state", parse)

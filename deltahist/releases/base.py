@@ -354,7 +354,7 @@ def attach_notice(release: _Release, path: str | Path) -> _Release:
         except (LookupError, TypeError, ValueError, AttributeError, RecursionError, OSError) as problem:
             raise DamagedFile(
                 f"release file {str(path)!r} may be withdrawn, but the notice {place!r} cannot be read "
-                f"({first_line(problem)}): get both files again from the publisher"
+                f"({first_line(problem)}): get both files from the publisher again"
             ) from None
         return mark_publishable(replace(release, withdrawn=notice), release.publishable)  # type: ignore[type-var]
     return release

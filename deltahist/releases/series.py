@@ -82,7 +82,7 @@ class Series:
             if differing := _list_differences(self.first_release, other):
                 raise InputError(
                     f"the release of {self.clock.label(step)} differs from another release in {' and '.join(differing)}"
-                    ": the releases of a series may differ only in their budgets (are there two streams in the folder?)"
+                    ": the releases of a series may differ only in their budgets (does the folder contain two streams?)"
                 )
 
     @classmethod
@@ -236,7 +236,7 @@ class Series:
         """The sum of all steps. Raises InputError if any step is missing and was not left out."""
         if self.missing_steps and not self.skipping:
             raise InputError(
-                f"{self.explain_missing()}; choose another period, or leave these steps out to answer from the other "
+                f"{self.explain_missing()}; choose another period, or skip these steps to answer from the other "
                 f"{len(self.releases):,}"
             )
         return Summed(tuple(self.releases.values()))

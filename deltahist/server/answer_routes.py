@@ -195,7 +195,7 @@ def _answer_features(source: Source, asked: Any, options: Options, form: str, ab
     if options.crs is not None and stated != options.crs:
         raise InputError(f"crs is {options.crs[:80]!r}: it must be that of the collection, {str(stated)[:80]!r}")
     if (~shapely.is_valid(shapes) & (shapely.get_num_coordinates(shapes) > 200)).any():  # repair is slow
-        raise InputError("a feature with more than 200 vertices has rings that cross: repair it before sending")
+        raise InputError("a feature with more than 200 vertices has rings that cross: repair it before you send it")
     query = BoxQuery(source, are_in_degrees(source, stated), options.level, options.nonnegative)
     places = gpd.GeoSeries(shapes, crs="OGC:CRS84" if query.degrees else source.domain.crs)
     found = answer(source, places, level=query.level, nonnegative=query.nonnegative)

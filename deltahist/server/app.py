@@ -120,7 +120,7 @@ async def _refuse_repeats(request: Request) -> None:
     query = request.query_params
     if len(query) < len(query.multi_items()):
         name = next(name for name in query if len(query.getlist(name)) > 1)
-        raise InputError(f"{name[:80]} is repeated: it must be given once")
+        raise InputError(f"{name[:80]} is repeated: give it only once")
 
 
 def _answer_head(app: ASGIApp) -> ASGIApp:

@@ -94,7 +94,7 @@ def open_layer(file: Path, columns: list[str]) -> Iterator[tuple[Any, Any]]:
             header = opened.read(28)
         # Rows that a truncated file has lost would look like rows without points.
         if len(header) < 28 or 2 * int.from_bytes(header[24:28], "big") > file.stat().st_size:
-            raise InputError(f"input {file.name!r} is shorter than its header states: the file must be complete")
+            raise InputError(f"input {file.name!r} is shorter than its header says: the file must be complete")
     place, layer = _find_layer(file, None)
     info = pyogrio.read_info(place, layer=layer)
     fields = [str(field) for field in info["fields"]]

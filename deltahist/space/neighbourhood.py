@@ -406,7 +406,7 @@ class GraphNeighbourhood(Neighbourhood):
 
     @property
     def reach(self) -> NDArray[np.int64]:  # type: ignore[override]
-        raise InputError("the neighbourhood is a graph without distances along axes: use a strategy for graphs")
+        raise InputError("the neighbourhood is a graph, which has no distances along axes: use a strategy for graphs")
 
     @property
     def unit(self) -> str:

@@ -64,7 +64,7 @@ class GraphFlow(Strategy):
     def suited(cls, near: GraphNeighbourhood, norm: int = 1) -> GraphFlow:
         """Return the flow along a neighbourhood's edges, with hubs that keep its limits (norm 1: Laplace noise)."""
         if near.on_grid:
-            raise InputError("near has no graph: strategy graph is for `Neighbourhood.of`")
+            raise InputError("near is a plain Neighbourhood: strategy graph requires one of `Neighbourhood.of`")
         hubs = None
         if near.profile:
             least = near.profile[0].factor

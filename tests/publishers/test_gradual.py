@@ -289,7 +289,7 @@ def test_the_least_step_keeps_the_noise(name, tmp_path):
         finer = Fraction(float(amount))
         if finer < Fraction(0.001) * (1 + Fraction(1, 10 ** (13 if unit == "rho" else 11))):
             spent = account.spent
-            with pytest.raises(dh.InputError, match=r"too close to each other|must exceed .* by more than 8"):
+            with pytest.raises(dh.InputError, match=r"too close together|must exceed .* by more than 8"):
                 dh.refine(release, tmp_path / "s", account=account, **{unit: finer}, **WEAK)
             assert account.spent == spent
             continue

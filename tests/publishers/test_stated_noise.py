@@ -29,6 +29,7 @@ LAWS = ("laplace", "gaussian")
 USERS, RELEASES, CHAINS, SIGMAS = 4, 120, 15, 5
 ON_LINE, FIXED = dh.Neighbourhood(LINE, 1), dh.Neighbourhood(SQUARE, 1)
 INSIDE, LIMITED = dh.Neighbourhood(SQUARE, 1, "boundary"), dh.Neighbourhood(SQUARE, 1, limits=[(2, 2), ("any", 3)])
+RING = dh.Neighbourhood.of(LINE, [(i, (i + step) % 16) for i in range(16) for step in (1, 5)], limits=[("any", 3)])
 GREEDY = CutAugmented.greedy(ShiftedGrids(SQUARE, width=2, shift=1, m=1), FIXED)
 
 #: Strategies and their neighbourhoods, and their noises where not both. Every registered class must be here.
@@ -49,6 +50,8 @@ STRATEGIES = {
     "flow between blocks": (FIXED, "flow:2"),
     "flow with arrivals": (INSIDE, Flow(SQUARE, arrivals="boundary")),
     "flow with hubs": (ON_LINE, "auto", "laplace"),
+    "flow on a graph": (RING, "graph"),
+    "flow on a graph with arrivals": (dh.Neighbourhood.of(LINE, RING.pairs, sources=[3, 8], limits=()), "graph"),
     "spectral": (FIXED, "spectral", "gaussian"),
     "spectral with limits": (LIMITED, "spectral", "gaussian"),
     "optimal": (ON_LINE, "optimal", "gaussian"),
