@@ -75,7 +75,7 @@ class Combined:
 
     @functools.cached_property
     def _matrix(self) -> LinearOperator:
-        return aslinearoperator(self.other.matrix)
+        return aslinearoperator(_read_matrix(self.other.matrix))
 
     def _spread(self, query: Field) -> Field:
         """Return V q (N,)."""
@@ -85,7 +85,11 @@ class Combined:
 
     def _solve(self, given: Field) -> Field:
         """Return S⁻¹ (z − B ĉ)."""
-        rows, noise = self._matrix, aslinearoperator(self.other.covariance)
+        rows, noise = self._matrix, aslinearoperator(_read_matrix(self.other.covariance))
         whole = LinearOperator(noise.shape, lambda x: rows @ self._spread(rows.rmatvec(x.ravel())) + noise @ x.ravel())
         found: Field = cg(whole, given, rtol=1e-9, maxiter=10_000)[0]
         return found
+
+
+def _read_matrix(matrix: Any) -> Any:
+    return matrix if hasattr(matrix, "shape") else np.asarray(matrix, dtype=np.float64)

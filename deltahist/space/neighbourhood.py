@@ -100,7 +100,7 @@ class Neighbourhood:
         """Return the neighbourhood in which one entity moves along an edge of a graph on the cells.
 
         Examples are road networks, policy graphs (Blowfish), city-block distance and any other metric.
-        Source: 2014, section 3, which takes any set N of neighbours.
+        Source: 2014, section 3 (any set of neighbours), section 4.1.
 
         Parameters
         ----------

@@ -154,3 +154,20 @@ ONLINE = {"past": [], "weights": [1], "length": 3, "epsilon": 1.0, "scenarios": 
 def test_bad_input_is_refused(allocate, good, wrong, value):
     with pytest.raises(dh.InputError, match=value):
         allocate(**(good | wrong))
+
+
+@pytest.mark.parametrize(("window", "power"), [(2, 2), (3, 2), (4, 1)])
+def test_weights_that_grow_fast_cost_any_online_rule_nearly_a_power_of_the_window(window, power):
+    """docs/internals/allocation.md: stop at the first amount of at most ε/δ."""
+    options, weights, spent = {"length": window, "epsilon": 1.0, "power": power}, 10.0 ** (4 * np.arange(window)), []
+    while not spent or spent[-1] > 1 / window:
+        future = weights[len(spent) + 1 :]
+        model = lambda known, steps, scenarios, rng, f=future: np.tile(f[:steps], (scenarios, 1))  # noqa: E731
+        spent.append(
+            allocate_online(spent, weights[: len(spent) + 1], model=model, steps=window, scenarios=2, **options)
+        )
+    known = weights[: len(spent)]
+    best = (known * allocate_offline(known, **options) ** -power).sum()
+    with np.errstate(divide="ignore"):
+        assert (known * np.array(spent) ** -power).sum() > 0.95 * window**power * best
+    assert (known * float(window) ** power).sum() <= window**power * best * (1 + 1e-9)
