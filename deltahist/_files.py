@@ -77,8 +77,7 @@ def read_described(path: str | Path, read: Callable[..., _Read]) -> _Read:
 
     `digest` is the digest that the file states. `file` is the open Parquet file, or None for a JSON release.
 
-    Raises InputError if the file is missing, and DamagedFile if it is truncated, oversized or not a release, or if
-    `read` fails on its content.
+    Raises InputError if the file is missing, and DamagedFile if it is oversized or not a release, or if `read` fails.
     """
     if is_stored_file(path):
         return read_parquet(read_object(path, "release file"), path, read)

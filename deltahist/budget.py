@@ -18,8 +18,7 @@ LETTERS = {"epsilon": "ε", "rho": "ρ"}
 def read_amount(**amount: Any) -> Fraction:
     """Return the keyword's value as an exact fraction. A float is read as the decimal that it prints.
 
-    Ten amounts of 0.1 must add up to 1, although the float 0.1 is slightly larger than 1/10. Raises InputError unless
-    the value is a number from 0 to 10^9.
+    Ten amounts of 0.1 must add up to 1, although the float 0.1 exceeds 1/10. Raises InputError outside 0 to 10^9.
 
     >>> read_amount(epsilon=0.1)
     Fraction(1, 10)
@@ -146,8 +145,7 @@ class Population:
     """The joint spending of all accounts about the same people. It is public, as budgets are.
 
     name : name of the population. accounts : number of its accounts, not counting people's own budgets.
-    sums : for each unit, the amount spent, the joint limit (None if there is none), and the joint limit if only one
-        window of each stream counts.
+    sums : per unit, the amount spent, the joint limit or None, and the limit if one window of each stream counts.
 
     own_budgets : whether people also pay from their own budgets. Their spending is private, so it is not included.
 

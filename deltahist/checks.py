@@ -26,8 +26,8 @@ def check_strategy(strategy: Strategy, near: Neighbourhood) -> None:
     - The description must restore the same strategy.
     - The decoder must be unbiased and state its true error. Its estimates on a grid must be those of the cells.
 
-    On more than 2,048 cells, the checks use random counts instead of the matrix, and skip costs and the decoder. Check
-    the class on a small domain as well.
+    On more than 2,048 cells, the checks use random counts, and skip costs and the decoder. Check a small domain as
+    well.
 
     >>> import deltahist as dh
     >>> near = dh.Neighbourhood(dh.Domain((0, 1), (6,)), delta=0.5)

@@ -50,8 +50,7 @@ class Combined:
         cells, domain = np.shape(self.other.matrix)[1], self.release.domain
         if not self.release.strategy.determines_cells or cells != domain.size:
             raise InputError(
-                f"measurements are of {cells:,} cells: they must be of the {domain.size:,} cells of a release whose "
-                "strategy determines every cell"
+                f"measurements are of {cells:,} cells: a strategy must determine these cells, {domain.size:,} in number"
             )
 
     @functools.cached_property

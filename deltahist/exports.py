@@ -152,8 +152,7 @@ def encode_table(
     """Encode a table as the content of a file.
 
     frame : a table, or a GeoDataFrame in any CRS. Geometries without a CRS are in the domain's coordinates.
-    form : the format. csv and json omit geometries, geojson has them in longitude and latitude, and parquet and gpkg
-        have them in the domain's CRS.
+    form : the format. csv and json omit geometries, geojson has them in degrees, the others in the CRS of the domain.
     about : the description that all formats except csv contain (`describe_cells`, `describe_answers`).
     layer : the name of the layer in a GeoPackage.
 

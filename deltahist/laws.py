@@ -22,8 +22,7 @@ MOST_SCALE = 1 << 50
 class Law(abc.ABC):
     """The probability law of a group's whole-number noise.
 
-    To add a law, write a class here, list it in `LAWS`, and add a sampler to `noise/samplers.py`. `Budget.law` chooses
-    the first law in the budget's unit.
+    To add a law, write a class here, list it in `LAWS`, and add a sampler to `noise/samplers.py`.
 
     parameter : exact scale to the power of `norm`. Zero means no noise, because neighbours have equal answers.
     continuous : whether to compute moments for the continuous law with the same parameter, to compare with papers.
@@ -52,9 +51,7 @@ class Law(abc.ABC):
         """
         parameter = change / (cls.norm * amount)
         if parameter > MOST_SCALE**cls.norm:
-            raise InputError(
-                f"{cls.unit} is {float(amount):.10g}: it must be larger, so that the noise scale is at most 2^50"
-            )
+            raise InputError(f"{cls.unit} is {float(amount):.10g}: the noise scale must be at most 2^50 (use more)")
         return cls(parameter)
 
     @property

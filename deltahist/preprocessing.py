@@ -158,8 +158,7 @@ class Clock:
             if fits and (self.tz is None or zoneinfo.ZoneInfo(self.tz)):
                 return
         raise InputError(
-            f"tz is {self.tz!r}: it must be a time zone, such as Europe/Berlin, with steps of whole days, weeks "
-            "or months"
+            f"tz is {self.tz!r}: it must be a time zone, such as Europe/Berlin, with steps of days, weeks or months"
         )
 
     @classmethod
@@ -251,8 +250,7 @@ def read_seconds(text: str, name: str, numbered: bool = False) -> int:
     elif (number := _read_step_number(text)) is not None:
         return number
     raise InputError(
-        f"{name} is {text!r}: it must be a date or date-time, such as 2010-01-31 or 2010-01-31T06:00 (UTC), a month, "
-        "or a step number if start is a step number"
+        f"{name} is {text!r}: it must be a date or time (2010-01-31 or 2010-01-31T06:00, UTC), a month or a step number"
     )
 
 

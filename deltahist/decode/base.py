@@ -67,8 +67,7 @@ def interval(moments: Moments, law: Law, level: float) -> tuple[FloatArray, Floa
     The distance is the normal (or Student) quantile with the Cornish-Fisher correction for the excess kurtosis of
     symmetric noise, z + κ (z³ − 3 z) / 24. Single Laplace draws need wider intervals than sums of many draws. Where the
     noise is a plain sum of draws of `law`, the interval contains the number of integers whose probability is nearest
-    the level. If this number is even, the interval extends one further up than down, because a symmetric interval could
-    miss the level by twice as much.
+    the level. An even number extends one further up than down: a symmetric interval could miss the level by more.
     """
     z = -NormalDist().inv_cdf((1 - level) / 2)
     start = z if np.isinf(moments.freedom) else float(scipy.special.stdtrit(moments.freedom, (1 + level) / 2))

@@ -129,8 +129,7 @@ class _Halves:
         """Return ψ, ρ ≥ 0 and the trust in slopes.
 
         Without noise, E (d − t B g)² = B + ψ B + ρ (B² − B). The fit equates the sums of both sides, once plain and
-        once divided by B, so that neither large nor small blocks dominate. With enough halves, t is the slope of d over
-        B g.
+        once divided by B, so that no size of block dominates. With enough halves, t is the slope of d over B g.
         """
         b, lean, trust = self.points, self.expected, 0.0
         if len(b) >= _FEWEST_HALVES and lean.any():

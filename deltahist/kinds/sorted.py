@@ -195,9 +195,7 @@ class SortedMechanism(BaseMechanism):
     def check_data(self, data: ArrayLike) -> NDArray[np.int64]:
         array, number = read_line(data), self.number
         if len(array) > number or (self.total_known and len(array) != number):
-            raise InputError(
-                f"number is {number:,}: it must be at least the number of points, or exactly that number if public"
-            )
+            raise InputError(f"number is {number:,}: it must be at least the number of points, and equal if public")
         check_memory(40 * number, f"sorting {number:,} points")
         return self.domain.lattice(array)[:, 0] if len(array) else np.zeros(0, dtype=np.int64)
 

@@ -47,8 +47,7 @@ class Chain:
     name : 32 random hexadecimal digits; empty for a more private copy of a release that is not in a chain.
     amounts : ε or ρ of the releases up to this one, ascending. Together the releases cost the last amount.
     copied : ε or ρ if the release is a more private copy of the last release (`dh.tighten`); None otherwise.
-    origin : SHA-256 of the original, if the release is a copy. An original and its copies together cost as much as the
-        original alone.
+    origin : SHA-256 of the original of a copy. An original and its copies together cost as much as the original alone.
     """
 
     name: str
@@ -175,8 +174,7 @@ class BaseMechanism(abc.ABC):
     """A neighbourhood, a budget and a measurement, with the noise and guarantees that follow. It stores no data.
 
     Each kind of release derives a frozen dataclass of its public choices from this class. Subclasses also check and
-    measure private data, and define the noise that protects the data. Only publishers call these methods
-    (`publish_mechanism`).
+    measure private data, and define the noise that protects the data, for publishers alone (`publish_mechanism`).
     """
 
     #: Name of the kind in files.
@@ -291,9 +289,7 @@ class BaseMechanism(abc.ABC):
     def with_budget(self, budget: Budget) -> Self:
         """Return the same mechanism with a different budget in the same unit."""
         if budget.unit != self.budget.unit:
-            raise InputError(
-                f"the budget is in {budget.unit}: it must be in {self.budget.unit}, which determines the kind of noise"
-            )
+            raise InputError(f"the budget is in {budget.unit}: it must be in {self.budget.unit}, as the noise is")
         return self.with_changes(budget=budget, **({} if self.chain is None else {"chain": None}))
 
     def with_chain(self, chain: Chain) -> Self:

@@ -136,14 +136,12 @@ class Mechanism(BaseMechanism):
         self._check_common(strategy.domain)
         if "points outside" in counting.dropped and near.sources != "boundary":
             raise InputError(
-                "outside is 'drop', so a point could vanish by leaving the map, although the boundary is not a source: "
-                "use outside='clamp' or sources='boundary'"
+                "outside is 'drop', so a point could vanish at the boundary: use outside='clamp' or sources='boundary'"
             )
         if strategy.keeps_total and (counting.dropped or not near.fixed_membership):
             reason = "rows were dropped" if near.fixed_membership else "the neighbourhood has sources"
             raise InputError(
-                f"strategy {strategy.name} publishes the exact number of points, which is private because {reason}: "
-                "use another strategy, such as a flow with arrivals"
+                f"strategy {strategy.name} publishes the exact number of points, but {reason}: use another strategy"
             )
         if self.step is not None:
             own, window = self.budget, self.step.budget
@@ -248,8 +246,8 @@ class Mechanism(BaseMechanism):
     def cost_under(self, moves: Neighbourhood) -> Fraction | float:
         """Return the cost under a different relation: the budget times the ratio of the sensitivities.
 
-        The sensitivity is the largest Σ share |A (e_u − e_v)| over neighbouring cells u and v. For ρ, the ratio is
-        squared.
+        The sensitivity is the largest Σ share |A (e_u − e_v)| over neighbouring cells u and v, and its square counts
+        for ρ.
         """
         own, wide = self.sensitivity, sensitivity(self.strategy, moves, norm=self.norm)
         if not own or wide == math.inf:

@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 
 from deltahist.errors import InputError
 
-#: Number of bits of the fixed-point numbers that tables are built from. Tables keep 64 of the bits. The rest absorb
-#: rounding.
+#: Bits of the fixed-point numbers that tables are built from. Tables keep 64 of them, and the rest absorb rounding.
 TABLE_BITS = 192
 #: Number of values drawn at a time, to limit memory. Drawing in blocks of this length does not change the numbers.
 BLOCK = 1 << 20
@@ -76,8 +75,7 @@ def open_words(rng: Rng) -> Words:
 def exp_bounds(x: Fraction, bits: int) -> Interval:
     """Return bounds, a few units apart, on e^−x for x ≥ 0.
 
-    `decimal` rounds exp correctly. Rounding the argument changes the result by a factor within
-    1 ± (x + 2) · 10^(1 − digits).
+    `decimal` rounds exp correctly. Rounding x changes the result by a factor within 1 ± (x + 2) · 10^(1 − digits).
     """
     whole = int(x) + 2
     digits = int(bits * 0.30103) + len(str(whole)) + 8

@@ -247,8 +247,7 @@ def jump_down(dimension: int, uniforms: Uniforms) -> Jump:
 def next_level_above(size: Reals, uniforms: Uniforms) -> tuple[Reals, Reals]:
     """Return the next levels (rows,), relative to the current level, at which two clocks ring.
 
-    The first clock rings at rate 1 in ln ε, the second at rate |x| in ε. The process jumps when either clock rings.
-    `size` is ε|x|.
+    The clocks ring at the rates 1 in ln ε and |x| in ε. The process jumps when either clock rings. `size` is ε|x|.
     """
     with np.errstate(divide="ignore", over="ignore"):  # at the value 0, the second clock never rings
         return 1 / uniforms.value[:, 0], 1 + uniforms.exponential(1) / size
@@ -258,8 +257,7 @@ def jump_up(value: Reals, by_size: NDArray[np.bool_], uniforms: Uniforms) -> Jum
     """Draw a jump up. `value` (rows, n) is the old value times the level of the jump.
 
     T is an inverse Gaussian variable plus a Gamma variable, of shape 1 where the second clock rang (`by_size`) and 3/2
-    elsewhere. The inverse Gaussian is drawn as in Michael, Schucany and Haas (1976), without cancellation in either
-    root.
+    elsewhere. The inverse Gaussian is drawn as in Michael, Schucany and Haas (1976), without cancellation in a root.
     """
     dimension, size, coin = value.shape[1], vector_lengths(value), uniforms.value[:, 4]
     two, spread = uniforms.normals(2, 2)
@@ -603,8 +601,7 @@ class BitPaths(KeyedPaths):
     """Randomised response for one bit of every user. At level ε, the bit is flipped with probability 1/(1 + e^ε).
 
     On the scale τ = tanh(ε/2), resets occur at rate 1 in ln τ, each with a fair random bit. The response at ε is the
-    bit of the lowest reset above τ, or the true bit if there is no such reset (docs/internals/processes.md). For `key`,
-    see `VectorPaths`.
+    bit of the lowest reset above τ, or else the true bit (docs/internals/processes.md). For `key`, see `VectorPaths`.
 
     >>> paths = BitPaths(bytes(32))
     >>> users, levels = np.arange(8), np.full(8, 1_000_000_000)

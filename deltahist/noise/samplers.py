@@ -289,8 +289,7 @@ def _decide(
         chance = np.exp(exponents)
     real = word.astype(np.float64) * 2.0**-64
     out = real < chance
-    # Use the float comparison only where it is certain. The margin 1e-10 is a thousand times the bound on float
-    # rounding in docs/internals/noise.md.
+    # Compare floats only where certain: 1e-10 is a thousand times their rounding error (docs/internals/noise.md).
     for i in np.flatnonzero(np.abs(real - chance) <= error + 1e-10).tolist():
         out[i] = UniformReal(words, int(word[i])).is_below(functools.partial(exp_bounds, find_exponent(i)))
     return out
@@ -321,10 +320,9 @@ class LaplaceSampler:
     def refine(self, values: ArrayLike, level: Level, finer: Level, *, rng: Rng = None) -> Integers:
         """Move values to a higher level. The result does not depend on earlier levels.
 
-        On the real line, values x at level a and y at level b > a have the joint density a²/(2b) e^(−b|y|) δ(x − y) +
-        a (b² − a²)/(4b) e^(−a|x − y| − b|y|). Divide this by a/2 e^(−a|x|), the density of x, to obtain the density of
-        y given x. Source: 2015, Theorem 10, eq. (19), (20), (25), Algorithm 1; 2015 abstract, Theorem 1, eq. (2), on
-        integers.
+        On the real line, values x at level a and y at level b > a have the joint density a²/(2b) e^(−b|y|) δ(x − y) + a
+        (b² − a²)/(4b) e^(−a|x − y| − b|y|). Divide by a/2 e^(−a|x|), the density of x, for that of y given x. Source,
+        here on integers: 2015, Theorem 10, eq. (19), (20), (25), Algorithm 1; 2015 abstract, Theorem 1, eq. (2).
         """
         a, b = _read_levels(Fraction(1, MOST_SCALE), level=level, finer=finer)
         words = open_words(rng)
@@ -372,8 +370,7 @@ class GaussianSampler:
         # The sum of two discrete Gaussians is nearly discrete Gaussian if this is at least 3, as e^(−2π² · 3) is 10⁻²⁶.
         if (1 - a / b) / b < 3:
             raise InputError(
-                "the Gaussian noise of the release is too small for a copy at nearly the same budget: use a smaller "
-                "budget, pass the state of the chain, or publish a new release at that budget"
+                "the release has too little Gaussian noise for this copy: use a smaller budget, or pass the state"
             )
         # Slightly more noise than the copy states makes up for the difference (docs/privacy/gradual.md).
         return _draw_gaussian((1 + Fraction(1, 1 << 30)) / a - 1 / b, shape, rng)
@@ -652,8 +649,7 @@ def find_stretches(distances: Integers, reach: int, room: int, most: int) -> Int
     """Return where the stretches on one side end: the L + 1 smallest values d_i + j D, j = 0, 1, …
 
     If no place needs L moves (`most`), there are fewer ends, and the last is `room`, the number of places on this side.
-    `distances` contains the d_i in ascending order, starting with 0 for the quantile. The first L + 1 distances are
-    enough.
+    `distances` contains the first L + 1 or more d_i in ascending order, starting with 0 for the quantile.
 
     Suppose points at 0 and 3 shift up to 5 places in a move. Places 1 to 3 need one move, places 4 and 5 need a move of
     each point, and for places beyond 5 the first point must move twice.

@@ -156,8 +156,7 @@ def advise(
     ----------
     bounds, crs : bounds and CRS of the map, as for `Domain`.
     points : rough public number of points on the map.
-    workload : the queries, or a function from a domain to its queries. If None, squares whose side is a twentieth of
-        the map's shorter side.
+    workload : the queries, or a function from a domain to them; squares, a twentieth of the shorter side long, if None.
     deltas : values of δ, the distance within which places are hidden.
     epsilons : budgets of pure ε.
     per_user : numbers of points to keep per user, if users are protected as a whole. None protects single points.

@@ -122,16 +122,14 @@ def publish(
 ) -> Release:
     """Publish counts c under δ-neighbourhood, as A c + Lap(Δ_A/ε) for a strategy A with sensitivity Δ_A.
 
-    Source: 2014, section 5.2, with integer noise (Canonne, Kamath, Steinke 2020). Proof of the guarantee:
-    docs/privacy/histogram.md.
+    Source: 2014, section 5.2, on integers (Canonne, Kamath, Steinke 2020). Proof: docs/privacy/histogram.md.
 
     Parameters
     ----------
     counts : (domain.shape) non-negative whole numbers; private. Results of `count` and `count_file` record how they
         were made. For a plain array, pass `contributions` and `dropped`.
     near : the neighbourhood that defines the guarantee.
-    strategy : the strategy, or its name ("flow", "hierarchical:8"). "auto" chooses the best one for the workload from
-        public data only.
+    strategy : the strategy, or its name ("flow", "hierarchical:8"). "auto" chooses the best one for the workload.
     epsilon, rho : pure ε with Laplace noise, or ρ-zCDP with Gaussian noise.
     workload : the queries that "auto" plans for; None means all ranges.
     contributions : number of points of one user that may move at once, which makes the user the unit of privacy;
@@ -339,8 +337,7 @@ def tighten(
         not record their rounding, and for Gaussian noise that is too small for whole numbers.
     rng : a seeded generator, for experiments only. The copy is then marked as not for publication.
 
-    Raises InputError if the budget is not smaller, the release is a quantile, a required state is missing, or the state
-    belongs to another release.
+    Raises InputError if the budget is not smaller, the release is a quantile, or the state is missing or foreign.
 
     >>> import deltahist as dh, numpy as np
     >>> near = dh.Neighbourhood(dh.Domain((0, 8), (8,)), delta=1)
@@ -444,8 +441,7 @@ def check_publication(mechanism: BaseMechanism, accepted: bool, rng: np.random.G
     check_memory(16 * mechanism.size + 5 * mechanism.draws, f"a release of {mechanism.size:,} values")
     if mechanism.counting.dropped and not all(law.parameter for law in laws):
         raise InputError(
-            "the domain is a single cell, and rows were dropped: the release would reveal the number of dropped rows, "
-            "so use more cells, or correct the rows"
+            "the domain is a single cell, and rows were dropped: the release would reveal how many, so use more cells"
         )
 
 

@@ -17,8 +17,7 @@ from deltahist.releases.base import Notice
 def withdraw(path: str | Path, reason: str, *, ledger: Ledger | str | Path | None = None) -> Notice:
     """Withdraw a release: record a notice durably in the ledger that paid, then write the notice next to the file.
 
-    The charge remains, because people have seen the release. A second call with the same reason completes an
-    interrupted first call.
+    The charge remains, because people have seen the release. A second call completes an interrupted first call.
 
     Parameters
     ----------

@@ -321,8 +321,7 @@ def read_content(
     differing = [name for name in own if own[name] != description.get(name)]
     if differing or release.digest != digest:
         raise DamagedFile(
-            f"release file {path!r} was altered: its {' and '.join(differing) or 'digest'} is inconsistent, so get it "
-            "again from the publisher"
+            f"release file {path!r} was altered ({' and '.join(differing) or 'digest'}): get the publisher's file again"
         )
     return release
 
@@ -330,8 +329,7 @@ def read_content(
 def attach_notice(release: _Release, path: str | Path) -> _Release:
     """Return a release marked as withdrawn if there is a notice next to its file or, for a link, the link's target.
 
-    A notice is untrusted input. Raises DamagedFile if a notice cannot be read or is about a different release, because
-    this release may then be withdrawn.
+    A notice is untrusted input. Raises DamagedFile if a notice cannot be read or is about a different release.
     """
     stored = is_stored_file(path)
     places = [str(path)] if stored else dict.fromkeys([str(path), str(Path(path).resolve())])

@@ -89,9 +89,8 @@ class Series:
     def load(cls, folder: str | Path) -> Series:
         """Read all releases in a folder. `Stream.publish` names the files of releases after their steps.
 
-        A withdrawn release counts as missing. Raises InputError if the folder has no release, if releases differ in
-        more than their budgets, or if a name is wrong. Raises DamagedFile as `dh.load` does, and also if a
-        release is not of counts.
+        A withdrawn release counts as missing. Raises InputError if there is no release, if releases differ in more than
+        budgets, or a name is wrong. Raises DamagedFile as `dh.load` does, or if a release is not of counts.
         """
         folder = Path(folder)
         files = sorted(f for f in folder.glob("*.parquet") if not f.name.startswith("."))
@@ -212,8 +211,7 @@ class Series:
             cut = [first] * (clock.begin(one) != begin) + [last] * (not named and clock.begin(other + 1) != end)
         if cut:
             raise InputError(
-                f"{cut[0]!r} is inside a step of {clock.period}: the period must consist of whole steps (it overlaps "
-                f"the steps from {clock.label(one)} to {clock.label(other)})"
+                f"{cut[0]!r} is inside a step of {clock.period}: use {clock.label(one)} to {clock.label(other)}"
             )
         return self.select_steps(one, other)
 
@@ -266,8 +264,7 @@ class Series:
 class Summed(CountEstimates):
     """A sum of releases with the same strategy and domain. A sum answers queries as a release does.
 
-    Raises InputError if two releases share noise: the same release twice, releases of one chain, or a release and its
-    copy.
+    Raises InputError if two releases share noise: equal releases, releases of one chain, or a release and its copy.
     """
 
     releases: tuple[Release, ...]
@@ -387,8 +384,7 @@ class JointPlacement:
 class Difference:
     """The change between two releases of counts, or between two periods of a series.
 
-    The two releases may have different strategies and budgets. Raises InputError if they have different cells or share
-    noise.
+    Strategies and budgets may differ. Raises InputError if the two have different cells or share noise.
 
     >>> import deltahist as dh, numpy as np
     >>> near = dh.Neighbourhood(dh.Domain((0, 4), (4,)), delta=1)

@@ -318,8 +318,7 @@ _Kind = TypeVar("_Kind", bound=type[Strategy])
 def register(strategy: _Kind) -> _Kind:
     """Register a strategy class, so that planning tries it and its releases can be loaded. Works as a decorator.
 
-    An installed package can instead declare an entry point in "deltahist.strategies". Raises InputError if the name is
-    taken.
+    An installed package can declare an entry point in "deltahist.strategies". Raises InputError if a name is taken.
 
     >>> import dataclasses, numpy as np, deltahist as dh
     >>> @dh.register

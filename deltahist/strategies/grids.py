@@ -192,10 +192,7 @@ class ShiftedGrids(Grids):
         n = max(self.domain.shape)
         lines, times = np.unique(np.concatenate([_place_lines(*grid, n) for grid in self.grids]), return_counts=True)
         if (times > 1).any():
-            raise InputError(
-                f"several grids have a line at cell {lines[times > 1][0]}: two grids may not share a line, because "
-                "moves would cost more"
-            )
+            raise InputError(f"several grids have a line at cell {lines[times > 1][0]}: no two grids may share a line")
 
     @functools.cached_property
     def grids(self) -> tuple[tuple[int, int], ...]:

@@ -146,10 +146,7 @@ class Optimal(BestGaussian):
 
 def _check_size(domain: Domain) -> None:
     if domain.size > 2000:  # each optimisation step decomposes matrices of this size
-        raise InputError(
-            f"the domain has {domain.size:,} cells: strategy Optimal accepts at most 2,000 (use Spectral, which is "
-            "nearly as good on grids of any size)"
-        )
+        raise InputError(f"the domain has {domain.size:,} cells: strategy Optimal accepts at most 2,000 (use Spectral)")
 
 
 def solve_optimal(near: Neighbourhood, gram: FloatArray) -> tuple[IntArray, Certificate]:
@@ -175,8 +172,7 @@ def solve_optimal(near: Neighbourhood, gram: FloatArray) -> tuple[IntArray, Cert
     climb = maximise_bound(evaluate, -np.log(number[place]), MOST_STEPS, 0.8 * GAP)
     best = climb.form
     if rank < domain.size - free:
-        # A convex combination of feasible matrices is feasible, and raises the variance by at most the identity's
-        # weight.
+        # A convex combination of feasible matrices is feasible. The identity's weight bounds the rise of the variance.
         best = (1 - 0.05 * GAP) * best + 0.05 * GAP / 2 * np.eye(domain.size)
 
     def mean_variance(matrix: NDArray[Any]) -> float:
@@ -197,8 +193,7 @@ def solve_optimal(near: Neighbourhood, gram: FloatArray) -> tuple[IntArray, Cert
     certificate = Certificate(mean_variance(matrix), climb.dual)
     if not certificate.gap <= 0.05:
         raise InputError(
-            f"no optimal strategy found: after {MOST_STEPS} steps the variance may be {certificate.gap:.1%} above the "
-            "optimum (use strategy Spectral or larger cells)"
+            f"no optimal strategy found: after {MOST_STEPS} steps the variance may be {certificate.gap:.1%} too large"
         )
     assert _is_invertible(matrix)
     return matrix, certificate

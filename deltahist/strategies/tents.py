@@ -95,8 +95,7 @@ class Tents(Strategy):
         ----------
         near : the neighbourhood and its limits.
         workload : the queries (all ranges by default). Regions are replaced by boxes of equal area.
-        spacing, degree : the spacing and degree, or None to choose the best. Shares are optimal for Laplace noise
-            (`Spectral` suits Gaussian noise).
+        spacing, degree : the spacing and degree, or None to choose the best. Shares are optimal for Laplace noise only.
 
         >>> import deltahist as dh
         >>> near = dh.Neighbourhood(dh.Domain((0, 1), (50,)), delta=0.02)

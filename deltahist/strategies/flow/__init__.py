@@ -510,8 +510,7 @@ def find_entrances(flow: Flow, near: Neighbourhood) -> tuple[IntArray, IntArray,
     if not len(flow.entry_blocks):
         if hubs is None:
             raise InputError(
-                "arrivals is None, but the neighbourhood has sources: new entities would not be hidden "
-                '(use Flow.tuned(near) or arrivals="boundary")'
+                'arrivals is None, but the neighbourhood has sources: use Flow.tuned(near) or arrivals="boundary"'
             )
         return block, hubs.find_hub_blocks(block), np.ones(len(places[0]), dtype=bool)
     closed = np.ones(flow.blocks, dtype=bool)

@@ -756,8 +756,7 @@ class RimErrors:
                 np.multiply(squares, squares, out=squares)
                 fourth += _sum_products(squares * sums.fourth, squares)
             factors.append((waves, theta))
-        # A diagonal move is spread along both lines that it crosses. Add the parts' covariance, shifted if the move
-        # falls.
+        # A diagonal move is spread along both lines that it crosses. Add their covariance, shifted if the move falls.
         (over, along_y), (up, along_x) = factors
         total += 2 * diagonal * _sum_products(over.mT @ along_x.mT, along_y @ up)
         further = along_x[:, :, 1:].mT, along_y[:, :, 1:]

@@ -105,8 +105,7 @@ class WeightedSums:
 class Stretches(NamedTuple):
     """Stretches of a line on which all places have the same variance and all weights are linear.
 
-    Two sums of each level cover a stretch. From one place to the next, `slope` moves from the first sum's weight to the
-    second's.
+    Two sums of each level cover a stretch. From place to place, `slope` moves from the first sum to the second.
 
     cuts : the first place of each stretch (s,). variance : the variance of a place (s,).
     levels : for each level, the first sum, the weight of the first place in this sum, the second sum, and the slope

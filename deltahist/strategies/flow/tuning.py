@@ -185,9 +185,8 @@ class MeanError:
 
     The noise in a box consists of the noise on cells and of the flow through the box's sides. Let the noise have
     variance v per border and W on the sums Θ. By least squares (`LineEstimator`), the flow through a stretch q of
-    borders then has variance v |q|² − v² (Θq)ᵀ (v Θ Θᵀ + W)⁻¹ Θq. The mean over boxes requires only the means of |q|²
-    and Θq (Θq)ᵀ, which do not depend on the shares and are computed once for all shares. Boxes and widths are in
-    blocks.
+    borders then has variance v |q|² − v² (Θq)ᵀ (v Θ Θᵀ + W)⁻¹ Θq. The means of |q|² and Θq (Θq)ᵀ over the boxes do not
+    depend on the shares, so they are computed once. Boxes and widths are in blocks.
     """
 
     def __init__(self, blocks: tuple[int, ...], spans: Sequence[Span], norm: int, centred: bool) -> None:
