@@ -198,9 +198,8 @@ def check_creatable(target: str | Path) -> None:
 def write_whole(target: Path, write: Callable[[Path], Any], *, secret: bool = False, replace: bool = True) -> bool:
     """Call `write(path)` on a temporary file next to the target, then rename it, so that no partial file appears.
 
-    Only the owner can ever read a secret file, and its content and name are synced to disk. If the target of a secret
-    is a symbolic link, the linked file is replaced, so that no older secret remains there. If `replace` is False, an
-    existing file is kept and False is returned.
+    Only the owner can ever read a secret, whose content and name are synced to disk. A link to an older secret is
+    followed, so that none remains. If not `replace`, an existing file is kept, and the result is False.
     """
     target = target.resolve() if secret else target
     # Delete temporary files of killed processes. Another process may be doing the same.

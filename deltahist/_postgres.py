@@ -15,17 +15,12 @@ Run = Callable[[str, Mapping[str, Any]], Any]
 
 
 def apply_settings(
-    run: Run,
-    place: str,
-    own: Mapping[str, str],
-    isolation: str | None = None,
-    *,
-    timeouts: Mapping[str, str] | None = None,
+    run: Run, what: str, own: Mapping[str, str], isolation: str | None = None, timeouts: Mapping[str, str] | None = None
 ) -> None:
     """Apply settings before the first statement of a transaction, or of a session if `isolation` is None.
 
     `own` contains additional settings. `timeouts` are not checked, because the server reports them in other units.
-    Raises InputError with the name `place` if the server keeps different values.
+    Raises InputError with the name `what` if the server keeps different values.
     """
     wanted = {
         "standard_conforming_strings": "on",
@@ -50,7 +45,7 @@ def apply_settings(
     found = run(f"SELECT {', '.join(calls)}", {f"name{at}": name for at, name in enumerate(wanted)})
     for (name, value), there in zip(wanted.items(), found, strict=True):
         if there != value:
-            raise InputError(f"{place} has {name} = {there!r}: it must be {value!r} (do not connect through a pooler)")
+            raise InputError(f"{what} has {name} = {there!r}: it must be {value!r} (do not connect through a pooler)")
 
 
 def read_search_path(run: Run) -> str:

@@ -53,8 +53,7 @@ def format_amount(amount: Fraction, limit: Fraction) -> str:
 class Charge:
     """An amount that an account was charged, in the account's unit. `publish(..., epsilon=charge)` spends it.
 
-    Spend each charge on one release only, because the account does not notice a second release. Dividing a charge by a
-    whole number returns one of the equal parts.
+    Spend each charge on one release only: the account does not notice a second one. Dividing a charge returns one part.
 
     Parameters
     ----------

@@ -465,8 +465,6 @@ class QueryBoxes:
 
     def apply_factors(self, left: FloatArray, right: FloatArray) -> FloatArray:
         """Return leftᵀ Q right (queries, a, b) for each query Q, with left (nx, a), right (ny, b)."""
-        rows, columns = (
-            Windows(table.T).slice_windows(self.low[:, axis], self.shares.shape[1 + axis])
-            for axis, table in enumerate((left, right))
-        )
+        size = self.shares.shape[1:]
+        rows, columns = (Windows(one.T).slice_windows(self.low[:, i], size[i]) for i, one in enumerate((left, right)))
         return np.asarray(rows @ (self.shares @ columns.mT))

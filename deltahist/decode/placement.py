@@ -108,10 +108,8 @@ class _Halves:
         whole = blocks((width,) * ndim)
         clear = np.nonzero(self.sums >= max(2.0, 8 * math.sqrt(blocks((width // 2,) * ndim))))
         points = self.sums[clear]
-        parts = {
-            ends: quarters[tuple(2 * place + end for place, end in zip(clear, ends, strict=True))]
-            for ends in itertools.product((0, 1), repeat=ndim)
-        }
+        corners = itertools.product((0, 1), repeat=ndim)
+        parts = {ends: quarters[tuple(2 * at + end for at, end in zip(clear, ends, strict=True))] for ends in corners}
         slopes = _find_slopes(self.sums, math.sqrt(whole), clear)
         differences, noise = [], []
         for axis in range(ndim):

@@ -110,8 +110,7 @@ class Mechanism(BaseMechanism):
     step : step of the stream, if the map is part of a stream.
     chain : place in a chain, if the release can be refined (`dh.refine`).
 
-    Raises InputError if the strategy is on a different domain, the strategy would reveal a private number of points, or
-    the step spends more than the budget of its window.
+    Raises InputError if the strategy has another domain or reveals a private number of points, or the step overspends.
 
     >>> import deltahist as dh
     >>> near = dh.Neighbourhood(dh.Domain((0, 1), (4,)), delta=0.25, sources="left")

@@ -599,8 +599,7 @@ def _draw_gaussian_around(values: Integers, share: Fraction, variance: Fraction,
 # x_i, x_i + D, x_i + 2D, … below z. Let e_0 ≤ e_1 ≤ … be the sorted marks of all points, with e_0 = x_r. So m(z) is the
 # number of marks below z, and the places e_(l−1) < z ≤ e_l, a *stretch*, need l moves. Places below x_r mirror this.
 
-#: A function that returns the sorted distances of the k nearest points above the quantile, and of the k nearest below.
-#: Both arrays start with 0, for the quantile itself.
+#: Function from k to the distances of the k nearest points above and below the quantile, each sorted from 0 (itself).
 NearestDistances = Callable[[int], tuple[Integers, Integers]]
 
 

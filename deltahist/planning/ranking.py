@@ -18,8 +18,7 @@ from deltahist.space.neighbourhood import Neighbourhood
 from deltahist.space.workloads import AllRanges, Boxes, Regions, Workload, all_ranges
 from deltahist.strategies.base import Strategy, parse_strategy, strategies
 
-#: To find only the best strategy, compare all strategies on this many boxes. Then compare, on the whole workload,
-#: those within this factor of the least error.
+#: `auto` compares all strategies on this many boxes, and those within this factor of the least error on all queries.
 _FEW_QUERIES, _CLOSE = 200, 1.5
 
 

@@ -1,7 +1,6 @@
 """Publish every kind of data: check the input, charge the account, draw noise, add exact numbers, make the release.
 
-The state of a chain is a secret file with the noise of the last release, which the next release refines. The file
-is written atomically, and only its owner can read it.
+The state of a chain is a secret file, which only its owner can read, with the noise that the next release refines.
 """
 
 from __future__ import annotations
@@ -65,19 +64,17 @@ def publish_mechanism(
     Parameters
     ----------
     mechanism : a `Mechanism` for counts, a `SortedMechanism` or a `QuantileMechanism` for points on a line.
-    data : counts (domain.shape) or points (n,); private. Results of `count` and `count_file` record how they were made.
-        The mechanism's `counting` states how a plain array was made.
+    data : private counts (domain.shape) or points (n,). The mechanism's `counting` states how a plain array was made.
     account : the `dh.Account` to charge. The charge is durable, and remains if a later step fails.
     state : a new file for the noise, which `dh.refine` needs to refine the release. The release starts a chain, and the
         whole chain costs as much as its last release. Keep the file as secret as the data.
     out : path of the release file to write.
     rng : a seeded generator, for experiments only. The release is then marked as not for publication.
-    weak_protection_accepted : publish even if the guarantee protects hardly anything (docs/privacy/weak.md). The
-        statement then says so in its first line.
+    weak_protection_accepted : publish even if the guarantee protects hardly anything (docs/privacy/weak.md).
 
-    Returns a Release, SortedRelease or Quantile. Raises BudgetExceeded if the account has less left than the release
-    spends; InputError if the data do not fit the mechanism or exceed its limits, the budget protects hardly anything,
-    the state exists already, or a file cannot be written.
+    Returns a Release, SortedRelease or Quantile. Raises BudgetExceeded if the account has too little left; InputError
+    if the data do not fit the mechanism or its limits, protection is weak, the state exists, or a file cannot be
+    written.
 
     >>> import deltahist as dh
     >>> near = dh.Neighbourhood(dh.Domain((0, 8), (8,)), delta=1)
@@ -126,8 +123,7 @@ def publish(
 
     Parameters
     ----------
-    counts : (domain.shape) non-negative whole numbers; private. Results of `count` and `count_file` record how they
-        were made. For a plain array, pass `contributions` and `dropped`.
+    counts : (domain.shape) non-negative whole numbers; private. For a plain array, pass `contributions` and `dropped`.
     near : the neighbourhood that defines the guarantee.
     strategy : the strategy, or its name ("flow", "hierarchical:8"). "auto" chooses the best one for the workload.
     epsilon, rho : pure ε with Laplace noise, or ρ-zCDP with Gaussian noise.
@@ -184,8 +180,7 @@ def publish_sorted(
     contributions : number of points of one user that may move at once; None means as many as `points_file` kept, or 1.
     weak_protection_accepted, account, state, rng : as for `publish_mechanism`.
 
-    Raises InputError if there are no points or more than `most`, if points are not finite numbers, if the neighbourhood
-    has two dimensions, or if the sum of a group overflows.
+    Raises InputError for no points, more than `most`, infinite points, two dimensions, or groups whose sums overflow.
 
     >>> import deltahist as dh, numpy as np
     >>> near = dh.Neighbourhood(dh.Domain((0, 100), (20,)), delta=5)
@@ -232,8 +227,7 @@ def publish_quantile(
     contributions : number of points of one user that may move at once; None means as many as `points_file` kept, or 1.
     weak_protection_accepted, account, rng : as for `publish_mechanism`.
 
-    Raises InputError if there are no points, points are not finite numbers, q is outside 0 to 1, the neighbourhood has
-    two dimensions or sources, or the method cannot use the budget.
+    Raises InputError for no points, infinite points, q outside 0 to 1, two dimensions, sources, or "smooth" with ρ.
 
     >>> import deltahist as dh, numpy as np
     >>> near = dh.Neighbourhood(dh.Domain((0, 100), (100,)), delta=5)
@@ -262,9 +256,9 @@ def refine(
     """Publish a finer release of the same data. All releases of the chain together cost as much as this one.
 
     The state from `publish(..., state=)` contains the noise, so the data are not needed. Each release is A c + R(V_ε)
-    for one path of noise V and rounding R, and is as precise as a single release at its budget. The noise at the new ε
-    is drawn given the noise at the last ε. If a run ended before saving the release, call this again with the same
-    budget, or with `release` and budget None, to get the same release.
+    for one path of noise V and rounding R, as precise as a single release at its budget. V at the new ε is drawn given
+    V at the last ε. If a run ended before saving the release, call this again with the same budget, or with `release`
+    and no budget, to get the same release.
     Source, on the integers: 2015, Theorem 1, eq. (1), (3), Theorem 12, eq. (36); 2015 abstract, Theorem 1, eq. (1),
     Theorem 2, eq. (4). Proof: docs/privacy/gradual.md.
 
@@ -276,9 +270,8 @@ def refine(
     account : the account that paid for the first release, if any. It pays the difference.
     weak_protection_accepted, rng : as for `publish_mechanism`.
 
-    Raises BudgetExceeded if the account has less left than the difference; DamagedFile if the state is altered;
-    InputError if the state is missing, in use, outdated or of another chain, or if the budget is not larger.
-    After these errors, nothing has been drawn or charged.
+    Raises BudgetExceeded if the account cannot pay the difference; DamagedFile if the state is altered; InputError if
+    it is missing, in use, outdated or of another chain, or the budget is not larger. Nothing is then drawn or charged.
 
     >>> import tempfile, deltahist as dh, numpy as np
     >>> near = dh.Neighbourhood(dh.Domain((0, 8), (8,)), delta=1)
@@ -689,10 +682,7 @@ def _check_chain(release: BaseRelease, known: State, state: str | Path, budget: 
     if chain is None or chain.name != last.name or chain.copied is not None:
         problem = f"belongs to chain {last.name}, but the release is a more private copy or not in that chain"
     elif chain.number > last.number:
-        problem = (
-            f"is of release {last.number} of its chain, but release {chain.number} is given: it is an old copy, whose "
-            "noise has been refined already, so use the newest state"
-        )
+        problem = f"is of release {last.number} of its chain, but release {chain.number} is given: it is an old copy"
     elif chain.number < last.number and (budget is None or last.amounts != (*chain.amounts, budget.amount)):
         problem = (
             f"is of release {last.number} of its chain, up to {float(last.amount):.10g}, but release {chain.number} is "

@@ -222,8 +222,7 @@ def check_folders(source: Path, time: Any, clock: Clock, out: Path, table: str |
 def step_files(folder: Path, labels: Sequence[str], due: Iterable[str] = ()) -> dict[str, Path]:
     """Return the file of each step in a folder. The file's name without the suffix is the step's label.
 
-    Raises InputError if a file is not named after one of these steps or a later step, if two files are named after the
-    same step, or if a due step has no file.
+    Raises InputError if a file names no such or later step, if two files name the same one, or if a due step has none.
     """
     known, end = set(labels), (len(labels[-1]), labels[-1])
     found: dict[str, Path] = {}

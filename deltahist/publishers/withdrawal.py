@@ -25,8 +25,7 @@ def withdraw(path: str | Path, reason: str, *, ledger: Ledger | str | Path | Non
     reason : public reason in one line.
     ledger : the ledger whose account paid for the release, if any.
 
-    Raises DamagedFile if the release or its notice cannot be read; InputError if no account of the ledger paid for
-    the release, or if it was withdrawn for another reason.
+    Raises DamagedFile if the release or notice is unreadable; InputError if the ledger did not pay, or reasons differ.
 
     >>> import tempfile, deltahist as dh, numpy as np
     >>> near = dh.Neighbourhood(dh.Domain((0, 1), (4,)), delta=0.25)

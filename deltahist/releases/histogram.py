@@ -235,11 +235,8 @@ class Release(CountEstimates, BaseRelease):
         for start in range(0, shape[0], part):
             index = np.indices((min(part, shape[0] - start), *shape[1:])).reshape(domain.ndim, -1)
             index[0] += start
-            corners = [
-                domain.edges(axis)[np.minimum((each + end) * width, domain.shape[axis])]
-                for end in (0, 1)
-                for axis, each in enumerate(index)
-            ]
+            blocks = [(axis, each + end) for end in (0, 1) for axis, each in enumerate(index)]
+            corners = [domain.edges(axis)[np.minimum(at * width, domain.shape[axis])] for axis, at in blocks]
             found.append(self.decoder.moments(Boxes(np.column_stack(corners))))
         variance, kurtosis = (np.concatenate([getattr(m, name) for m in found]) for name in ("variance", "kurtosis"))
         return replace(found[0], variance=variance, kurtosis=kurtosis, unresolved=None, draws=None)

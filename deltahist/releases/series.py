@@ -43,8 +43,8 @@ class Series:
     ----------
     clock : the definition of steps.
     first, last : numbers of the first and the last step on the clock.
-    releases : step -> its release. A step without a release is missing, which does not mean that it had no points.
-        Queries fail unless `skip_missing` leaves missing steps out.
+    releases : step -> its release. A step without one is missing, not empty: queries fail unless `skip_missing` is
+        used.
     mean : whether answers are divided by the number of steps that have a release.
     skipping : whether `skip_missing` left missing steps out.
     withdrawn : step -> its withdrawn release. The step is missing, but its cost remains spent.
@@ -462,14 +462,8 @@ class Difference:
         error = joint.and_normal(placement**2)
         down, up = interval(error, decoder.laws[0], level)
         estimate = after["estimate"] - before["estimate"]
-        table = {
-            "before": before["estimate"],
-            "after": after["estimate"],
-            "estimate": estimate,
-            "std_error": np.sqrt(error.variance),
-            "low": estimate - down,
-            "high": estimate + up,
-        }
+        table = {"before": before["estimate"], "after": after["estimate"], "estimate": estimate}
+        table |= {"std_error": np.sqrt(error.variance), "low": estimate - down, "high": estimate + up}
         if "cut" in before:
             table |= {"noise_error": np.sqrt(joint.variance), "placement_error": placement, "cut": after["cut"]}
         unresolved = [each["unresolved"] for each in (before, after) if "unresolved" in each]

@@ -93,20 +93,15 @@ class TreeDecoder(Decoder):
         super().__init__(strategy, laws, total_known)
         self.level_variance = [law.variance() for law in laws]
         #: Whether all blocks of a level have the same size. Small trees with mixed sizes also have exact errors.
-        self.regular = all(
-            n % min(w, n) == 0 and (w <= n or n in self.strategy.widths)
-            for w in self.strategy.widths
-            for n in self.domain.shape
-        )
+        pairs, widths = itertools.product(self.strategy.widths, self.domain.shape), self.strategy.widths
+        self.regular = all(n % min(w, n) == 0 and (w <= n or n in widths) for w, n in pairs)
         self._small = not self.regular and self.domain.size <= MOST_DENSE
 
     @functools.cached_property
     def _children(self) -> list[Starts]:
         """For each level and axis, the first child of every block, as an index among the next level's blocks."""
-        return [
-            tuple(np.searchsorted(fine, coarse) for coarse, fine in zip(a, b, strict=True))
-            for a, b in itertools.pairwise(self.strategy.starts)
-        ]
+        levels = itertools.pairwise(self.strategy.starts)
+        return [tuple(np.searchsorted(fine, coarse) for coarse, fine in zip(a, b, strict=True)) for a, b in levels]
 
     @functools.cached_property
     def _variances(self) -> tuple[list[FloatArray], list[FloatArray]]:
@@ -244,10 +239,8 @@ class TreeDecoder(Decoder):
         inverse = np.append(1 / precision, 0.0)
         if self.total_known:
             inverse[0] = 0.0
-        return [
-            ((inverse[level] - inverse[level + 1]) / size, tuple(BlockPower(w[level], 2) for w in widths))
-            for level, size in enumerate(cells)
-        ]
+        steps = (inverse[:-1] - inverse[1:]) / cells
+        return [(step, tuple(BlockPower(w[level], 2) for w in widths)) for level, step in enumerate(steps)]
 
 
 def _divide(figure: FloatArray, variance: FloatArray) -> FloatArray:

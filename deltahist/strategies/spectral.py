@@ -56,8 +56,8 @@ class Spectral(BestGaussian):
 
     Parameters
     ----------
-    near : the neighbourhood, whose moves are constraints. With sources, arrivals in every cell are protected with the
-        smallest factor promised for any arrival.
+    near : the neighbourhood. With sources, arrivals in every cell are protected with the smallest factor for any
+        arrival.
     workload : the queries; only their sizes matter (all ranges by default).
 
     Raises InputError if the workload does not fit the domain, or if the torus does not fit in memory.
@@ -155,13 +155,10 @@ class Spectral(BestGaussian):
         distances, error = np.atleast_2d(self._distances[0]), self._distances[1]
         reach = np.minimum(near.reach[: len(distances)], distances.shape[1] - 1)
         # Each row contains moves of length 0 up to its reach.
-        found = np.maximum.accumulate(distances[: len(reach)], axis=1)[np.arange(len(reach)), reach]
-        least = found.max() - 2 * error
-        moves = [
-            (row, column)[-self.kernel.ndim :]
-            for row in np.flatnonzero(found >= least).tolist()
-            for column in np.flatnonzero(distances[row, : reach[row] + 1] >= least).tolist()
-        ]
+        allowed = np.arange(distances.shape[1]) <= reach[:, None]
+        costs = np.where(allowed, distances[: len(reach)], -np.inf)
+        nearly = np.argwhere(costs >= costs.max() - 2 * error)[:, -self.kernel.ndim :]
+        moves = [tuple(move) for move in nearly.tolist()]
         arrival = squared_distance(self.kernel, None) if near.source_cells.any() else 0
         if len(moves) > 16:
             # One convolution is faster than computing many distances, but raises InputError if sums exceed 64 bits.

@@ -104,10 +104,8 @@ class Tents(Strategy):
         """
         apart = None if spacing is None else cls(near.domain, spacing, 1 if degree is None else degree).apart
         search = TentSearch(near, workload)
-        found = [
-            search.descend_from_guess(each) if apart is None else search.best_shares(apart, each)
-            for each in ((3, 2, 1) if degree is None else (degree,))
-        ]
+        degrees = (3, 2, 1) if degree is None else (degree,)
+        found = [search.descend_from_guess(d) if apart is None else search.best_shares(apart, d) for d in degrees]
         best = min(found, key=lambda choice: (round(choice.error, 9), choice.degree))
         shares = tuple(Fraction(max(round(1000 * share), 1), 1000) for share in best.shares)
         return cls(near.domain, best.spacing, best.degree, shares)
@@ -434,8 +432,8 @@ class TentSearch:
 def split_covariance(lattices: Sequence[Lattice], precision: float) -> tuple[FloatArray, FloatArray, float]:
     """Return k and V1 for every product of waves, and 1ᵀV1, if cells have variance one.
 
-    `precision` is r of docs/internals/theory.md, section 7. The tents over any cell add up to one, so the vector of
-    ones is a combination of waves, and so is V1.
+    `precision` is r of docs/internals/theory.md, section 7. Tents add up to one, so ones and V1 are combinations of
+    waves.
     """
     precise = precision * outer_product([axis.wave_values for axis in lattices])
     ones = outer_product([axis.wave_sums[-1] for axis in lattices])

@@ -72,8 +72,7 @@ class Flow(Strategy):
         None means widths that suit all ranges (`Flow.tuned` finds the best for a workload).
     shares : the shares of ε, in this order: cells (if blocks have several), straight flows, diagonal flows (2-D only),
         one for each width, then arrivals, hubs, hub sums and hub strips (if any). None means the usual shares.
-    arrivals : the blocks where entities may appear or vanish: None (fixed membership), "boundary" (the outermost
-        blocks) or increasing flat indices of blocks.
+    arrivals : blocks where entities may appear or vanish: None, "boundary" (the outermost) or increasing flat indices.
     hubs : the distance between hubs in blocks, an odd number. A long move goes through the hubs nearest to its two
         ends, which caps its cost. None means no hubs, so a move costs as much as all borders on its path.
     hub_widths : the distance in hubs between sums over squares of hubs on each level, each a multiple of the previous.

@@ -137,12 +137,7 @@ class Patches:
     """
 
     def __init__(
-        self,
-        knots: IntArray,
-        own: FloatArray,
-        beside: FloatArray,
-        pairs: Sequence[tuple[FloatArray, FloatArray]],
-        place: IntArray,
+        self, knots: IntArray, own: FloatArray, beside: FloatArray, pairs: Sequence[Any], place: IntArray
     ) -> None:
         self._own, self._cell = own, own[:, :-1] + own[:, 1:] - 2 * beside
         length, number = np.diff(knots), len(knots) - 1
@@ -221,10 +216,8 @@ class Sides(IntervalForms):
     @functools.cached_property
     def _flow_patches(self) -> Patches:
         edge = np.arange(self.forms[0].size)
-        own, beside = (
-            np.array([form.entries_at(some, other) for form in self.forms])
-            for some, other in ((edge, edge), (edge[:-1], edge[1:]))
-        )
+        places = (edge, edge), (edge[:-1], edge[1:])
+        own, beside = (np.array([form.entries_at(i, j) for form in self.forms]) for i, j in places)
         pairs = [
             (np.column_stack([form.base.before, form.a, form.b]), np.column_stack([np.ones(form.size), form.b, form.a]))
             for form in self._flow

@@ -198,8 +198,7 @@ class LineEstimator:
     def banded_factors(self) -> tuple[IntArray, FloatArray, FloatArray]:
         """The order of the sums along the line, and L (p, b) and D (p,) such that L D Lᵀ = Θ V Θᵀ + W in this order.
 
-        L has ones on its diagonal, and b diagonals below it. Column j is `L[j]`. Integer products and elementwise
-        arithmetic make the factors independent of the BLAS library.
+        L has ones on its diagonal and b diagonals below it. Column j is `L[j]`. The arithmetic does not depend on BLAS.
         """
         weights, unit = scipy.sparse.csr_array(self.windows.weights), self.windows.units
         order = np.argsort(self.windows.weights.argmax(axis=1), kind="stable")
