@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from deltahist import Domain, Neighbourhood, publish
 from deltahist.strategies import Identity, Strategy, Wavelet
+from experiments.peers.clusters import ahp, dpcube
 from experiments.peers.dawa import dawa
 from experiments.peers.grids import adaptive_grid, uniform_grid
 from experiments.peers.mwem import mwem
@@ -44,6 +45,9 @@ PEERS: Mapping[str, Peer] = {
     "DAWA": dawa,
     "DAWA as shipped in DPBench": partial(dawa, shipped=True),
     "MWEM": mwem,
+    "AHP": ahp,
+    "DPCube": dpcube,
+    "DPCube, coarser": partial(dpcube, side=4),
 }
 
 #: Mechanisms that claim ε-differential privacy and do not have it.

@@ -13,11 +13,12 @@ from __future__ import annotations
 import math
 from fractions import Fraction
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from experiments.peers.noise import any_move
+from experiments.peers.noise import add_noise
 
 #: Their constants c and c₂ = c / 2 (sections IV-A, IV-B), and the first level's share of ε.
 _C, _C2, _ALPHA = 10.0, 5.0, 0.5
@@ -33,9 +34,7 @@ def uniform_grid(
     """
     m = max(1, math.ceil(math.sqrt(counts.sum() * guide * epsilon / _C)))
     edges = [_edges(n, m, equal) for n in counts.shape]
-    sums = _block_sums(counts, *edges).astype(np.float64)
-    sums += any_move(epsilon, sums.shape, rng=rng)
-    return _evenly(sums, *edges)
+    return _evenly(add_noise(_block_sums(counts, *edges), epsilon, rng=rng), *edges)
 
 
 def adaptive_grid(
@@ -50,14 +49,13 @@ def adaptive_grid(
     xs, ys = (_edges(n, m, equal) for n in counts.shape)
     first = Fraction(_ALPHA) * Fraction(epsilon)
     second = Fraction(epsilon) - first
-    coarse = _block_sums(counts, xs, ys) + any_move(first, (len(xs) - 1, len(ys) - 1), rng=rng)
+    coarse = add_noise(_block_sums(counts, xs, ys), first, rng=rng)
     out = np.empty(counts.shape)
     for i, (x0, x1) in enumerate(pairwise(xs)):
         for j, (y0, y1) in enumerate(pairwise(ys)):
             cut = max(1, math.ceil(math.sqrt(max(coarse[i, j], 0) * (1 - _ALPHA) * own / _C2)))
             fine_x, fine_y = (_edges(n, cut, equal) for n in (x1 - x0, y1 - y0))
-            fine = _block_sums(counts[x0:x1, y0:y1], fine_x, fine_y).astype(np.float64)
-            fine += any_move(second, fine.shape, rng=rng)
+            fine = add_noise(_block_sums(counts[x0:x1, y0:y1], fine_x, fine_y), second, rng=rng).astype(np.float64)
             # Weight by precision: one noisy count of the block, fine.size of its parts.
             weight = _ALPHA**2 * fine.size
             best = (weight * coarse[i, j] + (1 - _ALPHA) ** 2 * fine.sum()) / (weight + (1 - _ALPHA) ** 2)
@@ -77,7 +75,7 @@ def _block_sums(counts: NDArray[np.int64], xs: NDArray[np.int64], ys: NDArray[np
     return np.add.reduceat(np.add.reduceat(counts, xs[:-1], axis=0), ys[:-1], axis=1)
 
 
-def _evenly(sums: NDArray[np.float64], xs: NDArray[np.int64], ys: NDArray[np.int64]) -> NDArray[np.float64]:
+def _evenly(sums: NDArray[Any], xs: NDArray[np.int64], ys: NDArray[np.int64]) -> NDArray[np.float64]:
     """Spread each block's sum evenly over its cells."""
     width, height = np.diff(xs), np.diff(ys)
     return np.repeat(np.repeat(sums / np.outer(width, height), width, axis=0), height, axis=1)

@@ -9,7 +9,8 @@ import pytest
 
 import deltahist as dh
 from deltahist.noise import discrete_laplace
-from experiments.peers import MECHANISMS, NEARBY, PEERS, STRATEGIES, noise, products, trees
+from experiments.peers import MECHANISMS, NEARBY, PEERS, STRATEGIES, clusters, noise, products, trees
+from experiments.peers.clusters import cut_evenly, cut_sorted
 from experiments.peers.dawa import hilbert_curve, least_cost, noisy_costs
 from experiments.peers.grids import adaptive_grid, uniform_grid
 from experiments.peers.nearby import policy_graph
@@ -51,7 +52,7 @@ def much(name):
     return 1e3 if name in STRATEGIES else 1e7
 
 
-@pytest.mark.parametrize("name", [name for name in MECHANISMS if name != "MWEM"])
+@pytest.mark.parametrize("name", [name for name in MECHANISMS if name not in ("MWEM", "DPCube, coarser")])
 def test_little_noise_gives_the_counts_and_seeds_repeat(name):
     counts = clumpy()[:20, :28]  # sides may differ and need not be powers of two
     peer = MECHANISMS[name]
@@ -111,6 +112,56 @@ def test_privtree_spends_its_budget(drawn):
     tree, leaves = drawn[::2], drawn[1::2]
     assert {Fraction(7, 3) * 2 / scale for scale, _ in tree} == {Fraction(0.3) / 2}
     assert {2 / scale for scale, _ in leaves} == {Fraction(0.3) / 2}
+
+
+@pytest.mark.parametrize("name", ["AHP", "DPCube", "DPCube, coarser"])
+def test_two_phases_spend_their_budget_and_see_counts_through_noise_alone(name, drawn, monkeypatch):
+    """Both draws are on disjoint counts, so a move costs 2 / scale in each. Fixed noisy counts fix the estimates."""
+    PEERS[name](clumpy(), 0.3, rng=np.random.default_rng(1))
+    (first, _), (second, _) = drawn
+    assert 2 / first + 2 / second == Fraction(0.3)
+    assert 2 / first in (Fraction(0.3) / 2, Fraction("0.85") * Fraction(0.3))
+
+    def released(counts):
+        rng = np.random.default_rng(2)
+        monkeypatch.setattr(clusters, "add_noise", lambda sums, epsilon, *, rng: rng.poisson(9, sums.shape))
+        return PEERS[name](counts, 0.3, rng=rng)
+
+    assert np.array_equal(released(clumpy()), released(np.roll(clumpy(), 5, axis=0)))
+
+
+def test_clusters_of_sorted_counts_are_cut_by_the_greedy_rule():
+    assert cut_sorted(np.array([0.0, 0, 0, 50, 50, 90]), 4.0).tolist() == [0, 3, 5, 6]
+    for seed in range(20):
+        values, noise = np.sort(np.random.default_rng(seed).exponential(5, 30)), 8.0
+        edges = [0]
+
+        def cost(part, noise=noise):
+            return ((part - part.mean()) ** 2).sum() + noise / len(part)
+
+        for at in range(1, len(values)):
+            rest = [(values[at] - values[at:end].mean()) ** 2 + noise / (end - at) ** 2 for end in range(at + 1, 31)]
+            if cost(values[edges[-1] : at + 1]) >= cost(values[edges[-1] : at]) + min(rest):
+                edges.append(at)
+        assert cut_sorted(values, noise).tolist() == [*edges, 30]
+
+
+def test_blocks_are_cut_where_the_sum_of_squares_falls_most():
+    cells = np.random.default_rng(1).poisson(5, (6, 9)).astype(float)
+
+    def deviation(part):
+        return ((part - part.mean()) ** 2).sum()
+
+    whole = deviation(cells)
+    assert cut_evenly(cells, whole) == [(slice(0, 6), slice(0, 9))]
+    cuts = {(axis, at): np.split(cells, [at], axis) for axis in (0, 1) for at in range(1, cells.shape[axis])}
+    axis, at = min(cuts, key=lambda cut: sum(map(deviation, cuts[cut])))
+    blocks = cut_evenly(cells, whole - 1e-9)
+    assert {(block[axis].start, block[axis].stop) for block in blocks} == {(0, at), (at, cells.shape[axis])}
+    assert len(cut_evenly(cells, -1.0)) == cells.size
+    blocks = cut_evenly(cells, whole / 9)
+    assert max(deviation(cells[block]) for block in blocks) <= whole / 9
+    assert sum(cells[block].size for block in blocks) == cells.size
 
 
 @pytest.mark.parametrize("scale", [Fraction(1, 3), 2, 10])
@@ -184,7 +235,8 @@ def test_dawas_noise_as_shipped_breaks_its_guarantee():
 def test_peers_with_a_public_total_keep_it():
     assert (np.abs(np.diff(hilbert_curve((16, 16)), axis=0)).sum(axis=1) == 1).all()
     shipped = PEERS["DAWA as shipped in DPBench"]
-    for peer in (PEERS["DAWA"], shipped, PEERS["MWEM"], *(peer for peer, _ in NEARBY.values())):
+    whole = (PEERS[name] for name in ("DAWA", "MWEM", "AHP", "DPCube"))
+    for peer in (*whole, shipped, *(peer for peer, _ in NEARBY.values())):
         first, again = (peer(clumpy(), 0.1, rng=np.random.default_rng(1)) for _ in range(2))
         assert np.array_equal(first, again)
         assert first.sum() == pytest.approx(clumpy().sum())
