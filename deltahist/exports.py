@@ -141,7 +141,7 @@ def synthetic(release: Release, number: int | None = None, rng: np.random.Genera
     place[axis, each] *= np.where(rng.random(len(own)) < (1 + lean * place[axis, each]) / 2, 1, -1)
     index = np.stack(np.unravel_index(own, domain.shape))
     found = np.array(domain.low) + (index + 0.5 + place).T * domain.cell
-    points = pd.DataFrame(rng.permutation(found), columns=list("xy"[: domain.ndim]))
+    points = pd.DataFrame(rng.permutation(found), columns=list("xyz"[: domain.ndim]))
     points.attrs = {"synthetic": True, "release": release.digest}
     return points
 

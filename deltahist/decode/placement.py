@@ -206,7 +206,7 @@ def find_least_count(decoder: Any) -> float:
     to half more for the heavy tails of single Laplace draws. Figures: docs/internals/theory.md, section 8.
     """
     ndim = decoder.domain.ndim
-    error, _ = block_error(decoder, (16,) if ndim == 1 else (4, 4))
+    error, _ = block_error(decoder, ((16,), (4, 4), (4, 2, 2))[ndim - 1])
     _, kurtosis = block_error(decoder, (1,) * ndim)
     return error * (1 + float(np.nan_to_num(kurtosis, nan=3.0)) / 6)
 

@@ -18,7 +18,7 @@ FloatArray = NDArray[np.float64]
 #: Squared distance from the best estimate, in standard errors, at which the method stops.
 CLOSE = 0.1
 #: Side of the largest blocks of equal cells, and the shifts of their grids, which differ in every bit on both axes.
-_SIDE, _SHIFTS = 64, ((0, 0), (21, 42), (42, 21), (63, 63))
+_SIDE, _SHIFTS = 64, ((0, 0, 0), (21, 42, 10), (42, 21, 53), (63, 63, 63))
 
 
 @dataclass(frozen=True, eq=False)
@@ -147,7 +147,7 @@ def estimate_nonnegative(field: FloatArray, metric: Metric, total: float | None,
     return ProjectedCells(cells, max(each.distance for each in found), sum(each.steps for each in found))
 
 
-def merge_cells(cells: FloatArray, least: float, shift: Sequence[int] = (0, 0)) -> NDArray[np.int64]:
+def merge_cells(cells: FloatArray, least: float, shift: Sequence[int] = (0, 0, 0)) -> NDArray[np.int64]:
     """Return the block of each cell (size,), as whole numbers, on a grid that is shifted by some cells along each axis.
 
     A block of 64 cells a side is divided into halves along each axis, and so on, while it has over `least` points.

@@ -52,10 +52,11 @@ def sensitivity(strategy: Strategy, near: Neighbourhood, *, norm: int = 1) -> Fr
     (1, 2)
     """
     check_choice((1, 2), norm=norm)
-    if strategy.domain != near.domain or not (type(near) is Neighbourhood or strategy.row_by_row or strategy.on_graphs):
+    suits = type(near) is Neighbourhood or strategy.row_by_row or strategy.on_graphs
+    if strategy.domain != near.domain or not suits or near.domain.ndim > strategy.most_axes:
         raise InputError(
-            f"near is a {type(near).__name__}: its domain must be that of strategy {strategy.name}, and a strategy "
-            "for edges of any graph must add noise row by row or be GraphFlow"
+            f"near is a {type(near).__name__} with {near.domain.ndim} axes: its domain must be that of strategy "
+            f"{strategy.name}, which must support so many axes, and any edges if they are not those within δ"
         )
     relations = near.relations
     costs: dict[int, Fraction | float] = {}

@@ -110,7 +110,7 @@ def _list_candidates(
     near: Neighbourhood, workload: Workload, norm: int, kinds: tuple[type[Strategy], ...]
 ) -> tuple[tuple[str, Strategy], ...]:
     """Return candidates for Laplace noise (norm 1) or Gaussian noise (norm 2), which do not depend on the budget."""
-    suitable = [kind for kind in kinds if near.on_grid or kind.on_graphs]
+    suitable = [kind for kind in kinds if kind.suits(near)]
     return tuple(found for kind in suitable for found in kind.candidates(near, workload, norm))
 
 

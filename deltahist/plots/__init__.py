@@ -85,6 +85,7 @@ def _make_figure(
 
     domain, notes, heights = release.domain, "", []
     values = None if answers is None or only == "curve" else maps.values_of(release, answers, per)
+    check_choice((1, 2), dimensions=domain.ndim)
     heading = "Published map" if domain.ndim == 2 else "Published histogram"
     if values is not None:
         heading = f"Published {values.unit}, {len(values.names)} region{'s'[: len(values.names) != 1]}"

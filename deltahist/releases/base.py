@@ -210,9 +210,11 @@ class BaseRelease(OfMechanism, abc.ABC):
         domain = self.domain
         index = np.indices(domain.shape).reshape(domain.ndim, -1)
         low, high = (np.stack([domain.edges(axis)[each + end] for axis, each in enumerate(index)]) for end in (0, 1))
-        names = ["column", "row", "west", "south", "east", "north", "x", "y"]
-        if domain.ndim == 1:
-            names = ["column", "low", "high", "x"]
+        names = {
+            1: ["column", "low", "high", "x"],
+            2: ["column", "row", "west", "south", "east", "north", "x", "y"],
+            3: ["column", "row", "level", "west", "south", "bottom", "east", "north", "top", "x", "y", "z"],
+        }[domain.ndim]
         table: dict[str, NDArray[Any]] = dict(zip(names, [*index, *low, *high, *(low + high) / 2], strict=True))
         cells, errors = self.estimate_cells(nonnegative=nonnegative)
         return pd.DataFrame({**table, "estimate": cells.ravel(), "std_error": errors.ravel()})
@@ -232,7 +234,7 @@ class BaseRelease(OfMechanism, abc.ABC):
 
         This requires the extra "xarray".
         """
-        crs, dims = self.domain.crs, ["y", "x"][-self.domain.ndim :]
+        crs, dims = self.domain.crs, ["z", "y", "x"][-self.domain.ndim :]
         # The dimension y comes first, so that plots of maps are the right way up.
         found = self.to_pandas(nonnegative=nonnegative).set_index(dims)[["estimate", "std_error"]].to_xarray()
         what = f"points per cell, {self.name_estimator(nonnegative)}"
@@ -261,7 +263,7 @@ class BaseRelease(OfMechanism, abc.ABC):
     def _repr_html_(self) -> str:
         """Return the map, if there is one, and the lines of `repr` as HTML, for notebooks."""
         text = f"<pre>{html.escape(repr(self))}</pre>"
-        if self.mechanism.determines_cells is None:
+        if self.mechanism.determines_cells is None or self.domain.ndim == 3:
             return text
         from deltahist import plots
 

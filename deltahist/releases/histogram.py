@@ -302,7 +302,7 @@ class _CellSums:
             sizes = [high - low for low, high in cover.spans]
             rims = 4 * float(sum(sizes) @ cover.cut)  # cells at both ends, at twice the cost
             use_sums = self._use_prefix_sums(len(cover.cut), float(np.prod(sizes, axis=0).sum()), rims)
-            if len(sizes) == 1 or use_sums:
+            if len(sizes) != 2 or use_sums:
                 parts = in_parts(np.ones(len(cover.cut)), _BOXES_AT_A_TIME)
                 found = [self._by_sums(cover[some]) for some in parts]
             else:

@@ -60,15 +60,15 @@ class CellTooLarge(InputError):  # noqa: N818
 
 @dataclass(frozen=True)
 class Domain:
-    """A box divided into equal cells, in one or two dimensions.
+    """A box divided into equal cells, in one to three dimensions, such as floors of a building, or places by time.
 
     Every coordinate is first converted to an integer, the lattice step `floor((x - lo) / step + 1/2)`, clamped to the
     box. Each step lies entirely in one cell, so no point lies on an edge. Distances between cells are integers too.
 
     Parameters
     ----------
-    bounds : (lo, hi) in 1-D, (west, south, east, north) in 2-D, in units of the CRS.
-    shape : number of cells along each axis, (n,) or (nx, ny). Axis 0 is x.
+    bounds : (lo, hi) in 1-D, (west, south, east, north) in 2-D, in units of the CRS; three lows and three highs in 3-D.
+    shape : number of cells along each axis, (n,), (nx, ny) or (nx, ny, nz). Axis 0 is x.
     crs : a *projected* coordinate reference system (anything that pyproj reads), or None for a plane without units.
     scale : largest ratio of map length to ground metres over the domain, computed by default, and 1 without a CRS.
         `from_cell` sets `scale`, so that the same scale converts cells and δ.
@@ -94,7 +94,8 @@ class Domain:
         for name, value in (("bounds", bounds), ("shape", shape), ("crs", crs)):
             object.__setattr__(self, name, value)
         if (
-            (len(bounds), len(shape)) not in ((2, 1), (4, 2))
+            (len(bounds), len(shape)) not in ((2, 1), (4, 2), (6, 3))
+            or (len(shape) == 3 and crs is not None)
             or not all(map(operator.lt, self.low, self.high))
             or not (0 < max(self.cell) < min(1e300, 1e9 * min(self.cell)))
             or min(self.step) < 1e-290
@@ -103,8 +104,8 @@ class Domain:
         ):
             raise InputError(
                 f"bounds are {bounds} and shape {shape}: they must be (low, high) and (n,) with low < high, or "
-                "(west, south, east, north) and (nx, ny) with west < east and south < north, and cells must not be too "
-                "thin or too many for the integer lattice"
+                "(west, south, east, north) and (nx, ny) with west < east and south < north, or three lows, three "
+                "highs and (nx, ny, nz) without a CRS, and cells must not be too thin or too many for the lattice"
             )
         needed = 1.0
         if crs is not None:
@@ -160,7 +161,7 @@ class Domain:
 
     @property
     def ndim(self) -> int:
-        """Number of dimensions, 1 or 2."""
+        """Number of dimensions, 1 to 3."""
         return len(self.shape)
 
     @property
@@ -187,18 +188,17 @@ class Domain:
     def steps(self) -> tuple[int, ...]:
         """Number of lattice steps along the side of a cell, for each axis.
 
-        Steps have the same length on both axes if the ratio of the cell's sides is simple. Otherwise the two lengths
-        agree to nine digits, and dividing by the shorter length never understates a distance.
+        Steps have the same length on all axes if the ratios of the cell's sides are simple. Otherwise the lengths agree
+        to nine digits, and dividing by the shorter length never understates a distance.
         """
         cell = self.cell
-        if len(cell) == 1:
-            return (STEPS_PER_CELL,)
-        ratio = Fraction(cell[0] / cell[1]).limit_denominator(1000)
-        if ratio and abs(float(ratio) * cell[1] / cell[0] - 1) < 1e-9:
-            times = -(-STEPS_PER_CELL // min(ratio.numerator, ratio.denominator))
-            return (ratio.numerator * times, ratio.denominator * times)
+        ratios = [Fraction(side / cell[-1]).limit_denominator(1000) for side in cell]
+        least = math.lcm(*(ratio.denominator for ratio in ratios))
+        sides = [int(ratio * least) for ratio in ratios]
+        if min(sides) and all(abs(float(r) * cell[-1] / c - 1) < 1e-9 for r, c in zip(ratios, cell, strict=True)):
+            return tuple(side * -(-STEPS_PER_CELL // min(sides)) for side in sides)
         shorter = min(cell) / 1e9
-        return (round(cell[0] / shorter), round(cell[1] / shorter))
+        return tuple(round(side / shorter) for side in cell)
 
     @functools.cached_property
     def lattice_shape(self) -> tuple[int, ...]:

@@ -144,7 +144,7 @@ class Neighbourhood:
         length, step = self.domain.length(self.delta, name="delta"), max(self.domain.step)
         if length < step:
             raise InputError(f"delta is {self.delta!r}: it must be at least {step:.3g}, the length of a lattice step")
-        if isinstance(self.sources, shapely.Geometry):
+        if isinstance(self.sources, shapely.Geometry) and self.domain.ndim < 3:
             check_geometry(self.sources, self.domain)
         elif self.sources is not None:
             check_choice(("boundary", "left", "right")[: 3 if self.domain.ndim == 1 else 1], sources=self.sources)
@@ -210,14 +210,35 @@ class Neighbourhood:
         """Maximal non-negative displacements (m, ndim): no other displacement is at least as large on every axis."""
         if self.domain.ndim == 1:
             return _make_readonly(self.reach.reshape(1, 1))
+        if self.domain.ndim == 3:
+            near = np.pad(self._nearby, (0, 1))
+            longer = [np.roll(near, -1, axis) for axis in range(3)]
+            return _make_readonly(np.argwhere(near & ~np.logical_or.reduce(longer)))
         keep = np.append(self.reach[1:] < self.reach[:-1], True)
         dx = np.flatnonzero(keep)
         return _make_readonly(np.column_stack([dx, self.reach[dx]]))
+
+    @functools.cached_property
+    def _nearby(self) -> NDArray[np.bool_]:
+        """Array that is true at all non-negative displacements between neighbouring cells, in 3-D."""
+        sides = [
+            np.arange(min(-(-self.radius // k) + 1, n))
+            for k, n in zip(self.domain.steps, self.domain.shape, strict=True)
+        ]
+        gaps = [np.maximum(d - 1, 0) * k for d, k in zip(sides, self.domain.steps, strict=True)]
+        squares = functools.reduce(
+            np.add.outer, [(gap**2).astype(object if self.radius >> 30 else np.int64) for gap in gaps]
+        )
+        return np.asarray(squares < self.radius**2, dtype=bool)
 
     def displacements(self) -> NDArray[np.int64]:
         """Return the displacements (m, ndim) between different neighbouring cells, one of each pair ±d."""
         if self.domain.ndim == 1:
             return np.arange(1, self.reach[0] + 1, dtype=np.int64).reshape(-1, 1)
+        if self.domain.ndim == 3:
+            moves = np.argwhere(self._nearby)
+            every = np.unique(np.concatenate([moves * signs for signs in itertools.product((1, -1), repeat=3)]), axis=0)
+            return every[len(every) // 2 + 1 :]  # every ascends from -d to d, with the null move in the middle
         check_memory(32 * int((2 * self.reach + 1).sum()), f"the list of all moves within delta={self.delta!r}")
         columns = [
             np.column_stack([np.full(2 * r + 1, dx, dtype=np.int64), np.arange(-r, r + 1)])

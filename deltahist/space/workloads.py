@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import abc
 import functools
+import itertools
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -50,7 +51,16 @@ class _OfSpans(abc.ABC):
     def matrix(self, domain: Domain) -> scipy.sparse.csr_array:
         """Return a matrix (m, N) with the share of each cell's area inside each query."""
         cover, shape = self.cover(domain), domain.shape
-        check_memory(100 * int(cover.area.sum()), f"{len(cover.area):,} explicit queries")
+        check_memory(
+            100 * int(cover.area.sum()) + 16 * len(cover.area) * domain.size * (domain.ndim == 3),
+            f"{len(cover.area):,} explicit queries",
+        )
+        if domain.ndim == 3:
+            x, y, z = (
+                np.clip(np.minimum(high[:, None], np.arange(1, n + 1)) - np.maximum(low[:, None], np.arange(n)), 0, 1)
+                for (low, high), n in zip(cover.spans, shape, strict=True)
+            )
+            return scipy.sparse.csr_array(np.einsum("mi,mj,mk->mijk", x, y, z).reshape(len(x), -1))
         if domain.ndim == 1:  # treat a line as a plane that is one cell high
             zeros = np.zeros(len(cover.area))
             cover, shape = BoxCover((*cover.spans, (zeros, zeros + 1))), (*shape, 1)
@@ -65,7 +75,8 @@ class Boxes(_OfSpans):
 
     Parameters
     ----------
-    corners : (m, 4) west, south, east, north, or (m, 2) low, high in 1-D, in the domain's coordinates.
+    corners : (m, 4) west, south, east, north, or (m, 2) low, high in 1-D, in the domain's coordinates. In 3-D, (m, 6)
+        three lows and three highs, on the edges of cells.
 
     >>> import deltahist as dh
     >>> work = dh.workloads.boxes([[0, 0, 2, 1], [1, 1, 2, 2]])
@@ -95,12 +106,14 @@ class Boxes(_OfSpans):
         np.rint(places, out=places)
         low, high = places[:d], places[d:]
         bad = ~(low < high) | (low < 0) | (high > np.array(domain.lattice_shape)[:, None])
+        if d == 3:
+            bad |= (places % steps != 0).reshape(2, d, -1).any(axis=0)
         if bad.any():
             first = int(np.argmax(bad.any(axis=0)))
             box, bounds = (",".join(f"{v:.10g}" for v in each) for each in (self.corners[first], domain.bounds))
             raise InputError(
                 f"box {first} is {box}: it must be non-empty and inside the domain, whose bounds are {bounds} (is it "
-                "reversed or in degrees, or are x and y swapped?)"
+                "reversed, in degrees, with x and y swapped, or in 3-D and not on the edges of cells?)"
             )
         places /= steps
         return tuple(zip(low, high, strict=True))
@@ -270,8 +283,8 @@ def prefix_sums(cells: Field) -> Field:
     out = np.zeros(tuple(n + 1 for n in cells.shape))
     inside = out[(slice(1, None),) * cells.ndim]
     np.cumsum(cells, axis=-1, out=inside)
-    if cells.ndim == 2:
-        np.cumsum(inside, axis=0, out=inside)
+    for axis in range(cells.ndim - 1):
+        np.cumsum(inside, axis=axis, out=inside)
     return out
 
 
@@ -294,6 +307,10 @@ def sums_between(total: Field, spans: Sequence[Span]) -> Field:
         share = ends - below
         low, high = flat[below] * (1 - share) + flat[below + 1] * share
         return np.asarray(high - low)
+    if len(spans) == 3:  # boxes of whole cells, by inclusion and exclusion of their corners
+        ends = np.array(spans).astype(np.int64)
+        corners = itertools.product((0, 1), repeat=3)
+        return np.asarray(sum((-1) ** (3 - sum(c)) * total[tuple(ends[[0, 1, 2], list(c)])] for c in corners))
     (west, east), (south, north) = spans
     rows, row = total.shape
     if aligned_spans(spans).all():

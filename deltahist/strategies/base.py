@@ -83,6 +83,8 @@ class Strategy(abc.ABC):
     keeps_total: bool = False
     #: Whether the strategy is planned for neighbours that are the edges of any graph.
     on_graphs: ClassVar[bool] = False
+    #: The most axes of a domain that it supports.
+    most_axes: ClassVar[int] = 3
     #: Answers for fewer points than this fit in 64 bits.
     point_limit: ClassVar[int] = 1 << 62
     dtype: ClassVar[np.dtype[Any]] = np.dtype(np.int64)
@@ -192,6 +194,11 @@ class Strategy(abc.ABC):
         """Return the strategy for a lower-case string such as "hierarchical:8" (norm 1: Laplace, 2: Gaussian noise)."""
         read_numbers(text, 0)
         return cls(near.domain)  # type: ignore[call-arg]
+
+    @classmethod
+    def suits(cls, near: Neighbourhood) -> bool:
+        """Return whether the strategy supports a neighbourhood's edges and number of axes."""
+        return (near.on_grid or cls.on_graphs) and near.domain.ndim <= cls.most_axes
 
     @classmethod
     def candidates(cls, near: Neighbourhood, workload: Workload, norm: int) -> Iterator[tuple[str, Strategy]]:
@@ -376,9 +383,9 @@ def parse_strategy(text: str, near: Neighbourhood, *, norm: int = 1) -> Strategy
     'Hierarchical'
     """
     found = find_strategy_class(text)
-    if not (near.on_grid or found.on_graphs):
-        names = ", ".join(each for cls in strategies().values() if cls.on_graphs for each in cls.texts)
-        raise InputError(f"strategy is {text!r}: for the edges of a graph it must be one of {names}")
+    if not found.suits(near):
+        names = ", ".join(each for cls in strategies().values() if cls.suits(near) for each in cls.texts)
+        raise InputError(f"strategy is {text!r}: for the edges of a graph, or in 3-D, it must be one of {names}")
     return found.from_text(near, text.strip().lower(), norm)
 
 

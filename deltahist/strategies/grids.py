@@ -112,6 +112,9 @@ class Grids(Strategy):
             lines = [np.searchsorted(s[axis], [first, first + length], side="right") for s in self.starts]
             packed = np.unique(np.packbits([before < after for before, after in lines], axis=0).T, axis=0)
             crossed.append(np.unpackbits(packed, axis=1, count=len(self.starts)).astype(bool))
+        if len(crossed) == 3:  # the sets that a step along either of two axes can cross
+            either = (crossed[0][:, None] | crossed.pop()[None]).reshape(-1, len(self.starts))
+            crossed[0] = np.unique(either, axis=0)
         if len(crossed) == 1:  # treat a line as a plane with one row of cells
             crossed.append(np.zeros((1, len(self.starts)), dtype=bool))
         if weight.sum() >= 1 << 52:  # floats would not be exact, so use Python's integers

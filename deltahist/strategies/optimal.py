@@ -79,6 +79,7 @@ class Optimal(BestGaussian):
     near: Neighbourhood
     workload: Workload | None = None
     texts: ClassVar[tuple[str, ...]] = ("optimal",)
+    most_axes: ClassVar[int] = 2
 
     @classmethod
     def candidates(cls, near: Neighbourhood, workload: Workload, norm: int) -> Iterator[tuple[str, Strategy]]:

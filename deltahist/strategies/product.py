@@ -231,6 +231,7 @@ class Wavelet(Product):
 
     domain: Domain
     texts: ClassVar[tuple[str, ...]] = ("wavelet",)
+    most_axes: ClassVar[int] = 2
 
     @functools.cached_property
     def factors(self) -> tuple[_Haar, ...]:  # type: ignore[override]

@@ -73,6 +73,7 @@ class Spectral(BestGaussian):
     near: Neighbourhood
     workload: Workload | None = None
     texts: ClassVar[tuple[str, ...]] = ("spectral",)
+    most_axes: ClassVar[int] = 2
 
     @classmethod
     def candidates(cls, near: Neighbourhood, workload: Workload, norm: int) -> Iterator[tuple[str, Strategy]]:

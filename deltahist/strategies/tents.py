@@ -70,6 +70,7 @@ class Tents(Strategy):
 
     determines_cells: ClassVar[bool] = True
     texts: ClassVar[tuple[str, ...]] = ("tents[:spacing[,degree]]",)
+    most_axes: ClassVar[int] = 2
 
     def __post_init__(self) -> None:
         check_choice((1, 2, 3), degree=self.degree)

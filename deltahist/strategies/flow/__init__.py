@@ -103,6 +103,7 @@ class Flow(Strategy):
 
     determines_cells: ClassVar[bool] = True
     texts: ClassVar[tuple[str, ...]] = ("flow[:block]",)
+    most_axes: ClassVar[int] = 2
     point_limit: ClassVar[int] = (1 << 62) // UNITS
 
     def __post_init__(self) -> None:
