@@ -30,20 +30,20 @@ _RANGES = 5000
 
 @dataclass(frozen=True)
 class Peer:
-    """Another mechanism to compare with: a function of counts, ε and a generator that returns estimates of all cells.
+    """Another mechanism to compare with.
 
     Parameters
     ----------
-    run : the function.
+    run : a function (counts, epsilon, *, rng) that returns estimates of all cells.
     relation : the data sets between which it promises ε, in words.
     any_move : the largest cost of any move, in multiples of ε (infinity if unknown).
 
-    >>> laplace = Peer(lambda counts, epsilon, rng: counts + rng.laplace(0, 2 / epsilon, counts.shape), "any move", 1)
-    >>> laplace.run(np.zeros((2, 3)), 0.5, np.random.default_rng(1)).shape
-    (2, 3)
+    >>> even = Peer(lambda counts, epsilon, *, rng: np.full(counts.shape, counts.mean()), "any move", 0)
+    >>> even.run(np.array([[1, 3]]), 0.5, rng=None)
+    array([[2., 2.]])
     """
 
-    run: Callable[[NDArray[np.int64], float, np.random.Generator], Field]
+    run: Callable[..., Field]
     relation: str
     any_move: float
 
@@ -52,7 +52,7 @@ def sweep(
     nears: Mapping[str, Neighbourhood],
     workloads: Mapping[str, Workload],
     epsilons: Sequence[float | Fraction],
-    mechanisms: Mapping[str, str | Strategy | Peer],
+    mechanisms: Mapping[str, str | Strategy | Callable[[Neighbourhood], Strategy] | Peer],
     *,
     counts: NDArray[np.int64] | None = None,
     trials: int = 10,
@@ -64,7 +64,8 @@ def sweep(
     Parameters
     ----------
     nears, workloads, epsilons : settings, with names for the table. All neighbourhoods have the same domain.
-    mechanisms : strategies, their names (such as "auto" or "tents:8"), or peers, by name.
+    mechanisms : by name: strategies, their texts (such as "auto" or "tents:8"), functions from a neighbourhood to a
+        strategy (such as `Flow.tuned`), or peers. Each strategy is chosen for the first ε and kept for the others.
     counts : exact counts (domain.shape) to measure errors on. Without them, peers have no figures.
     trials : the number of releases from which an error is measured. They are seeded, so they must not be published.
     seed : of the releases and of the 5,000 ranges on which errors are measured if a workload is all ranges.
@@ -77,41 +78,41 @@ def sweep(
     >>> import deltahist as dh
     >>> near = dh.Neighbourhood(dh.Domain((0, 64), (64,)), delta=1, limits=())
     >>> ranges = {"all ranges": dh.workloads.all_ranges(near.domain)}
-    >>> table = sweep({"1 cell": near}, ranges, [1], {"identity": "identity", "flow": "flow"})
+    >>> table = sweep({"1 cell": near}, ranges, [1], {"identity": "identity", "flow": dh.strategies.Flow.tuned})
     >>> table[["mechanism", "any_move", "expected"]].round(1).to_numpy().tolist()
     [['identity', 1.0, 9.2], ['flow', 63.0, 2.0]]
     """
     rows = []
     settings = itertools.product(nears.items(), workloads.items(), mechanisms.items())
     for (near_name, near), (work_name, work), (name, chosen) in settings:
-        asked = work.sample(_RANGES, seed) if isinstance(work, AllRanges) and len(work) > _RANGES else work
-        own: Any = None if isinstance(chosen, Peer) else mechanism_for(near, chosen, epsilons[0], workload=work)
+        asked: Any = work.sample(_RANGES, seed) if isinstance(work, AllRanges) and len(work) > _RANGES else work
+        first: Any = None
+        if not isinstance(chosen, Peer):
+            first = mechanism_for(near, chosen(near) if callable(chosen) else chosen, epsilons[0], workload=work)
         for epsilon in epsilons:
             row = {"neighbourhood": near_name, "workload": work_name, "epsilon": float(epsilon), "mechanism": name}
             if isinstance(chosen, Peer):
-                row |= {"relation": chosen.relation, "any_move": chosen.any_move * float(epsilon), "expected": math.nan}
-                run: Any = functools.partial(chosen.run, np.asarray(counts), float(epsilon))
+                run, expected, words, any_move = chosen.run, math.nan, chosen.relation, chosen.any_move * float(epsilon)
             else:
-                mechanism = own.with_budget(Budget(epsilon))
-                relation = f"moves within {near.delta_ground:g} {near.unit}"
-                row |= {"relation": relation, "any_move": mechanism.any_move, "expected": mechanism.rmse(work)}
-                run = functools.partial(_publish, mechanism, np.asarray(counts), nonnegative)
-            measured = math.nan
-            if counts is not None:
-                found = [run(np.random.default_rng([seed, trial])) - counts for trial in range(trials)]
-                measured = math.sqrt(np.mean([_answer(asked, near.domain, error) ** 2 for error in found]))
-            rows.append(row | {"measured": measured})
+                own = first.with_budget(Budget(epsilon))
+                run, expected, any_move = functools.partial(_publish, own, nonnegative), own.rmse(work), own.any_move
+                words = f"moves within {near.delta_ground:g} {near.unit}"
+                words += "" if near.fixed_membership else ", or arrivals that near a source"
+            squares: list[float] = []
+            for trial in range(0 if counts is None else trials):
+                error = run(counts, float(epsilon), rng=np.random.default_rng([seed, trial])) - np.asarray(counts)
+                squares.append((_answer(asked, near.domain, error) ** 2).mean())
+            measured = math.sqrt(np.mean(squares)) if squares else math.nan
+            rows.append(row | {"relation": words, "any_move": any_move, "expected": expected, "measured": measured})
     return pd.DataFrame(rows)
 
 
-def _publish(mechanism: Mechanism, counts: NDArray[np.int64], nonnegative: bool, rng: np.random.Generator) -> Field:
+def _publish(own: Mechanism, nonnegative: bool, counts: Any, epsilon: float, *, rng: np.random.Generator) -> Field:
     """Return the cells of a seeded release, for experiments alone."""
-    release = publish_mechanism(mechanism, counts, rng=rng, weak_protection_accepted=True)
+    release = publish_mechanism(own, counts, rng=rng, weak_protection_accepted=True)
     return release.cells(nonnegative=nonnegative)
 
 
 def _answer(work: Workload, domain: Domain, cells: Field) -> Field:
     """Return the sums of cells over queries, with cut cells by their share."""
-    if isinstance(work, Regions):
-        return work.matrix(domain) @ cells.ravel()
-    return box_sums(cells, work.spans(domain))
+    return work.matrix(domain) @ cells.ravel() if isinstance(work, Regions) else box_sums(cells, work.spans(domain))

@@ -28,8 +28,7 @@ def test_expected_errors_and_costs_are_those_of_each_mechanism():
 
 
 def test_measured_errors_are_near_the_expected_ones_and_peers_name_their_relation():
-    peer = dh.Peer(lambda counts, epsilon, rng: PEERS["HDMM"](counts, epsilon, rng=rng), "any move", 1.0)
-    mechanisms = {"tents": "tents", "HDMM": peer}
+    mechanisms = {"tents": dh.strategies.Tents.tuned, "HDMM": dh.Peer(PEERS["HDMM"], "any move", 1)}
     table = dh.sweep({"any": NEARS["1"]}, WORKLOADS, [0.5], mechanisms, counts=COUNTS, trials=100)
     own, other = (table[table["mechanism"] == name] for name in mechanisms)
     # Over 100 releases, a mean square is off by 14% of itself for one normal answer: six deviations of the root.
