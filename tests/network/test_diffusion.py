@@ -14,6 +14,7 @@ import pytest
 import deltahist as dh
 from deltahist.network.diffusion import open_key
 from deltahist.network.mechanism import Signal, snap_to_lattice
+from deltahist.noise.paths import VectorPaths
 
 NETWORK = dh.Network.from_edges([("ann", "bob"), ("bob", "cem"), ("cem", "dia"), ("eve", "fay")])
 PLACES = {"ann": (586_000.0, 4_512_000.25), "bob": (583_500, 4_507_000), "cem": (580_000, 4_500_000)}
@@ -330,3 +331,14 @@ def test_the_statement_has_the_figures_of_all_levels():
 def test_what_cannot_be_promised_is_refused(given):
     with pytest.raises(dh.InputError):
         mechanism(**given)
+
+
+def test_one_answer_has_planar_laplace_noise():
+    """docs/internals/metric-privacy.md. Six standard deviations of a share: a false alarm in a thousand million."""
+    noise = VectorPaths(bytes(32), dimension=2, reach=1000).at(np.arange(20_000), np.full(20_000, 10**9))
+    for radius, share in ((1.678, 0.5), (3.890, 0.9), (4.744, 0.95)):
+        within = (np.hypot(*noise.T) <= 1000 * radius).mean()
+        assert within == pytest.approx(
+            1 - (1 + radius) * math.exp(-radius), abs=6 * (share * (1 - share) / 20_000) ** 0.5
+        )
+        assert within == pytest.approx(share, abs=0.022)
