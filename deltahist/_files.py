@@ -53,10 +53,7 @@ def digest_of(description: dict[str, Any], columns: Mapping[str, NDArray[Any]]) 
 def write_parquet(
     target: Path | BinaryIO, columns: Mapping[str, NDArray[Any]], description: dict[str, Any], digest: str, readme: str
 ) -> None:
-    """Write columns to a Parquet file, with the public description, the digest and a readme in its metadata.
-
-    The digest does not cover the readme, which the package never reads.
-    """
+    """Write columns to a Parquet file, with a description, its digest and a readme (not in the digest) as metadata."""
     import numpy as np
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -288,10 +285,7 @@ def is_stored_file(place: str | Path) -> bool:
 
 
 def read_address(path: str | Path, what: str, schemes: tuple[str, ...] = STORES) -> tuple[str, str]:
-    """Split an address into its store and key, such as "s3://bucket" and "visits/a.parquet".
-
-    Raises InputError if the scheme is not in `schemes`, or if the address may contain a secret. Messages omit secrets.
-    """
+    """Split an address into store and key. Raises InputError if the scheme is wrong, or it may contain a secret."""
     match = _ADDRESS.fullmatch(Path(path).as_posix())
     assert match is not None
     scheme, rest = match[1].lower(), match[2]

@@ -45,8 +45,7 @@ def format_amount(amount: Fraction, limit: Fraction) -> str:
     >>> format_amount(Fraction(3, 10), Fraction(1)), format_amount(Fraction(48, 10**9), Fraction(1))
     ('0.3', '0')
     """
-    digits = 6 - math.floor(math.log10(limit)) if limit else 0
-    return f"{round(float(amount), digits):.10g}"
+    return f"{round(float(amount), 6 - math.floor(math.log10(limit)) if limit else 0):.10g}"
 
 
 @dataclass(frozen=True)

@@ -58,8 +58,7 @@ def check_foreign(strategy: Strategy, mechanism: Mechanism | None = None) -> Non
     _require(strategy, _check_answers(strategy))
     _require(strategy, _check_noise(strategy))
     if mechanism is not None:
-        now = sensitivity(strategy, mechanism.neighbourhood, norm=mechanism.norm)
-        same = mechanism.sensitivity == now
+        same = mechanism.sensitivity == sensitivity(strategy, mechanism.neighbourhood, norm=mechanism.norm)
         _require(strategy, [(same, "its sensitivity has changed since the mechanism was made")])
 
 

@@ -86,8 +86,7 @@ class Combined:
         """Return S⁻¹ (z − B ĉ)."""
         rows, noise = self._matrix, aslinearoperator(_read_matrix(self.other.covariance))
         whole = LinearOperator(noise.shape, lambda x: rows @ self._spread(rows.rmatvec(x.ravel())) + noise @ x.ravel())
-        found: Field = cg(whole, given, rtol=1e-9, maxiter=10_000)[0]
-        return found
+        return np.asarray(cg(whole, given, rtol=1e-9, maxiter=10_000)[0])
 
 
 def _read_matrix(matrix: Any) -> Any:

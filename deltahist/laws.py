@@ -279,10 +279,7 @@ class Guarantee:
         return 0.5 if mu == 0 else (1 + gaussian_failure(mu, 0.0)) / 2
 
     def times(self, steps: int) -> Guarantee:
-        """Return the guarantee for data sets that differ by `steps` changes: c ε or c² ρ for c changes.
-
-        This is group privacy (2014, eq. (3); Dwork and Roth 2014, theorem 2.2).
-        """
+        """Return the guarantee for c = `steps` changes: c ε or c² ρ (2014, eq. (3); Dwork and Roth, theorem 2.2)."""
         check_whole(least=0, steps=steps)
         return Guarantee(rho=self.rho * steps**2) if self.rho is not None else Guarantee(self.amount * steps)
 
@@ -319,8 +316,7 @@ def gaussian_epsilon(rho: float, probability: float, *, least_variance: float, d
         if aside >= least_variance:
             break
         # By Poisson summation, the rounding's normalising sums vary by 2 Σ_m exp(−2 π² τ² m²), relative to their mean.
-        theta = 2.0001 * math.exp(-2 * math.pi**2 * aside)
-        kappa = 2.1 * theta * draws
+        kappa = 2.1 * 2.0001 * math.exp(-2 * math.pi**2 * aside) * draws
         if kappa > 0.1:
             continue
         mu = math.sqrt(2 * rho * least_variance / (least_variance - aside))

@@ -123,10 +123,7 @@ class RemoteRelease:
 
 
 def _send(url: str, accept: str, body: bytes | None = None, media: str = "", most: int = 64 << 20) -> bytes:
-    """Return the content of a URL, if it has at most `most` bytes. Raises InputError on any failure.
-
-    A busy service is tried up to 60 times, one second apart.
-    """
+    """Return the content of a URL, at most `most` bytes. Retries a busy service for a minute. Raises InputError."""
     for left in reversed(range(60)):
         try:
             request = urllib.request.Request(url, body, {"Accept": accept} | ({"Content-Type": media} if media else {}))

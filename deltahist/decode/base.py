@@ -259,10 +259,7 @@ class Decoder(ABC):
 
     @functools.cached_property
     def onto_total(self) -> tuple[FloatArray, FloatArray, float]:
-        """a(1) (k,), the direction (N,) in which estimates are adjusted to the total, and the direction's sum.
-
-        The direction is V1 if the rows determine the total, else the part of 1 that no row measures.
-        """
+        """a(1) (k,), the direction (N,) of adjustments to the total (V1, or the unmeasured part of 1), and its sum."""
         ones = self.solve_adjoint(np.ones(self.domain.size))
         if not self.strategy.determines_cells:
             unseen = 1 - np.asarray(self.strategy.rmatvec(ones))
@@ -302,8 +299,7 @@ class Decoder(ABC):
         starts = range(0, number, each)
         weight = [self._draw_coefficients(self._all_coefficients(queries[i : i + each].toarray())) for i in starts]
         spread = np.concatenate(weight) * np.sqrt(self.draw_variance)
-        found: FloatArray = spread @ spread.T
-        return found
+        return np.asarray(spread @ spread.T)
 
     def simulate_noise(self, rng: np.random.Generator) -> FloatArray:
         """Draw normal noise with the covariance of `estimate_on_grid`."""
@@ -332,10 +328,7 @@ class Decoder(ABC):
         return evaluate_boxes(terms, spans)
 
     def moments(self, work: Asked) -> Moments:
-        """Return the variance and kurtosis of the answers to boxes, or to explicit queries (m, N).
-
-        Uses the closed form if one exists. Otherwise solves query by query, or simulates noise for many boxes.
-        """
+        """Return errors of boxes or queries (m, N), in closed form, query by query, or simulated for many boxes."""
         if not isinstance(work, Boxes | AllRanges):
             return self.solved_moments(work)
         if self.has_closed_form:
@@ -410,8 +403,7 @@ class Decoder(ABC):
     def _moments_of(self, variance: FloatArray, fourth: FloatArray) -> Moments:
         """Return moments from variances and fourth cumulants (m,). Variances that are rounding errors become 0."""
         variance[variance < self.rounding_floor] = 0.0
-        some = variance > LEAST_SQUARED
-        kurtosis = np.divide(fourth, variance**2, out=np.zeros_like(variance), where=some)
+        kurtosis = np.divide(fourth, variance**2, out=np.zeros_like(variance), where=variance > LEAST_SQUARED)
         return Moments(variance, kurtosis, note=self.note)
 
     def _simulated_moments(self, work: Boxes | AllRanges) -> Moments:

@@ -86,10 +86,7 @@ def mean_over_boxes(terms: SumOfProducts, shape: tuple[int, ...]) -> float:
 
 
 def multiply_rows(rows: FloatArray, matrix: FloatArray) -> FloatArray:
-    """Return rows (m, k) times a matrix (k, r), with each row bit for bit the same as if multiplied alone.
-
-    BLAS adds in an order that depends on the number of rows, so rows are multiplied in blocks of a fixed size.
-    """
+    """Return rows (m, k) times a matrix (k, r), each bit for bit as if alone: BLAS adds by the number of rows."""
     number = -(-len(rows) // 16)
     padded = np.zeros((number * 16, rows.shape[1]))
     padded[: len(rows)] = rows
@@ -214,10 +211,7 @@ class BlockPower(IntervalFunction):
 
 @dataclass(frozen=True, eq=False)
 class MixedMoment(IntervalFunction):
-    """Σ over cells of q^own · q̄^mean_power, where q̄ is the mean of an interval q over each cell's block.
-
-    `edges` are the first cell of every block, followed by the number of cells; `own` is at least one.
-    """
+    """Σ over cells of q^own · q̄^mean_power, where q̄ is the mean of q over the cell's block. Blocks end at `edges`."""
 
     edges: IntArray
     own: int
@@ -315,10 +309,7 @@ class BilinearForm(BoxFunction):
 
 
 class PublicTotal:
-    """(qᵀV1)² / (1ᵀV1): the variance that a public total removes from an answer q, where V is the cells' covariance.
-
-    `along` is V1 (domain.shape), the covariance of every cell with the total.
-    """
+    """(qᵀV1)² / (1ᵀV1), the variance that a public total removes from an answer q. `along` is V1 (domain.shape)."""
 
     def __init__(self, along: FloatArray) -> None:
         self.along, self.spread = along, float(along.sum())
@@ -358,10 +349,7 @@ def apply_range_gram(field: FloatArray, starts: IntArray | None = None) -> Float
 def iterate_query_boxes(
     work: RegionCover | scipy.sparse.csr_array, shape: tuple[int, ...], most: int = _CELLS
 ) -> Iterator[QueryBoxes]:
-    """Yield queries (regions, or rows over the cells of `shape`) in groups of at most `most` queries of similar size.
-
-    Each query becomes the dense box around it, since treating all cells alike is faster than finding cells at the rim.
-    """
+    """Yield queries (regions, or rows over cells of `shape`) as dense boxes, up to `most` of similar size at a time."""
     cover = work if isinstance(work, RegionCover) else RegionCover.of_rows(work, shape)
     low, high = np.zeros((2, cover.number, 2), dtype=np.int64)
     low[...] = shape

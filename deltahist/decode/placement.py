@@ -85,10 +85,7 @@ class Clumping:
 
 
 def learn_placement(cells: FloatArray, blocks: BlockVariance) -> Placement:
-    """Estimate how points lie in cells from unbiased estimates (domain.shape) and the noise variance of `blocks`.
-
-    Uses the smallest block size at which enough blocks stand out from the noise.
-    """
+    """Learn how points lie in unbiased cells (domain.shape), from the smallest blocks that stand out from the noise."""
     halves, levels = _Halves(cells, blocks, 2), 1
     while len(halves.points) < _FEWEST_HALVES and min(cells.shape) >= 4 * halves.width:
         halves, levels = _Halves(halves.sums, blocks, 2 * halves.width), levels + 1
@@ -173,10 +170,7 @@ def _find_slopes(cells: FloatArray, error: float, chosen: Chosen) -> tuple[Float
 
 
 def _with_neighbours(cells: FloatArray, chosen: Any) -> tuple[FloatArray, Chosen, list[tuple[Any, Any]]]:
-    """Return cells, with the indices of the chosen cells and of their neighbours on both sides along each axis.
-
-    Slices are cut out together with their neighbours. At the map's edge a cell is its own neighbour.
-    """
+    """Return cells, and the indices of chosen cells and their neighbours (at the edge, themselves) along each axis."""
     if not isinstance(chosen[0], slice):
         ends = zip(chosen, cells.shape, strict=True)
         return cells, chosen, [(np.maximum(some - 1, 0), np.minimum(some + 1, n - 1)) for some, n in ends]

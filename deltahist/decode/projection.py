@@ -116,10 +116,7 @@ def _fit_slope(variance: FloatArray, waves: FloatArray) -> float:
 
 @dataclass(frozen=True, eq=False)
 class ProjectedCells:
-    """Cells (domain.shape), their certificate, and the number of steps.
-
-    Each answer differs from that of the exactly nearest cells by at most √`distance` standard errors.
-    """
+    """Cells (domain.shape) with answers within √`distance` standard errors of the nearest ones, and the steps."""
 
     cells: FloatArray
     distance: float

@@ -215,8 +215,7 @@ class SortedMechanism(BaseMechanism):
         return self.budget.amount * (longest / hidden_move(self.neighbourhood)) ** self.norm
 
     def describe(self) -> dict[str, Any]:
-        own = {"number": self.number, "group": self.group, "law": self.laws[0].describe()}
-        return own | super().describe()
+        return {"number": self.number, "group": self.group, "law": self.laws[0].describe(), **super().describe()}
 
     @classmethod
     def from_description(cls, description: dict[str, Any]) -> SortedMechanism:
@@ -364,10 +363,7 @@ class SortedRelease(BaseRelease):
 
 @dataclass(frozen=True, eq=False)
 class Isotonic:
-    """Estimates of ranks and places, from noisy sums (rows,) of groups of sorted whole numbers from 0 to size − 1.
-
-    `ends` are the ranks (rows + 1,) at the boundaries of the groups: 0, k, 2k, …, n.
-    """
+    """Estimates from noisy sums of groups of sorted whole numbers below `size`. Groups end at the ranks `ends`."""
 
     values: NDArray[np.int64]
     ends: NDArray[np.int64]

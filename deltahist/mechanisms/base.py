@@ -342,8 +342,7 @@ class BaseMechanism(abc.ABC):
         if distance not in self._known:
             limit = self.promised_within(distance)
             self._known[distance] = min(self.cost_under(near.moves_within(distance)), limit), limit
-        found: tuple[Fraction | float, Fraction | float] = self._known[distance]
-        return found
+        return self._known[distance]  # type: ignore[no-any-return]
 
     def promised_within(self, distance: float) -> Fraction | float:
         """Return the bound in `cost_within` for a distance in ground units."""
@@ -458,10 +457,7 @@ class Root(float):
 
 
 def scale_noise(budget: Budget, change: Fraction | Root, times: Fraction | int = 1, *, refinable: bool = False) -> Law:
-    """Return the law of noise that hides `times` the `change`, which is an L1 norm for ε and an L2 norm for ρ.
-
-    If `refinable`, Gaussian noise is rounded from continuous noise (docs/internals/gradual.md).
-    """
+    """Return the law that hides `times` the `change` (L1 norm for ε, L2 norm for ρ), rounded if `refinable`."""
     law = budget.law(refinable=refinable)
     power = change.squared if isinstance(change, Root) else Fraction(change) ** law.norm
     return law.hiding(times**law.norm * power, budget.amount)

@@ -233,10 +233,7 @@ class Mechanism(BaseMechanism):
 
     @functools.cached_property
     def noise_of_a_cell(self) -> float | None:
-        """Standard deviation of the noise in the estimate of the middle cell.
-
-        If the numbers do not determine cells, this is the standard deviation of the least noisy number.
-        """
+        """Standard deviation of the noise in the middle cell or, without cells, in the least noisy number."""
         if self.strategy.determines_cells:
             sides = [(self.domain.edges(axis), n // 2) for axis, n in enumerate(self.domain.shape)]
             cell = [edges[middle + end] for end in (0, 1) for edges, middle in sides]

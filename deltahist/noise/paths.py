@@ -101,10 +101,7 @@ class Uniforms:
         return self._words[:, slot, 0] >= 1 << 63
 
     def normals(self, slot: int, number: int) -> tuple[Reals, Reals]:
-        """Return Box–Muller standard normals (rows, number), and the root of the sum of all squared radii (rows,).
-
-        Each pair of normals uses two slots, starting at `slot`.
-        """
+        """Return Box–Muller normals (rows, number), in pairs from `slot`, and the root of all squared radii (rows,)."""
         parts, length = [], np.zeros(len(self.value), dtype=self.value.dtype)
         for first in range(slot, slot + number, 2):
             square = 2 * self.exponential(first)
@@ -245,10 +242,7 @@ def jump_down(dimension: int, uniforms: Uniforms) -> Jump:
 
 
 def next_level_above(size: Reals, uniforms: Uniforms) -> tuple[Reals, Reals]:
-    """Return the next levels (rows,), relative to the current level, at which two clocks ring.
-
-    The clocks ring at the rates 1 in ln ε and |x| in ε. The process jumps when either clock rings. `size` is ε|x|.
-    """
+    """Return the next levels (rows,), relative to this one, where clocks of rate 1 in ln ε and `size`/ε in ε ring."""
     with np.errstate(divide="ignore", over="ignore"):  # at the value 0, the second clock never rings
         return 1 / uniforms.value[:, 0], 1 + uniforms.exponential(1) / size
 
@@ -436,10 +430,7 @@ def _number_users(users: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[
 
 
 def _step_error(planes: int) -> float:
-    """Return a bound on the error of one step of a formula, relative to the sizes of its terms.
-
-    Rounding and unread bits cause at most a fiftieth of this bound.
-    """
+    """Return a bound on the error of a step, relative to its terms. Rounding and unread bits use at most 2% of it."""
     return 2.0 ** (-44 * (planes - 1))
 
 

@@ -422,10 +422,7 @@ class RoundedGaussianSampler(GaussianSampler):
         return (_read_values(values) + ((1 << self.bits) >> 1)) >> self.bits
 
     def _check_step(self, a: Fraction, b: Fraction) -> Fraction:
-        """Return the variance, in squared lattice steps, of a refinement from level a to b.
-
-        Raises InputError if the variance is too small for the lattice.
-        """
+        """Return a refinement's variance in squared lattice steps. Raises InputError if it is too small."""
         variance = self.variance(b) * (1 - a / b)
         if variance < 64:
             raise InputError(

@@ -102,8 +102,7 @@ def plan_cells(
     rising = 0
     for near in nears:
         queries = workload(near.domain) if callable(workload) else workload
-        mechanism = mechanism_for(near, workload=queries, **how)
-        choice = CellChoice.of(mechanism, points, queries)
+        choice = CellChoice.of(mechanism_for(near, workload=queries, **how), points, queries)
         rising = rising + 1 if found and choice.rmse > found[-1].rmse else 0
         found.append(choice)
         if rising == 2:

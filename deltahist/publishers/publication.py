@@ -472,10 +472,7 @@ def find_preprocessing(data: ArrayLike, contributions: int | None = None, droppe
 
 
 def match_counting(mechanism: BaseMechanism, data: ArrayLike) -> BaseMechanism:
-    """Return the mechanism with the projection that the counts or points record.
-
-    Raises InputError unless the mechanism allows for everything that the data record. Plain arrays record nothing.
-    """
+    """Return the mechanism with the data's projection. Raises InputError if the data record more than it allows."""
     if not isinstance(data, Counts | Points):
         return mechanism
     known, allowed = data.preprocessing, mechanism.counting
@@ -628,8 +625,7 @@ class State:
                 raise ValueError("its release is not part of a chain")
             return cls(release, draws, token, description.get("source"))
 
-        found: State = read_state(Path(path), "deltahist-state", parse)
-        return found
+        return read_state(Path(path), "deltahist-state", parse)  # type: ignore[no-any-return]
 
     def write(self, path: str | Path, *, new: bool) -> None:
         """Write the state durably, as a `new` file or in place of the previous state, which the caller has locked."""

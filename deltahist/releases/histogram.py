@@ -81,8 +81,7 @@ class CountEstimates:
         inside blocks that look empty (`estimate_nonnegative`), and all cells add up to the total if public. These
         estimates are biased, but usually much closer to the truth if many cells are empty.
         """
-        found: Field = self.projection.cells if nonnegative else self._unbiased_cells
-        return found
+        return self.projection.cells if nonnegative else self._unbiased_cells  # type: ignore[no-any-return]
 
     @functools.cached_property
     def _unbiased_sums(self: Any) -> _CellSums:
@@ -101,10 +100,7 @@ class CountEstimates:
     def answer_workload(
         self: Any, work: Workload, *, level: float, nonnegative: bool = False
     ) -> dict[str, NDArray[Any]]:
-        """Return the columns of `dh.answer` for a workload, arrays (m,).
-
-        Raises InputError if a query is reversed, empty or outside the domain.
-        """
+        """Return the columns of `dh.answer`, arrays (m,). Raises InputError for reversed, empty or outside queries."""
         domain = self.decoder.domain
         return answer_in_batches(work, domain, lambda batch: self._answer_batch(batch, level, nonnegative))
 
@@ -391,10 +387,7 @@ class _Sides(NamedTuple):
 
 
 class Rims:
-    """Sums over the cells that boxes cut, on a map of a given shape.
-
-    `fields` returns, for chosen cells, the slope terms along each axis and the spreads u (`Placement`).
-    """
+    """Sums over the cells that boxes cut. `fields` returns chosen cells' slope terms and spreads (`Placement`)."""
 
     def __init__(self, fields: Callable[[Chosen], Sequence[Field]], shape: tuple[int, ...]) -> None:
         self._fields, self._shape = fields, shape
@@ -404,10 +397,7 @@ class Rims:
             self._blocks = self._sums_of_blocks(number)
 
     def _sums_of_blocks(self, number: int) -> tuple[Field, Field]:
-        """Return prefix sums of blocks along each axis: (blocks + 1, ny, number) and (nx, blocks + 1, number).
-
-        Of the `number` sums, the first is of slope terms across the axis, and the others are of spreads.
-        """
+        """Return prefix sums of blocks along each axis, (blocks + 1, ny, number) and (nx, blocks + 1, number)."""
         width, (nx, ny), (of_x, of_y) = self._width, self._shape, (n // self._width for n in self._shape)
         along_x, along_y = np.zeros((of_x + 1, ny, number)), np.zeros((nx, of_y + 1, number))
         step = width * max(1, _CELLS_AT_A_TIME // (width * ny))
@@ -468,5 +458,4 @@ class Rims:
 
 def _weigh_fields(lean: Field, share: Field, spreads: Sequence[Field]) -> Field:
     """Return `lean`, and f (1 − f) u for each spread u (1 + spreads, …)."""
-    uneven = share * (1 - share)
-    return np.array([lean, *(uneven * each for each in spreads)])
+    return np.array([lean, *(share * (1 - share) * each for each in spreads)])

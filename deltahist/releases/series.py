@@ -356,10 +356,7 @@ class JointNoise:
 
 @dataclass(frozen=True, eq=False)
 class JointPlacement:
-    """The model of points' positions inside cells for several releases. The model adds up errors, not variances.
-
-    `parts` are learnt from each release, and `learnt` from the sum of their cells.
-    """
+    """The positions inside cells of several releases (`parts`) and of their sum (`learnt`), with errors that add up."""
 
     parts: Sequence[Placement]
     learnt: Placement
@@ -416,8 +413,7 @@ class Difference:
 
     @property
     def domain(self) -> Domain:
-        domain: Domain = self.after.domain
-        return domain
+        return self.after.domain  # type: ignore[no-any-return]
 
     @property
     def decoder(self) -> JointNoise:
@@ -439,8 +435,7 @@ class Difference:
 
     def cells(self) -> Field:
         """Return unbiased estimates of the change in all cells (domain.shape), for two releases."""
-        cells: Field = self.after.cells() - self.before.cells()
-        return cells
+        return np.asarray(self.after.cells() - self.before.cells())
 
     def name_estimator(self, nonnegative: bool) -> str:
         """Return the name of the estimates. Raises InputError if `nonnegative` is set, as changes can be negative."""

@@ -120,8 +120,7 @@ class Grids(Strategy):
         if weight.sum() >= 1 << 52:  # floats would not be exact, so use Python's integers
             return int(max(weight[a | b].sum() for a in crossed[0] for b in crossed[1]))
         x, y, w = crossed[0].astype(float), crossed[1].astype(float), weight.astype(float)
-        either = (x @ w)[:, None] + (y @ w)[None, :] - (x * w) @ y.T
-        return int(either.max())
+        return int(((x @ w)[:, None] + (y @ w)[None, :] - (x * w) @ y.T).max())
 
 
 @dataclass(frozen=True, eq=False)

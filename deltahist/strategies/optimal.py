@@ -151,10 +151,7 @@ def _check_size(domain: Domain) -> None:
 
 
 def solve_optimal(near: Neighbourhood, gram: FloatArray) -> tuple[IntArray, Certificate]:
-    """Return the integer rows of the optimal strategy for V (N, N), with their certificate.
-
-    Raises InputError if the certified gap is above 5% after 200 steps.
-    """
+    """Return the optimal integer rows for V (N, N) and their certificate. Raises InputError if its gap exceeds 5%."""
     domain, (edges, bounds) = near.domain, edge_bounds(near)
     # With fixed membership, no move changes the total, so measuring it costs nothing.
     free = not (edges < 0).any()

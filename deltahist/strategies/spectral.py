@@ -158,8 +158,7 @@ class Spectral(BestGaussian):
         # Each row contains moves of length 0 up to its reach.
         allowed = np.arange(distances.shape[1]) <= reach[:, None]
         costs = np.where(allowed, distances[: len(reach)], -np.inf)
-        nearly = np.argwhere(costs >= costs.max() - 2 * error)[:, -self.kernel.ndim :]
-        moves = [tuple(move) for move in nearly.tolist()]
+        moves = [tuple(move[-self.kernel.ndim :]) for move in np.argwhere(costs >= costs.max() - 2 * error).tolist()]
         arrival = squared_distance(self.kernel, None) if near.source_cells.any() else 0
         if len(moves) > 16:
             # One convolution is faster than computing many distances, but raises InputError if sums exceed 64 bits.
@@ -189,10 +188,7 @@ class Spectral(BestGaussian):
 
 
 class SpectralDecoder(Decoder):
-    """Estimate ĉ as the domain's part of A⁻¹y on the torus.
-
-    The noise is stationary on the torus, so one table, indexed by side lengths, contains the variances of all boxes.
-    """
+    """Estimate ĉ as the domain's part of A⁻¹y. A table by side lengths has the variances of all boxes."""
 
     strategy: Spectral
     has_closed_form = True
@@ -285,10 +281,7 @@ def _variance_by_length(spectrum: FloatArray, n: int) -> FloatArray:
 
 
 class SpectralSolution(NamedTuple):
-    """The best feasible √X̂ at a quarter of the frequencies (the others mirror these), with its certificate.
-
-    The variance exceeds the least variance of any strategy on the torus by at most the fraction `gap`.
-    """
+    """The best feasible √X̂ at a quarter of the frequencies, with a variance at most `gap` above the least."""
 
     spectrum: FloatArray
     gap: float
@@ -503,10 +496,7 @@ def cosine_transform(quarter: FloatArray, torus: Sequence[int]) -> FloatArray:
 
 
 def workload_power(work: Boxes | AllRanges | Regions | None, domain: Domain, torus: tuple[int, ...]) -> FloatArray:
-    """Return the mean |q̂(ω)|² of queries (None means all ranges) and their mirror images on a torus.
-
-    A translation-invariant strategy depends only on this mean. Box sizes are rounded to whole cells.
-    """
+    """Return the mean |q̂(ω)|² of queries (None: all ranges), in whole cells, and of their mirror images on a torus."""
     if isinstance(work, Regions):
         return _power_of_regions(work, domain, torus)
     frequencies = [2 * np.pi * np.arange(p) / p for p in torus]

@@ -443,10 +443,7 @@ def split_covariance(lattices: Sequence[Lattice], precision: float) -> tuple[Flo
 
 
 class TentError:
-    """The mean variance over boxes (None means all ranges), for cells of variance one and tents of any precision.
-
-    A public total has a smooth effect, which is computed from the smoothest `waves` of each axis (all if None).
-    """
+    """The mean variance over boxes (None: all ranges) for cells of variance one. Public totals use `waves` only."""
 
     def __init__(
         self, lattices: Sequence[Lattice], boxes: Sequence[Span] | None, total_known: bool, waves: int | None = None

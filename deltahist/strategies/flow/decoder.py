@@ -654,10 +654,7 @@ class _NearSums:
         self._tables, self._levels = [Windows(table) for table in tables], windows.covering_sums
 
     def find_near(self, start: IntArray, end: IntArray, low: IntArray, size: int) -> tuple[IntArray, list[FloatArray]]:
-        """Return the sums (queries, s) that contain any place from `start` to `end`, and excerpts of each table.
-
-        The excerpts (queries, s, size) start at the place before `low`.
-        """
+        """Return the sums (queries, s) with places from `start` to `end`, and tables' excerpts (queries, s, size)."""
         picked = [np.zeros((len(low), 0), dtype=np.int64)]
         tables: list[list[FloatArray]] = [[np.zeros((len(low), 0, size))] for _ in self._tables]
         for first, last, most in self._levels:
@@ -707,10 +704,7 @@ class _LineSums:
         self._sums = _NearSums(line.windows, theta * line.border_variance, theta)
 
     def find_near(self, around: QueryBoxes, axis: int) -> tuple[IntArray, FloatArray, FloatArray]:
-        """Return the sums (queries, s) that contain borders of each box, and excerpts of Θ V and Θ.
-
-        The excerpts have shape (queries, s, wide or tall).
-        """
+        """Return sums (queries, s) with borders of each box, and excerpts (queries, s, wide or tall) of Θ V and Θ."""
         low, size = around.low[:, axis], around.shares.shape[1 + axis]
         end = np.minimum(around.high[:, axis], self._places - 1)
         picked, (leaf, theta) = self._sums.find_near(np.maximum(low - 1, 0), end, low, size)
@@ -788,10 +782,7 @@ class _HubSums:
         (self.beyond,) = _as_single(trust[1:, 1:] - trust[1:, :1])
 
     def find_near(self, around: QueryBoxes, axis: int) -> tuple[IntArray, IntArray, FloatArray]:
-        """Return the places of each box's hubs along an axis, the sums that contain such a hub, and their weights.
-
-        The shapes are (queries, h), (queries, s) and (queries, s, h). The first and last places are in the empty rim.
-        """
+        """Return boxes' hubs (queries, h) along an axis, their sums (queries, s), and weights (queries, s, h)."""
         low, high = around.low[:, axis], around.high[:, axis]
         first, behind = (np.searchsorted(self._places, edge) for edge in (low, high))
         hub = first[:, None] + np.arange(-1, int((behind - first).max()) + 1)

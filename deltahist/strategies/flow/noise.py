@@ -302,8 +302,7 @@ class Crossings(NamedTuple):
         nx, ny = blocks
         east, north = _split_draws(draws[STRAIGHT], [(nx - 1, ny), (ny - 1, nx)])
         rising, falling = _split_draws(draws[DIAGONAL], [(nx - 1, ny - 1)] * 2)
-        numbers = zip(*(line.sums_per_level for line in lines), strict=True)
-        pairs = zip(sums, numbers, strict=True)
+        pairs = zip(sums, zip(*(line.sums_per_level for line in lines), strict=True), strict=True)
         levels = [_split_draws(draws[name], [(nx - 1, on_x), (ny - 1, on_y)]) for name, (on_x, on_y) in pairs]
         return [
             cls(0, east, rising, falling, [level[0] for level in levels]),
@@ -333,10 +332,7 @@ class Crossings(NamedTuple):
         return solved.reshape(len(solved), *surplus.shape[:-1])
 
     def add_to_blocks(self, out: Array, line: LineEstimator | None) -> None:
-        """Add the flows, corrected by the sums of `line` (if any), to the blocks' gains (..., along x, along y).
-
-        Diagonal moves belong to both directions, so they are added only with the flows to the east.
-        """
+        """Add flows, corrected by sums of `line`, to gains (..., x, y), with diagonal moves among those to the east."""
         solved = np.zeros(0) if line is None else self.solve_sums(line)
         gained = out if self.axis == 0 else out.mT
         for some, after in self.slice_lines():
@@ -521,10 +517,7 @@ class Hubs:
 
     @functools.cached_property
     def level_spectra(self) -> list[FloatArray]:
-        """The eigenvalues of squares and of strips for products of waves (1 + waves, 1 + waves).
-
-        Index 0 along an axis represents everything orthogonal to the waves there.
-        """
+        """The eigenvalues of squares and strips for products of waves (1 + waves, 1 + waves). Index 0 is all else."""
         x, y = (np.concatenate([[0.0], line.spectrum[0]]) for line in self.axes)
         return [np.multiply.outer(x, y), np.add.outer(x, y)]
 

@@ -86,10 +86,7 @@ def choose_usual_widths(blocks: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def choose_usual_shares(levels: int) -> dict[str, Fraction]:
-    """Return a nearly optimal share for each kind of draws. "sums" is the share of each level of sums.
-
-    Sums get about a quarter of ε. A diagonal move crosses two lines, so straight + sums = diagonal + 2 · sums = 1.
-    """
+    """Return nearly optimal shares by kind ("sums" per level), where straight + sums = diagonal + 2 · sums = 1."""
     sums = Fraction(1, 4) if levels == 1 else Fraction(3, 10 * levels) if levels else Fraction(0)
     rest = 1 - sums * levels
     halves = dict.fromkeys(("cells", HUB_SUMS, HUB_STRIPS), Fraction(1, 2))
@@ -242,10 +239,7 @@ class MeanError:
         return out + (self._of_corners(widths, each, diagonal, own) if self._with_corners else 0.0)
 
     def _of_corners(self, widths: tuple[int, ...], each: float, diagonal: float, own: list[float]) -> float:
-        """Return the sides' mean covariance due to diagonal moves at corners (docs/internals/theory.md, section 5).
-
-        Boxes with corners inside blocks are ignored, because they count fractions of moves, which have no product form.
-        """
+        """Return the covariance from moves at corners on block borders (docs/internals/theory.md, section 5)."""
         parts, whole = [], True
         for n, ends, (low, high) in self._sides:
             line = LineEstimator(n, widths, each, 0.0, tuple(own), self.centred)
@@ -319,10 +313,7 @@ def find_minimum(function: Callable[[float], float], low: float, high: float, wi
 
 
 class _HubChoice(NamedTuple):
-    """A choice of hubs: their spacing in blocks, the widths of sums in hubs, and the variance for a share of one.
-
-    `shares` divides the hubs' share among their own noise, sums and strips (if any).
-    """
+    """A choice of hubs: spacing in blocks, widths in hubs, shares of noise, and the variance for a share of one."""
 
     spacing: int
     widths: tuple[int, ...]
