@@ -27,17 +27,7 @@ from sqlglot import exp
 
 from deltahist._postgres import apply_settings, read_search_path
 from deltahist.errors import InputError, check_choice
-from deltahist.personal.query import (
-    DTYPES,
-    LARGEST,
-    LONGEST_TEXT,
-    OWNER,
-    SMALLEST,
-    Query,
-    bound_number,
-    check_names,
-    find_kind,
-)
+from deltahist.personal import query
 
 #: Ibis creates its compilers at first use, and two threads must not do so at once.
 _COMPILING = threading.Lock()
@@ -148,7 +138,7 @@ class Engine(ABC):
         text = f"the database {self.name} failed: {hint} Its own message may quote records, so it is hidden"
         raise_without_context(InputError(text))
 
-    def make_query(self, table: str, owner: str) -> Query:
+    def make_query(self, table: str, owner: str) -> query.Query:
         """Return a query of all records of a table or view, such as "visits" or "schema.visits".
 
         Owners are strings, whole numbers or UUIDs. Raises InputError if there is no such table or column.
@@ -157,30 +147,30 @@ class Engine(ABC):
         schema = self.read_schema(own, part or None)
         if schema is None:
             raise InputError(f"the database {self.name} has no table {table!r}")
-        check_names(schema.names)
+        query.check_names(schema.names)
         owners = [name for name, kind in schema.items() if kind.is_string() or kind.is_integer() or kind.is_uuid()]
         check_choice(tuple(owners), owner=owner)
         records = ibis.table(schema, name=own, database=part or None)
-        readable = [name for name, dtype in schema.items() if find_kind(dtype) and name != owner]
+        readable = [name for name, dtype in schema.items() if query.find_kind(dtype) and name != owner]
         columns = {name: self._normalize_column(records[name]) for name in readable}
-        made = records.select(**{OWNER: self.compare_as_bytes(records[owner])}, **columns)
-        return Query(made.filter(made[OWNER].notnull()), (table, owner))
+        made = records.select(**{query.OWNER: self.compare_as_bytes(records[owner])}, **columns)
+        return query.Query(made.filter(made[query.OWNER].notnull()), (table, owner))
 
     def _normalize_column(self, column: Any) -> Any:
         """Convert a column to its kind. NaN, huge numbers and distant times become NULL, and tiny numbers zero."""
         dtype = column.type()
-        kind = str(find_kind(dtype))
+        kind = str(query.find_kind(dtype))
         if kind == "text":
-            return self.compare_as_bytes(column).substr(0, LONGEST_TEXT)
+            return self.compare_as_bytes(column).substr(0, query.LONGEST_TEXT)
         if kind == "number":
             if dtype.is_decimal() and (dtype.precision is None or dtype.precision > 38):
                 # PostgreSQL fails on decimals beyond the range of floats.
                 column = column.cast("decimal")
-                low, high = (ibis.literal(repr(each)).cast("decimal") for each in (SMALLEST, LARGEST))
+                low, high = (ibis.literal(repr(each)).cast("decimal") for each in (query.SMALLEST, query.LARGEST))
                 column = ibis.cases((column.abs().between(low, high), column), (column.abs() < low, low - low))
-            return bound_number(column.cast("float64"), SMALLEST, LARGEST)
+            return query.bound_number(column.cast("float64"), query.SMALLEST, query.LARGEST)
         if kind not in ("time", "date"):
-            return column.cast(DTYPES[kind])
+            return column.cast(query.DTYPES[kind])
         first, last = "0001-01-01", "9999-12-31"
         if kind == "time":
             first, last = f"{first} 00:00:00", f"{last} 23:59:59.999999"
@@ -189,8 +179,8 @@ class Engine(ABC):
                 # DuckDB cannot convert the very last times to UTC.
                 low, high = (ibis.literal(f"{each}+00").cast(column.type()) for each in (first, last))
                 column = ibis.cases((column.between(low, high), column))
-        value = column.cast(DTYPES[kind])
-        low, high = (ibis.literal(each).cast(DTYPES[kind]) for each in (first, last))
+        value = column.cast(query.DTYPES[kind])
+        low, high = (ibis.literal(each).cast(query.DTYPES[kind]) for each in (first, last))
         return ibis.cases((value.between(low, high), value))
 
 

@@ -18,18 +18,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from deltahist._files import (
-    UnseenObject,
-    check_format,
-    digest_of,
-    first_line,
-    is_stored_file,
-    open_regular,
-    read_object,
-    read_values,
-    write_parquet,
-    write_whole,
-)
+from deltahist import _files
 from deltahist.budget import Payment
 from deltahist.errors import DamagedFile, InputError, check_choice, check_memory
 from deltahist.laws import Guarantee, Law
@@ -81,7 +70,7 @@ class Notice:
         readme = f"{path.name} (SHA-256 {self.digest}) was withdrawn {self}. Do not use it."
         content = {"format": "deltahist-withdrawal", "version": 2, **asdict(self), "readme": readme}
         text = json.dumps(content, indent=2) + "\n"
-        write_whole(Path(notice_path(path)), lambda part: part.write_text(text, encoding="utf-8"))
+        _files.write_whole(Path(notice_path(path)), lambda part: part.write_text(text, encoding="utf-8"))
 
 
 def notice_path(path: str | Path) -> str:
@@ -162,7 +151,7 @@ class BaseRelease(OfMechanism, abc.ABC):
     @functools.cached_property
     def digest(self) -> str:
         """The SHA-256 of the description and the values, in 64 hexadecimal digits, as in the file (docs/limits.md)."""
-        return digest_of(json.loads(json.dumps(self.describe())), self.file_columns())
+        return _files.digest_of(json.loads(json.dumps(self.describe())), self.file_columns())
 
     @property
     def noise_origin(self) -> str:
@@ -176,11 +165,11 @@ class BaseRelease(OfMechanism, abc.ABC):
 
     def save(self, path: str | Path) -> None:
         """Write the columns to a Parquet file, with description, digest and readme as metadata."""
-        write_whole(Path(path), self.write_file)
+        _files.write_whole(Path(path), self.write_file)
 
     def write_file(self, target: Path | BinaryIO) -> None:
         """Write the release file to a path or a buffer."""
-        write_parquet(target, self.file_columns(), self.describe(), self.digest, self.write_readme())
+        _files.write_parquet(target, self.file_columns(), self.describe(), self.digest, self.write_readme())
 
     @classmethod
     def read_fields(cls, description: dict[str, Any], values: NDArray[np.int64] | None) -> dict[str, Any]:
@@ -312,11 +301,11 @@ def read_content(
     Raises DamagedFile unless the restored release has the description and digest of the file. The check detects
     altered numbers, and a description whose noise, groups, total or bounds do not follow from the public choices.
     """
-    made: Any = kinds[check_format(description, path, kinds, VERSION)]
+    made: Any = kinds[_files.check_format(description, path, kinds, VERSION)]
     size = math.prod(int(n) for n in description["domain"]["shape"])
     rows = 0 if file is None else file.metadata.num_rows
     check_memory(made.bytes_each * (max(size, 0) + rows), f"release file {path!r}")
-    fields = made.read_fields(description, None if file is None else read_values(file))
+    fields = made.read_fields(description, None if file is None else _files.read_values(file))
     payment = Payment.from_description(description.get("account"))
     release: BaseRelease = mark_publishable(made(**fields, payment=payment), description["publishable"] is True)
     own = json.loads(json.dumps(release.describe()))
@@ -333,28 +322,28 @@ def attach_notice(release: _Release, path: str | Path) -> _Release:
 
     A notice is untrusted input. Raises DamagedFile if a notice cannot be read or is about a different release.
     """
-    stored = is_stored_file(path)
+    stored = _files.is_stored_file(path)
     places = [str(path)] if stored else dict.fromkeys([str(path), str(Path(path).resolve())])
     most = 1 << 16
     for place in map(notice_path, places):
         try:
             if stored:
-                content = read_object(place, "notice", most)
+                content = _files.read_object(place, "notice", most)
             elif not os.path.lexists(place):
                 continue
             else:
-                with open_regular(Path(place), "notice") as file:
+                with _files.open_regular(Path(place), "notice") as file:
                     content = file.read(most)  # truncates a longer file, which is then invalid JSON
             found = json.loads(content)
-            check_format(found, place, ("deltahist-withdrawal",), 2)
+            _files.check_format(found, place, ("deltahist-withdrawal",), 2)
             digest = check_choice((release.digest,), digest=found["digest"])
             notice = Notice(digest, found["reason"], found["date"])
-        except UnseenObject:
+        except _files.UnseenObject:
             continue
         except (LookupError, TypeError, ValueError, AttributeError, RecursionError, OSError) as problem:
             raise DamagedFile(
                 f"release file {str(path)!r} may be withdrawn, but the notice {place!r} cannot be read "
-                f"({first_line(problem)}): get both files from the publisher again"
+                f"({_files.first_line(problem)}): get both files from the publisher again"
             ) from None
         return mark_publishable(replace(release, withdrawn=notice), release.publishable)  # type: ignore[type-var]
     return release

@@ -16,18 +16,7 @@ from shapely.errors import GEOSException
 from deltahist.answers import answer, rename_own
 from deltahist.errors import InputError
 from deltahist.releases.base import PLACED, UNBIASED
-from deltahist.server.models import (
-    BoxAnswer,
-    Boxes,
-    BoxOfRelease,
-    BoxOfSeries,
-    FeatureCollection,
-    OfRelease,
-    OfSeries,
-    Options,
-    check_size,
-    returns,
-)
+from deltahist.server import models
 from deltahist.server.release_routes import sum_periods
 from deltahist.server.service import ARROW, CSV, GEOJSON, JSON, BoxQuery, Service, ServiceOf, Source, are_in_degrees
 from deltahist.space.domain import Domain
@@ -36,13 +25,13 @@ _MEDIA = {"json": JSON, "csv": CSV, "arrow": ARROW}
 _MOST_VERTICES = 200_000
 #: OpenAPI description of the routes that parse request bodies themselves.
 _MANY: dict[str, Any] = {
-    "responses": returns({JSON: None, GEOJSON: FeatureCollection, CSV: None, ARROW: None}),
+    "responses": models.returns({JSON: None, GEOJSON: models.FeatureCollection, CSV: None, ARROW: None}),
     "openapi_extra": {
         "requestBody": {
             "required": True,
             "content": {
-                JSON: {"schema": next(iter(msgspec.json.schema(Boxes[list[float]])["$defs"].values()))},
-                GEOJSON: {"schema": FeatureCollection.model_json_schema()},
+                JSON: {"schema": next(iter(msgspec.json.schema(models.Boxes[list[float]])["$defs"].values()))},
+                GEOJSON: {"schema": models.FeatureCollection.model_json_schema()},
             },
         }
     },
@@ -51,15 +40,17 @@ _MANY: dict[str, Any] = {
 router = APIRouter(tags=["answers"])
 
 
-@router.get("/releases/{name}/answer", responses=returns({JSON: BoxAnswer}))
-async def answer_box(service: ServiceOf, name: str, asked: Annotated[BoxOfRelease, Query()]) -> Response:
+@router.get("/releases/{name}/answer", responses=models.returns({JSON: models.BoxAnswer}))
+async def answer_box(service: ServiceOf, name: str, asked: Annotated[models.BoxOfRelease, Query()]) -> Response:
     """Return the estimated number of points in a box, with standard error and interval."""
     source, about = service.find_source(name, asked.compare)
     return await _answer_box(service, source, asked, asked.bbox, {"release": name} | about)
 
 
-@router.get("/series/{stream}/answer", responses=returns({JSON: BoxAnswer}))
-async def answer_box_of_series(service: ServiceOf, stream: str, asked: Annotated[BoxOfSeries, Query()]) -> Response:
+@router.get("/series/{stream}/answer", responses=models.returns({JSON: models.BoxAnswer}))
+async def answer_box_of_series(
+    service: ServiceOf, stream: str, asked: Annotated[models.BoxOfSeries, Query()]
+) -> Response:
     """Return the estimated number of points in a box, summed over a period, with standard error and interval."""
     source, about = await sum_periods(service, stream, asked)
     return await _answer_box(service, source, asked, asked.bbox, {"series": stream} | about)
@@ -67,7 +58,7 @@ async def answer_box_of_series(service: ServiceOf, stream: str, asked: Annotated
 
 @router.post("/releases/{name}/answers", **_MANY)
 async def answer_many(
-    request: Request, service: ServiceOf, name: str, asked: Annotated[OfRelease, Query()]
+    request: Request, service: ServiceOf, name: str, asked: Annotated[models.OfRelease, Query()]
 ) -> Response:
     """Answer `{"boxes": [[W, S, E, N], ...]}` with columns, or a FeatureCollection by adding to its properties.
 
@@ -79,14 +70,16 @@ async def answer_many(
 
 @router.post("/series/{stream}/answers", **_MANY)
 async def answer_many_of_series(
-    request: Request, service: ServiceOf, stream: str, asked: Annotated[OfSeries, Query()]
+    request: Request, service: ServiceOf, stream: str, asked: Annotated[models.OfSeries, Query()]
 ) -> Response:
     """Answer many boxes or features, summed over a period, as `/releases/{name}/answers` does for a release."""
     source, about = await sum_periods(service, stream, asked)
     return await _answer_body(request, service, source, asked, about)
 
 
-async def _answer_box(service: Service, source: Source, options: Options, bbox: str, about: dict[str, Any]) -> Response:
+async def _answer_box(
+    service: Service, source: Source, options: models.Options, bbox: str, about: dict[str, Any]
+) -> Response:
     query = BoxQuery(source, are_in_degrees(source, options.crs), options.level, options.nonnegative)
     corners = read_box(bbox, source.domain)
     # On a large map the first non-negative answer takes seconds. Other boxes must not wait for it.
@@ -122,7 +115,7 @@ def read_box(text: str, domain: Domain) -> NDArray[np.float64]:
 
 
 async def _answer_body(
-    request: Request, service: Service, source: Source, options: Options, about: dict[str, Any]
+    request: Request, service: Service, source: Source, options: models.Options, about: dict[str, Any]
 ) -> Response:
     accept, most = request.headers.get("accept", ""), service.settings.max_boxes
     form: str = options.f or next((name for name, media in _MEDIA.items() if media in accept), "json")
@@ -142,12 +135,12 @@ async def _answer_body(
 
 def _parse_boxes(body: bytes, most: int, ndim: int) -> list[tuple[float, ...]]:
     corners: Any = tuple[float, float] if ndim == 1 else tuple[float, float, float, float]
-    asked: list[tuple[float, ...]] = msgspec.json.decode(body, type=Boxes[corners]).boxes
-    check_size(len(asked), most, "boxes")
+    asked: list[tuple[float, ...]] = msgspec.json.decode(body, type=models.Boxes[corners]).boxes
+    models.check_size(len(asked), most, "boxes")
     return asked
 
 
-def _answer_boxes(source: Source, asked: Any, options: Options, form: str, about: dict[str, Any]) -> bytes:
+def _answer_boxes(source: Source, asked: Any, options: models.Options, form: str, about: dict[str, Any]) -> bytes:
     """Return the answers to boxes as columns in JSON, or as CSV or Arrow."""
     query = BoxQuery(source, are_in_degrees(source, options.crs), options.level, options.nonnegative)
     columns = query.answer(np.array(asked))
@@ -178,15 +171,15 @@ def _parse_features(body: bytes, most: int, _: int) -> tuple[Any, str | None, ND
     """Return a collection with its CRS, and the shapes and properties of its features."""
     collection = orjson.loads(body)
     features = list(collection["features"])
-    check_size(len(features), most, "features")
+    models.check_size(len(features), most, "features")
     crs = str(collection["crs"]["properties"]["name"]) if collection.get("crs") else None
     given = [each.get("geometry") for each in features]
     shapes = shapely.from_geojson([None if each is None else orjson.dumps(each) for each in given])
-    check_size(int(shapely.get_num_coordinates(shapes).sum()), _MOST_VERTICES, "vertices")
+    models.check_size(int(shapely.get_num_coordinates(shapes).sum()), _MOST_VERTICES, "vertices")
     return collection, crs, shapes, [dict(each.get("properties") or {}) for each in features]
 
 
-def _answer_features(source: Source, asked: Any, options: Options, form: str, about: dict[str, Any]) -> bytes:
+def _answer_features(source: Source, asked: Any, options: models.Options, form: str, about: dict[str, Any]) -> bytes:
     """Return a FeatureCollection with answers in its features' properties, or the answers as CSV or Arrow."""
     import geopandas as gpd
 

@@ -26,16 +26,8 @@ from deltahist.errors import InputError
 from deltahist.space.domain import Domain
 from deltahist.space.neighbourhood import Neighbourhood
 from deltahist.space.workloads import AllRanges, Workload, range_gram
+from deltahist.strategies import gaussian
 from deltahist.strategies.base import Strategy
-from deltahist.strategies.gaussian import (
-    GAP,
-    BestGaussian,
-    arrival_squares,
-    bound_levels,
-    maximise_bound,
-    pack_integers,
-    unpack_integers,
-)
 
 #: The largest number of optimisation steps.
 MOST_STEPS = 200
@@ -57,7 +49,7 @@ class Certificate(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Optimal(BestGaussian):
+class Optimal(gaussian.BestGaussian):
     """The best Gaussian strategy for a workload on at most 2,000 cells, rounded to integers.
 
     The N rows are a dense symmetric matrix, which is computed on first use (seconds for 32 × 32 cells) and stored in
@@ -132,14 +124,14 @@ class Optimal(BestGaussian):
         return int(evaluate_edges(self._gram, near.edges()).max(initial=0)) if norm == 2 else None
 
     def describe(self) -> dict[str, Any]:
-        return {"strategy": "Optimal", "matrix": pack_integers(self.rows[np.tril_indices(self.domain.size)])}
+        return {"strategy": "Optimal", "matrix": gaussian.pack_integers(self.rows[np.tril_indices(self.domain.size)])}
 
     @classmethod
     def restore(cls, domain: Domain, *, matrix: Any) -> Optimal:  # type: ignore[override]
         _check_size(domain)
         i, j = np.tril_indices(domain.size)
         rows = np.empty((domain.size, domain.size), dtype=np.int64)
-        rows[i, j] = rows[j, i] = unpack_integers(matrix, (len(i),), "matrix")
+        rows[i, j] = rows[j, i] = gaussian.unpack_integers(matrix, (len(i),), "matrix")
         if not _entries_fit(rows) or not _is_invertible(rows):
             raise InputError("matrix is damaged: it must be positive definite, with entries that fit in 64 bits")
         return cls._from_solution(domain=domain, rows=rows)
@@ -167,11 +159,11 @@ def solve_optimal(near: Neighbourhood, gram: FloatArray) -> tuple[IntArray, Cert
     # At first, all bounds share λ equally, or the many long moves would dominate.
     _, place, number = np.unique(bounds, return_inverse=True, return_counts=True)
     # Allow the iteration 80% of the gap, rounding 10%, and making the matrix invertible 5%.
-    climb = maximise_bound(evaluate, -np.log(number[place]), MOST_STEPS, 0.8 * GAP)
+    climb = gaussian.maximise_bound(evaluate, -np.log(number[place]), MOST_STEPS, 0.8 * gaussian.GAP)
     best = climb.form
     if rank < domain.size - free:
         # A convex combination of feasible matrices is feasible. The identity's weight bounds the rise of the variance.
-        best = (1 - 0.05 * GAP) * best + 0.05 * GAP / 2 * np.eye(domain.size)
+        best = (1 - 0.05 * gaussian.GAP) * best + 0.05 * gaussian.GAP / 2 * np.eye(domain.size)
 
     def mean_variance(matrix: NDArray[Any]) -> float:
         """Return the mean variance of the queries at σ = Δ₂, or infinity if the matrix is not positive definite."""
@@ -187,7 +179,7 @@ def solve_optimal(near: Neighbourhood, gram: FloatArray) -> tuple[IntArray, Cert
             cells -= np.outer(along, along) / along.sum()
         return float(np.einsum("ij,ij->", cells, gram))
 
-    matrix = _round_root(_square_root(best, parts), free, mean_variance, 0.1 * GAP)
+    matrix = _round_root(_square_root(best, parts), free, mean_variance, 0.1 * gaussian.GAP)
     certificate = Certificate(mean_variance(matrix), climb.dual)
     if not certificate.gap <= 0.05:
         raise InputError(
@@ -202,8 +194,8 @@ def edge_bounds(near: Neighbourhood) -> tuple[IntArray, FloatArray]:
     edges = near.relations[-1][1].edges()  # the widest relation contains all moves
     edges = edges[edges[:, 0] >= 0]
     start, end = (np.array(np.unravel_index(side, near.domain.shape)) for side in edges.T)
-    place, squares = bound_levels(near)
-    arrivals = arrival_squares(near).ravel()
+    place, squares = gaussian.bound_levels(near)
+    arrivals = gaussian.arrival_squares(near).ravel()
     entry = np.flatnonzero(np.isfinite(arrivals))
     entries = np.column_stack([np.full_like(entry, -1), entry])
     bounds = squares[place[tuple(np.abs(end - start))]], arrivals[entry]
@@ -264,7 +256,7 @@ def _split_symmetric(near: Neighbourhood, gram: FloatArray, free: bool) -> list[
     total is free, X acts only on functions with sum zero.
     """
     shape, rounding = near.domain.shape, 1e-13
-    cube, arrivals = gram.reshape(shape * 2), arrival_squares(near)
+    cube, arrivals = gram.reshape(shape * 2), gaussian.arrival_squares(near)
     along = []
     for axis, n in enumerate(shape):
         mirrored = np.flip(cube, (axis, axis + len(shape)))

@@ -13,17 +13,8 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from deltahist.decode import forms
 from deltahist.decode.base import Decoder
-from deltahist.decode.forms import (
-    FloatArray,
-    IntArray,
-    IntervalForms,
-    IntervalFunction,
-    QuadraticForm,
-    SumOfProducts,
-    mean_increment_product,
-    sum_intervals,
-)
 from deltahist.errors import check_choice
 from deltahist.laws import Law
 from deltahist.space.domain import Domain
@@ -71,14 +62,14 @@ class _Sums:
     def transpose(self, y: NDArray[Any]) -> NDArray[Any]:
         return _Sums(self.n, not self.suffix).multiply(y)
 
-    def solve(self, y: NDArray[Any]) -> FloatArray:
+    def solve(self, y: NDArray[Any]) -> forms.FloatArray:
         return -np.diff(y, axis=0, append=0) if self.suffix else np.diff(y, axis=0, prepend=0)
 
-    def solve_transpose(self, q: NDArray[Any]) -> FloatArray:
+    def solve_transpose(self, q: NDArray[Any]) -> forms.FloatArray:
         return _Sums(self.n, not self.suffix).solve(q)
 
     @property
-    def prefixes(self) -> tuple[IntArray, FloatArray]:
+    def prefixes(self) -> tuple[forms.IntArray, forms.FloatArray]:
         # A prefix is one prefix sum, or the difference between the first suffix sum and another suffix sum.
         edge = np.arange(self.n + 1)
         some = (edge > 0).astype(np.float64)
@@ -147,10 +138,10 @@ class _Haar:
     n: int
 
     @functools.cached_property
-    def levels(self) -> tuple[tuple[slice, IntArray, IntArray, IntArray], ...]:
+    def levels(self) -> tuple[tuple[slice, forms.IntArray, forms.IntArray, forms.IntArray], ...]:
         """The rows of each level, from coarse to fine, and their segments [low, high), which are split at mid."""
         low, high, row = np.array([0]), np.array([self.n]), 1
-        out: list[tuple[slice, IntArray, IntArray, IntArray]] = []
+        out: list[tuple[slice, forms.IntArray, forms.IntArray, forms.IntArray]] = []
         while (split := high - low > 1).any():
             low, high = low[split], high[split]
             mid = (low + high + 1) // 2
@@ -182,7 +173,7 @@ class _Haar:
             change[high] += y[rows]
         return change.cumsum(axis=0)[:-1]
 
-    def solve(self, y: NDArray[Any]) -> FloatArray:
+    def solve(self, y: NDArray[Any]) -> forms.FloatArray:
         # total[low] is the sum of the segment that starts at low, and left = (sum + difference) / 2.
         total = np.zeros(y.shape, dtype=np.float64)
         total[0] = y[0]
@@ -190,9 +181,9 @@ class _Haar:
             total[low], total[mid] = (total[low] + y[rows]) / 2, (total[low] - y[rows]) / 2
         return total
 
-    def solve_transpose(self, q: NDArray[Any]) -> FloatArray:
+    def solve_transpose(self, q: NDArray[Any]) -> forms.FloatArray:
         weight = np.array(q, dtype=np.float64)
-        rows: list[FloatArray] = []
+        rows: list[forms.FloatArray] = []
         for _, low, mid, _ in reversed(self.levels):
             left, right = weight[low], weight[mid]
             rows.append((left - right) / 2)
@@ -200,7 +191,7 @@ class _Haar:
         return np.concatenate([weight[:1], *reversed(rows)])
 
     @property
-    def prefixes(self) -> tuple[IntArray, FloatArray]:
+    def prefixes(self) -> tuple[forms.IntArray, forms.FloatArray]:
         # A prefix is constant on every segment that its edge does not cut. So each level has one coefficient, for the
         # segment around the edge. `mean` is the prefix's mean over this segment.
         mean = np.ones(self.n + 1)
@@ -313,7 +304,7 @@ def _list_pairs(haar: _Haar, longest: int) -> list[set[Pair]]:
     return out
 
 
-class PrefixForm(QuadraticForm):
+class PrefixForm(forms.QuadraticForm):
     """F⁻ᵀP_i · F⁻ᵀP_j for prefixes P and a square factor F, if each row has noise of variance one."""
 
     def __init__(self, factor: _Sums | _Haar) -> None:
@@ -324,11 +315,11 @@ class PrefixForm(QuadraticForm):
         self.total = float((ones * ones).sum())
         self.total_covariance = np.concatenate([[0.0], factor.solve(ones)[:, 0].cumsum()])
 
-    def entries_at(self, i: IntArray, j: IntArray) -> FloatArray:
+    def entries_at(self, i: forms.IntArray, j: forms.IntArray) -> forms.FloatArray:
         common = self.rows[i] == self.rows[j]
         return np.asarray((common * self.entries[i] * self.entries[j]).sum(axis=-1))
 
-    def value_at(self, weight: FloatArray) -> float:
+    def value_at(self, weight: forms.FloatArray) -> float:
         # A cell belongs to the prefixes of all later edges.
         held = np.cumsum(weight[::-1])[::-1][1:]
         own = self.factor.solve_transpose(held.reshape(-1, 1))
@@ -336,29 +327,29 @@ class PrefixForm(QuadraticForm):
 
 
 @dataclass(frozen=True, eq=False)
-class FourthPowers(IntervalFunction):
+class FourthPowers(forms.IntervalFunction):
     """Σ_k a_k⁴ for the coefficients a = F⁻ᵀq of an interval q, rounded to whole cells."""
 
     form: PrefixForm
 
-    def __call__(self, low: FloatArray, high: FloatArray) -> FloatArray:
+    def __call__(self, low: forms.FloatArray, high: forms.FloatArray) -> forms.FloatArray:
         i, j = (np.rint(edge).astype(np.int64) for edge in (low, high))
         one, other, common = self.form.entries[i], self.form.entries[j], self.form.rows[i] == self.form.rows[j]
         return np.asarray(np.where(common, (other - one) ** 4, one**4 + other**4).sum(axis=-1))
 
 
 @dataclass(frozen=True, eq=False)
-class TotalReduction(IntervalFunction):
+class TotalReduction(forms.IntervalFunction):
     """(Σ_k a_k a_k(1))², which is proportional to the variance that a public total removes."""
 
     form: PrefixForm
 
-    def __call__(self, low: FloatArray, high: FloatArray) -> FloatArray:
-        return sum_intervals(self.form.total_covariance[:, None], low, high)[:, 0] ** 2
+    def __call__(self, low: forms.FloatArray, high: forms.FloatArray) -> forms.FloatArray:
+        return forms.sum_intervals(self.form.total_covariance[:, None], low, high)[:, 0] ** 2
 
     def mean_over_intervals(self, n: int) -> float:
         along = self.form.total_covariance
-        return float(mean_increment_product(along @ along, along.sum() ** 2, n))
+        return float(forms.mean_increment_product(along @ along, along.sum() ** 2, n))
 
 
 class ProductDecoder(Decoder):
@@ -370,26 +361,26 @@ class ProductDecoder(Decoder):
         super().__init__(strategy, laws, total_known)
         self.forms = tuple(map(PrefixForm, self.strategy.factors))
         #: The variance's factor along each axis.
-        self._squares = tuple(IntervalForms([form]) for form in self.forms)
+        self._squares = tuple(forms.IntervalForms([form]) for form in self.forms)
 
-    def solve(self, values: FloatArray) -> FloatArray:
+    def solve(self, values: forms.FloatArray) -> forms.FloatArray:
         return self.strategy.along_axes("solve", values.reshape(-1, 1))[:, 0]
 
-    def solve_adjoint(self, query: FloatArray) -> FloatArray:
+    def solve_adjoint(self, query: forms.FloatArray) -> forms.FloatArray:
         return self.strategy.along_axes("solve_transpose", query.reshape(-1, 1))[:, 0]
 
-    def box_cumulant(self, order: int) -> SumOfProducts:
+    def box_cumulant(self, order: int) -> forms.SumOfProducts:
         law = self.laws[0]
         if order == 4:
             # A public total changes every coefficient slightly, which hardly affects the kurtosis.
             return [(law.kurtosis() * law.variance() ** 2, tuple(map(FourthPowers, self.forms)))]
-        own: SumOfProducts = [(law.variance(), self._squares)]
+        own: forms.SumOfProducts = [(law.variance(), self._squares)]
         if not self.total_known:
             return own
         spread = math.prod(form.total for form in self.forms)
         return [*own, (-law.variance() / spread, tuple(map(TotalReduction, self.forms)))]
 
-    def draws_summed(self, spans: Sequence[Span], variance: FloatArray) -> FloatArray | None:
+    def draws_summed(self, spans: Sequence[Span], variance: forms.FloatArray) -> forms.FloatArray | None:
         if not isinstance(self.strategy, Cumulative) or self.laws[0].variance() == 0:
             return None
         # Answers are differences of sums, so every released value has the coefficient −1, 0 or 1.

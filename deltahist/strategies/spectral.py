@@ -25,17 +25,8 @@ from deltahist.errors import InputError, check_memory
 from deltahist.space.domain import Domain
 from deltahist.space.neighbourhood import Neighbourhood
 from deltahist.space.workloads import AllRanges, Boxes, Pieces, Regions, Span, Workload
+from deltahist.strategies import gaussian
 from deltahist.strategies.base import Strategy
-from deltahist.strategies.gaussian import (
-    GAP,
-    LARGEST_ENTRY,
-    BestGaussian,
-    arrival_squares,
-    bound_levels,
-    maximise_bound,
-    pack_integers,
-    unpack_integers,
-)
 
 #: Larger tori start from the multipliers of a torus with this many cells per side (more if δ is long).
 _COARSE = 256
@@ -44,7 +35,7 @@ _CELLS = 1e-3
 
 
 @dataclass(frozen=True, eq=False)
-class Spectral(BestGaussian):
+class Spectral(gaussian.BestGaussian):
     """The best strategy for Gaussian noise (use `rho`) among those whose rows are shifts of one kernel on a torus.
 
     `Spectral` minimises tr(V X⁻¹) over circulant X = AᵀA for the workload's power spectrum V̂. (e_u − e_v)ᵀ X (e_u −
@@ -111,7 +102,7 @@ class Spectral(BestGaussian):
         for bits in range(8, 29, 2):
             rounded = np.rint(kernel * 2.0**bits)
             error = np.abs(cosine_transform(rounded, self.torus) / 2.0**bits / spectrum - 1)
-            if error.max() <= 0.01 or 4 * np.abs(rounded).max() >= LARGEST_ENTRY:
+            if error.max() <= 0.01 or 4 * np.abs(rounded).max() >= gaussian.LARGEST_ENTRY:
                 break
         return mirror_quarter(rounded.astype(np.int64), self.torus)
 
@@ -177,12 +168,12 @@ class Spectral(BestGaussian):
         return 2 * (covariance.flat[0] - covariance), float(4 * transform_error(size) * (2 * largest + norm))
 
     def describe(self) -> dict[str, Any]:
-        return {"strategy": "Spectral", "kernel": pack_integers(self.kernel[slice_quarter(self.torus)])}
+        return {"strategy": "Spectral", "kernel": gaussian.pack_integers(self.kernel[slice_quarter(self.torus)])}
 
     @classmethod
     def restore(cls, domain: Domain, *, kernel: Any) -> Spectral:  # type: ignore[override]
         out = cls._from_solution(domain=domain)
-        quarter = unpack_integers(kernel, tuple(n // 2 + 1 for n in out.torus), "kernel")
+        quarter = gaussian.unpack_integers(kernel, tuple(n // 2 + 1 for n in out.torus), "kernel")
         out.__dict__["kernel"] = mirror_quarter(quarter, out.torus)
         return out
 
@@ -295,11 +286,11 @@ def solve_spectral(near: Neighbourhood, workload: Workload | None, torus: tuple[
     if not len(chart.scale):  # a single cell without arrivals needs no protection
         return SpectralSolution(np.ones(chart.place.shape), 0.0)
     climb = _climb_limited if near.profile else _climb_plain
-    multipliers, spectrum, reached = climb(chart, chart.start_evenly(), 400, GAP)
+    multipliers, spectrum, reached = climb(chart, chart.start_evenly(), 400, gaussian.GAP)
     if coarse != torus:
         fine = _Chart(near, workload, torus)
         # With limits, the multipliers spread over the whole torus and need more rounds.
-        rounds, gap = (40, 3 * GAP) if near.profile else (4, GAP)
+        rounds, gap = (40, 3 * gaussian.GAP) if near.profile else (4, gaussian.GAP)
         _, spectrum, reached = climb(fine, fine.start_from(chart, multipliers), rounds, gap)
     if not chart.arrivals:
         # No move changes the total, so measuring it as precisely as the best frequency costs nothing.
@@ -316,13 +307,13 @@ class _Chart:
     def __init__(self, near: Neighbourhood, workload: Workload | None, torus: tuple[int, ...]) -> None:
         self.torus, quarter = torus, slice_quarter(torus)
         self.weight = workload_power(workload, near.domain, torus)[quarter] + _CELLS
-        place, squares = bound_levels(near)
+        place, squares = gaussian.bound_levels(near)
         # A move across more than half the torus ends in the same place as a shorter one, whose bound is smaller.
         known = place[quarter]
         missing = [(0, n // 2 + 1 - have) for n, have in zip(torus, known.shape, strict=True)]
         #: The index of the relation that bounds each displacement, or the number of relations if none does.
         self.place = np.pad(known, missing, constant_values=len(squares) - 1)
-        entry = float(arrival_squares(near).min())
+        entry = float(gaussian.arrival_squares(near).min())
         self.arrivals = math.isfinite(entry)
         self.place.flat[0] = 0 if self.arrivals else len(squares) - 1
         self.bounded = self.place < len(squares) - 1
@@ -391,7 +382,7 @@ def _climb_limited(chart: _Chart, start: FloatArray, number: int, gap: float) ->
         spectrum, relative, mean = chart.find_costs(multipliers)
         return spectrum, relative, mean, mean
 
-    climb = maximise_bound(evaluate, np.log(start), number, gap)
+    climb = gaussian.maximise_bound(evaluate, np.log(start), number, gap)
     return climb.weight, climb.form, climb.primal / climb.dual - 1
 
 
