@@ -59,29 +59,27 @@ def sensitivity(strategy: Strategy, near: Neighbourhood, *, norm: int = 1) -> Fr
             f"{strategy.name}, which must support so many axes, and any edges if they are not those within δ"
         )
     relations = near.relations
-    costs: dict[int, Fraction | float] = {}
+    costs: dict[int, Fraction] = {}
 
-    def cost(place: int) -> Fraction | float:
+    def cost(place: int) -> Fraction:
         if place not in costs:
             relation = relations[place][1]
             # Most closed forms depend on δ alone, so they do not apply to the edges of a graph.
             closed = type(relation) is Neighbourhood or not strategy.row_by_row
             known = strategy.edge_cost(relation, norm) if closed else None
-            known = explicit_edge_cost(strategy, relation, norm) if known is None else known
-            costs[place] = known if known == math.inf else Fraction(known)
+            costs[place] = explicit_edge_cost(strategy, relation, norm) if known is None else Fraction(known)
         return costs[place]
 
     # Costs and factors increase with the distance. So between two relations, the ratio of cost to factor is at most the
     # cost of the longer relation divided by the smallest factor in between.
-    largest: Any = Fraction(0)
-    spans = [(0, len(relations) - 1)]
+    largest, spans = Fraction(0), [(0, len(relations) - 1)]
     while spans:
         low, high = spans.pop()
         largest = max(largest, *(cost(place) / relations[place][0] ** norm for place in (low, high)))
         if high - low > 1 and cost(high) > largest * relations[low + 1][0] ** norm:
             middle = (low + high) // 2
             spans += [(low, middle), (middle, high)]
-    return largest if norm == 1 or largest == math.inf else Root.of(largest)
+    return largest if norm == 1 else Root.of(largest)
 
 
 def explicit_edge_cost(strategy: Strategy, near: Neighbourhood, norm: int) -> Fraction:
@@ -176,10 +174,7 @@ class Mechanism(BaseMechanism):
     @functools.cached_property
     def sensitivity(self) -> Fraction | Root:
         """Sensitivity of the strategy in the norm of the noise (`sensitivity`)."""
-        found = sensitivity(self.strategy, self.neighbourhood, norm=self.norm)
-        if found == math.inf:
-            raise InputError(f"strategy {self.strategy.name} cannot keep the limits, because no path joins all cells")
-        return found
+        return sensitivity(self.strategy, self.neighbourhood, norm=self.norm)
 
     @functools.cached_property
     def laws(self) -> tuple[Law, ...]:
@@ -240,15 +235,15 @@ class Mechanism(BaseMechanism):
             return math.sqrt(max(0.0, float(self.variance(boxes([cell]))[0])))
         return min((row["std"] for row in self.noise_rows() if row["std"]), default=None)
 
-    def cost_under(self, moves: Neighbourhood) -> Fraction | float:
+    def cost_under(self, moves: Neighbourhood) -> Fraction:
         """Return the cost under a different relation: the budget times the ratio of the sensitivities.
 
         The sensitivity is the largest Σ share |A (e_u − e_v)| over neighbouring cells u and v, and its square counts
         for ρ.
         """
         own, wide = self.sensitivity, sensitivity(self.strategy, moves, norm=self.norm)
-        if not own or wide == math.inf:
-            return wide if own else Fraction(0)
+        if not own:
+            return Fraction(0)
         if isinstance(own, Root) and isinstance(wide, Root):
             return self.budget.amount * wide.squared / own.squared
         return self.budget.amount * Fraction(wide) / Fraction(own)

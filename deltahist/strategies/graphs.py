@@ -58,7 +58,9 @@ class GraphFlow(Strategy):
     def __post_init__(self) -> None:
         hubs = None if self.hubs is None else Fraction(self.hubs)
         object.__setattr__(self, "hubs", hubs)
-        _ = self.near, self.groups  # raises if the graph or the share is invalid
+        _ = self.groups  # raises if the graph or the share is invalid
+        if hubs is None and not self.near.connected:  # the number of points in each part would be published exactly
+            raise InputError("no path joins all cells of the graph: set a limit on any move, or give the flow hubs")
 
     @classmethod
     def suited(cls, near: GraphNeighbourhood, norm: int = 1) -> GraphFlow:
@@ -77,7 +79,7 @@ class GraphFlow(Strategy):
 
     @classmethod
     def candidates(cls, near: Neighbourhood, workload: Workload, norm: int) -> Iterator[tuple[str, Strategy]]:
-        if isinstance(near, GraphNeighbourhood) and len(near.pairs):
+        if isinstance(near, GraphNeighbourhood) and (near.connected or near.profile):
             yield "GraphFlow", cls.suited(near, norm)
 
     @classmethod
@@ -127,52 +129,39 @@ class GraphFlow(Strategy):
     def changes(self, near: Neighbourhood) -> scipy.sparse.csr_array:
         """Return U (draws, M): an own edge is its draw, and any other goes through hubs, or along a shortest path."""
         edges = near.edges()
-        own = {pair: place for place, pair in enumerate(map(tuple, self.near.edges().tolist()))}
-        hub = len(own)
-        links = self.near.adjacency if self.hubs is None else None
-        rows, columns, values = [], [], []
-
-        def change(row: int, column: int, value: int) -> None:
-            rows.append(row)
-            columns.append(column)
-            values.append(value)
-
+        own = {edge: place for place, edge in enumerate(map(tuple, self.near.edges().tolist()))}
+        found = scipy.sparse.lil_array((self.draws, len(edges)), dtype=np.int64)
         for column, (start, end) in enumerate(map(tuple, edges.tolist())):
             if (start, end) in own:
-                change(own[start, end], column, 1)
-            elif links is None:
-                change(hub + end, column, 1)
+                found[own[start, end], column] = 1
+            elif self.hubs is not None:
+                found[len(own) + end, column] = 1
                 if start >= 0:
-                    change(hub + start, column, -1)
+                    found[len(own) + start, column] = -1
             else:
-                begin = start if start >= 0 else (self.sources or (end,))[0]
-                before = scipy.sparse.csgraph.breadth_first_order(links, begin, directed=False)[1]
+                begin = start if start >= 0 else self.sources[0]  # type: ignore[index]
                 if start < 0:
-                    change(own[-1, begin], column, 1)
-                place = end
-                while place != begin:
-                    previous = int(before[place])
-                    change(own[min(previous, place), max(previous, place)], column, 1 if previous < place else -1)
-                    place = previous
-        return scipy.sparse.csr_array((values, (rows, columns)), shape=(self.draws, len(edges)), dtype=np.int64)
+                    found[own[-1, begin], column] = 1
+                before = scipy.sparse.csgraph.breadth_first_order(self.near.adjacency, begin, directed=False)[1]
+                while end != begin:
+                    previous = int(before[end])
+                    found[own[min(previous, end), max(previous, end)], column] = 1 if previous < end else -1
+                    end = previous
+        return scipy.sparse.csr_array(found)
 
-    def edge_cost(self, near: Neighbourhood, norm: int) -> Fraction | int | float:  # type: ignore[override]
+    def edge_cost(self, near: Neighbourhood, norm: int) -> Fraction:
         """Return the largest cost of a move or an arrival, or a bound on it if `near` has other edges."""
-        own, hub = self.near, None if self.hubs is None else self.hubs**norm
-        same = isinstance(near, GraphNeighbourhood) and near.graph == self.graph
-        longest = own.diameter if own.connected or same else math.inf
-        if same:
-            longest = min(longest, near.hops)  # type: ignore[attr-defined]
-        costs: list[Fraction | float] = [Fraction(len(own.pairs) > 0)]
+        own, arrivals = self.near, near.source_cells.ravel()
+        longest = own.diameter if own.connected else math.inf
+        if isinstance(near, GraphNeighbourhood) and near.graph == self.graph:
+            longest = min(own.diameter, near.hops)
+        costs = [Fraction(1)]
         if longest > 1:
-            costs.append(longest if hub is None else 2 * hub)
-        entries = near.source_cells.ravel()
-        known = own.source_cells.ravel()
-        if (entries & known).any():
-            costs.append(Fraction(1))
-        if (entries & ~known).any():
-            away = 1 + own.diameter if own.connected and self.sources else math.inf
-            costs.append(away if hub is None else hub)
+            costs.append(Fraction(longest) if self.hubs is None else 2 * self.hubs**norm)
+        if (arrivals & ~own.source_cells.ravel()).any():
+            if self.hubs is None and not self.sources:
+                raise InputError("sources is None, but the neighbourhood has sources: new entities would not be hidden")
+            costs.append(Fraction(1 + own.diameter) if self.hubs is None else self.hubs**norm)
         return max(costs)
 
     def decoder_class(self) -> type[Decoder]:
