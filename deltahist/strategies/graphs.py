@@ -155,9 +155,11 @@ class GraphFlow(Strategy):
         longest = own.diameter if own.connected else math.inf
         if isinstance(near, GraphNeighbourhood) and near.graph == self.graph:
             longest = min(own.diameter, near.hops)
-        costs = [Fraction(1)]
+        costs = [Fraction(len(own.pairs) > 0)]
         if longest > 1:
             costs.append(Fraction(longest) if self.hubs is None else 2 * self.hubs**norm)
+        if arrivals.any():
+            costs.append(Fraction(1))
         if (arrivals & ~own.source_cells.ravel()).any():
             if self.hubs is None and not self.sources:
                 raise InputError("sources is None, but the neighbourhood has sources: new entities would not be hidden")
