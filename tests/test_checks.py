@@ -11,7 +11,7 @@ from examples import EVERY_STRATEGY, random_domain, random_neighbourhood
 
 import deltahist as dh
 from deltahist.strategies import Group, base, parse_strategy
-from deltahist.strategies.base import read_shares, whole_shares
+from deltahist.strategies.base import read_shares
 from deltahist.strategies.grids import CellsDecoder
 
 LINE = dh.Domain((0, 8), (8,))
@@ -312,7 +312,8 @@ def test_the_rank_of_a_strategy_that_does_not_state_it_is_computed():
 def test_shares_are_exact():
     assert read_shares(None, 2, "level") == (1, 1)
     assert read_shares((0.1, Fraction(1, 3)), 2, "level")[1] == Fraction(1, 3)
-    assert whole_shares([Fraction(1, 6), Fraction(3, 4)]) == ([2, 9], 12)
+    pair = dh.strategies.Hierarchical(dh.Domain((0, 1), (2,)), shares=(Fraction(1, 6), Fraction(3, 4)))
+    assert pair.whole_shares == ([2, 9], 12)
     for bad in ((0, 1), (1,), (1, -1), (1, float("nan")), (1, None)):
         with pytest.raises(dh.InputError):
             read_shares(bad, 2, "level")

@@ -25,7 +25,7 @@ from deltahist.preprocessing import POINTS, Preprocessing
 from deltahist.space.domain import Domain
 from deltahist.space.neighbourhood import Neighbourhood
 from deltahist.space.workloads import AllRanges, Regions, Workload, boxes
-from deltahist.strategies.base import Members, Strategy, from_description, is_own, whole_shares
+from deltahist.strategies.base import Members, Strategy, from_description, is_own
 
 
 def sensitivity(strategy: Strategy, near: Neighbourhood, *, norm: int = 1) -> Fraction | Root:
@@ -84,7 +84,7 @@ def sensitivity(strategy: Strategy, near: Neighbourhood, *, norm: int = 1) -> Fr
 
 def explicit_edge_cost(strategy: Strategy, near: Neighbourhood, norm: int) -> Fraction:
     """Return the largest column sum of (share · |entry|)^norm in A E, computed from all entries."""
-    shares, denominator = whole_shares([g.share for g in strategy.groups])
+    shares, denominator = strategy.whole_shares
     change = abs(strategy.changes(near))
     if norm == 2:
         change = change.multiply(change)

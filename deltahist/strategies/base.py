@@ -107,6 +107,12 @@ class Strategy(abc.ABC):
         return (Group("all rows", slice(0, self.shape[0])),)
 
     @property
+    def whole_shares(self) -> tuple[list[int], int]:
+        """The groups' shares as integers, and their common denominator."""
+        denominator = math.lcm(*(group.share.denominator for group in self.groups))
+        return [int(group.share * denominator) for group in self.groups], denominator
+
+    @property
     def parts(self) -> tuple[Group, ...]:
         """The groups of released values, which equal `groups` when noise is added row by row."""
         return self.groups
@@ -285,12 +291,6 @@ def read_shares(shares: Sequence[float | Fraction] | None, number: int, what: st
         raise InputError(f"shares has {len(shares)} numbers: there must be {number}, one for each {what}")
     # Read each float as its printed decimal: 0.1 is exactly a tenth.
     return tuple(as_printed_fraction(check_positive(share=s)) for s in shares)
-
-
-def whole_shares(shares: Sequence[Fraction]) -> tuple[list[int], int]:
-    """Return shares as integers over a common denominator."""
-    denominator = math.lcm(*(s.denominator for s in shares))
-    return [int(s * denominator) for s in shares], denominator
 
 
 def sum_blocks(cube: NDArray[Any], starts: Starts) -> NDArray[Any]:

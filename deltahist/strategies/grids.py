@@ -19,16 +19,7 @@ from deltahist.errors import InputError, check_memory, check_whole
 from deltahist.space.domain import Domain
 from deltahist.space.neighbourhood import Neighbourhood
 from deltahist.space.workloads import AllRanges, RegionCover, Span, Workload, aligned_spans, range_gram
-from deltahist.strategies.base import (
-    Group,
-    Starts,
-    Strategy,
-    read_numbers,
-    read_shares,
-    spread_blocks,
-    sum_blocks,
-    whole_shares,
-)
+from deltahist.strategies.base import Group, Starts, Strategy, read_numbers, read_shares, spread_blocks, sum_blocks
 
 
 class Grids(Strategy):
@@ -92,7 +83,7 @@ class Grids(Strategy):
         return out.reshape(self.domain.size, -1)
 
     def edge_cost(self, near: Neighbourhood, norm: int) -> Fraction:
-        weights, denominator = whole_shares([g.share for g in self.groups])
+        weights, denominator = self.whole_shares
         weight = np.array([w**norm for w in weights], dtype=object)
         most = int(weight.sum()) if near.source_cells.any() else 0
         crossable = [any(len(s[axis]) > 1 for axis in range(self.domain.ndim)) for s in self.starts]

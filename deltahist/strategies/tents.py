@@ -30,7 +30,7 @@ from deltahist.laws import Law
 from deltahist.space.domain import Domain
 from deltahist.space.neighbourhood import Neighbourhood
 from deltahist.space.workloads import AllRanges, Boxes, RegionCover, Regions, Span, Workload, count_up_to
-from deltahist.strategies.base import Group, Strategy, read_numbers, read_shares, whole_shares
+from deltahist.strategies.base import Group, Strategy, read_numbers, read_shares
 from deltahist.strategies.flow.tuning import find_minimum
 
 #: The number of array entries (boxes × waves, or regions × products of waves) that fit in the processor's cache.
@@ -183,7 +183,7 @@ class Tents(Strategy):
     def edge_cost(self, near: Neighbourhood, norm: int) -> Fraction | None:
         if norm == 2:
             return None
-        (cells, tents), denominator = whole_shares([group.share for group in self.groups])
+        (cells, tents), denominator = self.whole_shares
         each = (n * cells + change * tents for n, change in largest_changes(self.lattices, near))
         return Fraction(max(each, default=0), denominator)
 

@@ -40,7 +40,7 @@ from deltahist.mechanisms import Mechanism
 from deltahist.preprocessing import Preprocessing
 from deltahist.publishers import publication
 from deltahist.space.neighbourhood import Neighbourhood
-from deltahist.strategies.base import Strategy, whole_shares
+from deltahist.strategies.base import Strategy
 
 #: Probability that an audit rejects a mechanism that keeps its promise (99.9% confidence).
 ERROR = 0.001
@@ -126,7 +126,7 @@ def design(rows: int, points: int = 1, factor: float = 0.9) -> tuple[Fraction, i
 
 def row_weights(strategy: Strategy) -> tuple[NDArray[np.object_], int]:
     """Share of every row as whole numbers over one denominator, from the groups."""
-    shares, denominator = whole_shares([group.share for group in strategy.groups])
+    shares, denominator = strategy.whole_shares
     out = np.zeros(strategy.shape[0], dtype=object)
     for group, share in zip(strategy.groups, shares, strict=True):
         out[group.members] = share

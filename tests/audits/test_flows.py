@@ -16,7 +16,7 @@ from deltahist.mechanisms import histogram as mechanism
 from deltahist.space.neighbourhood import Neighbourhood
 from deltahist.strategies import Cumulative, Flow, GraphFlow, Spectral
 from deltahist.strategies.base import Strategy
-from deltahist.strategies.flow.noise import HUB_STRIPS, HUBS, Hubs
+from deltahist.strategies.flow.noise import Hubs, Kind
 from tests.audits.cases import BUGS, line, plan_audit, scaled_noise, square
 from tests.audits.harness import (
     at_once,
@@ -165,7 +165,7 @@ def test_hubs_without_noise_are_caught(monkeypatch):
         return audit(draw, [pair], pure(1.0), releases=RELEASES, seed=seed)
 
     assert not refuted(findings(13)), report(findings(13))
-    monkeypatch.setattr(Hubs, "estimate_inflow", lambda hubs, draws: 0 * draws[HUBS])
+    monkeypatch.setattr(Hubs, "estimate_inflow", lambda hubs, draws: 0 * draws[Kind.HUBS])
     assert refuted(findings(14))
 
 
@@ -189,7 +189,9 @@ def test_strips_of_hubs_keep_their_promise_and_bugs_in_them_are_caught(bug, monk
     elif bug == "strips without noise":
         inflow = Hubs.estimate_inflow
         monkeypatch.setattr(
-            Hubs, "estimate_inflow", lambda door, draws: inflow(door, draws | {HUB_STRIPS: 0 * draws[HUB_STRIPS]})
+            Hubs,
+            "estimate_inflow",
+            lambda door, draws: inflow(door, draws | {Kind.HUB_STRIPS: 0 * draws[Kind.HUB_STRIPS]}),
         )
     findings = strips_audit(15)
     assert refuted(findings) == (bug != "none"), report(findings)

@@ -12,7 +12,7 @@ import deltahist as dh
 from deltahist.mechanisms.histogram import explicit_edge_cost
 from deltahist.strategies import Flow, Spectral
 from deltahist.strategies.flow import PathCosts
-from deltahist.strategies.flow.noise import HUB_STRIPS, HUB_SUMS, HUBS, Hubs
+from deltahist.strategies.flow.noise import Hubs, Kind
 
 SQUARE = dh.Domain((0, 0, 8, 8), (8, 8))
 
@@ -68,7 +68,11 @@ def test_the_estimate_at_hubs_is_least_squares():
     rng = np.random.default_rng(1)
     own, *sums = (rng.normal(size=(5, n)) for n in (63, *map(len, theta)))
     told = sum(s @ t / ratio for s, t, ratio in zip(sums, theta, ratios, strict=True))
-    draws = {HUBS: own, HUB_SUMS: sums[0] * x.weight_unit * y.weight_unit, HUB_STRIPS: sums[1] * x.weight_unit}
+    draws = {
+        Kind.HUBS: own,
+        Kind.HUB_SUMS: sums[0] * x.weight_unit * y.weight_unit,
+        Kind.HUB_STRIPS: sums[1] * x.weight_unit,
+    }
     assert np.allclose(hubs.estimate_inflow(draws), np.linalg.solve(precision, (own + told).T).T)
 
 

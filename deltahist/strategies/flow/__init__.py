@@ -21,32 +21,10 @@ from deltahist.decode.base import Decoder
 from deltahist.decode.forms import IntArray
 from deltahist.errors import InputError, check_whole
 from deltahist.space.domain import Domain
-from deltahist.strategies.base import (
-    Group,
-    Starts,
-    Strategy,
-    read_numbers,
-    read_shares,
-    spread_blocks,
-    sum_blocks,
-    whole_shares,
-)
+from deltahist.strategies.base import Group, Starts, Strategy, read_numbers, read_shares, spread_blocks, sum_blocks
 from deltahist.strategies.flow import tuning
 from deltahist.strategies.flow.decoder import FlowDecoder
-from deltahist.strategies.flow.noise import (
-    ARRIVALS,
-    DIAGONAL,
-    HUB_STRIPS,
-    HUB_SUMS,
-    HUBS,
-    STRAIGHT,
-    UNITS,
-    Crossings,
-    HubLine,
-    Hubs,
-    LineEstimator,
-    count_sums,
-)
+from deltahist.strategies.flow.noise import UNITS, Crossings, HubLine, Hubs, Kind, LineEstimator, count_sums
 
 if TYPE_CHECKING:
     from deltahist.space.neighbourhood import Neighbourhood
@@ -255,15 +233,15 @@ class Flow(Strategy):
         crossing, n = Fraction(1, UNITS), self.blocks
         out = {} if self.blocks_are_cells else {"cells": (self.domain.size, Fraction(1))}
         if len(n) == 1:
-            out[STRAIGHT] = n[0] - 1, crossing
+            out[Kind.STRAIGHT] = n[0] - 1, crossing
         else:
             lines = ((n[0] - 1, n[1]), (n[1] - 1, n[0]))  # (number of lines, borders on each)
-            out[STRAIGHT] = sum(map(math.prod, lines)), crossing
-            out[DIAGONAL] = 2 * (n[0] - 1) * (n[1] - 1), crossing
+            out[Kind.STRAIGHT] = sum(map(math.prod, lines)), crossing
+            out[Kind.DIAGONAL] = 2 * (n[0] - 1) * (n[1] - 1), crossing
             for name, w in zip(self.sum_names, self.sum_widths, strict=True):
                 out[name] = sum(some * count_sums(m, w, self.centred) for some, m in lines), crossing / (2 * w)
         if self.arrivals:
-            out[ARRIVALS] = len(self.entry_blocks), crossing
+            out[Kind.ARRIVALS] = len(self.entry_blocks), crossing
         if self.hubs is not None:
             hubs = Hubs.on_grid(self.blocks, int(self.hubs), tuple(map(int, self.hub_widths)), self.hub_strips)
             out |= {name: (some, crossing / parts) for name, (some, parts) in hubs.draw_counts.items()}
@@ -304,7 +282,7 @@ class Flow(Strategy):
             return ()
         variance = {name: float(1 / share) ** 2 for name, share in self.kind_shares.items()}
         own = tuple(variance[name] for name in self.sum_names)
-        usual = self.sum_widths, variance[STRAIGHT], variance[DIAGONAL], own, self.centred
+        usual = self.sum_widths, variance[Kind.STRAIGHT], variance[Kind.DIAGONAL], own, self.centred
         along_y, along_x = (LineEstimator(n, *usual) for n in reversed(self.blocks))
         return along_y, along_y if along_x == along_y else along_x  # equal lines share their tables
 
@@ -315,7 +293,9 @@ class Flow(Strategy):
             return None
         share = self.kind_shares
         hubs = Hubs.on_grid(self.blocks, int(self.hubs), tuple(map(int, self.hub_widths)), self.hub_strips)
-        ratios = tuple(float(share[HUBS] / share[name]) ** 2 for name in (HUB_SUMS, HUB_STRIPS) if name in share)
+        ratios = tuple(
+            float(share[Kind.HUBS] / share[name]) ** 2 for name in (Kind.HUB_SUMS, Kind.HUB_STRIPS) if name in share
+        )
         return replace(hubs, ratios=ratios)
 
     def split_draws(self, noise: NDArray[Any]) -> tuple[dict[str, NDArray[Any]], list[Crossings]]:
@@ -333,7 +313,7 @@ class Flow(Strategy):
 
     def scatter_groups(self, noise: Sequence[NDArray[Any]]) -> NDArray[Any]:
         draws = {group.name: part for group, part in zip(self.groups, noise, strict=True)}
-        first = draws[STRAIGHT]
+        first = draws[Kind.STRAIGHT]
         several, kind = first.shape[:-1], np.result_type(first, np.int64)
         # Estimate hubs first, to free their intermediate arrays before allocating the map.
         hubs = self.hub_grid
@@ -343,7 +323,7 @@ class Flow(Strategy):
             flows.add_to_blocks(out, self.lines[flows.axis] if self.sum_widths else None)
         flat = out.reshape(*several, -1)
         if self.arrivals:
-            flat[..., self.entry_blocks] += draws[ARRIVALS]
+            flat[..., self.entry_blocks] += draws[Kind.ARRIVALS]
         if hubs is not None and inflow is not None:
             flat[..., hubs.places] += inflow
         return flat if self.blocks_are_cells else np.concatenate([draws["cells"], flat], axis=-1)
@@ -363,7 +343,7 @@ class Flow(Strategy):
                 flows.rising[...] += spread[:, :-1]
                 flows.falling[...] += spread[:, 1:] if flows.axis == 0 else -spread[:, 1:]
         if self.arrivals:
-            draws[ARRIVALS][...] = flat[self.entry_blocks]
+            draws[Kind.ARRIVALS][...] = flat[self.entry_blocks]
         if self.hub_grid is not None:
             self.hub_grid.apply_adjoint(flat[self.hub_grid.places], draws)
         if not self.blocks_are_cells:
@@ -398,12 +378,12 @@ class PathCosts:
 
     def __init__(self, flow: Flow, norm: int) -> None:
         self.flow = flow
-        shares, self.denominator = whole_shares(list(flow.kind_shares.values()))
-        share = dict(zip(flow.kind_shares, (s**norm for s in shares), strict=True))
-        self.cells, self.arrival = share.pop("cells", 0), share.pop(ARRIVALS, 0)
+        self.denominator = math.lcm(*(share.denominator for share in flow.kind_shares.values()))
+        share = {name: int(share * self.denominator) ** norm for name, share in flow.kind_shares.items()}
+        self.cells, self.arrival = share.pop("cells", 0), share.pop(Kind.ARRIVALS, 0)
         # A hub belongs to strips along both axes.
-        self.hub = share.pop(HUBS, 0) + share.pop(HUB_SUMS, 0) + 2 * share.pop(HUB_STRIPS, 0)
-        straight, diagonal = share.pop(STRAIGHT), share.pop(DIAGONAL, 0)
+        self.hub = share.pop(Kind.HUBS, 0) + share.pop(Kind.HUB_SUMS, 0) + 2 * share.pop(Kind.HUB_STRIPS, 0)
+        straight, diagonal = share.pop(Kind.STRAIGHT), share.pop(Kind.DIAGONAL, 0)
         sums = sum(share.values())
         #: The costs of a step across one border (straight) and of a step across two (diagonal).
         self.straight, self.diagonal = straight + sums, diagonal + 2 * sums
@@ -557,7 +537,7 @@ class Routes:
                 self._enter_hubs(there[:, arriving[hub]], arriving[hub], 1)
             if not hub.all():
                 entry = np.searchsorted(flow.entry_blocks, np.ravel_multi_index(tuple(point[:, ~hub]), flow.blocks))
-                self._add_changes(self._draws[ARRIVALS][entry], arriving[~hub], np.ones_like(entry))
+                self._add_changes(self._draws[Kind.ARRIVALS][entry], arriving[~hub], np.ones_like(entry))
             self._walk_blocks(point, there[:, arriving], arriving)
         far = moves & (np.abs(there - here).max(axis=0) > find_longest_direct(flow))
         if (hubs := flow.hub_grid) is not None and far.any():

@@ -37,31 +37,9 @@ from deltahist.decode.forms import (
     iterate_query_boxes,
     mean_increment_product,
 )
-from deltahist.space.workloads import (
-    AllRanges,
-    Boxes,
-    Pieces,
-    RegionCover,
-    Span,
-    count_up_to,
-    prefix_sums,
-    sums_between,
-)
+from deltahist.space.workloads import AllRanges, Boxes, Pieces, RegionCover, count_up_to, prefix_sums, sums_between
 from deltahist.strategies.base import spread_blocks, sum_blocks
-from deltahist.strategies.flow.noise import (
-    ARRIVALS,
-    DIAGONAL,
-    HUB_STRIPS,
-    HUB_SUMS,
-    HUBS,
-    STRAIGHT,
-    UNITS,
-    HubLine,
-    Hubs,
-    LineEstimator,
-    WeightedSums,
-    to_increments,
-)
+from deltahist.strategies.flow.noise import UNITS, HubLine, Hubs, Kind, LineEstimator, WeightedSums, to_increments
 
 if TYPE_CHECKING:
     from deltahist.strategies.flow import Flow
@@ -316,7 +294,7 @@ class WavesKnown(BoxFunction):
         #: In 1-D, the factors of the second axis.
         self._line = (squares[1].sum(axis=0)[:, None], sums[1][0][:, None]) if len(lines) == 1 else None
 
-    def __call__(self, spans: Sequence[Span]) -> FloatArray:
+    def __call__(self, spans: Sequence[Any]) -> FloatArray:
         found = [axis(*span) for axis, span in zip(self._axes, spans, strict=True)]
         squares, sums = zip(*found if self._line is None else (*found, self._line), strict=True)
         # Add in a fixed order, so that answers do not depend on other queries.
@@ -458,8 +436,8 @@ class FlowDecoder(Decoder):
     def _hubs(self) -> HubVariance | None:
         if self.strategy.hub_grid is None:
             return None
-        sums = [variance for variance, _ in self._get_cumulants([HUB_SUMS, HUB_STRIPS])]
-        return HubVariance(self.strategy.hub_grid, self._edges, self._draw_cumulants[HUBS][0], sums)
+        sums = [variance for variance, _ in self._get_cumulants([Kind.HUB_SUMS, Kind.HUB_STRIPS])]
+        return HubVariance(self.strategy.hub_grid, self._edges, self._draw_cumulants[Kind.HUBS][0], sums)
 
     @functools.cached_property
     def _rim_forms(self) -> list[IntervalForms]:
@@ -476,7 +454,7 @@ class FlowDecoder(Decoder):
 
     @functools.cached_property
     def _variance_terms(self) -> SumOfProducts:
-        straight, rims = self._draw_cumulants[STRAIGHT][0], tuple(self._rim_forms)
+        straight, rims = self._draw_cumulants[Kind.STRAIGHT][0], tuple(self._rim_forms)
         out: list[Any] = [(straight, rims) if len(rims) == 1 else (1.0, self._make_line_term(straight))]
         if not self.strategy.blocks_are_cells:
             cuts = zip(self._block_edges, self._edges, strict=True)
@@ -491,7 +469,7 @@ class FlowDecoder(Decoder):
         J is from `_rim_forms`, and G, B and B' are the forms of `estimated_flow`. Each form is evaluated on the box's
         interval along one axis (docs/internals/theory.md, section 5).
         """
-        flow, d = self.strategy, self._draw_cumulants[DIAGONAL][0]
+        flow, d = self.strategy, self._draw_cumulants[Kind.DIAGONAL][0]
         sums = [self._draw_cumulants[name][0] for name in flow.sum_names]
 
         def sides(axis: int) -> Sides:
@@ -515,9 +493,9 @@ class FlowDecoder(Decoder):
         flow, weight = self.strategy, self.laws[0].kurtosis()
         known = {name: weight * variance**2 for name, (variance, _) in self._draw_cumulants.items()}
         if len(flow.blocks) == 1:
-            out: list[Any] = [(known[STRAIGHT], (self._rim_forms[0],))]
+            out: list[Any] = [(known[Kind.STRAIGHT], (self._rim_forms[0],))]
         else:
-            each = known[STRAIGHT] + 2 * known[DIAGONAL]
+            each = known[Kind.STRAIGHT] + 2 * known[Kind.DIAGONAL]
             # A side across x crosses one border per row of blocks, so (cells along y) / (block height) borders.
             (wide, high), (x, y), length = flow.sides, self._rim_forms, BlockPower(1, 4)
             out = [(each / high, (x, length)), (each / wide, (length, y))]
@@ -530,7 +508,7 @@ class FlowDecoder(Decoder):
     @property
     def _entry_variance(self) -> float:
         """The variance of the inflow at a block where entities may appear."""
-        return self._draw_cumulants.get(ARRIVALS, (0.0, 0.0))[0]
+        return self._draw_cumulants.get(Kind.ARRIVALS, (0.0, 0.0))[0]
 
     @functools.cached_property
     def _entry_shares(self) -> FloatArray:
@@ -602,10 +580,10 @@ class FlowDecoder(Decoder):
         """The errors from flows between blocks, and from hubs (if any)."""
         flow, known = self.strategy, self._draw_cumulants
         on_lines = self._get_cumulants(flow.sum_names)
-        out: list[RimErrors | HubErrors] = [RimErrors(flow.lines, known[STRAIGHT], known[DIAGONAL], on_lines)]
+        out: list[RimErrors | HubErrors] = [RimErrors(flow.lines, known[Kind.STRAIGHT], known[Kind.DIAGONAL], on_lines)]
         if self._hubs is not None:
-            sums = [fourth for _, fourth in self._get_cumulants([HUB_SUMS, HUB_STRIPS])]
-            out.append(HubErrors(self._hubs, known[HUBS][1], sums, self.total_known))
+            sums = [fourth for _, fourth in self._get_cumulants([Kind.HUB_SUMS, Kind.HUB_STRIPS])]
+            out.append(HubErrors(self._hubs, known[Kind.HUBS][1], sums, self.total_known))
         return out
 
     def _convert_cover(self, cover: RegionCover, order: int) -> tuple[RegionCover, *tuple[FloatArray, ...]]:

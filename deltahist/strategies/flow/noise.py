@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import functools
 import math
 from collections.abc import Iterator, Sequence
@@ -16,13 +17,21 @@ from deltahist.decode.forms import FloatArray, IntArray, cumulate_rows
 
 #: Integers for a release, or floats for the linear part of its noise.
 Array: TypeAlias = NDArray[Any]
-#: Names of the kinds of draws. A straight flow crosses one border, and a diagonal flow crosses two.
-STRAIGHT, DIAGONAL = "straight flows", "diagonal flows"
-ARRIVALS, HUBS, HUB_SUMS, HUB_STRIPS = "arrivals", "hubs", "sums of hubs", "strips of hubs"
 #: Units per point in released flows. Rounding adds less than a thousandth of a squared point to the variance.
 UNITS = 1 << 4
 #: Axes of an array of hubs.
 _X, _Y = -2, -1
+
+
+class Kind(enum.StrEnum):
+    """The kinds of draws, besides sums along lines. A straight flow crosses one border, a diagonal flow crosses two."""
+
+    STRAIGHT = "straight flows"
+    DIAGONAL = "diagonal flows"
+    ARRIVALS = "arrivals"
+    HUBS = "hubs"
+    HUB_SUMS = "sums of hubs"
+    HUB_STRIPS = "strips of hubs"
 
 
 def count_sums(n: int, width: int, centred: bool = False) -> int:
@@ -297,11 +306,11 @@ class Crossings(NamedTuple):
     ) -> list[Crossings]:
         """Group the draws (..., number) of each kind by direction. `sums` names the kinds that are sums along lines."""
         if len(blocks) == 1:
-            straight = draws[STRAIGHT][..., None]
+            straight = draws[Kind.STRAIGHT][..., None]
             return [cls(0, straight, straight[..., :0], straight[..., :0])]
         nx, ny = blocks
-        east, north = _split_draws(draws[STRAIGHT], [(nx - 1, ny), (ny - 1, nx)])
-        rising, falling = _split_draws(draws[DIAGONAL], [(nx - 1, ny - 1)] * 2)
+        east, north = _split_draws(draws[Kind.STRAIGHT], [(nx - 1, ny), (ny - 1, nx)])
+        rising, falling = _split_draws(draws[Kind.DIAGONAL], [(nx - 1, ny - 1)] * 2)
         pairs = zip(sums, zip(*(line.sums_per_level for line in lines), strict=True), strict=True)
         levels = [_split_draws(draws[name], [(nx - 1, on_x), (ny - 1, on_y)]) for name, (on_x, on_y) in pairs]
         return [
@@ -496,18 +505,22 @@ class Hubs:
     def draw_counts(self) -> dict[str, tuple[int, int]]:
         """For each kind, the number of draws, and how many units of a draw make one unit of flow."""
         x, y = self.axes
-        out = {HUBS: (len(x.places) * len(y.places), 1)}
+        out: dict[str, tuple[int, int]] = {Kind.HUBS: (len(x.places) * len(y.places), 1)}
         if x.widths:
-            out[HUB_SUMS] = (len(x.windows) * len(y.windows), x.weight_unit * y.weight_unit)
+            out[Kind.HUB_SUMS] = (len(x.windows) * len(y.windows), x.weight_unit * y.weight_unit)
         if self.strips:
             number = len(x.windows) * len(y.places) + len(x.places) * len(y.windows)
-            out[HUB_STRIPS] = (number, x.weight_unit)
+            out[Kind.HUB_STRIPS] = (number, x.weight_unit)
         return out
 
     def split_draws(self, draws: dict[str, Array]) -> list[Array]:
         """Return the draws (..., along x, along y) of hubs, squares (if any), and strips along each axis (if any)."""
         (hx, sx), (hy, sy) = ((len(line.places), len(line.windows)) for line in self.axes)
-        shapes = {HUBS: [(hx, hy)], HUB_SUMS: [(sx, sy)], HUB_STRIPS: [(sx, hy), (hx, sy)]}
+        shapes: dict[str, Any] = {
+            Kind.HUBS: [(hx, hy)],
+            Kind.HUB_SUMS: [(sx, sy)],
+            Kind.HUB_STRIPS: [(sx, hy), (hx, sy)],
+        }
         return [part for name in self.draw_counts for part in _split_draws(draws[name], shapes[name])]
 
     @functools.cached_property
@@ -538,7 +551,7 @@ class Hubs:
     def estimate_inflow(self, draws: dict[str, Array]) -> Array:
         """Return the inflow at each hub (..., hubs), given the draws (..., number) of all kinds."""
         if not self.ratios:
-            return draws[HUBS]
+            return draws[Kind.HUBS]
         own, *sums = map(_copy_wide, self.split_draws(draws))
         x, y = self.axes
         (squares_x, turn_x), (squares_y, turn_y) = x.spectrum, y.spectrum
@@ -559,7 +572,7 @@ class Hubs:
         if own.dtype.kind != "f":
             more = np.rint(more, out=more).astype(own.dtype)
         more += own
-        return np.asarray(more.reshape(draws[HUBS].shape))
+        return np.asarray(more.reshape(draws[Kind.HUBS].shape))
 
     def apply_adjoint(self, weights: FloatArray, draws: dict[str, FloatArray]) -> None:
         """Write the weights of the draws into `draws`, given weights (hubs,) of the inflow."""

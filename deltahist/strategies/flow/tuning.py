@@ -16,18 +16,7 @@ from deltahist.space.domain import Domain
 from deltahist.space.neighbourhood import Neighbourhood
 from deltahist.space.workloads import AllRanges, Boxes, Pieces, Regions, Span, Workload
 from deltahist.strategies.flow.decoder import estimated_flow
-from deltahist.strategies.flow.noise import (
-    ARRIVALS,
-    DIAGONAL,
-    HUB_STRIPS,
-    HUB_SUMS,
-    HUBS,
-    STRAIGHT,
-    Hubs,
-    LineEstimator,
-    count_sums,
-    make_hat_weights,
-)
+from deltahist.strategies.flow.noise import Hubs, Kind, LineEstimator, count_sums, make_hat_weights
 
 if TYPE_CHECKING:
     from deltahist.strategies.flow import Flow
@@ -89,8 +78,14 @@ def choose_usual_shares(levels: int) -> dict[str, Fraction]:
     """Return nearly optimal shares by kind ("sums" per level), where straight + sums = diagonal + 2 · sums = 1."""
     sums = Fraction(1, 4) if levels == 1 else Fraction(3, 10 * levels) if levels else Fraction(0)
     rest = 1 - sums * levels
-    halves = dict.fromkeys(("cells", HUB_SUMS, HUB_STRIPS), Fraction(1, 2))
-    return halves | {STRAIGHT: rest, DIAGONAL: 2 * rest - 1, "sums": sums, ARRIVALS: Fraction(1), HUBS: Fraction(1)}
+    halves = dict.fromkeys(("cells", Kind.HUB_SUMS, Kind.HUB_STRIPS), Fraction(1, 2))
+    return halves | {
+        Kind.STRAIGHT: rest,
+        Kind.DIAGONAL: 2 * rest - 1,
+        "sums": sums,
+        Kind.ARRIVALS: Fraction(1),
+        Kind.HUBS: Fraction(1),
+    }
 
 
 def find_longest_move(near: Neighbourhood) -> tuple[int, ...]:
