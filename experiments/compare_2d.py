@@ -30,7 +30,8 @@ import scipy
 from numpy.typing import NDArray
 
 import deltahist as dh
-from deltahist.decode import estimate_nonnegative, simulate_metric
+from deltahist.decode import estimate_nonnegative
+from deltahist.decode.projection import simulate_metric
 from deltahist.errors import InputError, as_printed_fraction
 from deltahist.space.workloads import box_sums
 from deltahist.strategies import Flow, Spectral, Strategy, Tents

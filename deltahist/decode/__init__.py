@@ -18,29 +18,13 @@ Estimates are unbiased. Non-negative estimates are closer to the truth where mos
 [9.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0, 0.0]
 """
 
-from deltahist.decode.base import (
-    Decoder,
-    DenseDecoder,
-    IterativeDecoder,
-    Moments,
-    check_level,
-    interval,
-    make_decoder,
-    stands_out,
-)
+from deltahist.decode.base import Decoder, DenseDecoder, Moments, check_level, interval, make_decoder, stands_out
 from deltahist.decode.placement import Placement, learn_placement
-from deltahist.decode.projection import (
-    Metric,
-    ProjectedCells,
-    estimate_nonnegative,
-    project_nonnegative,
-    simulate_metric,
-)
+from deltahist.decode.projection import Metric, ProjectedCells, estimate_nonnegative, project_nonnegative
 
 __all__ = [
     "Decoder",
     "DenseDecoder",
-    "IterativeDecoder",
     "Metric",
     "Moments",
     "Placement",
@@ -51,6 +35,5 @@ __all__ = [
     "learn_placement",
     "make_decoder",
     "project_nonnegative",
-    "simulate_metric",
     "stands_out",
 ]

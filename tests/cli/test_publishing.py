@@ -137,7 +137,7 @@ def test_a_run_that_fails_after_its_charge_says_so(refused, folder, monkeypatch)
     def fail(*given, **named):
         raise OSError("disk on fire")
 
-    monkeypatch.setattr("deltahist.releases.base.write_parquet", fail)
+    monkeypatch.setattr("deltahist._files.write_parquet", fail)
     account = ["--ledger", "l", "--account", "visits", "--account-limit", "3"]
     line = ["publish", "v.csv", *PLANE, "--epsilon", "1", "--out", "r.parquet", *account]
     assert "the charge stays" in refused(line)

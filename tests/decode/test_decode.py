@@ -7,7 +7,7 @@ import pytest
 from examples import STRATEGIES, random_domain, random_neighbourhood
 
 import deltahist as dh
-from deltahist.decode import DenseDecoder, IterativeDecoder, make_decoder
+from deltahist.decode.base import DenseDecoder, IterativeDecoder, make_decoder
 from deltahist.laws import Laplace
 from tests.laws import calibrate
 
