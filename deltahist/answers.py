@@ -115,8 +115,6 @@ def covariance(release: Release, workload: Workload | Any) -> NDArray[np.float64
     >>> covariance(release, [[0, 2], [2, 4]]).round(1).tolist()      # the total is public, so they differ in sign only
     [[7.8, -7.8], [-7.8, 7.8]]
     """
-    if not isinstance(release, Release):
-        raise InputError(f"release is a {type(release).__name__}: it must be one release of counts")
     asked, _ = read_workload(workload, release.domain)
     return release.decoder.covariance(asked.matrix(release.domain))
 

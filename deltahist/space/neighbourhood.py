@@ -19,7 +19,15 @@ import scipy
 import shapely
 from numpy.typing import ArrayLike, NDArray
 
-from deltahist.errors import InputError, as_printed_fraction, check_choice, check_memory, check_positive, check_whole
+from deltahist.errors import (
+    InputError,
+    as_printed_fraction,
+    check_choice,
+    check_finite,
+    check_memory,
+    check_positive,
+    check_whole,
+)
 from deltahist.space.domain import Domain
 
 
@@ -137,7 +145,7 @@ class Neighbourhood:
         pairs = np.asarray(edges).reshape(-1, 2)
         if delta is not None and lengths is not None:
             pairs = _find_pairs_within(pairs, np.asarray(lengths, dtype=np.float64), domain.size, delta)
-        places = None if sources is None else tuple(sorted({int(cell) for cell in sources}))
+        places = None if sources is None else tuple(sources)
         return GraphNeighbourhood(domain, 1, places, limits, pack_pairs(pairs, domain.size))  # type: ignore[arg-type]
 
     def __post_init__(self) -> None:
@@ -373,19 +381,14 @@ class GraphNeighbourhood(Neighbourhood):
     on_grid: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        cells: Any = () if self.sources is None else self.sources
-        pairs, places = self.pairs, np.array(cells, dtype=np.int64)
-        low, high = pairs.T
-        ascending = np.diff(low * self.domain.size + high, prepend=-1) > 0
-        inside = np.concatenate([low, places, self.domain.size - 1 - high, self.domain.size - 1 - places]) >= 0
-        if not (ascending.all() and inside.all() and (low < high).all() and (np.diff(places) > 0).all()):
-            raise InputError(
-                f"the graph has {len(pairs):,} edges and {len(places):,} sources: each edge must join two different "
-                f"cells, and all cells must have numbers from 0 to {self.domain.size - 1:,}"
-            )
         profile = read_limits(self.limits or (), 1.0, lambda far: check_whole(**{"the distance of a limit": far}))
         limits = None if self.limits is None else profile
-        for name, value in (("limits", limits), ("profile", profile)):
+        # A file whose edges or sources are in another order is refused, because it states others.
+        graph, sources = pack_pairs(self.pairs, self.domain.size), self.sources
+        if sources is not None:
+            places = np.unique(np.array(sources, dtype=np.int64))
+            sources = tuple(np.ravel_multi_index((places,), (self.domain.size,)).tolist())  # raises if out of range
+        for name, value in (("limits", limits), ("profile", profile), ("graph", graph), ("sources", sources)):
             object.__setattr__(self, name, value)
 
     @functools.cached_property
@@ -508,9 +511,8 @@ def pack_pairs(pairs: ArrayLike, size: int) -> str:
 
 def _find_pairs_within(pairs: NDArray[Any], lengths: NDArray[np.float64], size: int, delta: float) -> NDArray[np.int64]:
     """Return all pairs of cells whose shortest path is at most `delta` long."""
-    if not (lengths >= 0).all() or len(lengths) != len(pairs):
-        raise InputError(f"lengths has {len(lengths):,} numbers: it must have one for each edge, none negative")
-    # Explicit zeros stay edges. Of repeated edges, the shortest counts.
+    check_finite(least=0, shortest_length=lengths.min(initial=1.0))
+    # Of repeated edges, the shortest counts.
     order = np.lexsort((lengths, *np.sort(pairs, axis=1).T))
     ends, lengths = np.sort(pairs, axis=1)[order], lengths[order]
     first = np.append(True, (np.diff(ends, axis=0) != 0).any(axis=1))

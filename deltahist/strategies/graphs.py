@@ -65,8 +65,6 @@ class GraphFlow(Strategy):
     @classmethod
     def suited(cls, near: GraphNeighbourhood, norm: int = 1) -> GraphFlow:
         """Return the flow along a neighbourhood's edges, with hubs that keep its limits (norm 1: Laplace noise)."""
-        if near.on_grid:
-            raise InputError("near is a plain Neighbourhood: strategy graph requires one of `Neighbourhood.of`")
         hubs = None
         if near.profile:
             least = near.profile[0].factor
@@ -74,13 +72,17 @@ class GraphFlow(Strategy):
         return cls(near.domain, near.graph, near.sources, hubs)  # type: ignore[arg-type]
 
     @classmethod
+    def suits(cls, near: Neighbourhood) -> bool:
+        return not near.on_grid
+
+    @classmethod
     def from_text(cls, near: Neighbourhood, text: str, norm: int) -> GraphFlow:
         return cls.suited(near, norm)  # type: ignore[arg-type]
 
     @classmethod
     def candidates(cls, near: Neighbourhood, workload: Workload, norm: int) -> Iterator[tuple[str, Strategy]]:
-        if isinstance(near, GraphNeighbourhood) and (near.connected or near.profile):
-            yield "GraphFlow", cls.suited(near, norm)
+        if near.connected or near.profile:
+            yield "GraphFlow", cls.suited(near, norm)  # type: ignore[arg-type]
 
     @classmethod
     def restore(cls, domain: Domain, **parameters: Any) -> Strategy:
