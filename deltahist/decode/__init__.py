@@ -23,17 +23,6 @@ from deltahist.decode.placement import Placement, learn_placement
 from deltahist.decode.projection import Metric, ProjectedCells, estimate_nonnegative, project_nonnegative
 
 __all__ = [
-    "Decoder",
-    "DenseDecoder",
-    "Metric",
-    "Moments",
-    "Placement",
-    "ProjectedCells",
-    "check_level",
-    "estimate_nonnegative",
-    "interval",
-    "learn_placement",
-    "make_decoder",
-    "project_nonnegative",
-    "stands_out",
-]
+    "Decoder", "DenseDecoder", "Metric", "Moments", "Placement", "ProjectedCells", "check_level",
+    "estimate_nonnegative", "interval", "learn_placement", "make_decoder", "project_nonnegative", "stands_out",
+]  # fmt: skip

@@ -25,20 +25,9 @@ from deltahist.decode.placement import Chosen, block_variance, find_least_count
 from deltahist.errors import check_whole
 from deltahist.mechanisms import Mechanism
 from deltahist.releases.base import NONNEGATIVE, BaseRelease, Notice, join_answers
+from deltahist.space import workloads
 from deltahist.space.domain import Domain
-from deltahist.space.workloads import (
-    BoxCover,
-    Boxes,
-    Cover,
-    Pieces,
-    RegionCover,
-    Regions,
-    Workload,
-    count_up_to,
-    in_parts,
-    prefix_sums,
-    sums_between,
-)
+from deltahist.space.workloads import BoxCover, Boxes, Pieces, RegionCover, Regions, Workload, prefix_sums, sums_between
 from deltahist.strategies.base import Strategy
 
 Field = NDArray[np.float64]
@@ -290,7 +279,7 @@ class _CellSums:
         leaning = placement.slope_terms(self.cells[chosen], chosen)
         return (*leaning, *(placement.spreads(chosen) if self.placed else ()))
 
-    def sum_over(self, cover: Cover) -> tuple[Field, Field, Field, Field]:
+    def sum_over(self, cover: workloads.Cover) -> tuple[Field, Field, Field, Field]:
         """Return arrays (m,): estimates, sums of whole cells, sums of all touched cells, and placement variances."""
         if isinstance(cover, BoxCover):
             if not len(cover.cut):
@@ -299,10 +288,10 @@ class _CellSums:
             rims = 4 * float(sum(sizes) @ cover.cut)  # cells at both ends, at twice the cost
             use_sums = self._use_prefix_sums(len(cover.cut), float(np.prod(sizes, axis=0).sum()), rims)
             if len(sizes) != 2 or use_sums:
-                parts = in_parts(np.ones(len(cover.cut)), _BOXES_AT_A_TIME)
+                parts = workloads.in_parts(np.ones(len(cover.cut)), _BOXES_AT_A_TIME)
                 found = [self._by_sums(cover[some]) for some in parts]
             else:
-                parts = in_parts(2 * np.sum(sizes, axis=0), _CELLS_AT_A_TIME)
+                parts = workloads.in_parts(2 * np.sum(sizes, axis=0), _CELLS_AT_A_TIME)
                 found = [self._by_cells(cover[some].list_cells(self.cells.shape)) for some in parts]
             one, two, three, four = (np.concatenate(each) for each in zip(*found, strict=True))
             return one, two, three, four
@@ -446,7 +435,7 @@ class Rims:
             begin: Index = np.broadcast_to(np.minimum(edge, ends), row.shape).ravel()
             gap: Index = np.broadcast_to(ends - edge, row.shape).ravel()
             which = np.repeat(np.arange(row.size), abs(gap))
-            place = begin[which] + count_up_to(abs(gap))
+            place = begin[which] + workloads.count_up_to(abs(gap))
             sign = np.where(which < sides.cell.size, 1, -1) * np.sign(gap)[which]
             side = which % sides.cell.size
             cell, share, lean = sides.cell.ravel()[side], sides.share.ravel()[side], sides.lean.ravel()[side]

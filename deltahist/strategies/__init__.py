@@ -42,22 +42,7 @@ for _cls in (
     register(_cls)  # planning tries candidates in this order
 
 __all__ = [
-    "Cumulative",
-    "CutAugmented",
-    "Flow",
-    "GraphFlow",
-    "Group",
-    "Hierarchical",
-    "Identity",
-    "Optimal",
-    "ShiftedGrids",
-    "Spectral",
-    "Strategy",
-    "Tents",
-    "Wavelet",
-    "dyadic_grids",
-    "from_description",
-    "parse_strategy",
-    "register",
+    "Cumulative", "CutAugmented", "Flow", "GraphFlow", "Group", "Hierarchical", "Identity", "Optimal", "ShiftedGrids",
+    "Spectral", "Strategy", "Tents", "Wavelet", "dyadic_grids", "from_description", "parse_strategy", "register",
     "strategies",
-]
+]  # fmt: skip

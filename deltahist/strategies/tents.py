@@ -14,16 +14,9 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
+from deltahist.decode import forms
 from deltahist.decode.base import Asked, Decoder, Moments
-from deltahist.decode.forms import (
-    BlockPower,
-    FloatArray,
-    IntArray,
-    iterate_query_boxes,
-    mean_increment_product,
-    multiply_rows,
-    sum_intervals,
-)
+from deltahist.decode.forms import BlockPower, FloatArray, IntArray, multiply_rows, sum_intervals
 from deltahist.decode.projection import Metric
 from deltahist.errors import InputError, check_choice, check_whole
 from deltahist.laws import Law
@@ -272,7 +265,8 @@ class TentsDecoder(Decoder):
         ends = np.searchsorted(cover.whole, np.arange(cover.number + 1)).tolist()
         (of_x, of_y), before = (axis.tent_waves for axis in self._lattices), [a.wave_sums for a in self._lattices]
         together = max(1, _TOGETHER // known.size)
-        for around in iterate_query_boxes(_spread_cut_cells(cover, self._lattices), self.strategy.tents, together):
+        tents = _spread_cut_cells(cover, self._lattices)
+        for around in forms.iterate_query_boxes(tents, self.strategy.tents, together):
             seen = around.apply_factors(of_x, of_y)
             for place, query in enumerate(around.some.tolist()):
                 some = slice(ends[query], ends[query + 1])
@@ -558,13 +552,13 @@ class Lattice:
     def mean_squares(self) -> FloatArray:
         """The mean of (q · wave)² over all intervals q of whole cells, for every wave (w,)."""
         sums = self.wave_sums
-        return mean_increment_product(np.einsum("ew,ew->w", sums, sums), sums.sum(axis=0) ** 2, self.n)
+        return forms.mean_increment_product(np.einsum("ew,ew->w", sums, sums), sums.sum(axis=0) ** 2, self.n)
 
     def mean_products(self, some: IntArray) -> FloatArray:
         """Return the mean (w, w) of (q · wave)(q · other wave) over all intervals q, for some of the waves."""
         sums = self.wave_sums[:, some]
         whole = sums.sum(axis=0)
-        return mean_increment_product(sums.T @ sums, np.multiply.outer(whole, whole), self.n)
+        return forms.mean_increment_product(sums.T @ sums, np.multiply.outer(whole, whole), self.n)
 
     def weights_at_ends(self, far: int) -> tuple[IntArray, IntArray]:
         """Return the weights (positions, tents) at both ends of moves by `far` cells, for tents over the first end."""

@@ -16,26 +16,15 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
+from deltahist.decode import forms
 from deltahist.decode.base import Asked, Decoder, Moments
 from deltahist.decode.forms import (
-    BilinearForm,
     BlockPower,
-    BoxFunction,
     FloatArray,
     IndependentIncrements,
     IntArray,
     IntervalForms,
-    IntervalFunction,
-    MixedMoment,
-    QuadraticForm,
-    QueryBoxes,
-    SumOfProducts,
-    Windows,
-    combine_rows,
-    cumulate_rows,
     interpolate_sums,
-    iterate_query_boxes,
-    mean_increment_product,
 )
 from deltahist.space.workloads import AllRanges, Boxes, Pieces, RegionCover, count_up_to, prefix_sums, sums_between
 from deltahist.strategies.base import spread_blocks, sum_blocks
@@ -51,7 +40,7 @@ Cumulants: TypeAlias = tuple[float, float]
 # -- forms along a line ----------------------------------------------------------------------------------------
 
 
-class Diagonal(QuadraticForm):
+class Diagonal(forms.QuadraticForm):
     """A diagonal matrix."""
 
     def __init__(self, values: FloatArray) -> None:
@@ -64,7 +53,7 @@ class Diagonal(QuadraticForm):
         return float(weight @ (self.values * weight))
 
 
-class Steps(QuadraticForm):
+class Steps(forms.QuadraticForm):
     """−½ if the border just before (shift 0) or after (1) an inner edge i is before edge j, plus the transpose."""
 
     def __init__(self, size: int, shift: int) -> None:
@@ -83,7 +72,7 @@ class Steps(QuadraticForm):
         return -float(weight[inner] @ later[inner + self.shift])
 
 
-class LowRank(QuadraticForm):
+class LowRank(forms.QuadraticForm):
     """A form plus Σ_p (a_ip b_jp + b_ip a_jp), for a and b (size, p)."""
 
     def __init__(self, base: IndependentIncrements | Steps, a: FloatArray, b: FloatArray) -> None:
@@ -94,7 +83,7 @@ class LowRank(QuadraticForm):
         return self.base.entries_at(i, j) + both
 
     def evaluate_pieces(self, intervals: Pieces) -> FloatArray:
-        a, b = combine_rows(self.a, intervals.edges), combine_rows(self.b, intervals.edges)
+        a, b = forms.combine_rows(self.a, intervals.edges), forms.combine_rows(self.b, intervals.edges)
         return self.base.evaluate_pieces(intervals) + 2 * np.einsum("mp,mp->m", a, b)
 
     def value_at(self, weight: FloatArray) -> float:
@@ -187,7 +176,7 @@ def _fit_stretches(values: FloatArray, knots: IntArray) -> FloatArray:
 class Sides(IntervalForms):
     """The form of an interval's two ends, and the three forms of the flow across a line (`estimated_flow`)."""
 
-    def __init__(self, rim: QuadraticForm, flow: Sequence[LowRank], knots: IntArray, edges: FloatArray | None) -> None:
+    def __init__(self, rim: forms.QuadraticForm, flow: Sequence[LowRank], knots: IntArray, edges: Any) -> None:
         super().__init__([rim, *flow], edges)
         self._flow, self._knots = flow, knots
 
@@ -218,13 +207,13 @@ def estimated_flow(
     """
     leaf, theta, gain = straight + diagonal * line.diagonal_counts, line.windows.theta, line.prefix_gain
     mixed = gain @ (line.covariance_of_sums(leaf, sums) / 2)
-    mixed -= cumulate_rows((theta * leaf).T)
+    mixed -= forms.cumulate_rows((theta * leaf).T)
     corners = []
     for shift in (0, 1):
         at_edge = np.zeros_like(gain)
         at_edge[1:-1] = theta.T[shift : shift + line.n - 1] / 2
         corners.append(LowRank(Steps(line.n + 1, shift), at_edge, gain))
-    return LowRank(IndependentIncrements(cumulate_rows(leaf)), mixed, gain), corners[0], corners[1]
+    return LowRank(IndependentIncrements(forms.cumulate_rows(leaf)), mixed, gain), corners[0], corners[1]
 
 
 # -- errors from hubs, for boxes -------------------------------------------------------------------------------
@@ -269,7 +258,7 @@ class HubVariance:
 
 
 @dataclass(frozen=True, eq=False)
-class Fourths(IntervalFunction):
+class Fourths(forms.IntervalFunction):
     """Σ over hubs of (share of the hub's block in an interval)⁴. `before` counts hubs before each edge (n + 1, 1)."""
 
     before: FloatArray
@@ -278,7 +267,7 @@ class Fourths(IntervalFunction):
         return BlockPower(1, 4)(*(interpolate_sums(self.before, place)[:, 0] for place in (low, high)))
 
 
-class WavesKnown(BoxFunction):
+class WavesKnown(forms.BoxFunction):
     """Evaluate Σ_ij K_ij a_i(q) b_j(q) − (Σ_ij M_ij (a_i·q) (b_j·q))² for boxes q.
 
     a_0(q) is the squared length of q along the axis, and a_i(q) is (a_i·q)² for the waves i > 0. K (`squared`) and M
@@ -305,7 +294,8 @@ class WavesKnown(BoxFunction):
         pairs = []
         for line, edge, n in zip(self._lines, self._edges, shape, strict=True):
             own = line.waves_before if edge is None else interpolate_sums(line.waves_before, edge)
-            pairs.append(mean_increment_product(own.T @ own, np.multiply.outer(own.sum(axis=0), own.sum(axis=0)), n))
+            whole = own.sum(axis=0)
+            pairs.append(forms.mean_increment_product(own.T @ own, np.multiply.outer(whole, whole), n))
         x, y = pairs + [np.ones((1, 1))] * (2 - len(shape))
         alike = [axis.alike.mean_over_intervals(n) for axis, n in zip(self._axes, shape, strict=True)] + [1.0]
         one, other = (np.append(mean, np.diag(own)) for mean, own in zip(alike, (x, y), strict=False))
@@ -318,7 +308,7 @@ class _Waves:
     def __init__(self, line: HubLine, edges: FloatArray | None, weight: FloatArray, factor: FloatArray) -> None:
         self.alike = IntervalForms([IndependentIncrements(line.hubs_before[:, 0])], edges)
         self._line, self._weight, self._hubs = line, weight, line.hubs_before[:, 0].astype(np.int64)
-        self._before = cumulate_rows(line.waves.T)
+        self._before = forms.cumulate_rows(line.waves.T)
         self._linear = self._before @ factor
 
     @functools.cached_property
@@ -332,7 +322,8 @@ class _Waves:
         intervals = self.alike.in_blocks(low, high)
         squares = self._square_patches.evaluate_pieces(intervals)
         squares += np.multiply.outer(self._weight[0], self.alike.evaluate_pieces(intervals)[0])
-        return squares, combine_rows(self._linear, [(self._hubs[edge], share) for edge, share in intervals.edges]).T
+        edges = [(self._hubs[edge], share) for edge, share in intervals.edges]
+        return squares, forms.combine_rows(self._linear, edges).T
 
 
 def _factor_low_rank(matrix: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -445,7 +436,7 @@ class FlowDecoder(Decoder):
         inner = (Diagonal(np.pad(np.ones(m - 1), 1)) for m in self.strategy.blocks)
         return [IntervalForms([form], edge) for form, edge in zip(inner, self._edges, strict=True)]
 
-    def box_cumulant(self, order: int) -> SumOfProducts | None:
+    def box_cumulant(self, order: int) -> forms.SumOfProducts | None:
         # With a public total, there is no closed form for arrivals.
         flow = self.strategy
         if flow.arrivals and self.total_known:
@@ -453,7 +444,7 @@ class FlowDecoder(Decoder):
         return self._variance_terms if order == 2 else self._fourth_terms
 
     @functools.cached_property
-    def _variance_terms(self) -> SumOfProducts:
+    def _variance_terms(self) -> forms.SumOfProducts:
         straight, rims = self._draw_cumulants[Kind.STRAIGHT][0], tuple(self._rim_forms)
         out: list[Any] = [(straight, rims) if len(rims) == 1 else (1.0, self._make_line_term(straight))]
         if not self.strategy.blocks_are_cells:
@@ -463,7 +454,7 @@ class FlowDecoder(Decoder):
             out += [(cells, tuple(BlockPower(1, 2) for _ in shared)), (-cells, shared)]
         return out if self._hubs is None else [*out, self._hubs.make_variance_term(self.total_known)]
 
-    def _make_line_term(self, straight: float) -> BilinearForm:
+    def _make_line_term(self, straight: float) -> forms.BilinearForm:
         """Return Var = J_x G_y + G_x J_y + σ_d² (J_x J_y + 2 J_x B_y + 2 B_x J_y + 2 B_x B_y − 2 B'_x B'_y).
 
         J is from `_rim_forms`, and G, B and B' are the forms of `estimated_flow`. Each form is evaluated on the box's
@@ -481,10 +472,10 @@ class FlowDecoder(Decoder):
         square = self.domain.shape[0] == self.domain.shape[1] and flow.sides[0] == flow.sides[1]
         axes = x, x if square else sides(1)
         weights = np.array([[d, 1, 2 * d, 0], [1, 0, 0, 0], [2 * d, 0, 2 * d, 0], [0, 0, 0, -2 * d]])
-        return BilinearForm(axes, weights)
+        return forms.BilinearForm(axes, weights)
 
     @functools.cached_property
-    def _fourth_terms(self) -> SumOfProducts:
+    def _fourth_terms(self) -> forms.SumOfProducts:
         """The fourth cumulant of boxes, which is exact for cells and approximate for flows.
 
         For flows, single moves across the perimeter have full weight, although least squares gives them slightly less.
@@ -502,7 +493,8 @@ class FlowDecoder(Decoder):
         if not flow.blocks_are_cells:
             # Σ (q − q̄)⁴, because Σ q q̄³ = Σ q̄⁴ within each block
             for times, own in ((1, 4), (-4, 3), (6, 2), (-3, 1)):
-                out.append((times * known["cells"], tuple(MixedMoment(cut, own, 4 - own) for cut in self._block_edges)))
+                moments = tuple(forms.MixedMoment(cut, own, 4 - own) for cut in self._block_edges)
+                out.append((times * known["cells"], moments))
         return out if self._hubs is None else [*out, self._hubs.make_fourth_term(weight)]
 
     @property
@@ -568,7 +560,7 @@ class FlowDecoder(Decoder):
             cover, *left = self._convert_cover(cover, 4 if kurtosis else 2)
             for out, cumulant, powers in zip((variance, fourth), self._draw_cumulants["cells"], left, strict=False):
                 out += cumulant * powers
-        for around in iterate_query_boxes(cover, self.strategy.blocks):
+        for around in forms.iterate_query_boxes(cover, self.strategy.blocks):
             for part in self._rim_errors:
                 own, own_fourth = part.price_queries(around, kurtosis)
                 variance[around.some] += own
@@ -629,7 +621,7 @@ class _NearSums:
     """Tables (sums, places) of weighted sums along a line. Only a few sums contain any given place."""
 
     def __init__(self, windows: WeightedSums, *tables: FloatArray) -> None:
-        self._tables, self._levels = [Windows(table) for table in tables], windows.covering_sums
+        self._tables, self._levels = [forms.Windows(table) for table in tables], windows.covering_sums
 
     def find_near(self, start: IntArray, end: IntArray, low: IntArray, size: int) -> tuple[IntArray, list[FloatArray]]:
         """Return the sums (queries, s) with places from `start` to `end`, and tables' excerpts (queries, s, size)."""
@@ -681,7 +673,7 @@ class _LineSums:
         self.single, self.fourth = _as_single(self.inverse, fourth)
         self._sums = _NearSums(line.windows, theta * line.border_variance, theta)
 
-    def find_near(self, around: QueryBoxes, axis: int) -> tuple[IntArray, FloatArray, FloatArray]:
+    def find_near(self, around: forms.QueryBoxes, axis: int) -> tuple[IntArray, FloatArray, FloatArray]:
         """Return sums (queries, s) with borders of each box, and excerpts (queries, s, wide or tall) of Θ V and Θ."""
         low, size = around.low[:, axis], around.shares.shape[1 + axis]
         end = np.minimum(around.high[:, axis], self._places - 1)
@@ -700,7 +692,7 @@ class RimErrors:
         self._straight, self._diagonal = straight, diagonal
         self._along = [_LineSums(line, straight[0], diagonal[0], sums) for line in lines]
 
-    def price_queries(self, around: QueryBoxes, kurtosis: bool) -> tuple[FloatArray, FloatArray]:
+    def price_queries(self, around: forms.QueryBoxes, kurtosis: bool) -> tuple[FloatArray, FloatArray]:
         """Return variances and fourth cumulants (m,) of queries, from the draws in boxes around them and all sums."""
         straight, diagonal = self._straight[0], self._diagonal[0]
         rising, falling = around.subtract_shifted((1, 1), (0, 0)), around.subtract_shifted((1, 0), (0, 1))
@@ -759,7 +751,7 @@ class _HubSums:
         )
         (self.beyond,) = _as_single(trust[1:, 1:] - trust[1:, :1])
 
-    def find_near(self, around: QueryBoxes, axis: int) -> tuple[IntArray, IntArray, FloatArray]:
+    def find_near(self, around: forms.QueryBoxes, axis: int) -> tuple[IntArray, IntArray, FloatArray]:
         """Return boxes' hubs (queries, h) along an axis, their sums (queries, s), and weights (queries, s, h)."""
         low, high = around.low[:, axis], around.high[:, axis]
         first, behind = (np.searchsorted(self._places, edge) for edge in (low, high))
@@ -795,7 +787,7 @@ class HubErrors:
         self._axes = _HubSums(x, variance, trust), _HubSums(y, variance.T, trust.T)
         self._everywhere = all(len(line.places) == line.n for line in (x, y))
 
-    def price_queries(self, around: QueryBoxes, kurtosis: bool) -> tuple[FloatArray, FloatArray]:
+    def price_queries(self, around: forms.QueryBoxes, kurtosis: bool) -> tuple[FloatArray, FloatArray]:
         """Return variances and fourth cumulants (m,) from hubs inside queries, strips through them, and all sums."""
         hubs, known, (x, y) = self._known.hubs, self._known.increments, self._axes
         (at_x, some_x, over), (at_y, some_y, up) = x.find_near(around, 0), y.find_near(around, 1)
