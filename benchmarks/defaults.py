@@ -44,6 +44,7 @@ ASKED = {
     "plan, 128²": 0.3,
     "plan, 1000²": 0.5,
     "plan, 4096²": 2,
+    "sweep, 100 settings, 128²": 10,
     "allocation, 10,000 steps": 4,
     "cells not negative, 128²": 0.7,
     "cells not negative, 256²": 3,
@@ -220,6 +221,16 @@ def plan(folder: Path, side: int) -> Iterator[tuple[float, ...]]:
     yield _spent(lambda: dh.plan(near(side), epsilon=1))
 
 
+def sweep(folder: Path, side: int) -> Iterator[tuple[float, ...]]:
+    """Compute expected errors in two neighbourhoods, for two workloads, five ε and five strategies."""
+    domain = dh.Domain((0, 0, side, side), (side, side))
+    nears = {f"{delta}": dh.Neighbourhood(domain, delta, limits=[(math.inf, 2 * delta)]) for delta in (1, 2)}
+    ranges = dh.workloads.all_ranges(domain)
+    names = ("auto", "flow", "tents", "identity", "wavelet")
+    setting = nears, {"all": ranges, "some": ranges.sample(1000, 1)}, (1, 0.5, 0.1, 0.05, 0.01)
+    yield _spent(lambda: dh.sweep(*setting, {name: name for name in names}))
+
+
 def allocation(folder: Path, steps: int) -> Iterator[tuple[float, ...]]:
     """Share a budget among steps of uniform weights, δ = 30."""
     from deltahist.accounts.allocation import allocate_offline
@@ -300,6 +311,7 @@ def _sessions() -> Iterator[Task | Command]:
     yield Task(units, publish, ("default", 8192))
     for side in (32, 128, 1000, 4096):
         yield Task({f"plan, {side}²": "s"}, plan, (side,), side <= 128)
+    yield Task({"sweep, 100 settings, 128²": "s"}, sweep, (128,), True)
     for name, steps in (("2,000", 2_000), ("10,000", 10_000)):
         yield Task({f"allocation, {name} steps": "s"}, allocation, (steps,), steps == 2_000)
     for side in (128, 256, 512):

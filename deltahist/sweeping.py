@@ -96,7 +96,7 @@ def sweep(
             else:
                 own = first.with_budget(Budget(epsilon))
                 run, expected, any_move = functools.partial(_publish, own, nonnegative), own.rmse(work), own.any_move
-                words = f"moves within {near.delta_ground:g} {near.unit}"
+                words = f"moves within {near.delta_ground:g} {near.unit}" if any_move > epsilon else "any move"
                 words += "" if near.fixed_membership else ", or arrivals that near a source"
             squares: list[float] = []
             for trial in range(0 if counts is None else trials):

@@ -24,6 +24,8 @@ def test_expected_errors_and_costs_are_those_of_each_mechanism():
     assert table["expected"].tolist() == pytest.approx([mechanism.rmse(work) for mechanism, work in made])
     assert table["any_move"].tolist() == pytest.approx([mechanism.any_move for mechanism, _ in made])
     assert table["measured"].isna().all()
+    assert table.groupby("neighbourhood")["relation"].agg(set)["1"] == {"any move"}
+    assert "moves within 1 units" in set(table["relation"])
     assert len(dh.plots.plot_sweep(table).lines) == 12
 
 
