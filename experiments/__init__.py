@@ -24,4 +24,11 @@ SCRIPTS = (
     "sample_paths",
     "rappor_relaxing",
     "live_city",
+    "compare_2d",
+    "compare_peers",
+    "districts",
+    "ego_network",
+    "gowalla_years",
+    "proximity_network",
+    "series_places",
 )

@@ -35,7 +35,7 @@ from deltahist.decode.projection import simulate_metric
 from deltahist.errors import InputError, as_printed_fraction
 from deltahist.space.workloads import box_sums
 from deltahist.strategies import Flow, Spectral, Strategy, Tents
-from experiments._common import figure, print_table, save
+from experiments._common import Found, figure, print_table, save, write_csv
 from experiments._frontier_plot import draw_frontier
 from experiments.peers import LINEAR, NEARBY, PEERS, STRATEGIES, UNSOUND, Peer
 
@@ -194,33 +194,43 @@ def _peer(
 ) -> Iterator[Result]:
     epsilon = contest.epsilon * (1.0 if kind[4] is None else kind[4])
 
-    def run(rng: np.random.Generator) -> Cells:
-        return peer(contest.counts, epsilon, rng=rng)
+    runs = {name: peer} | ({name + _DECODED: decode(peer)} if name in LINEAR else {})
+    for label, run in runs.items():
+        run(contest.counts, epsilon, rng=np.random.default_rng(0))  # optimise strategies and metrics once, untimed
+        rmse, seconds = contest.measure(functools.partial(_call, run, contest.counts, epsilon))
+        yield Result(label, *kind, any_move, epsilon, rmse, seconds)
 
-    peer(contest.counts, epsilon, rng=np.random.default_rng(0))  # optimise strategies once, untimed
-    rmse, seconds = contest.measure(run)
-    yield Result(name, *kind, any_move, epsilon, rmse, seconds)
-    if name not in LINEAR:
-        return
-    total, size, rng = int(contest.counts.sum()), contest.counts.size, np.random.default_rng(SEED)
 
-    def centred(cells: Cells, whole: int) -> Cells:
-        return cells + (whole - cells.sum()) / size
+def _call(peer: Peer, counts: Counts, epsilon: float, rng: np.random.Generator) -> Cells:
+    return peer(counts, epsilon, rng=rng)
 
-    def noise() -> Cells:
-        return centred(peer(np.zeros_like(contest.counts), epsilon, rng=rng), 0)
 
-    metric = simulate_metric(noise, contest.counts.shape, total_known=True)
-    fields = [noise() for _ in range(4)]
-    # The rule of `find_least_count`, with simulated noise.
-    corners = [np.arange(0, n - 3, 4) for n in contest.counts.shape]
-    low = [axis.ravel() for axis in np.meshgrid(*corners)]
-    blocks = np.std([box_sums(field, [(each, each + 4) for each in low]) for field in fields])
-    least = blocks * (1 + scipy.stats.kurtosis(np.ravel(fields)) / 6)
-    rmse, seconds = contest.measure(
-        lambda rng: estimate_nonnegative(centred(run(rng), total), metric, total, least).cells
-    )
-    yield Result(name + _DECODED, *kind, any_move, epsilon, rmse, seconds)
+def decode(peer: Peer) -> Peer:
+    """Add our non-negative decoding to a peer with noise that does not depend on the data."""
+
+    @functools.cache
+    def simulate(shape: tuple[int, ...], epsilon: float) -> tuple[Any, Any]:
+        rng = np.random.default_rng(SEED)
+
+        def noise() -> Cells:
+            cells = peer(np.zeros(shape, dtype=np.int64), epsilon, rng=rng)
+            return cells - cells.mean()
+
+        metric = simulate_metric(noise, shape, total_known=True)
+        fields = [noise() for _ in range(4)]
+        # The rule of `find_least_count`, with simulated noise.
+        corners = [np.arange(0, n - 3, 4) for n in shape]
+        low = [axis.ravel() for axis in np.meshgrid(*corners)]
+        blocks = np.std([box_sums(field, [(each, each + 4) for each in low]) for field in fields])
+        return metric, blocks * (1 + scipy.stats.kurtosis(np.ravel(fields)) / 6)
+
+    def run(counts: Counts, epsilon: float, *, rng: np.random.Generator) -> Cells:
+        metric, least = simulate(counts.shape, epsilon)
+        cells = peer(counts, epsilon, rng=rng)
+        cells = cells + (counts.sum() - cells.sum()) / counts.size
+        return estimate_nonnegative(cells, metric, int(counts.sum()), least).cells
+
+    return run
 
 
 def read_counts(file: Path, side: int | None = None) -> Counts:
@@ -243,6 +253,13 @@ def read_counts(file: Path, side: int | None = None) -> Counts:
         raise InputError(f"--side is {side}: it must divide the histogram's sides {counts.shape}")
     x, y = (n // side for n in counts.shape)
     return counts.reshape(side, x, side, y).sum(axis=(1, 3))
+
+
+def invent_counts(side: int) -> Counts:
+    """Return an invented histogram: one dense clump among few even points."""
+    rng = np.random.default_rng(1)
+    points = np.concatenate([rng.normal((0.3, 0.6), 0.06, (4000, 2)), rng.random((300, 2))])
+    return np.histogram2d(*points.T, bins=side, range=[(0, 1), (0, 1)])[0].astype(np.int64)
 
 
 def verdict(results: Sequence[Result]) -> list[dict[str, Any]]:
@@ -319,8 +336,40 @@ def _place(axes: Any, labels: Sequence[tuple[float, str, str]]) -> None:
         axes.annotate(text, (1.035, place), xycoords="axes fraction", va="center", fontsize=8, color=colour)
 
 
-def main(arguments: Sequence[str] | None = None) -> list[Result]:
-    """Measure all mechanisms, print the table, and write the JSON file and a picture next to it."""
+def compare(contest: Contest, deltas: Sequence[int], limits: Sequence[float], file: Path) -> list[Result]:
+    """Measure all mechanisms, print the tables, and write the JSON file and two pictures next to it."""
+    results = []
+    nearby = nearby_peers(contest) if 1 in deltas else ()
+    for result in itertools.chain(ours(contest, deltas, limits), nearby, peers(contest, limits)):
+        results.append(result)
+        said = f"δ {result.delta_cells or 'any'}, any move {result.any_move:.3g}"
+        print(f"{result.rmse:9.4g}  {result.mechanism}  ({said})", flush=True)
+    file.write_text(json.dumps([asdict(r) for r in results], indent=1, ensure_ascii=False) + "\n", "utf-8")
+    draw(results, file.with_suffix(".png"))
+    draw_frontier(results, file.with_name(f"{file.stem}-frontier.png"))
+    print()
+    print_table([asdict(r) for r in sorted(results, key=lambda r: r.rmse)])
+    print()
+    print_table(verdict(results))
+    return results
+
+
+def run(out: Path, small: bool) -> Found:
+    """Write compare_2d.csv, compare_2d.json and two pictures for an invented histogram."""
+    side, deltas, limits = (16, [1], [1.0]) if small else (64, [1, 2, 4, 8], list(LIMITS))
+    contest = Contest(invent_counts(side), 1.0, *((300, 2) if small else ()))
+    results = compare(contest, deltas, limits, out / "compare_2d.json")
+    write_csv(out / "compare_2d.csv", [asdict(r) for r in results])
+    return {
+        f"RMSE if any move costs ε, {who}": min(
+            r.rmse for r in results if (r.family, r.limit, r.privacy) == (who, 1, "pure")
+        )
+        for who in ("ours", "peer")
+    }
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Compare on the histogram in a file."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--data", type=Path, required=True, metavar="FILE.npy", help="a 2-D histogram")
     parser.add_argument("--side", type=int, help="sum the histogram down to this many cells per side")
@@ -355,23 +404,14 @@ def main(arguments: Sequence[str] | None = None) -> list[Result]:
     except ValueError:
         parser.error(f"--limits is {chosen.limits!r}: it must be numbers from 1 on, such as 1,2,4")
     try:
-        contest = Contest(read_counts(chosen.data, chosen.side), chosen.epsilon, chosen.queries, chosen.trials)
-        results = []
-        nearby = nearby_peers(contest) if 1 in deltas else ()
-        for result in itertools.chain(ours(contest, deltas, limits), nearby, peers(contest, limits)):
-            results.append(result)
-            said = f"δ {result.delta_cells or 'any'}, any move {result.any_move:.3g}"
-            print(f"{result.rmse:9.4g}  {result.mechanism}  ({said})", flush=True)
+        compare(
+            Contest(read_counts(chosen.data, chosen.side), chosen.epsilon, chosen.queries, chosen.trials),
+            deltas,
+            limits,
+            chosen.json,
+        )
     except InputError as problem:
         parser.error(str(problem))
-    chosen.json.write_text(json.dumps([asdict(r) for r in results], indent=1, ensure_ascii=False) + "\n", "utf-8")
-    draw(results, chosen.json.with_suffix(".png"))
-    draw_frontier(results, chosen.json.with_name(f"{chosen.json.stem}-frontier.png"))
-    print()
-    print_table([asdict(r) for r in sorted(results, key=lambda r: r.rmse)])
-    print()
-    print_table(verdict(results))
-    return results
 
 
 if __name__ == "__main__":

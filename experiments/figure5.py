@@ -24,7 +24,7 @@ EPSILON = 1.0
 def run(out: Path, small: bool) -> Found:
     """Write figure5.csv (errors by data set, δ and range size) and figure5.png, from 10,000 runs for each size."""
     rng = np.random.default_rng(5)
-    releases, ranges = (6, 50) if small else (100, 100)
+    releases, ranges = (2, 50) if small else (100, 100)
     world = datasets.twitter_like_world()[:, 0]
     sets = {"spread evenly": rng.random(100_000), "stand-in 1, x": (world - world.min()) / (world.max() - world.min())}
     rows: list[dict[str, object]] = []

@@ -1,6 +1,7 @@
-"""Compare years of daily maps at a constant budget per window with one budget for all days (needs the Gowalla file).
+"""Compare years of daily maps at a constant budget per window with one budget for all days.
 
-`python -m experiments.gowalla_years --data gowalla_events.tsv.gz [--small] [--out DIR]`
+`python -m experiments.gowalla_years [--data FILE] [--small] [--out DIR]`. FILE is gowalla_events.tsv.gz
+(docs/internals/datasets.md). Without it, check-ins are invented.
 """
 
 from __future__ import annotations
@@ -36,19 +37,30 @@ START, UNTIL, LENGTH, EPSILON = "2009-04-01", "2010-10-22", 7, Fraction(1)
 SIDE, BOXES = 2, 60
 
 
-def run(data: Path, out: Path, small: bool, *, start: str = START, until: str = UNTIL, length: int = LENGTH) -> Found:
+def invent_checkins(file: Path, days: int) -> Path:
+    """Write invented check-ins of 200 users: user, time, latitude, longitude and place."""
+    rng = np.random.default_rng(1)
+    number = 60 * days
+    times = np.datetime64(f"{START}T12:00:00") + np.timedelta64(1, "D") * rng.integers(0, days, number)
+    places = (40.7, -74) + 0.1 * rng.random((number, 2))
+    lines = (f"{rng.integers(200)}\t{time}Z\t{y:.5f}\t{x:.5f}\t0\n" for time, (y, x) in zip(times, places, strict=True))
+    file.write_text("".join(lines))
+    return file
+
+
+def run(out: Path, small: bool, data: Path | None = None) -> Found:
     """Write gowalla_years.csv (a row per month) and gowalla_years.png."""
     domain = dh.Domain.from_cell(BOUNDS, CELL, "EPSG:32618")
     near = dh.Neighbourhood(domain, DELTA, sources="boundary")
-    clock = Clock.of(start, "1d")
-    days = clock.step(until) + 1
-    if small:
-        days = min(days, 2 * length)
+    clock = Clock.of(START, "1d")
+    days = 2 * LENGTH if small else clock.step(UNTIL) + 1
+    if data is None:
+        data = invent_checkins(out / "checkins.tsv", days)
     # Keep one check-in per user and day: a user's sequence has one element per step.
     stepped = count_file(
         data, domain, clock=clock, steps=days, time=1, x=3, y=2, crs="EPSG:4326", user=0, max_per_user=1
     )
-    window = dh.Window(length=length, epsilon=EPSILON)
+    window = dh.Window(length=LENGTH, epsilon=EPSILON)
     # Choose the strategy for one day's share, from public figures.
     by_window = mechanism_for(near, epsilon=window.equal_share).strategy
     once = Fraction(EPSILON, days)
@@ -84,11 +96,11 @@ def run(data: Path, out: Path, small: bool, *, start: str = START, until: str = 
         )
     write_csv(out / "gowalla_years.csv", rows)
     print_table(rows)
-    _draw(rows, days, length, out / "gowalla_years.png")
+    _draw(rows, days, out / "gowalla_years.png")
     whole = np.sqrt(squares.mean(axis=0))
     return {
         "days published": days,
-        f"ε of every window of {length} days, for ever": float(EPSILON),
+        f"ε of every window of {LENGTH} days, for ever": float(EPSILON),
         "ε that sequential composition reckons for these days": float(window.equal_share * days),
         f"rmse of a box of {SIDE} × {SIDE} cells, window": float(whole[0]),
         "rmse, one budget of ε = 1 for all days": float(whole[1]),
@@ -102,14 +114,14 @@ def _answers(cells: NDArray[np.float64], work: dh.Boxes, domain: dh.Domain) -> N
     return np.asarray(sums_between(prefix_sums(np.asarray(cells, dtype=np.float64)), work.spans(domain)))
 
 
-def _draw(rows: Sequence[dict[str, object]], days: int, length: int, file: Path) -> None:
+def _draw(rows: Sequence[dict[str, object]], days: int, file: Path) -> None:
     drawn = figure(9, 4.6)
     axes = drawn.subplots()
     place = np.arange(len(rows))
     for name, colour, label in (
         ("rms count of a box", GREY, "true count (root mean square)"),
         ("rmse, one budget", ORANGE, f"error, ε = 1 for all {days} days"),
-        ("rmse, window", BLUE, f"error, ε = 1 for every {length} days"),
+        ("rmse, window", BLUE, f"error, ε = 1 for every {LENGTH} days"),
         ("rmse of the month's mean, window", GREEN, "the same, mean of the month"),
     ):
         axes.plot(place, [float(str(r[name])) for r in rows], "o-", color=colour, markersize=4, label=label)
@@ -123,11 +135,9 @@ def _draw(rows: Sequence[dict[str, object]], days: int, length: int, file: Path)
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the script from the command line."""
     parser = parser_of(__doc__)
-    parser.add_argument(
-        "--data", type=Path, required=True, metavar="FILE", help="a file of user, UTC time, latitude and longitude"
-    )
+    parser.add_argument("--data", type=Path, metavar="FILE", help="a file of user, UTC time, latitude and longitude")
     chosen = parser.parse_args(arguments)
-    print_found(run(chosen.data, chosen.out, chosen.small))
+    print_found(run(chosen.out, chosen.small, chosen.data))
 
 
 if __name__ == "__main__":

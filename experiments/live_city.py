@@ -124,7 +124,7 @@ def _spent(people: People) -> NDArray[np.float64]:
 
 def run(out: Path, small: bool) -> Found:
     """Write live_city.csv (a row per day) and live_city.png."""
-    city = City(400, 12, 6) if small else City(100_000, 365, 10)
+    city = City(400, 12, 5) if small else City(100_000, 365, 10)
     rows = simulate(city)
     write_csv(out / "live_city.csv", rows)
     print_table(rows[:: max(1, len(rows) // 12)])

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from experiments._common import BLUE, GREY, ORANGE, Found, command, figure, save, write_csv
-from experiments.euclidean import Euclidean
+from experiments._euclidean import Euclidean
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -47,7 +47,6 @@ PEERS: Mapping[str, Peer] = {
     "MWEM": mwem,
     "AHP": ahp,
     "DPCube": dpcube,
-    "DPCube, coarser": partial(dpcube, side=4),
 }
 
 #: Mechanisms that claim ε-differential privacy and do not have it.

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from experiments import SCRIPTS, districts, ego_network, series_places
+import experiments
+from experiments import SCRIPTS, districts, ego_network, gowalla_years, series_places
 
 
 @pytest.fixture(scope="module")
@@ -37,12 +38,22 @@ def table(results, name):
 
 #: Small runs of about a second and more; what their figures show is tested with them.
 LONG = (
-    "figure3", "figure4", "figure5", "figure6", "figure8", "flow_squares", "gradual_city", "live_city",
-    "sample_paths", "table5",
+    "compare_peers", "figure3", "figure4", "figure5", "figure6", "figure8", "flow_squares", "gradual_city", "live_city",
+    "proximity_network", "sample_paths", "table5",
 )  # fmt: skip
+#: Scripts with a test of their own.
+OTHERS = ("compare_2d", "districts", "ego_network", "gowalla_years", "series_places")
 
 
-@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow) if n in LONG else n for n in SCRIPTS])
+def test_all_scripts_are_run():
+    files = {file.stem for file in Path(experiments.__file__).parent.glob("[!_]*.py")}
+    assert sorted(files) == sorted(SCRIPTS)
+    assert {*OTHERS, *LONG} < files
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=[pytest.mark.slow] * (n in LONG)) for n in SCRIPTS if n not in OTHERS]
+)
 def test_the_picture_and_the_table_are_written(results, name):
     rows = table(results, name)
     assert rows
@@ -129,17 +140,7 @@ def test_nonnegative_estimates_of_a_map_with_empty_parts_are_nearer_to_the_truth
 
 
 def test_years_of_daily_maps(tmp_path):
-    """A made-up table of check-ins in the file's form: user, time, latitude, longitude."""
-    import numpy as np
-
-    from experiments import gowalla_years
-
-    rng = np.random.default_rng(1)
-    times = np.datetime64("2009-04-01T12:00:00") + np.timedelta64(1, "D") * rng.integers(0, 70, 400)
-    places = [40.7, -74] + 0.1 * rng.random((400, 2))
-    lines = [f"{i % 90}\t{times[i]}Z\t{x:.5f}\t{y:.5f}\t{i}" for i, (x, y) in enumerate(places)]
-    (tmp_path / "checkins.tsv").write_text("\n".join(lines))
-    gowalla_years.main(["--data", str(tmp_path / "checkins.tsv"), "--small", "--out", str(tmp_path)])
+    gowalla_years.main(["--small", "--out", str(tmp_path)])
     first = rows(tmp_path / "gowalla_years.csv")[0]
     assert float(first["rmse, window"]) < float(first["rmse, one budget"])
 
