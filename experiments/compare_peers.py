@@ -52,16 +52,16 @@ def run(out: Path, small: bool, files: Sequence[Path] = (), side: int | None = N
     maps = {file.stem: read_counts(file, side) for file in files} or {"invented": invent_counts(16 if small else 64)}
     size = (EPSILONS[:1], 2, 300) if small else (EPSILONS, TRIALS, QUERIES)
     table = pd.concat([measured(counts, *size).assign(map=name) for name, counts in maps.items()], ignore_index=True)
-    table["any_move"] /= table["epsilon"]
     table.to_csv(out / "compare_peers.csv", index=False)
     rows = ["neighbourhood", "mechanism", "relation", "any_move"]
-    wide = table.pivot_table("measured", rows, ["map", "epsilon"], sort=False).sort_index(axis=1, ascending=False)
+    factors = table.assign(any_move=(table["any_move"] / table["epsilon"]).round(1))
+    wide = factors.pivot_table("measured", rows, ["map", "epsilon"], sort=False).sort_index(axis=1, ascending=False)
     print(wide.to_string(float_format="{:.4g}".format))
-    drawn = figure(9, 6)
-    first = table[(table["map"] == next(iter(maps))) & (table["neighbourhood"] == "any move costs ε")]
-    dh.plots.plot_sweep(first.assign(any_move=first["epsilon"]), "measured", drawn.subplots())
-    save(drawn, out / "compare_peers.png")
     sound = table[~table["mechanism"].isin(UNSOUND)]
+    first = sound[(sound["map"] == next(iter(maps))) & (sound["neighbourhood"] == "any move costs ε")]
+    drawn = figure(10, 6)
+    dh.plots.plot_sweep(first, "measured", drawn.subplots())
+    save(drawn, out / "compare_peers.png")
     best = sound.loc[sound.groupby(["map", "neighbourhood", "epsilon"])["measured"].idxmin()]
     return {
         f"{r.map}, {r.neighbourhood}, ε = {r.epsilon:g}": f"{r.measured:.4g} ({r.mechanism})" for r in best.itertuples()

@@ -138,13 +138,15 @@ def plot_sweep(table: pd.DataFrame, errors: str = "expected", ax: Axes | None = 
     ax = ground.own_axes(ax)
     names = ["neighbourhood", "workload", "mechanism"]
     varied = [name for name in names if table[name].nunique() > 1] or names[-1:]
-    for setting, rows in table.dropna(subset=errors).groupby(varied, sort=False):
+    for number, (setting, rows) in enumerate(table.dropna(subset=errors).groupby(varied, sort=False)):
         rows = rows.sort_values("epsilon")
         label = f"{', '.join(map(str, setting))}: any move {rows['any_move'].iloc[0] / rows['epsilon'].iloc[0]:.3g} ε"
-        ax.plot(rows["epsilon"], rows[errors], marker="o", markersize=3, label=label)
+        # Colours repeat after ten lines, so the dashes change.
+        dashes = ("-", "--", ":")[number // 10 % 3]
+        ax.plot(rows["epsilon"], rows[errors], dashes, marker="o", markersize=3, label=label)
     ax.set(xscale="log", yscale="log", xlabel="ε", ylabel=f"{errors} RMSE of a query (points)")
     ax.grid(color="0.9")
-    ax.legend(frameon=False, fontsize=8)
+    ax.legend(loc="upper left", bbox_to_anchor=(1, 1), frameon=False, fontsize=8)
     return ax
 
 
