@@ -244,9 +244,6 @@ def test_a_strategy_that_changes_after_it_was_priced_is_not_published():
     [
         (dict.fromkeys(("solve", "solve_adjoint"), lambda self, x: x * 0.5), "Other does not recover the counts"),
         ({"solve_adjoint": lambda self, x: x * 0.5}, "solve_adjoint of Other is not the adjoint"),
-        ({"estimate_on_grid": lambda self, *_: np.zeros(12)}, "noise_metric of Other"),
-        ({"simulate_noise": lambda self, rng: np.zeros(12)}, "simulate_noise of Other"),
-        ({"estimate_on_grid": lambda self, *_: np.zeros(8)}, "does not agree with estimate_cells"),
     ],
 )
 def test_a_wrong_decoder_is_named(members, words):

@@ -249,7 +249,7 @@ def publish_stream(
     chosen = options.choose_mechanism(place, points, regions, strategy=strategy, counting=counting, **share)
     near, planned = chosen.mechanism.neighbourhood, chosen.mechanism.strategy
     stream = Stream(near, amount, window, clock, state, planned, counting, rows.user, time, longer, account)
-    print(f"{describe_stream(chosen, points, rule, clock, number, amounts)}\n")
+    print(f"{describe_stream(chosen, rule, clock, number, amounts)}\n")
     options.warn_of_new_account(state, account)
     together = sum(amounts, Fraction(0)) if amounts is not None else number * rule.equal_share
     spent = Guarantee(epsilon=together) if unit == "epsilon" else Guarantee(rho=together)
@@ -278,12 +278,7 @@ def publish_stream(
 
 
 def describe_stream(
-    chosen: options.Chosen,
-    points: Fraction | None,
-    rule: Rule,
-    clock: Clock,
-    steps: int,
-    amounts: Sequence[Fraction] | None,
+    chosen: options.Chosen, rule: Rule, clock: Clock, steps: int, amounts: Sequence[Fraction] | None
 ) -> str:
     """Describe the map of a stream, and the costs and errors of a step, a window, a month, a year and all steps.
 
@@ -294,22 +289,15 @@ def describe_stream(
 
     mechanism, work = chosen.mechanism, chosen.work
     spans = [(length, Fraction(limit, NANO)) for length, limit in rule.spans]
-    names, most = getattr(work, "names", None), Fraction(rule.limit, NANO)
-    expected = None if points is None else float(points)
-    rows, noisy = [], []
-    for each in stream_figures(mechanism, spans, clock, steps, work, expected, amounts):
+    most, rows = Fraction(rule.limit, NANO), []
+    for each in stream_figures(mechanism, spans, clock, steps, work, amounts):
         limit = "" if each.limit is None else format_amount(each.limit, most)
         error = "" if each.error is None else f"{each.error:,.4g}"
-        few = "" if each.below_noise is None else f"{len(each.below_noise):,} of {each.queries:,}"
-        rows.append((each.name, f"{each.steps:,}", format_amount(each.cost, most), limit, error, few))
-        if names and each.below_noise is not None and len(each.below_noise):
-            listed = ", ".join(names[at] for at in each.below_noise[:5]) + ", …" * (len(each.below_noise) > 5)
-            over = f"{each.steps:,} step{'s'[: each.steps != 1]}"
-            noisy.append(f"Over {over} ({each.name}) the noise exceeds the count in districts {listed}.")
-    heads = ("sum over", "steps", f"costs {mechanism.letter}", "limit", "error of a query", "noise above count")
+        rows.append((each.name, f"{each.steps:,}", format_amount(each.cost, most), limit, error))
+    heads = ("sum over", "steps", f"costs {mechanism.letter}", "limit", "error of a query")
     about = format_facts(**options.describe_map(mechanism.domain), strategy=mechanism.strategy.name)
-    note = "Errors come from noise alone, in points (root mean square). Points are assumed to be evenly spread."
-    return "\n".join([about, "", format_table(heads, rows), "", note, *noisy])
+    note = "Errors come from noise alone, in points (root mean square)."
+    return "\n".join([about, "", format_table(heads, rows), "", note])
 
 
 def read_amounts(file: Path, labels: Sequence[str], unit: str) -> list[Fraction]:

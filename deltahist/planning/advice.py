@@ -243,8 +243,6 @@ class StreamSum:
     cost : the largest ε or ρ that any `steps` consecutive steps spend. limit : the limit on the cost, if there is one.
 
     error : root mean square error of a query from noise, in points; None if steps spend different amounts.
-    below_noise : indices of the queries whose standard error exceeds their count; None if counts are unknown.
-    queries : number of queries; None for all ranges.
     """
 
     name: str
@@ -252,8 +250,6 @@ class StreamSum:
     cost: Fraction
     limit: Fraction | None
     error: float | None
-    below_noise: NDArray[np.int64] | None
-    queries: int | None = None
 
 
 def stream_figures(
@@ -262,7 +258,6 @@ def stream_figures(
     clock: Clock,
     steps: int,
     workload: Workload | None = None,
-    points: float | None = None,
     amounts: Sequence[Fraction] | None = None,
 ) -> list[StreamSum]:
     """Return costs and errors for a step, each limited span, a month, a year and all steps.
@@ -273,20 +268,9 @@ def stream_figures(
     spans : for each limit, the number of steps that it covers (None for all steps), and the ε or ρ that they may spend.
     clock : defines the length of a step. steps : number of planned steps.
     workload : the queries; random boxes if None.
-    points : rough public number of points in a step, assumed to be spread evenly over the map.
     amounts : ε or ρ of each step; equal shares if None.
     """
-    domain = mechanism.domain
-    asked = random_boxes(BOXES, domain) if workload is None else workload
-    each = expected = None
-    if isinstance(asked, AllRanges):
-        error = mechanism.rmse(asked)
-    else:
-        variance = mechanism.variance(asked)
-        each, error = np.sqrt(variance), math.sqrt(variance.mean())
-        if points is not None:
-            area = math.prod(high - low for low, high in zip(domain.low, domain.high, strict=True))
-            expected = points / area * query_areas(asked, domain)
+    error = mechanism.rmse(random_boxes(BOXES, mechanism.domain) if workload is None else workload)
     limits = {steps if length is None else length: limit for length, limit in spans}
     named = [("step", 1), *(("window", length) for length in sorted(limits))]
     for name, days in (("month", 30), ("year", 365)):
@@ -296,12 +280,9 @@ def stream_figures(
     shares = None if amounts is None else [Fraction(0), *itertools.accumulate(amounts)]
     found = []
     for name, number in [*named, ("all", steps)]:
-        cost, below_noise = number * mechanism.budget.amount, None
+        cost = number * mechanism.budget.amount
         if shares is not None:
             cost = max(end - shares[max(0, at - number)] for at, end in enumerate(shares))
-        elif each is not None and expected is not None:
-            below_noise = np.flatnonzero(math.sqrt(number) * each > number * expected)
         total = None if shares is not None else math.sqrt(number) * error
-        queries = None if each is None else len(each)
-        found.append(StreamSum(name, number, cost, limits.get(number), total, below_noise, queries))
+        found.append(StreamSum(name, number, cost, limits.get(number), total))
     return found

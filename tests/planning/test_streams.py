@@ -1,10 +1,9 @@
-"""Figures of a stream: costs of sums by exact arithmetic, errors by variances, districts whose error exceeds counts."""
+"""Figures of a stream: costs of sums by exact arithmetic, errors by variances."""
 
 from fractions import Fraction
 
 import numpy as np
 import pytest
-import shapely
 
 import deltahist as dh
 from deltahist.planning.advice import stream_figures
@@ -26,16 +25,3 @@ def test_sums_cost_what_their_steps_cost_and_have_independent_noise():
         assert each.cost == each.steps * Fraction(2, 5)
         variance = each.steps * STEP.variance(boxes)
         assert each.error == pytest.approx(np.sqrt(variance.mean()), rel=1e-12)
-        assert each.below_noise is None
-
-
-def test_districts_are_judged_one_by_one():
-    """A mean would hide that nine of ten have fewer points than noise: points are spread by area."""
-    shapes = [shapely.box(0, 1, 10, 10), *(shapely.box(i, 0, i + 1, 1) for i in range(9))]
-    work, points = dh.workloads.regions(shapes), 20_000
-    error = np.sqrt(STEP.variance(work))
-    expected = points / 100 * shapely.area(np.array(shapes))
-    for each in stream_figures(STEP, SPANS, WEEKS, 52, work, points / error[1] / 3):
-        above = np.sqrt(each.steps) * error > each.steps * expected / error[1] / 3
-        assert each.below_noise.tolist() == np.flatnonzero(above).tolist()
-        assert each.queries == 10
