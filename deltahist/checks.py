@@ -26,8 +26,7 @@ def check_strategy(strategy: Strategy, near: Neighbourhood) -> None:
     - The description must restore the same strategy.
     - The decoder must be unbiased and state its true error.
 
-    On more than 2,048 cells, the checks use random counts, and skip costs and the decoder. Check a small domain as
-    well.
+    On more than 2,048 cells, the checks use random counts, and skip costs and the decoder: also check a small domain.
 
     >>> import deltahist as dh
     >>> near = dh.Neighbourhood(dh.Domain((0, 1), (6,)), delta=0.5)
@@ -52,8 +51,7 @@ def check_strategy(strategy: Strategy, near: Neighbourhood) -> None:
 def check_foreign(strategy: Strategy, mechanism: Mechanism | None = None) -> None:
     """Check a strategy from another package, and its mechanism if given, before `publish` trusts it.
 
-    Raises InputError unless answers are linear integers, adjoints are correct, noise enters as integers, and the
-    mechanism's sensitivity has not changed.
+    Raises InputError unless answers and noise are integers, answers are linear, and adjoints and sensitivity correct.
     """
     _require(strategy, _check_answers(strategy))
     _require(strategy, _check_noise(strategy))

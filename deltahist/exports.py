@@ -104,10 +104,9 @@ def export(release: Release, path: str | Path, *, nonnegative: bool = False) -> 
 def synthetic(release: Release, number: int | None = None, rng: np.random.Generator | None = None) -> pd.DataFrame:
     """Return synthetic points that are distributed like the points of a release, for tools that need points.
 
-    Every cell gets its share of the points by the non-negative estimates, rounded so that the points of a run of cells
-    differ from its share by less than one. Inside a cell, the density is linear, with the slope that `dh.answer`
-    assumes. The points are a function of the release, so they cost no privacy. They are nobody's, and clump less than
-    real points. Source: docs/internals/placement.md.
+    Every cell gets its share of the points by the non-negative estimates, rounded so that a run of cells differs from
+    its share by less than one point. Inside a cell, the density is linear, with the slope that `dh.answer` assumes. The
+    points cost no privacy, are nobody's, and clump less than real points. Source: docs/internals/placement.md.
 
     Parameters
     ----------

@@ -118,8 +118,7 @@ def stands_out(
     """Test all estimates together, and return which of them exceed zero by more than noise explains.
 
     A map shows hundreds of blocks, so the largest of them is often noise. Holm's method (1979) bounds the chance that
-    any reported count is truly zero by `level`, whatever the dependence between errors. The method needs a tail bound
-    for each single estimate (`_log_tail`).
+    any reported count is truly zero by `level`, whatever the dependence between errors (`_log_tail` for each).
 
     Coarse noise on integers has a kurtosis above 3. For such noise, the test uses the standard error of the continuous
     Laplace law of the same scale, whose moment generating function is larger everywhere. The test also subtracts half a
@@ -181,9 +180,8 @@ def _log_tail(x: float, step: int) -> float:
 
         P(noise > x) = E Q(x/√V) ≤ Q(x/√v) e^(−sv) · E e^(sV)    for every v,
 
-    which is the normal tail itself for κ = 0. For noise that is nearly one draw, a different bound is better. Let v_1
-    be the largest share, between r² and r. A Laplace draw L of variance v_1 has P(L > y) ≤ ½ e^(−y√(2/v_1)) for all y,
-    so that
+    which is the normal tail itself for κ = 0. For noise that is nearly one draw, another bound is better. Let v_1 be
+    the largest share, between r² and r. A Laplace draw L of variance v_1 has P(L > y) ≤ ½ e^(−y√(2/v_1)). Hence
 
         P(noise > x) ≤ ½ e^(−x√(2/v_1)) · E e^((V − v_1 W_1)/v_1),
 

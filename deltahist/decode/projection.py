@@ -82,10 +82,9 @@ def shrink_long_waves(metric: Metric) -> Metric:
     """Return the metric with the variance of long waves reduced by a power of the frequency.
 
     Clipping negative cells adds a little to every empty cell, always in the same direction. Over a box this bias grows
-    with the area, while noise grows more slowly. The power is between 0.5 and 1.5, and makes the reduced variance
-    proportional to the frequency to the power 1.5 if possible. If the total is unknown, the variance of the mean is
-    reduced to that of the longest wave. No variance increases, so the certificate still bounds the error in standard
-    errors.
+    with the area, and noise more slowly. A power from 0.5 to 1.5 makes the reduced variance proportional to the
+    frequency to the power 1.5, if possible. If the total is unknown, the variance of the mean is reduced to that of the
+    longest wave. No variance increases, so the certificate still bounds the error in standard errors.
     """
     waves = np.zeros(metric.variance.shape)
     for axis, n in enumerate(metric.grid):

@@ -405,8 +405,7 @@ class Isotonic:
     def simplest_knots(self) -> Knots:
         """The estimate with the fewest places that satisfies the `confidence_bounds` at α = ½.
 
-        Values that noise makes indistinguishable share a place. From the left, each place covers as many ranks as the
-        bounds allow, and is the mean of their values.
+        Indistinguishable values share a place: from the left, the mean of as many ranks as the bounds allow.
         """
         upper, lower = self.confidence_bounds(0.5)
         rows, cuts = len(self.values), [0]

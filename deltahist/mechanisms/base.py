@@ -20,16 +20,9 @@ from deltahist.budget import LETTERS, Budget
 from deltahist.errors import InputError, check_positive, check_whole
 from deltahist.laws import Guarantee, Law
 from deltahist.preprocessing import Clock, Preprocessing
+from deltahist.space import neighbourhood
 from deltahist.space.domain import Domain
-from deltahist.space.neighbourhood import (
-    GraphNeighbourhood,
-    Limit,
-    Neighbourhood,
-    describe_limits,
-    limits_of,
-    list_limits,
-    read_lasting,
-)
+from deltahist.space.neighbourhood import GraphNeighbourhood, Limit, Neighbourhood
 from deltahist.strategies.base import Members, join_groups
 
 _WHO = "an observer who considers two places within δ equally likely"
@@ -132,7 +125,7 @@ class Step:
         clock, budget = self.clock, {self.budget.unit: str(self.budget.amount)}
         about = {"start": clock.start, "every": clock.every, "number": self.number, "window": self.window} | budget
         about |= {} if clock.tz is None else {"tz": clock.tz}
-        return about | ({"limits": describe_limits(self.limits)} if self.limits else {})
+        return about | ({"limits": neighbourhood.describe_limits(self.limits)} if self.limits else {})
 
     @classmethod
     def from_description(cls, description: dict[str, Any]) -> Step:
@@ -140,7 +133,9 @@ class Step:
         start = check_whole(least=-(10**15), start=description["start"])
         clock = Clock(start, check_whole(least=0, every=description["every"]), tz=description.get("tz"))
         epsilon, rho = (Fraction(description[k]) if k in description else None for k in ("epsilon", "rho"))
-        limits = read_lasting(limits_of(description.get("limits", [])), description["window"])
+        limits = neighbourhood.read_lasting(
+            neighbourhood.limits_of(description.get("limits", [])), description["window"]
+        )
         return cls(clock, description["number"], description["window"], Budget(epsilon, rho), limits)
 
 
@@ -389,7 +384,7 @@ class BaseMechanism(abc.ABC):
         cost = f"ε = {amount:g}"
         if self.budget.unit == "rho":
             cost = f"ρ = {amount:.4g} (ε = {self.approximate(1e-6):.4g} but for 10⁻⁶)"
-        limits, far = list_limits(near), ""
+        limits, far = neighbourhood.list_limits(near), ""
         for distance, factor in limits if len(limits) < 4 else limits[-1:]:  # a line has room for three limits
             reach = "however far" if distance is None else f"up to {format_length(distance, near.unit, 6)}"
             far += f", at most {format_number(float(factor**self.norm), 6)} {self.letter} {reach}"

@@ -238,8 +238,7 @@ class Mechanism(BaseMechanism):
     def cost_under(self, moves: Neighbourhood) -> Fraction:
         """Return the cost under a different relation: the budget times the ratio of the sensitivities.
 
-        The sensitivity is the largest Σ share |A (e_u − e_v)| over neighbouring cells u and v, and its square counts
-        for ρ.
+        The sensitivity is the largest Σ share |A (e_u − e_v)| over neighbouring cells u and v. For ρ, it is squared.
         """
         own, wide = self.sensitivity, sensitivity(self.strategy, moves, norm=self.norm)
         if not own:

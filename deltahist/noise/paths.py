@@ -536,8 +536,7 @@ class VectorPaths(KeyedPaths):
         error = state.drift + (state.blur + _step_error(planes)) * _float_lengths(state.value)
         steps.add_value(state.rows, place, value, self.reach * error / _as_floats(state.level))
 
-    # Each step propagates errors to first order, and adds `unit` times the sizes of terms
-    # (docs/internals/processes.md).
+    # Steps propagate errors to first order, and add `unit` times the sizes of terms (docs/internals/processes.md).
 
     def _start_paths(self, users: NDArray[np.int64], planes: int) -> _State:
         slots = first_value_slots(self.dimension) + normal_slots(self.dimension)

@@ -181,8 +181,7 @@ def _laplace_size_table(scale: Fraction) -> InversionTable:
 def discrete_gaussian(sigma: float | Fraction, shape: Shape = (), *, rng: Rng = None) -> Integers:
     """Draw exact discrete Gaussian noise, P(k) ∝ exp(−k² / (2 σ²)), as an int64 array of `shape`.
 
-    Source: Canonne, Kamath, Steinke 2020, "The Discrete Gaussian for Differential Privacy", algorithm 3, for large σ.
-    Small σ use a certified table.
+    Source: Canonne, Kamath, Steinke 2020, "The Discrete Gaussian for Differential Privacy", algorithm 3 (for large σ).
 
     Parameters
     ----------
@@ -383,9 +382,8 @@ class GaussianSampler:
 class RoundedGaussianSampler(GaussianSampler):
     """Gaussian noise as a process in 1/σ², on a lattice with steps of 2^−bits. `round_values` returns whole numbers.
 
-    Discrete Gaussian noise on a lattice refines other such noise exactly only if one variance is an odd multiple of the
-    other (docs/privacy/gradual.md). So the process runs on a lattice fine enough to keep the guarantee to the last
-    digit, and released values are rounded.
+    Discrete Gaussian noise refines other such noise exactly only if one variance is an odd multiple of the other
+    (docs/privacy/gradual.md). So the process runs on a lattice fine enough for the guarantee, and releases are rounded.
 
     >>> sampler = RoundedGaussianSampler.for_level(Fraction(1, 100))
     >>> coarse = sampler.start(Fraction(1, 100), 4, rng=np.random.default_rng(1))

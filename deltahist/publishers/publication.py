@@ -73,8 +73,7 @@ def publish_mechanism(
     weak_protection_accepted : publish even if the guarantee protects hardly anything (docs/privacy/weak.md).
 
     Returns a Release, SortedRelease or Quantile. Raises BudgetExceeded if the account has too little left; InputError
-    if the data do not fit the mechanism or its limits, protection is weak, the state exists, or a file cannot be
-    written.
+    if the data do not fit the mechanism, protection is weak, the state exists, or a file cannot be written.
 
     >>> import deltahist as dh
     >>> near = dh.Neighbourhood(dh.Domain((0, 8), (8,)), delta=1)
@@ -684,9 +683,7 @@ def _check_chain(release: BaseRelease, known: State, state: str | Path, budget: 
             f"is of release {last.number} of its chain, up to {float(last.amount):.10g}, but release {chain.number} is "
             "given: use the last release"
         )
-    elif chain.number == last.number and not (
-        release.describe() == known.release.describe() and np.array_equal(release.values, known.release.values)
-    ):
+    elif chain.number == last.number and release.digest != known.release.digest:
         problem = "and the release have different numbers: one of them was altered"
     if problem or chain is None:
         raise InputError(f"state {str(state)!r} {problem}; nothing was drawn or spent")

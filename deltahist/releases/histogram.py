@@ -32,6 +32,7 @@ from deltahist.strategies.base import Strategy
 
 Field = NDArray[np.float64]
 Index = NDArray[np.int64]
+Columns = dict[str, NDArray[Any]]
 #: Numbers of boxes and of cells processed at a time, to save memory.
 _BOXES_AT_A_TIME, _CELLS_AT_A_TIME = 1 << 12, 1 << 17
 #: Maximum number of block sums (128 MiB). Larger maps have longer blocks.
@@ -86,9 +87,7 @@ class CountEstimates:
         vars(self)["_unbiased_sums"] = sums = _CellSums(self, self.cells(), True, math.inf)
         _ = sums.prefix_sums, sums.rim_sums
 
-    def answer_workload(
-        self: Any, work: Workload, *, level: float, nonnegative: bool = False
-    ) -> dict[str, NDArray[Any]]:
+    def answer_workload(self: Any, work: Workload, *, level: float, nonnegative: bool = False) -> Columns:
         """Return the columns of `dh.answer`, arrays (m,). Raises InputError for reversed, empty or outside queries."""
         domain = self.decoder.domain
         return answer_in_batches(work, domain, lambda batch: self._answer_batch(batch, level, nonnegative))
@@ -345,9 +344,7 @@ class _CellSums:
         return np.asarray(np.bincount(cover.whole, each, cover.number))
 
 
-def answer_in_batches(
-    work: Workload, domain: Domain, answer: Callable[[Workload], dict[str, NDArray[Any]]]
-) -> dict[str, NDArray[Any]]:
+def answer_in_batches(work: Workload, domain: Domain, answer: Callable[[Workload], Columns]) -> Columns:
     """Return columns of answers (m,). Regions are answered in batches to save memory."""
     parts = work.parts(domain) if isinstance(work, Regions) else [work]
     found = []

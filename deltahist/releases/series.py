@@ -43,8 +43,7 @@ class Series:
     ----------
     clock : the definition of steps.
     first, last : numbers of the first and the last step on the clock.
-    releases : step -> its release. A step without one is missing, not empty: queries fail unless `skip_missing` is
-        used.
+    releases : step -> its release. A step without one is missing, not empty: queries fail without `skip_missing`.
     mean : whether answers are divided by the number of steps that have a release.
     skipping : whether `skip_missing` left missing steps out.
     withdrawn : step -> its withdrawn release. The step is missing, but its cost remains spent.

@@ -2,8 +2,7 @@
 
 To add a strategy, add a file here and register its class below (docs/internals/adding-a-strategy.md).
 
-This example compares sensitivity and mean squared error over all ranges, on a line of 64 cells, for moves by one cell
-at ε = 1:
+Sensitivity and mean squared error over all ranges, on a line of 64 cells, for moves by one cell at ε = 1:
 
 >>> import deltahist as dh
 >>> near = dh.Neighbourhood(dh.Domain((0, 64), (64,)), delta=1)
@@ -27,18 +26,8 @@ from deltahist.strategies.spectral import Spectral
 from deltahist.strategies.tents import Tents
 
 for _cls in (
-    Optimal,
-    Spectral,
-    Flow,
-    GraphFlow,
-    Tents,
-    Identity,
-    Wavelet,
-    Cumulative,
-    Hierarchical,
-    ShiftedGrids,
-    CutAugmented,
-):
+    Optimal, Spectral, Flow, GraphFlow, Tents, Identity, Wavelet, Cumulative, Hierarchical, ShiftedGrids, CutAugmented,
+):  # fmt: skip
     register(_cls)  # planning tries candidates in this order
 
 __all__ = [

@@ -63,10 +63,8 @@ class Grids(Strategy):
     def matrix(self) -> scipy.sparse.csr_array:
         rows, first = [], 0
         for starts, blocks in zip(self.starts, self.blocks, strict=True):
-            places = [
-                np.searchsorted(s, np.arange(n), side="right") - 1
-                for s, n in zip(starts, self.domain.shape, strict=True)
-            ]
+            axes = zip(starts, self.domain.shape, strict=True)
+            places = [np.searchsorted(s, np.arange(n), side="right") - 1 for s, n in axes]
             rows.append(first + np.ravel_multi_index(np.ix_(*places), blocks).ravel())
             first += math.prod(blocks)
         ends = np.concatenate(rows), np.tile(np.arange(self.domain.size), len(rows))

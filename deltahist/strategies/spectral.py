@@ -47,8 +47,7 @@ class Spectral(gaussian.BestGaussian):
 
     Parameters
     ----------
-    near : the neighbourhood. With sources, arrivals in every cell are protected with the smallest factor for any
-        arrival.
+    near : the neighbourhood. With sources, arrivals in every cell are protected with the least factor for any arrival.
     workload : the queries; only their sizes matter (all ranges by default).
 
     Raises InputError if the workload does not fit the domain, or if the torus does not fit in memory.

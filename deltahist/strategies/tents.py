@@ -427,8 +427,7 @@ class TentSearch:
 def split_covariance(lattices: Sequence[Lattice], precision: float) -> tuple[FloatArray, FloatArray, float]:
     """Return k and V1 for every product of waves, and 1ᵀV1, if cells have variance one.
 
-    `precision` is r of docs/internals/theory.md, section 7. Tents add up to one, so ones and V1 are combinations of
-    waves.
+    `precision` is r of docs/internals/theory.md, section 7. Tents add up to one, so V1 is a combination of waves.
     """
     precise = precision * outer_product([axis.wave_values for axis in lattices])
     ones = outer_product([axis.wave_sums[-1] for axis in lattices])

@@ -293,9 +293,8 @@ class Flow(Strategy):
             return None
         share = self.kind_shares
         hubs = Hubs.on_grid(self.blocks, int(self.hubs), tuple(map(int, self.hub_widths)), self.hub_strips)
-        ratios = tuple(
-            float(share[Kind.HUBS] / share[name]) ** 2 for name in (Kind.HUB_SUMS, Kind.HUB_STRIPS) if name in share
-        )
+        sums = (name for name in (Kind.HUB_SUMS, Kind.HUB_STRIPS) if name in share)
+        ratios = tuple(float(share[Kind.HUBS] / share[name]) ** 2 for name in sums)
         return replace(hubs, ratios=ratios)
 
     def split_draws(self, noise: NDArray[Any]) -> tuple[dict[str, NDArray[Any]], list[Crossings]]:

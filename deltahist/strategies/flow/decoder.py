@@ -103,9 +103,7 @@ class Patches:
     place : the index of the edge at each cell edge (n + 1,), which grows by 0 or 1 per cell.
     """
 
-    def __init__(
-        self, knots: IntArray, own: FloatArray, beside: FloatArray, pairs: Sequence[Any], place: IntArray
-    ) -> None:
+    def __init__(self, knots: IntArray, own: FloatArray, beside: FloatArray, pairs: list[Any], place: IntArray) -> None:
         self._own, self._cell = own, own[:, :-1] + own[:, 1:] - 2 * beside
         length, number = np.diff(knots), len(knots) - 1
         #: The stretch that contains each cell, and the fractions u at the cell's edges.
@@ -478,8 +476,7 @@ class FlowDecoder(Decoder):
     def _fourth_terms(self) -> forms.SumOfProducts:
         """The fourth cumulant of boxes, which is exact for cells and approximate for flows.
 
-        For flows, single moves across the perimeter have full weight, although least squares gives them slightly less.
-        Corners and sums along lines are ignored.
+        Moves across the perimeter have full weight, a little too much, and corners and sums along lines are ignored.
         """
         flow, weight = self.strategy, self.laws[0].kurtosis()
         known = {name: weight * variance**2 for name, (variance, _) in self._draw_cumulants.items()}

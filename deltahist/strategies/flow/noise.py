@@ -477,8 +477,7 @@ class Hubs:
     ζ is the inflow from the hubs' own noise. Sums s over squares of hubs, and over strips of hubs along one axis, have
     separate noise. Let Θ be the weights of each level of sums, and ρ the level's noise variance divided by a hub's. The
     estimate is ζ + T Σ Θᵀ (s − Θ ζ)/ρ with T = (1 + Σ ΘᵀΘ/ρ)⁻¹. A move changes s and Θ ζ by the same amount. The
-    weights are products over the axes, so all levels have the same eigenvectors, which are products of two waves. T has
-    one eigenvalue for each of these products.
+    weights are products over the axes, so the eigenvectors on all levels, and of T, are products of two waves.
 
     axes : the hubs along each axis (in 1-D, the second axis has one block). strips : whether there are strips.
     ratios : ρ of squares and of strips, or () without sums.
@@ -516,12 +515,8 @@ class Hubs:
     def split_draws(self, draws: dict[str, Array]) -> list[Array]:
         """Return the draws (..., along x, along y) of hubs, squares (if any), and strips along each axis (if any)."""
         (hx, sx), (hy, sy) = ((len(line.places), len(line.windows)) for line in self.axes)
-        shapes: dict[str, Any] = {
-            Kind.HUBS: [(hx, hy)],
-            Kind.HUB_SUMS: [(sx, sy)],
-            Kind.HUB_STRIPS: [(sx, hy), (hx, sy)],
-        }
-        return [part for name in self.draw_counts for part in _split_draws(draws[name], shapes[name])]
+        shapes = {Kind.HUBS: [(hx, hy)], Kind.HUB_SUMS: [(sx, sy)], Kind.HUB_STRIPS: [(sx, hy), (hx, sy)]}
+        return [part for name in self.draw_counts for part in _split_draws(draws[name], shapes[Kind(name)])]
 
     @functools.cached_property
     def ones_in_waves(self) -> FloatArray:
