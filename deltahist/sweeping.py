@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -15,17 +14,11 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from deltahist.budget import Budget
-from deltahist.mechanisms import Mechanism
 from deltahist.planning.ranking import mechanism_for
 from deltahist.publishers import publish_mechanism
-from deltahist.space.domain import Domain
 from deltahist.space.neighbourhood import Neighbourhood
 from deltahist.space.workloads import AllRanges, Regions, Workload, box_sums
 from deltahist.strategies import Strategy
-
-Field = NDArray[np.float64]
-#: The most ranges on which errors are measured if the workload is all ranges.
-_RANGES = 5000
 
 
 @dataclass(frozen=True)
@@ -43,7 +36,7 @@ class Peer:
     array([[2., 2.]])
     """
 
-    run: Callable[..., Field]
+    run: Callable[..., NDArray[np.float64]]
     relation: str
     any_move: float
 
@@ -68,7 +61,7 @@ def sweep(
         strategy (such as `Flow.tuned`), or peers. Each strategy is chosen for the first ε and kept for the others.
     counts : exact counts (domain.shape) to measure errors on. Without them, peers have no figures.
     trials : the number of releases from which an error is measured. They are seeded, so they must not be published.
-    seed : of the releases and of the 5,000 ranges on which errors are measured if a workload is all ranges.
+    seed : of the releases, and of the 5,000 ranges that stand for all ranges when errors are measured.
     nonnegative : measure non-negative estimates of strategies. Expected errors are always those of unbiased ones.
 
     Returns a frame with one row per setting and mechanism: `neighbourhood`, `workload`, `epsilon`, `mechanism`,
@@ -82,37 +75,36 @@ def sweep(
     >>> table[["mechanism", "any_move", "expected"]].round(1).to_numpy().tolist()
     [['identity', 1.0, 9.2], ['flow', 63.0, 2.0]]
     """
-    rows = []
+    rows, exact = [], np.asarray(counts)
     settings = itertools.product(nears.items(), workloads.items(), mechanisms.items())
     for (near_name, near), (work_name, work), (name, chosen) in settings:
-        asked: Any = work.sample(_RANGES, seed) if isinstance(work, AllRanges) and len(work) > _RANGES else work
-        first: Any = None
+        asked: Any = work.sample(5000, seed) if isinstance(work, AllRanges) and len(work) > 5000 else work
+        own: Any = None
         if not isinstance(chosen, Peer):
-            first = mechanism_for(near, chosen(near) if callable(chosen) else chosen, epsilons[0], workload=work)
+            own = mechanism_for(near, chosen(near) if callable(chosen) else chosen, epsilons[0], workload=work)
         for epsilon in epsilons:
-            row = {"neighbourhood": near_name, "workload": work_name, "epsilon": float(epsilon), "mechanism": name}
             if isinstance(chosen, Peer):
-                run, expected, words, any_move = chosen.run, math.nan, chosen.relation, chosen.any_move * float(epsilon)
+                relation, any_move, expected = chosen.relation, chosen.any_move * float(epsilon), math.nan
             else:
-                own = first.with_budget(Budget(epsilon))
-                run, expected, any_move = functools.partial(_publish, own, nonnegative), own.rmse(work), own.any_move
-                words = f"moves within {near.delta_ground:g} {near.unit}" if any_move > epsilon else "any move"
-                words += "" if near.fixed_membership else ", or arrivals that near a source"
-            squares: list[float] = []
+                own = own.with_budget(Budget(epsilon))
+                any_move, expected = own.any_move, own.rmse(work)
+                relation = f"moves within {near.delta_ground:g} {near.unit}" if any_move > epsilon else "any move"
+                relation += "" if near.fixed_membership else ", or arrivals that near a source"
+            squares = []
             for trial in range(0 if counts is None else trials):
-                error = run(counts, float(epsilon), rng=np.random.default_rng([seed, trial])) - np.asarray(counts)
-                squares.append((_answer(asked, near.domain, error) ** 2).mean())
-            measured = math.sqrt(np.mean(squares)) if squares else math.nan
-            rows.append(row | {"relation": words, "any_move": any_move, "expected": expected, "measured": measured})
-    return pd.DataFrame(rows)
-
-
-def _publish(own: Mechanism, nonnegative: bool, counts: Any, epsilon: float, *, rng: np.random.Generator) -> Field:
-    """Return the cells of a seeded release, for experiments alone."""
-    release = publish_mechanism(own, counts, rng=rng, weak_protection_accepted=True)
-    return release.cells(nonnegative=nonnegative)
-
-
-def _answer(work: Workload, domain: Domain, cells: Field) -> Field:
-    """Return the sums of cells over queries, with cut cells by their share."""
-    return work.matrix(domain) @ cells.ravel() if isinstance(work, Regions) else box_sums(cells, work.spans(domain))
+                rng = np.random.default_rng([seed, trial])
+                if isinstance(chosen, Peer):
+                    cells = chosen.run(exact, float(epsilon), rng=rng)
+                else:
+                    release = publish_mechanism(own, exact, rng=rng, weak_protection_accepted=True)
+                    cells = release.cells(nonnegative=nonnegative)
+                if isinstance(asked, Regions):
+                    sums = asked.matrix(near.domain) @ (cells - exact).ravel()
+                else:
+                    sums = box_sums(cells - exact, asked.spans(near.domain))
+                squares.append((sums**2).mean())
+            measured = float(np.sqrt(np.mean(squares))) if squares else math.nan
+            setting = near_name, work_name, float(epsilon), name
+            rows.append((*setting, relation, any_move, expected, measured))
+    columns = ("neighbourhood", "workload", "epsilon", "mechanism", "relation", "any_move", "expected", "measured")
+    return pd.DataFrame(rows, columns=columns)
