@@ -112,13 +112,12 @@ def _report_damage(path: str | Path) -> Iterator[None]:
 
     try:
         yield
-    except InputError:
-        raise
     except (
         *(ArrowException, OSError, LookupError, TypeError, ValueError),
         *(AttributeError, RecursionError, ArithmeticError),
     ) as problem:
-        raise DamagedFile(f"file {str(path)!r} is damaged, or not a release: {first_line(problem)}") from None
+        damage = DamagedFile(f"file {str(path)!r} is damaged, or not a release: {first_line(problem)}")
+        raise problem if isinstance(problem, InputError) else damage from None
 
 
 def _parse_description(text: bytes) -> dict[str, Any]:

@@ -22,23 +22,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from deltahist.errors import InputError, as_exact_fraction
 from deltahist.laws import MOST_SCALE, Gaussian, Laplace, Law, RoundedGaussian
-from deltahist.noise.exact import (
-    BLOCK,
-    TABLE_BITS,
-    Interval,
-    InversionTable,
-    Rng,
-    UniformReal,
-    Words,
-    chance_table,
-    complement,
-    divide_bounds,
-    draw_bits,
-    exp_bounds,
-    multiply_bounds,
-    open_words,
-    power_table,
-)
+from deltahist.noise import exact
+from deltahist.noise.exact import Interval, InversionTable, Rng, Words, complement, exp_bounds, open_words
 
 Integers = NDArray[np.int64]
 Shape = int | Sequence[int]
@@ -64,28 +49,28 @@ def discrete_laplace(scale: float | Fraction, shape: Shape = (), *, rng: Rng = N
     >>> discrete_laplace(2.5, (2, 3)).shape
     (2, 3)
     """
-    exact = _read_scale(MOST_SCALE, scale=scale)
-    draw = _draw_narrow_laplace if _count_entries(exact) <= _LONGEST_TABLE else _draw_difference
+    known = _read_scale(MOST_SCALE, scale=scale)
+    draw = _draw_narrow_laplace if _count_entries(known) <= _LONGEST_TABLE else _draw_difference
     words = open_words(rng)
-    return _fill_blocks(shape, lambda number: draw(exact, number, words))
+    return _fill_blocks(shape, lambda number: draw(known, number, words))
 
 
 def _read_scale(most: int, **parameter: Any) -> Fraction:
     """Return the single keyword's value as a fraction. Raises InputError if it is below 2^−1074 or above `most`."""
-    exact, (name,) = as_exact_fraction(**parameter), parameter
+    known, (name,) = as_exact_fraction(**parameter), parameter
     # A scale below the smallest float is surely a mistake, and e^(−1 / scale) would need thousands of digits.
-    if not Fraction(1, 1 << 1074) <= exact <= most:
+    if not Fraction(1, 1 << 1074) <= known <= most:
         rule = f"it must be between 2^-1074 and 2^{most.bit_length() - 1}, so that no 64-bit integer overflows"
-        raise InputError(f"{name} is too {'large' if exact > most else 'small'}: {rule}")
-    return exact
+        raise InputError(f"{name} is too {'large' if known > most else 'small'}: {rule}")
+    return known
 
 
 def _fill_blocks(shape: Shape, draw: Callable[[int], Integers]) -> Integers:
     """Draw an array of `shape`, block by block."""
     out = np.empty(shape, dtype=np.int64)
     flat = out.reshape(-1)
-    for start in range(0, flat.size, BLOCK):
-        part = flat[start : start + BLOCK]
+    for start in range(0, flat.size, exact.BLOCK):
+        part = flat[start : start + exact.BLOCK]
         part[:] = draw(part.size)
     return out
 
@@ -150,7 +135,7 @@ def _count_entries(scale: Fraction) -> int:
 
 def _geometric_table(scale: Fraction) -> InversionTable:
     """Return the table of F(k) = 1 − e^(−(k+1) / scale)."""
-    return power_table(1 / scale, 1, _count_entries(scale), complement)
+    return exact.power_table(1 / scale, 1, _count_entries(scale), complement)
 
 
 def _digit_table(scale: Fraction) -> InversionTable:
@@ -158,10 +143,10 @@ def _digit_table(scale: Fraction) -> InversionTable:
     whole = functools.cache(lambda bits: complement(exp_bounds(1024 / scale, bits), bits))
 
     def law(power: Interval, bits: int) -> Interval:
-        return divide_bounds(complement(power, bits), whole(bits), bits)
+        return exact.divide_bounds(complement(power, bits), whole(bits), bits)
 
     # Omit the last threshold, which is 1: no word lies beyond it.
-    return power_table(1 / scale, 1, 1023, law)
+    return exact.power_table(1 / scale, 1, 1023, law)
 
 
 @functools.lru_cache(maxsize=64)
@@ -173,9 +158,9 @@ def _laplace_size_table(scale: Fraction) -> InversionTable:
     def law(power: Interval, bits: int) -> Interval:
         low, high = ratio(bits)
         whole = (1 << bits) + low, (1 << bits) + high
-        return complement(divide_bounds((2 * power[0], 2 * power[1]), whole, bits), bits)
+        return complement(exact.divide_bounds((2 * power[0], 2 * power[1]), whole, bits), bits)
 
-    return power_table(rate, 1, _count_entries(scale), law)
+    return exact.power_table(rate, 1, _count_entries(scale), law)
 
 
 def discrete_gaussian(sigma: float | Fraction, shape: Shape = (), *, rng: Rng = None) -> Integers:
@@ -212,7 +197,7 @@ def _gaussian_sums(variance: Fraction, bits: int) -> tuple[list[Interval], Inter
     shrink = exp_bounds(1 / variance, bits)
     # Stop here: rounding up keeps the upper bound above 1 / (1 − factor), which is less than variance + 4 by then.
     while term[1] > math.ceil(variance) + 4:
-        term, factor = multiply_bounds(term, factor, bits), multiply_bounds(factor, shrink, bits)
+        term, factor = exact.multiply_bounds(term, factor, bits), exact.multiply_bounds(factor, shrink, bits)
         total = total[0] + 2 * term[0], total[1] + 2 * term[1]
         sums.append(total)
     # The sum of the remaining terms is at most the sum of a geometric series with the last factor as its ratio.
@@ -225,15 +210,15 @@ def _gaussian_table(variance: Fraction) -> InversionTable:
     """Return the table of F(k) = P(|X| ≤ k), up to a tail of less than 2^−64."""
     guard = 64 + 2 * math.ceil(variance).bit_length()
 
-    def exact(k: int, bits: int) -> Interval:
+    def bounds(k: int, bits: int) -> Interval:
         sums, whole = _gaussian_sums(variance, bits + guard)
         part = sums[k] if k < len(sums) else (sums[-1][0], whole[1])
-        return divide_bounds(part, whole, bits)
+        return exact.divide_bounds(part, whole, bits)
 
     fast: list[Interval] = []
-    while not fast or (1 << TABLE_BITS) - fast[-1][1] >= 1 << (TABLE_BITS - 66):
-        fast.append(exact(len(fast), TABLE_BITS))
-    return InversionTable(fast, exact)
+    while not fast or (1 << exact.TABLE_BITS) - fast[-1][1] >= 1 << (exact.TABLE_BITS - 66):
+        fast.append(bounds(len(fast), exact.TABLE_BITS))
+    return InversionTable(fast, bounds)
 
 
 def _draw_narrow_gaussian(variance: Fraction, number: int, words: Words) -> Integers:
@@ -255,7 +240,7 @@ def _draw_gaussian_tail(variance: Fraction, start: int, words: Words) -> int:
     while True:
         offer = int(draw_geometric(variance / start, 1, words)[0])
         gamma = Fraction(offer * offer) / (2 * variance)
-        if UniformReal(words).is_below(functools.partial(exp_bounds, gamma)):
+        if exact.UniformReal(words).is_below(functools.partial(exp_bounds, gamma)):
             return start + offer
 
 
@@ -290,7 +275,7 @@ def _decide(
     out = real < chance
     # Compare floats only where certain: 1e-10 is a thousand times their rounding error (docs/internals/noise.md).
     for i in np.flatnonzero(np.abs(real - chance) <= error + 1e-10).tolist():
-        out[i] = UniformReal(words, int(word[i])).is_below(functools.partial(exp_bounds, find_exponent(i)))
+        out[i] = exact.UniformReal(words, int(word[i])).is_below(functools.partial(exp_bounds, find_exponent(i)))
     return out
 
 
@@ -520,19 +505,19 @@ def _share_bounds(x: Fraction, y: Fraction, bits: int) -> Interval:
     """Return bounds on (1 − e^−x) / (1 − e^−y) for x ≤ y."""
     more = bits + 64 + max(0, -math.frexp(float(y))[1])  # a small y loses bits
     above, below = (complement(exp_bounds(z, more), more) for z in (x, y))
-    return divide_bounds(above, below, bits)
+    return exact.divide_bounds(above, below, bits)
 
 
 @functools.lru_cache(maxsize=64)
 def _inward_table(a: Fraction, b: Fraction) -> InversionTable:
     """Return a table that draws 0 with the probability of no jump over zero, s = (1 − e^(−a − b)) / (1 − e^(−2b))."""
-    return chance_table(lambda bits: _share_bounds(a + b, 2 * b, bits))
+    return exact.chance_table(lambda bits: _share_bounds(a + b, 2 * b, bits))
 
 
 @functools.lru_cache(maxsize=64)
 def _outward_table(a: Fraction, b: Fraction) -> InversionTable:
     """Return a table that draws 0, a jump outwards, with probability 1 − (1 − e^(−2a)) / (1 − e^(−a − b))."""
-    return chance_table(lambda bits: complement(_share_bounds(2 * a, a + b, bits), bits))
+    return exact.chance_table(lambda bits: complement(_share_bounds(2 * a, a + b, bits), bits))
 
 
 @functools.lru_cache(maxsize=64)
@@ -541,9 +526,9 @@ def _first_move_table(a: Fraction, b: Fraction) -> InversionTable:
     share = functools.cache(functools.partial(_share_bounds, a + b, 2 * b))
 
     def law(power: Interval, bits: int) -> Interval:
-        return complement(multiply_bounds(share(bits), power, bits), bits)
+        return complement(exact.multiply_bounds(share(bits), power, bits), bits)
 
-    return power_table(b - a, 0, _count_entries(1 / (b - a)) + 1, law)
+    return exact.power_table(b - a, 0, _count_entries(1 / (b - a)) + 1, law)
 
 
 @functools.lru_cache(maxsize=64)
@@ -553,10 +538,10 @@ def _tightening_table(a: Fraction, b: Fraction) -> InversionTable:
     def bounds(bits: int) -> Interval:
         more = bits + 64
         part, power = _share_bounds(a, b, more), exp_bounds(b - a, more)
-        low, high = multiply_bounds(multiply_bounds(part, part, more), power, more)
+        low, high = exact.multiply_bounds(exact.multiply_bounds(part, part, more), power, more)
         return low >> 64, (high >> 64) + 1
 
-    return chance_table(bounds)
+    return exact.chance_table(bounds)
 
 
 def _draw_gaussian_around(values: Integers, share: Fraction, variance: Fraction, words: Words) -> Integers:
@@ -614,7 +599,7 @@ def draw_place(nearest: NearestDistances, room: tuple[int, int], reach: int, rat
     >>> [draw_place(lambda number: points, (9, 4), 5, Fraction(1), words) for _ in range(8)]
     [-3, -3, 1, -4, 2, 0, 3, 6]
     """
-    size, uniform, bits = 1 + sum(room), UniformReal(words), 192
+    size, uniform, bits = 1 + sum(room), exact.UniformReal(words), 192
     # Start with an L beyond which all places together weigh at most 2^−80. The quantile itself weighs 1.
     most = max(8, math.ceil((math.log(size) + 80 * math.log(2)) / float(rate)))
     while True:
@@ -673,7 +658,7 @@ def bound_partial_sums(widths: Iterable[int], rest: int, rate: Fraction, bits: i
         high_sum += (width * power[1] >> guard) + 1
         low.append(low_sum)
         high.append(high_sum)
-        power = multiply_bounds(power, factor, shift)
+        power = exact.multiply_bounds(power, factor, shift)
     beyond = (rest * power[1] >> guard) + 1 if rest else 0
     return [*low, low_sum], [*high, high_sum + beyond]
 
@@ -681,7 +666,7 @@ def bound_partial_sums(widths: Iterable[int], rest: int, rate: Fraction, bits: i
 def draw_whole_below(number: int, words: Words) -> int:
     """Draw a uniform whole number from 0 to number − 1, by rejection."""
     while True:
-        drawn = draw_bits((number - 1).bit_length(), words)
+        drawn = exact.draw_bits((number - 1).bit_length(), words)
         if drawn < number:
             return drawn
 
@@ -694,7 +679,7 @@ def draw_student(room: tuple[int, int], scale: Fraction, words: Words) -> int:
     """
     if not scale > 0:
         raise InputError(f"scale is {scale}: it must be positive, or else nothing hides the value")
-    uniform, bits = UniformReal(words), 64
+    uniform, bits = exact.UniformReal(words), 64
     while True:
         # P = 2U − 1 lies in [first, first + 2) / 2^bits.
         first = 2 * uniform.read_bits(bits) - (1 << bits)

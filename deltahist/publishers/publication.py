@@ -32,8 +32,8 @@ from deltahist.kinds.sorted import SortedMechanism, SortedRelease, group_size, r
 from deltahist.laws import Law
 from deltahist.mechanisms import BaseMechanism, Mechanism
 from deltahist.mechanisms.base import Chain
-from deltahist.noise.exact import open_words
-from deltahist.noise.samplers import BLOCK, QUANTILE_SAMPLERS, Refinable, sample_law, sampler_of
+from deltahist.noise.exact import BLOCK, open_words
+from deltahist.noise.samplers import QUANTILE_SAMPLERS, Refinable, sample_law, sampler_of
 from deltahist.planning import mechanism_for
 from deltahist.preprocessing import POINTS, Preprocessing
 from deltahist.releases import BaseRelease, Release

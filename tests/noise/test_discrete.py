@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import deltahist as dh
-from deltahist.noise import discrete_gaussian, discrete_laplace, samplers
+from deltahist.noise import discrete_gaussian, discrete_laplace, exact, samplers
 from tests.words import Scripted, p_value
 
 ALARM = 1e-6
@@ -153,7 +153,7 @@ def test_tail_proposal_times_acceptance_is_the_gaussian_as_fractions(monkeypatch
     monkeypatch.setattr(samplers, "exp_bounds", lambda x, bits: chances.append(x) or exp_bounds(x, bits))
     monkeypatch.setattr(samplers, "draw_geometric", lambda scale, *_: scales.append(scale) or np.array([next(offers)]))
     # The fifth offer is accepted, whatever the words.
-    monkeypatch.setattr(samplers.UniformReal, "is_below", lambda real, bounds: bool(bounds(64)) and len(scales) == 5)
+    monkeypatch.setattr(exact.UniformReal, "is_below", lambda real, bounds: bool(bounds(64)) and len(scales) == 5)
     assert samplers._draw_gaussian_tail(variance, start, Scripted(*[0] * 5)) == start + 4
     constants = {j / scales[j] + gamma - Fraction((start + j) ** 2) / (2 * variance) for j, gamma in enumerate(chances)}
     assert (len(chances), len(constants)) == (5, 1)
@@ -211,4 +211,4 @@ def test_working_memory_does_not_grow_with_the_array():
     out = discrete_laplace(3, 5_000_000, rng=np.random.default_rng(1))
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert peak < out.nbytes + 64 * samplers.BLOCK
+    assert peak < out.nbytes + 64 * exact.BLOCK

@@ -45,7 +45,7 @@ def test_noise_drawn_in_parts_is_the_noise_drawn_at_once(monkeypatch, kind):
         rng = None if seed is None else np.random.default_rng(seed)
         return dh.publish_mechanism(mechanism, np.zeros(32, dtype=int), rng=rng).values
 
-    monkeypatch.setattr(samplers, "BLOCK", 4)
+    monkeypatch.setattr(samplers.exact, "BLOCK", 4)
     at_once = noise(3)
     monkeypatch.setattr(publication, "BLOCK", 8)
     drew, draw = set(), publication.sample_law

@@ -37,9 +37,6 @@ if TYPE_CHECKING:
 Cumulants: TypeAlias = tuple[float, float]
 
 
-# -- forms along a line ----------------------------------------------------------------------------------------
-
-
 class Diagonal(forms.QuadraticForm):
     """A diagonal matrix."""
 
@@ -212,9 +209,6 @@ def estimated_flow(
         at_edge[1:-1] = theta.T[shift : shift + line.n - 1] / 2
         corners.append(LowRank(Steps(line.n + 1, shift), at_edge, gain))
     return LowRank(IndependentIncrements(forms.cumulate_rows(leaf)), mixed, gain), corners[0], corners[1]
-
-
-# -- errors from hubs, for boxes -------------------------------------------------------------------------------
 
 
 class HubVariance:
@@ -609,9 +603,6 @@ class FlowDecoder(Decoder):
             left.append(four - 4 * mean * three + 6 * mean**2 * two - 3 * mean**3 * one)
         of_rest = (np.bincount(own, part, cover.number).astype(np.float64) for part in left)
         return RegionCover.of_cells(cover.number, flow.blocks, own, block, mean), *of_rest
-
-
-# -- errors of queries near their perimeter --------------------------------------------------------------------------
 
 
 class _NearSums:
