@@ -12,7 +12,6 @@ from examples import EVERY_STRATEGY, random_domain, random_neighbourhood
 import deltahist as dh
 from deltahist.strategies import Group, base, parse_strategy
 from deltahist.strategies.base import read_shares
-from deltahist.strategies.grids import CellsDecoder
 
 LINE = dh.Domain((0, 8), (8,))
 NEAR = dh.Neighbourhood(LINE, 1)
@@ -239,27 +238,6 @@ def test_a_strategy_that_changes_after_it_was_priced_is_not_published():
         dh.publish_mechanism(mechanism, np.ones(8, dtype=int))
 
 
-@pytest.mark.parametrize(
-    ("members", "words"),
-    [
-        (dict.fromkeys(("solve", "solve_adjoint"), lambda self, x: x * 0.5), "Other does not recover the counts"),
-        ({"solve_adjoint": lambda self, x: x * 0.5}, "solve_adjoint of Other is not the adjoint"),
-    ],
-)
-def test_a_wrong_decoder_is_named(members, words):
-    other = type("Other", (CellsDecoder,), members)
-
-    class Same(dh.strategies.Identity):
-        texts = ("same",)
-
-        def decoder_class(self):
-            return other
-
-    dh.register(Same)
-    with pytest.raises(dh.InputError, match=words):
-        dh.check_strategy(Same(LINE), NEAR)
-
-
 def test_an_installed_package_is_known_by_its_entry_point(tmp_path, monkeypatch):
     lines = (
         "import dataclasses, deltahist as dh",
@@ -282,28 +260,6 @@ def test_an_installed_package_is_known_by_its_entry_point(tmp_path, monkeypatch)
     finally:
         base._load_entry_points.cache_clear()
         sys.modules.pop("elsewhere", None)
-
-
-def test_the_rank_of_a_strategy_that_does_not_state_it_is_computed():
-    class Few(Pairs):
-        determines_cells = None
-        texts = ()
-
-        @property
-        def shape(self):
-            return 7, 8
-
-        def _matmat(self, X):
-            return super()._matmat(X)[:7]
-
-        def _rmatmat(self, X):
-            return super()._rmatmat(np.concatenate([X, 0 * X[:1]]))
-
-    release = dh.publish(np.arange(8), NEAR, Few(LINE), 1.0)
-    assert dh.list_facts(release)["determines_cells"] is False
-    # Pairs of cells leave the alternating vector open, of which one cell holds an eighth.
-    found = dh.answer(release, dh.workloads.boxes([[0, 2], [3, 4]]))["unresolved"]
-    assert found.tolist() == pytest.approx([0, 1 / 8])
 
 
 def test_shares_are_exact():

@@ -13,9 +13,8 @@ import scipy.stats
 import shapely
 
 import deltahist as dh
-from deltahist.counting import Counts
 from deltahist.mechanisms.base import Step
-from deltahist.preprocessing import Clock, Preprocessing
+from deltahist.preprocessing import Clock
 from deltahist.statement import list_rows, write_statement
 from deltahist.statement.facts import bound_guess
 
@@ -45,11 +44,6 @@ def publish_users(near=BOUNDARY):
     return dh.publish(counts, replace(near, limits=LIMITS), dh.strategies.Identity(DOMAIN), 1.0)
 
 
-def publish_chosen_rows():
-    private = Counts(np.ones(DOMAIN.shape, dtype=int), DOMAIN, Preprocessing(where="kind < 'b'"))
-    return dh.publish(private, FIXED, "identity", epsilon=1, account=dh.Account.total(epsilon=3, name="city"))
-
-
 def publish_series():
     return dh.Series(Clock.of("2010-05-01", "1d"), 0, 3, {step: publish_step(step) for step in (0, 1, 3)})
 
@@ -73,29 +67,6 @@ def statement_of(kind):
 def test_the_wording_is_the_reviewed_one(kind):
     assert {file.stem for file in WORDING.iterdir()} == set(KINDS), "run `python -m tests.goldens`, and review it"
     assert statement_of(kind) == (WORDING / f"{kind}.txt").read_text(encoding="utf-8")
-
-
-@pytest.mark.parametrize(
-    ("make", "label", "number"),
-    [
-        (lambda: publish(dropped=["bad rows"]), "Number of points", "not published"),
-        (lambda: publish(BOUNDARY, contributions=5, dropped=["points outside"]), "Unit of privacy", "5 points"),
-        (publish_chosen_rows, "Account", "ε = 1 of 3"),
-        (lambda: publish(replace(FIXED, limits=LIMITS), rho=0.1), "Limits", "at most 16 ρ"),
-        (lambda: publish(epsilon=50, weak_protection_accepted=True), "May be published", "only if everybody"),
-    ],
-)
-def test_rows_that_only_some_releases_have(make, label, number):
-    release = make()
-    rows = dict(list_rows(release))
-    assert number in " ".join(rows[label])
-    assert number not in " ".join(dict(list_rows(publish())).get(label, []))
-    # Text and pages show the same rows.
-    text, page = " ".join(write_statement(release).split()), Page(write_statement(release, "html")).text
-    assert all(" ".join(f"{name} {' '.join(lines)}".split()) in text for name, lines in rows.items())
-    assert all(line in page for lines in rows.values() for line in lines)
-    weak = dh.list_facts(release)["weak_protection"] is not None
-    assert write_statement(release).startswith("WEAK PROTECTION") == weak
 
 
 def test_the_facts_are_complete():

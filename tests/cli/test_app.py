@@ -15,7 +15,7 @@ from unittest.mock import Mock
 import pytest
 
 import deltahist as dh
-from deltahist.cli import COMMANDS, STATE, format_table, main, show_progress
+from deltahist.cli import COMMANDS, format_table, main
 from tests.cli.conftest import PLANE
 
 ROOT = Path(dh.__file__).parent.parent
@@ -118,7 +118,7 @@ def test_a_signal_leaves_nothing_half_written(visits, told):
     os.utime(old, (0, 0))
     line = ["deltahist", "publish", "v.csv", *PLANE, "--epsilon", "1", "--out", "o.parquet"]
     code = (
-        f"import signal, sys, time\nimport deltahist.releases.base as base\nfrom deltahist.cli import main\n"
+        f"import signal, sys, time\nimport deltahist._files as base\nfrom deltahist.cli import main\n"
         f"signal.signal({int(told)}, signal.default_int_handler if {int(told)} == 2 else signal.SIG_DFL)\n"
         f"sys.argv = {line}\nreal = base.write_parquet\n"
         "def slow(*given):\n    real(*given)\n    print('writing', flush=True)\n    time.sleep(60)\n"
@@ -168,17 +168,3 @@ def test_a_server_from_a_project_file_gets_no_password(refused, visits, monkeypa
     server.close()
     assert heard
     assert b"s3cret" not in b"".join(heard)
-
-
-@pytest.mark.parametrize(
-    ("terminal", "quiet", "shown"), [(True, False, True), (True, True, False), (False, False, False)]
-)
-def test_progress_is_shown_on_a_terminal_unless_quiet(monkeypatch, capsys, terminal, quiet, shown):
-    monkeypatch.setenv("FORCE_COLOR", "1")
-    monkeypatch.setitem(STATE, "quiet", quiet)
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal, raising=False)
-    with show_progress("Counting", 3) as advance:
-        advance()
-    printed = capsys.readouterr()
-    assert printed.out == ""
-    assert ("Counting" in printed.err, "1/3" in printed.err) == (shown, shown)

@@ -1,7 +1,5 @@
 """`deltahist ledger`: what is shown of accounts, what an audit says."""
 
-import json
-
 import pytest
 from sqlalchemy import update
 
@@ -32,25 +30,6 @@ def run(capsys, *words, status=0):
     for private in ("99999", "Ann", "a map"):
         assert private not in said.out + said.err
     return said
-
-
-def test_accounts_are_shown(where, capsys):
-    shown = run(capsys, "show", where).out
-    rows = [" ".join(line.split()) for line in shown.splitlines()[2:5]]
-    assert rows == [
-        "people of each person in ε",
-        "stream in 7 steps ρ = 0.5 ρ = 0.1 ρ = 0.4",
-        "visits, May altogether ε = 3 ε = 1.25 ε = 1.75",
-    ]
-    assert "the 2 accounts of population 'everyone' have spent ε = 1.25" in shown
-    people, stream, _ = json.loads(run(capsys, "show", where, "--json").out)
-    together = people.pop("population")
-    assert (together["name"], together["accounts"]) == ("everyone", 2)
-    assert stream.pop("population") == together
-    assert together["own_budgets"]
-    assert people == {"account": "people", "kind": "purses", "unit": "epsilon"}
-    figures = {"steps": 7, "limit": 0.5, "spent": 0.1, "left": 0.4, "lasting": [], "withdrawn": []}
-    assert stream == {"account": "stream", "kind": "window", "unit": "rho", **figures}
 
 
 def test_audits(where, capsys):

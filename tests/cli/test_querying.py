@@ -10,7 +10,6 @@ import pytest
 import shapely
 
 import deltahist as dh
-from deltahist.answers import rank
 from deltahist.releases.base import PLACED
 
 CITY = dh.Domain.from_cell((583_000, 4_505_000, 588_000, 4_509_000), "500m", "EPSG:32618")
@@ -79,23 +78,6 @@ def test_every_region_has_a_row_with_its_columns_in_every_form(folder, tmp_path,
         # The whole region, of which a part is answered.
         assert np.allclose(found.to_crs(CITY.crs).geometry[0].bounds, SHAPES[0].bounds, atol=0.1)
     assert list(tmp_path.iterdir()) == [out]
-
-
-@pytest.mark.parametrize("suffix", [".csv", ".parquet", ".txt"])
-def test_nonnegative_answers_say_so_in_every_form(folder, tmp_path, suffix, run):
-    ask = [folder / "city.parquet", "--box", "583000,4505000,584000,4507000", "--out"]
-    run("query", *ask, tmp_path / f"unbiased{suffix}")
-    run("query", *ask, tmp_path / f"other{suffix}", "--nonnegative")
-    if suffix == ".txt":
-        lines = (tmp_path / "other.txt").read_text().splitlines()
-        assert lines[-2].startswith("Unit: points. Estimates: non-negative. The 95% interval is from low to high.")
-        assert "estimator" not in lines[0]
-        assert f"\nUnit: points. Estimates: {PLACED}. " in (tmp_path / "unbiased.txt").read_text()
-    else:
-        assert read(tmp_path / f"other{suffix}")["estimator"].tolist() == ["non-negative"]
-        unbiased = read(tmp_path / f"unbiased{suffix}")
-        # A CSV file has no other place for it.
-        assert unbiased.get("estimator", pd.Series([])).tolist() == ([PLACED] if suffix == ".csv" else [])
 
 
 BOX = "585000,4506000,586000,4507000"
@@ -218,18 +200,3 @@ def test_mistakes(days, refused, monkeypatch, tmp_path, more):
     assert not list(tmp_path.iterdir())
     release = shutil.copy(days / "2010-05-01.parquet", tmp_path)
     refused(["query", days, *BOXES, "--out", release], "already exists")
-
-
-def test_ranks_are_those_of_python_largest_first(folder, tmp_path, run, refused):
-    zones = ["--regions", folder / "zones.geojson", "--name", "zone"]
-    run("query", folder / "city.parquet", *zones, "--rank", "--out", tmp_path / "ranks.json")
-    found = read(tmp_path / "ranks.json")
-    with pytest.warns(dh.DeltaHistWarning):
-        expected = rank(dh.load(folder / "city.parquet"), gpd.read_file(folder / "zones.geojson"))
-    expected = expected.dropna(subset="estimate").sort_values("estimate", ascending=False)
-    assert found["name"].tolist()[:3] == expected["zone"].tolist()
-    assert found["rank"].tolist()[:3] == expected["rank"].tolist()
-    assert found["estimate"].isna().tolist() == [False] * 3 + [True] * 2
-    text, _ = run("query", folder / "city.parquet", "--box", BOX, "--rank")
-    assert text.splitlines()[0].split()[:2] == ["name", "rank"]
-    refused(["query", folder / "city.parquet", "--box", BOX, "--rank", "--nonnegative"])

@@ -50,17 +50,6 @@ def test_a_state_whose_release_was_paid_for(run, refused):
     assert (dh.load("again.parquet").values == dh.load("city.parquet").values).all()
 
 
-@pytest.mark.parametrize(
-    "words", ["", "--epsilon 0.5", "--epsilon 0.1", "--rho 1", "--epsilon 1 --rho 1", "--epsilon 1 --ledger l"]
-)
-def test_mistakes(refused, words, run):
-    run(*publish())
-    state = Path("city.state").read_bytes()
-    refused(refine(*words.split()))
-    assert Path("city.state").read_bytes() == state
-    assert not Path("city-2.parquet").exists()
-
-
 def test_files_that_are_in_the_way(refused, run):
     run(*publish())
     before = Path("city.state").read_bytes()

@@ -1,7 +1,6 @@
 """Made-up data sets have the sizes that they state, repeat exactly, and clump like real data."""
 
 import doctest
-import hashlib
 
 import numpy as np
 import pandas as pd
@@ -12,39 +11,15 @@ import datasets
 import datasets.indoor
 import datasets.twitter
 import deltahist.sample
-from datasets import twitter
 from datasets.__main__ import main
 from deltahist import sample
 from deltahist.sample import sample_points
-
-SETS = {
-    "world": (datasets.twitter_like_world, 193_841),
-    "north-america": (datasets.twitter_like_north_america, 183_072),
-    "indoor": (datasets.indoor_like, 164_860),
-}
-
-
-def fingerprint(points):
-    return hashlib.sha256(np.ascontiguousarray(points).tobytes()).hexdigest()
 
 
 def busiest_hundredth(points):
     """Share of the points in the fullest 100 of 100 by 100 cells."""
     counts = np.histogram2d(*points.T, bins=100, range=[[0, 1], [0, 1]])[0].ravel()
     return np.sort(counts)[-100:].sum() / len(points)
-
-
-@pytest.mark.parametrize(("make", "size"), SETS.values(), ids=SETS.keys())
-def test_same_seed_same_points_even_when_nothing_is_remembered(make, size):
-    points = make(5)
-    assert (points.shape, points.dtype) == ((size, 2), np.float64)
-    assert 0 <= points.min() <= points.max() < 1
-    first = fingerprint(points)
-    twitter._world.cache_clear()
-    twitter._cities.cache_clear()
-    assert fingerprint(make(5)) == first
-    assert len(make(6)) == size
-    assert fingerprint(make(6)) != first
 
 
 def test_clumpiness():

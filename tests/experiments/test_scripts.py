@@ -104,18 +104,6 @@ def test_table_4(results):
         assert fitted == pytest.approx(right, abs=0.6 if row["power of"] == "log n" else 0.03)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("dataset", "delta", "decoder"), [("2", "0.0001", "average"), ("3", "0.01", "least squares")])
-def test_figure_4_shifted_grids_beat_the_best_histogram(results, dataset, delta, decoder):
-    rows = [
-        r for r in table(results, "figure4") if (r["dataset"], r["delta"], r["decoder"]) == (dataset, delta, decoder)
-    ]
-    assert [float(r["size"]) for r in rows] == [0.02, 0.1, 0.3]
-    for row in rows:
-        assert row["sensitivity"] == "4"
-        assert float(row["gain"]) > 1
-
-
 def test_relaxing_is_as_good_as_asking_once_and_better_than_asking_again(results):
     """At ε = 4, of 4,000 users; a fresh report has the chain's law, so that only chance tells them apart."""
     rows = {

@@ -6,7 +6,7 @@ import pytest
 import deltahist as dh
 from deltahist.space.workloads import box_sums
 from experiments import _shifted
-from experiments._shifted import Prior, Shifted, averaged, least_squares
+from experiments._shifted import Prior, Shifted, least_squares
 from experiments._squares import Squares, equi_width
 
 POINTS = np.random.default_rng(1).random((500, 2))
@@ -24,29 +24,6 @@ def test_equi_width_is_the_library_s_error(width):
     cells = dh.count(POINTS, domain).array.astype(float)
     bias = squares.mean((box_sums(cells, squares.boxes.spans(domain)) - squares.truth) ** 2)
     np.testing.assert_allclose(equi_width(POINTS, squares, width), (bias, noise))
-
-
-def test_averages_of_real_releases_have_the_computed_error():
-    grids = Shifted(0.05, 0.2, 0.05)
-    squares = Squares.of(POINTS, SIZES, 50)
-    near = dh.Neighbourhood(grids.domain, 0.05)
-    counts, spans = dh.count(POINTS, grids.domain).array, squares.boxes.spans(grids.domain)
-    rng = np.random.default_rng(2)
-    total = np.zeros(len(squares.truth))
-    for _ in range(400):
-        release = dh.publish(counts, near, grids.strategy, epsilon=1, rng=rng)
-        answers = np.zeros_like(total)
-        for group, starts in zip(grids.strategy.groups, grids.strategy.starts, strict=True):
-            blocks = release.values[group.members].reshape([len(s) for s in starts]).astype(float)
-            fine = blocks
-            for axis, first in enumerate(starts):
-                width = np.diff(first, append=grids.domain.shape[axis])
-                shape = [-1 if a == axis else 1 for a in (0, 1)]
-                fine = np.repeat(fine / width.reshape(shape), width, axis=axis)
-            answers += box_sums(fine, spans) / len(grids.strategy.starts)
-        total += (answers - squares.truth) ** 2 / 400
-    # Discrete noise of scale 4 has a variance 0.5 % below 32; the rest is chance.
-    np.testing.assert_allclose(squares.mean(total), sum(averaged(POINTS, squares, grids)), rtol=0.06)
 
 
 @pytest.mark.parametrize("length", [0.0, 0.1])

@@ -8,32 +8,12 @@ import pytest
 
 import deltahist as dh
 from deltahist.kinds import QuantileMechanism, SortedMechanism
-from deltahist.mechanisms import histogram as module
 from deltahist.preprocessing import Preprocessing
 
 SQUARE = dh.Domain((0, 0, 4, 4), (4, 4))
 NEAR = dh.Neighbourhood(SQUARE, 1)
 LINE = dh.Neighbourhood(dh.Domain((0, 100), (50,)), 5)
-ONES = np.ones((4, 4), dtype=np.int64)
 CELLS = dh.strategies.Identity(SQUARE)
-
-
-def test_a_sensitivity_is_computed_once(monkeypatch):
-    """For the noise, the file, the statement and the decoder of one release."""
-    asked, compute = [], module.sensitivity
-
-    def counting(strategy, near, *, norm=1):
-        asked.append((near.delta, near.sources))
-        return compute(strategy, near, norm=norm)
-
-    monkeypatch.setattr(module, "sensitivity", counting)
-    release = dh.publish(ONES, NEAR, dh.strategies.Flow(SQUARE), 1)
-    release.describe()
-    dh.write_statement(release)
-    dh.list_facts(release)
-    release.cells()
-    # Once for itself, and once for every distance of the statement, the first of which is δ.
-    assert len(asked) == 1 + len(dh.list_facts(release)["protection"])
 
 
 def test_every_publisher_takes_its_mechanism():
@@ -75,18 +55,6 @@ def test_a_changed_mechanism_is_what_it_would_be_from_the_start(kind, unit, coun
     assert found.laws == wanted.laws
     assert dh.write_statement(found) == dh.write_statement(wanted)
     assert known.budget == amount
-
-
-@pytest.mark.parametrize("unit", ["epsilon", "rho"])
-def test_another_amount_needs_no_other_sensitivity(unit, monkeypatch):
-    found = KINDS["counts"](dh.Budget(**{unit: 1}))
-    charged = dh.Window(length=2, **{unit: 1}).charge(0, Fraction(1, 7))
-    assert found.with_budget(dh.Budget(**{unit: charged})).budget.amount == charged.amount
-    with pytest.raises(dh.InputError, match="the budget is in"):
-        found.with_budget(dh.Budget(**{"rho" if unit == "epsilon" else "epsilon": 1}))
-    assert found.sensitivity
-    monkeypatch.setattr(module, "sensitivity", None)
-    assert found.with_budget(dh.Budget(**{unit: 2})).laws
 
 
 def test_what_would_give_people_away_is_no_mechanism():

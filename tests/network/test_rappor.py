@@ -184,20 +184,6 @@ def test_least_squares_is_unbiased_and_knows_its_error(mechanism):
     assert (off.var(axis=0, ddof=1) < high).all()
 
 
-def test_many_texts_of_one_user_each_are_no_candidates():
-    """Unlisted texts raise all bits alike; 15 collections of 0.05 false discoveries each at most (Poisson, 0.1%)."""
-    mechanism, rng = SETTINGS["little noise"], np.random.default_rng(5)
-    true = np.array([300] * 3 + [0] * 27)
-    wrong = found = 0
-    for i in range(15):
-        ones, users = counts_of(mechanism, true, rng, [f"rare {i} {j}" for j in range(500)])
-        table = mechanism.decode(ones, users, NAMES)
-        found += table["significant"][:3].sum()
-        wrong += table["significant"][3:].sum()
-    assert found == 45
-    assert wrong <= scipy.stats.poisson.isf(0.001, 0.75)
-
-
 def test_the_selection_is_the_non_negative_lasso():
     """Its optimality conditions, on the design itself."""
     mechanism, rng = SETTINGS["one hash"], np.random.default_rng(6)

@@ -35,20 +35,6 @@ def release():
     return make()
 
 
-@pytest.mark.parametrize(
-    ("strategy", "parameters"), [(dh.strategies.Identity, {}), (dh.strategies.Hierarchical, {"branching": 2})]
-)
-@pytest.mark.parametrize("at_once", [1 << 17, 1])
-def test_errors_of_cells_are_those_of_the_answers(monkeypatch, strategy, parameters, at_once):
-    monkeypatch.setattr("deltahist.releases.histogram._CELLS_AT_A_TIME", at_once)
-    release = make(strategy, sources="boundary", **parameters)
-    frame = release.to_pandas()
-    boxes = dh.workloads.boxes(frame[["west", "south", "east", "north"]].to_numpy())
-    expected = dh.answer(release, boxes)
-    assert np.allclose(release.estimate_cells()[1].ravel(), expected["std_error"])
-    assert np.allclose(frame["estimate"], expected["estimate"])
-
-
 @pytest.mark.filterwarnings("ignore::PendingDeprecationWarning")  # of rasterio, when it reads
 def test_geotiff_has_north_up_two_named_bands_and_tags(release, tmp_path):
     export(release, tmp_path / "cells.tif")

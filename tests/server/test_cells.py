@@ -13,7 +13,6 @@ from deltahist.releases.series import Difference
 from deltahist.server.map_routes import encode_blocks
 from deltahist.server.models import CellsAsked
 from deltahist.space.crs import Operation
-from deltahist.strategies.base import parse_strategy
 from tests.server.conftest import DEGREES, DOMAIN, check_problem
 
 OFF = Operation.off(DOMAIN, "EPSG:4326")
@@ -73,25 +72,6 @@ def test_blocks_have_the_librarys_answers(atlas, maps, box, width, compare):
         held = [DOMAIN.edges(n % 2)[found["ends"][n % 2][at]] for n, at in enumerate((west, south, east, north))]
         area = (held[2] - held[0]) * (held[3] - held[1]) / 1e6
         assert each["density"] == pytest.approx(dh.answer(release, [held])["estimate"].item() / area, rel=2e-3)
-
-
-@pytest.mark.audit
-@pytest.mark.parametrize(("strategy", "points"), [("flow", 30), ("tents", 0)])
-def test_hardly_any_map_shows_a_block_without_points(strategy, points):
-    """Of 200 releases of an empty or a thinned map at most one in twenty does; a hot spot always shows."""
-    rng, wrong, shape = np.random.default_rng(7), 0, (32, 32)
-    near = dh.Neighbourhood(dh.Domain((0, 0, 32, 32), shape), 2, "boundary")
-    mechanism = dh.Mechanism(near, parse_strategy(strategy, near), dh.Budget(1))
-    for _ in range(200):
-        truth = np.zeros(shape, dtype=np.int64)
-        np.add.at(truth, tuple(rng.integers(0, 32, (2, points))), 1)
-        truth[20, 9] += 100 * bool(points)
-        found = json.loads(encode_blocks(dh.publish_mechanism(mechanism, truth, rng=rng), None, False, CellsAsked()))
-        fine = np.argwhere(np.reshape(found["stands_out"], shape))
-        shown = [(*at, *(at + 1)) for at in fine] + [(*each["first"], *each["last"]) for each in found["larger"]]
-        wrong += any(truth[west:east, south:north].sum() == 0 for west, south, east, north in shown)
-        assert not points or [20, 9] in fine.tolist()
-    assert wrong <= 10
 
 
 def test_blocks_that_a_strategy_does_not_resolve_do_not_stand_out():

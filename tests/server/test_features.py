@@ -18,8 +18,6 @@ from tests.serving import serving
 
 CITY = "/collections/city"
 ITEMS = f"{CITY}/items"
-BBOX = ",".join(map(str, DEGREES))
-WORLD = "-180,-90,180,90"
 
 
 def pages_of(client, path, **asked):
@@ -51,24 +49,6 @@ def test_pages_hold_every_cell_once_with_the_librarys_answers(client, catalogue,
         np.testing.assert_allclose(table[name], expected[column], rtol=1e-12, atol=1e-12)
     assert table[["column", "row"]].equals(frame[["column", "row"]])
     assert (shapely.hausdorff_distance(table.geometry.to_numpy(), frame.geometry.to_numpy()) < 1e-6).all()
-
-
-@pytest.mark.parametrize(
-    "bbox",
-    [BBOX, WORLD, "-74.05,40.65,-74.0499,40.6501", "-74.1,40.6,-74.02,40.68", "-74.0,40.68,-74.0,40.68", "0,0,1,1"],
-)
-def test_a_box_has_the_cells_that_it_meets(client, catalogue, bbox):
-    frame = cells_in_degrees(catalogue.find("city").release)
-    box = shapely.box(*map(float, bbox.split(",")))
-    found, matched = pages_of(client, ITEMS, bbox=bbox, limit=50)
-    # Cells whose rim alone meets the box's may be in it or not.
-    sure, may = (shapely.intersects(shapely.buffer(frame.geometry.to_numpy(), by), box) for by in (-1e-6, 1e-6))
-    ids = [each["id"] for each in found]
-    assert len(ids) == matched
-    assert ids == sorted(set(ids))
-    assert set(np.flatnonzero(sure)) <= set(ids) <= set(np.flatnonzero(may))
-    high = client.get(ITEMS, params={"bbox": ",".join([*bbox.split(",")[:2], "0", *bbox.split(",")[2:], "9"])})
-    assert high.json()["numberMatched"] == matched
 
 
 @pytest.mark.filterwarnings("ignore::deltahist.errors.DeltaHistWarning")
