@@ -249,8 +249,7 @@ def facts_of(source: Any) -> dict[str, Any]:
         return list_facts(source)
     periods = [source.before, source.after] if isinstance(source, Difference) else [source]
     digests = {label: each.digest for period in periods for label, each in period if each is not None}
-    verdicts = [period.may_be_published for period in periods]
-    verdict = next((each for each in verdicts if each != "yes"), "yes")
+    verdict = next((each for period in periods if (each := period.may_be_published) != "yes"), "yes")
     own: dict[str, Any] = {"digest": digests, "may_be_published": verdict, "estimator": UNBIASED}
     if isinstance(source, Difference):
         own["promise"] = source.promise

@@ -215,8 +215,7 @@ def _laplace_tail(draws: int, alpha: float) -> float:
     def excess(t: float) -> float:
         return math.log(float(chance @ special.gammaincc(left, t))) - math.log(alpha)
 
-    most = -2 * math.log(alpha) + 2 * math.sqrt(-2 * draws * math.log(alpha))
-    return float(scipy.optimize.brentq(excess, 0.0, most))
+    return float(scipy.optimize.brentq(excess, 0.0, -2 * math.log(alpha) + 2 * math.sqrt(-2 * draws * math.log(alpha))))
 
 
 @dataclass(frozen=True)

@@ -489,8 +489,7 @@ class DenseDecoder(Decoder):
         if not std.all() or scipy.linalg.eigvalsh(covariance / np.outer(std, std), subset_by_index=[0, 0])[0] < 1e-9:
             return np.asarray(scipy.linalg.pinv(dense, rtol=1e-12))
         root = scipy.linalg.cholesky(covariance, lower=True)
-        white = scipy.linalg.solve_triangular(root, dense, lower=True)
-        inverse = scipy.linalg.pinv(white, rtol=1e-12)
+        inverse = scipy.linalg.pinv(scipy.linalg.solve_triangular(root, dense, lower=True), rtol=1e-12)
         return np.asarray(scipy.linalg.solve_triangular(root, inverse.T, lower=True, trans="T").T)
 
     def _draw_coefficients(self, coefficients: FloatArray) -> FloatArray:

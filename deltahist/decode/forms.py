@@ -90,8 +90,7 @@ def multiply_rows(rows: FloatArray, matrix: FloatArray) -> FloatArray:
     number = -(-len(rows) // 16)
     padded = np.zeros((number * 16, rows.shape[1]))
     padded[: len(rows)] = rows
-    found = padded.reshape(number, 16, -1) @ matrix
-    return np.asarray(found.reshape(number * 16, -1)[: len(rows)])
+    return np.asarray((padded.reshape(number, 16, -1) @ matrix).reshape(number * 16, -1)[: len(rows)])
 
 
 def cumulate_rows(values: FloatArray) -> FloatArray:
@@ -171,8 +170,7 @@ class IndependentIncrements(QuadraticForm):
 
     def value_at(self, weight: FloatArray) -> float:
         # min(s_i, s_j) is the sum of the steps of s up to the lower edge. A step counts for all pairs from its edge on.
-        later = np.cumsum(weight[::-1])[::-1]
-        return float(np.diff(self.sums, prepend=0.0) @ later**2)
+        return float(np.diff(self.sums, prepend=0.0) @ np.cumsum(weight[::-1])[::-1] ** 2)
 
 
 def combine_rows(rows: FloatArray, edges: Edges) -> FloatArray:
@@ -408,8 +406,9 @@ class Windows:
         """Return rows of the table from `first`, at places from the one before `low` (queries, number, size)."""
         (across, along), wide = self._padded.strides, number or len(self._padded)
         shape = (len(self._padded) - wide + 1, self._padded.shape[1] - size + 1, wide, size)
-        windows = np.ndarray(shape, np.float64, self._padded, strides=(across, along, across, along))
-        return np.asarray(windows[first, low])
+        return np.asarray(
+            np.ndarray(shape, np.float64, self._padded, strides=(across, along, across, along))[first, low]
+        )
 
 
 @dataclass(frozen=True, eq=False)

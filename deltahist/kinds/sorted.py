@@ -173,8 +173,7 @@ class SortedMechanism(BaseMechanism):
     @functools.cached_property
     def laws(self) -> tuple[Law, ...]:
         """The noise of each sum, in lattice steps."""
-        contributions = self.counting.contributions
-        return (noise_law(self.neighbourhood, self.budget, contributions, refinable=self.refinable),)
+        return (noise_law(self.neighbourhood, self.budget, self.counting.contributions, refinable=self.refinable),)
 
     @property
     def size(self) -> int:

@@ -254,8 +254,7 @@ class Mechanism(BaseMechanism):
         variances = [least for law in self.laws if (least := law.least_variance(times)) is not None]
         if rho is None or not variances:
             return known
-        tight = gaussian_epsilon(float(rho), probability, least_variance=min(variances), draws=self.draws)
-        return min(known, tight)
+        return min(known, gaussian_epsilon(float(rho), probability, least_variance=min(variances), draws=self.draws))
 
     def variance(self, workload: Workload, *, continuous: bool = False) -> NDArray[np.float64]:
         """Return the expected squared error of the answer to each query (m,), in points squared.

@@ -128,8 +128,9 @@ def maximise_bound(
 
 def pack_integers(array: IntArray) -> str:
     """Return integers below 2^30 as a compressed string, using differences along the last axis."""
-    steps = np.diff(array, axis=-1, prepend=0).astype("<i4")
-    return base64.b64encode(zlib.compress(steps.tobytes(), 6)).decode("ascii")
+    return base64.b64encode(zlib.compress(np.diff(array, axis=-1, prepend=0).astype("<i4").tobytes(), 6)).decode(
+        "ascii"
+    )
 
 
 def unpack_integers(text: Any, shape: tuple[int, ...], name: str) -> IntArray:

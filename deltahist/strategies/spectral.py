@@ -470,8 +470,7 @@ def mirror_quarter(quarter: NDArray[Any], torus: Sequence[int]) -> NDArray[Any]:
 
 def count_mirrored(torus: Sequence[int]) -> FloatArray:
     """Return how many entries of the torus each entry of the quarter represents."""
-    each = [np.bincount(_mirror_places(n)).astype(np.float64) for n in torus]
-    return functools.reduce(np.multiply.outer, each)
+    return functools.reduce(np.multiply.outer, [np.bincount(_mirror_places(n)).astype(np.float64) for n in torus])
 
 
 def cosine_transform(quarter: FloatArray, torus: Sequence[int]) -> FloatArray:

@@ -147,8 +147,7 @@ class Flow(Strategy):
         (14,)
         """
         plain = cls(near.domain, tuning.find_longest_move(near) if block is None else block, ())
-        arrivals = tuning.find_arrivals(near, plain)
-        bare = cls(near.domain, plain.block, (), arrivals=arrivals, centred=bool(near.profile))
+        bare = cls(near.domain, plain.block, (), arrivals=tuning.find_arrivals(near, plain), centred=bool(near.profile))
         return cls(near.domain, plain.block, **tuning.find_best_parameters(near, bare, workload, norm))
 
     @classmethod

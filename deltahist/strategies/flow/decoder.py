@@ -18,14 +18,7 @@ from numpy.typing import NDArray
 
 from deltahist.decode import forms
 from deltahist.decode.base import Asked, Decoder, Moments
-from deltahist.decode.forms import (
-    BlockPower,
-    FloatArray,
-    IndependentIncrements,
-    IntArray,
-    IntervalForms,
-    interpolate_sums,
-)
+from deltahist.decode.forms import BlockPower, FloatArray, IntArray, IntervalForms, interpolate_sums
 from deltahist.space.workloads import AllRanges, Boxes, Pieces, RegionCover, count_up_to, prefix_sums, sums_between
 from deltahist.strategies.base import spread_blocks, sum_blocks
 from deltahist.strategies.flow.noise import UNITS, HubLine, Hubs, Kind, LineEstimator, WeightedSums, to_increments
@@ -72,7 +65,7 @@ class Steps(forms.QuadraticForm):
 class LowRank(forms.QuadraticForm):
     """A form plus Σ_p (a_ip b_jp + b_ip a_jp), for a and b (size, p)."""
 
-    def __init__(self, base: IndependentIncrements | Steps, a: FloatArray, b: FloatArray) -> None:
+    def __init__(self, base: forms.IndependentIncrements | Steps, a: FloatArray, b: FloatArray) -> None:
         self.base, self.a, self.b, self.size = base, a, b, base.size
 
     def entries_at(self, i: IntArray, j: IntArray) -> FloatArray:
@@ -208,7 +201,7 @@ def estimated_flow(
         at_edge = np.zeros_like(gain)
         at_edge[1:-1] = theta.T[shift : shift + line.n - 1] / 2
         corners.append(LowRank(Steps(line.n + 1, shift), at_edge, gain))
-    return LowRank(IndependentIncrements(forms.cumulate_rows(leaf)), mixed, gain), corners[0], corners[1]
+    return LowRank(forms.IndependentIncrements(forms.cumulate_rows(leaf)), mixed, gain), corners[0], corners[1]
 
 
 class HubVariance:
@@ -298,7 +291,7 @@ class _Waves:
     """For intervals q along an axis, multiply |q|² and (a·q)² by `weight` (1 + k, r), and a·q by `factor` (k, s)."""
 
     def __init__(self, line: HubLine, edges: FloatArray | None, weight: FloatArray, factor: FloatArray) -> None:
-        self.alike = IntervalForms([IndependentIncrements(line.hubs_before[:, 0])], edges)
+        self.alike = IntervalForms([forms.IndependentIncrements(line.hubs_before[:, 0])], edges)
         self._line, self._weight, self._hubs = line, weight, line.hubs_before[:, 0].astype(np.int64)
         self._before = forms.cumulate_rows(line.waves.T)
         self._linear = self._before @ factor
@@ -441,7 +434,9 @@ class FlowDecoder(Decoder):
         out: list[Any] = [(straight, rims) if len(rims) == 1 else (1.0, self._make_line_term(straight))]
         if not self.strategy.blocks_are_cells:
             cuts = zip(self._block_edges, self._edges, strict=True)
-            shared = tuple(IntervalForms([IndependentIncrements(cut.astype(np.float64))], edge) for cut, edge in cuts)
+            shared = tuple(
+                IntervalForms([forms.IndependentIncrements(cut.astype(np.float64))], edge) for cut, edge in cuts
+            )
             cells = self._draw_cumulants["cells"][0]
             out += [(cells, tuple(BlockPower(1, 2) for _ in shared)), (-cells, shared)]
         return out if self._hubs is None else [*out, self._hubs.make_variance_term(self.total_known)]

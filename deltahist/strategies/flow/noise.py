@@ -53,8 +53,7 @@ def make_hat_weights(n: int, width: int, centred: bool = False) -> IntArray:
     starts where the line starts, but centred sums extend equally beyond both ends.
     """
     centre = _find_centres(n, width, centred)
-    place = np.clip(2 * np.arange(n), centre[0], centre[-1])
-    return np.maximum(2 * width - np.abs(place - centre[:, None]), 0)
+    return np.maximum(2 * width - np.abs(np.clip(2 * np.arange(n), centre[0], centre[-1]) - centre[:, None]), 0)
 
 
 def find_bends(n: int, widths: Sequence[int], centred: bool) -> IntArray:
@@ -508,8 +507,7 @@ class Hubs:
         if x.widths:
             out[Kind.HUB_SUMS] = (len(x.windows) * len(y.windows), x.weight_unit * y.weight_unit)
         if self.strips:
-            number = len(x.windows) * len(y.places) + len(x.places) * len(y.windows)
-            out[Kind.HUB_STRIPS] = (number, x.weight_unit)
+            out[Kind.HUB_STRIPS] = (len(x.windows) * len(y.places) + len(x.places) * len(y.windows), x.weight_unit)
         return out
 
     def split_draws(self, draws: dict[str, Array]) -> list[Array]:
@@ -551,8 +549,7 @@ class Hubs:
         x, y = self.axes
         (squares_x, turn_x), (squares_y, turn_y) = x.spectrum, y.spectrum
         on_x, on_y = x.windows.sum_along(own, _X), y.windows.sum_along(own, _Y)
-        square_surplus = (sums[0] - y.windows.sum_along(on_x, _Y)) / (y.weight_unit * self.ratios[0])
-        seen = y.spread_sums(square_surplus, _Y)
+        seen = y.spread_sums((sums[0] - y.windows.sum_along(on_x, _Y)) / (y.weight_unit * self.ratios[0]), _Y)
         if self.strips:
             seen += (sums[1] - on_x) / self.ratios[1]
         # Apply T to Θxᵀ `seen` and to the strips' part along y, in waves along one axis until the last step.
@@ -584,8 +581,7 @@ class Hubs:
             own += y.combine_waves(y.project_onto_waves(own, _Y) * weight[0, 1:], _Y)
         own += x.combine_waves(on_x, _X)
         on_x, on_y = x.windows.sum_along(own, _X), y.windows.sum_along(own, _Y)
-        square_sums = y.windows.sum_along(on_x, _Y)
-        sums[0][...] = square_sums / ((x.weight_unit * y.weight_unit) ** 2 * self.ratios[0])
+        sums[0][...] = y.windows.sum_along(on_x, _Y) / ((x.weight_unit * y.weight_unit) ** 2 * self.ratios[0])
         if self.strips:
             sums[1][...] = on_x / (x.weight_unit**2 * self.ratios[1])
             sums[2][...] = on_y / (y.weight_unit**2 * self.ratios[1])

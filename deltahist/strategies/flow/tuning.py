@@ -133,8 +133,7 @@ def _find_best_sums(flow: Flow, workload: Workload | None, norm: int) -> _BestSu
         one = BlockPower(1, 2)
         scale = zip(spans, flow.domain.shape, flow.blocks, strict=True)
         of_blocks = math.prod(one(*span) * (n / m) for span, n, m in scale)
-        own = math.prod(one(*span) for span in boxes.spans(flow.domain))
-        of_cells = max(0.0, float(np.mean(own - of_blocks)))
+        of_cells = max(0.0, float(np.mean(math.prod(one(*span) for span in boxes.spans(flow.domain)) - of_blocks)))
         # A move changes two cells. With errors f of flows and c of cells, the best share s of the cells minimises f/(1
         # − s)² + 8 c/s² for Laplace noise, and f/(1 − s) + 2 c/s for Gaussian noise.
         power, times = (1 / 3, 8) if norm == 1 else (1 / 2, 2)
@@ -314,8 +313,7 @@ class _HubChoice(NamedTuple):
 def _list_spacings(limits: list[Limit], flow: Flow) -> list[int]:
     """Return odd spacings for which paths to a hub keep the limits, with at most 2048² hubs if possible.
 
-    A hub in each of 4096² cells lowers the error by a seventh, but publishing takes 1.5 times and boxes 5 times as
-    long.
+    With 4096² hubs, the error is a seventh lower, but publishing takes 1.5 times and boxes five times as long.
     """
     most, side = max(factor for _, factor in limits), max(flow.blocks)
     every = [1, *(2 * walk + 1 for walk in range(1, min(20, side // 4) + 1) if 2 * walk < most)]
