@@ -271,6 +271,7 @@ class MapOptions:
                 "--edges requires --cell, and excludes --sources",
             )
             domain = Domain.from_cell(box, self.cell, crs)
+            check_memory_for(domain)
             return Neighbourhood.of(domain, self.edges, limits=parse_limits(self.limit))
         cell = self.delta if self.cell in (None, "auto") else self.cell
         domain = Domain.from_cell(box, cell, crs, name="delta" if cell == self.delta else "cell")  # type: ignore[arg-type]

@@ -114,10 +114,10 @@ class Neighbourhood:
         ----------
         domain : the cells, or the number n of places that are numbered from 0 (a line from 0 to n with n cells).
         edges : pairs (M, 2) of flat cell indices, a sparse matrix or a networkx graph with an entry for each edge, or
-            a CSV file with a pair in each line, perhaps a length in its third column, and a line of names.
-        lengths, delta : if both are given, neighbours are all cells whose shortest path is at most δ long. A sparse
-            matrix or a file may contain the lengths (M,).
-        sources : cells where entities may appear or vanish (None: membership is fixed).
+            a CSV file with a pair in each line, perhaps a length in its third column. A line of names is skipped.
+        delta, lengths : with delta, neighbours are all cells whose shortest path is at most δ long. A sparse matrix or
+            a file may contain the lengths (M,); edges without lengths are 1 long.
+        sources : cells, or a mask of cells, where entities may appear or vanish (None: membership is fixed).
         limits : caps on the cost of longer moves, as in `Neighbourhood`. Distances are numbers of edges.
 
         >>> near = Neighbourhood.of(4, [(0, 1), (1, 2), (2, 3), (3, 0)])       # a ring road
@@ -132,21 +132,27 @@ class Neighbourhood:
             import pandas as pd
 
             try:
-                table = pd.read_csv(edges).to_numpy(np.float64)[:, :3]
-            except (OSError, ValueError) as problem:
+                cells = pd.read_csv(edges, header=None)
+                names = int(pd.to_numeric(cells[0], errors="coerce").isna()[0])
+                table = cells[names:].to_numpy(np.float64)
+                edges, rest = table[:, [0, 1]], table[:, 2:]
+            except (OSError, ValueError, IndexError) as problem:
                 raise InputError(f"edges file {str(edges)!r} cannot be read: {problem}") from None
-            lengths = table[:, 2] if lengths is None and table.shape[1] > 2 else lengths
-            edges = table[:, :2]
+            lengths = rest[:, 0] if lengths is None and rest.size else lengths
         elif scipy.sparse.issparse(edges):
             entries = scipy.sparse.coo_array(edges)
             lengths, edges = entries.data if lengths is None else lengths, np.column_stack(entries.coords)
         elif hasattr(edges, "adjacency"):
             edges = [pair[:2] for pair in edges.edges()]
-        pairs = np.asarray(edges).reshape(-1, 2)
-        if delta is not None and lengths is not None:
-            pairs = _find_pairs_within(pairs, np.asarray(lengths, dtype=np.float64), domain.size, delta)
-        places = None if sources is None else tuple(sources)
-        return GraphNeighbourhood(domain, 1, places, limits, pack_pairs(pairs, domain.size))  # type: ignore[arg-type]
+        pairs = np.asarray(edges)
+        pairs = pairs.reshape(len(pairs), 2)
+        if delta is not None:
+            given = np.ones(len(pairs)) if lengths is None else np.asarray(lengths, dtype=np.float64)
+            pairs = _find_pairs_within(pairs, given, domain.size, delta)
+        if sources is not None:
+            mask = np.asarray(sources)
+            sources = tuple(np.arange(domain.size)[mask.ravel()].tolist() if mask.dtype == bool else mask.tolist())
+        return GraphNeighbourhood(domain, 1, sources, limits, pack_pairs(pairs, domain.size))  # type: ignore[arg-type]
 
     def __post_init__(self) -> None:
         length, step = self.domain.length(self.delta, name="delta"), max(self.domain.step)
@@ -344,7 +350,7 @@ class Neighbourhood:
         """Recreate a neighbourhood from the result of `describe`."""
         sources = description["sources"]
         if "graph" in description:
-            places = None if sources is None else tuple(map(operator.index, sources))
+            places = None if sources is None else tuple(sources)
             limits = limits_of(description["limits"]) if "limits" in description else None
             return GraphNeighbourhood(domain, 1, places, limits, description["graph"])  # type: ignore[arg-type]
         if isinstance(sources, dict):
@@ -376,7 +382,7 @@ class GraphNeighbourhood(Neighbourhood):
     hops : the number of edges that a move may be long.
     """
 
-    graph: str = ""
+    graph: str = field(default="", repr=False)
     hops: int = 1
     on_grid: ClassVar[bool] = False
 
@@ -386,7 +392,7 @@ class GraphNeighbourhood(Neighbourhood):
         # A file whose edges or sources are in another order is refused, because it states others.
         graph, sources = pack_pairs(self.pairs, self.domain.size), self.sources
         if sources is not None:
-            places = np.unique(np.array(sources, dtype=np.int64))
+            places = np.unique(np.array([*map(operator.index, sources)], dtype=np.int64))  # type: ignore[arg-type]
             sources = tuple(np.ravel_multi_index((places,), (self.domain.size,)).tolist())  # raises if out of range
         for name, value in (("limits", limits), ("profile", profile), ("graph", graph), ("sources", sources)):
             object.__setattr__(self, name, value)
@@ -511,18 +517,20 @@ def pack_pairs(pairs: ArrayLike, size: int) -> str:
 
 def _find_pairs_within(pairs: NDArray[Any], lengths: NDArray[np.float64], size: int, delta: float) -> NDArray[np.int64]:
     """Return all pairs of cells whose shortest path is at most `delta` long."""
+    pack_pairs(pairs, size)  # raises if there are no such cells
     check_finite(least=0, shortest_length=lengths.min(initial=1.0))
     # Of repeated edges, the shortest counts.
     order = np.lexsort((lengths, *np.sort(pairs, axis=1).T))
-    ends, lengths = np.sort(pairs, axis=1)[order], lengths[order]
-    first = np.append(True, (np.diff(ends, axis=0) != 0).any(axis=1))
+    ends, lengths = np.sort(pairs, axis=1)[order].astype(np.int64), lengths[order]
+    first = np.append(True, (np.diff(ends, axis=0) != 0).any(axis=1))[: len(ends)]
     graph = scipy.sparse.csr_array((lengths[first], tuple(ends[first].T)), shape=(size, size))
-    found = []
-    for start in range(0, size, 256):
-        some = np.arange(start, min(start + 256, size))
-        far = scipy.sparse.csgraph.dijkstra(graph, directed=False, indices=some, limit=delta)
+    found, block, most = [], max(1, (1 << 22) // size), check_positive(delta=delta) * (1 + 1e-12)
+    for start in range(0, size, block):  # `most` allows for sums of lengths that are rounded up
+        some = np.arange(start, min(start + block, size))
+        far = scipy.sparse.csgraph.dijkstra(graph, directed=False, indices=some, limit=most)
         one, other = np.nonzero(np.isfinite(far))
         found.append(np.column_stack([some[one], other]))
+        check_memory(64 * sum(map(len, found)), f"the list of all pairs within delta={delta!r}")
     return np.concatenate(found)
 
 

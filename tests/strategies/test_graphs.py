@@ -68,23 +68,30 @@ def test_lengths_give_the_pairs_within_delta():
         far = np.minimum(far, far[:, [middle]] + far[[middle], :])
     expected = [[a, b] for a, b in itertools.combinations(range(30), 2) if far[a, b] <= 15]
     assert dh.Neighbourhood.of(30, edges, lengths=lengths, delta=15).edges().tolist() == expected
+    near, paths = dh.Neighbourhood.of(*GRAPHS["policy"]), dh.Neighbourhood.of(*GRAPHS["policy"], delta=2)
+    assert paths.edges().tolist() == near.moves_within(2).edges().tolist()
 
 
 def test_a_graph_comes_as_pairs_a_matrix_or_a_file(tmp_path):
     _, edges = GRAPHS["policy"]
     pairs = np.array(edges)
-    (tmp_path / "policy.csv").write_text("from,to\n" + "\n".join(f"{a},{b}" for a, b in edges) + "\n")
-
+    (tmp_path / "unnamed.csv").write_text("\n".join(f"{a},{b}" for a, b in edges) + "\n")
+    (tmp_path / "policy.csv").write_text("from,to\n" + (tmp_path / "unnamed.csv").read_text())
     graph = SimpleNamespace(adjacency=None, edges=lambda: edges)  # as networkx has it
     matrix = scipy.sparse.csr_array((np.ones(len(pairs)), pairs.T), shape=(9, 9))
     near = dh.Neighbourhood.of(LINE, edges)
-    assert all(dh.Neighbourhood.of(9, given) == near for given in (pairs, matrix, tmp_path / "policy.csv", graph))
+    files = tmp_path / "policy.csv", tmp_path / "unnamed.csv"
+    assert all(dh.Neighbourhood.of(9, given) == near for given in (pairs, matrix, graph, *files))
+    assert dh.Neighbourhood.of(LINE, edges, sources=np.arange(9) > 6) == dh.Neighbourhood.of(
+        LINE, edges, sources=[7, 8]
+    )
 
 
-@pytest.mark.parametrize("edges", [[(0, 9)], [(-1, 3)], [(0.5, 2)], [(math.nan, 2)], "nowhere.csv"])
-def test_edges_that_join_no_cells_are_refused(edges):
-    with pytest.raises(dh.InputError):
-        dh.Neighbourhood.of(LINE, edges)
+@pytest.mark.parametrize("edges", [[(0, 9)], [(-1, 3)], [(0.5, 2)], [(0, 1, 2), (3, 4, 5)], "nowhere.csv"])
+@pytest.mark.parametrize("delta", [None, 2])
+def test_edges_that_join_no_cells_are_refused(edges, delta):
+    with pytest.raises(ValueError):  # noqa: PT011
+        dh.Neighbourhood.of(LINE, edges, delta=delta)
 
 
 @pytest.mark.parametrize("change", [{"graph": "AAAA"}, {"sources": [1.5]}, {"sources": [9]}, {"sources": [-1]}])
