@@ -192,8 +192,6 @@ class Population:
 class Payment:
     """The payment for a release: the account, its limit and its spending so far. It is public, as budgets are.
 
-    Raises InputError unless the spending is above zero and at most the limit.
-
     account : name of the account. unit : "epsilon" or "rho".
     limit : limit of the account. spent : spending of the account so far, including this release.
     steps : number of time steps that the limit and the spending cover; None if they cover all releases.

@@ -7,6 +7,7 @@ import functools
 import math
 from dataclasses import dataclass, field
 from fractions import Fraction
+from statistics import NormalDist
 from typing import ClassVar
 
 import numpy as np
@@ -156,14 +157,10 @@ class Gaussian(Law):
         return float(weight @ k**2), float(weight @ k**4)
 
     def reach(self, level: float) -> float:
-        from scipy.special import ndtri
-
-        return float(ndtri((1 + level) / 2))
+        return NormalDist().inv_cdf((1 + level) / 2)
 
     def tail(self, draws: int, alpha: float) -> float:
-        from scipy.special import ndtri
-
-        return float(-ndtri(alpha)) * math.sqrt(draws * max(float(self.parameter), self.variance()))
+        return -NormalDist().inv_cdf(alpha) * math.sqrt(draws * max(float(self.parameter), self.variance()))
 
     def simulate(self, size: int, rng: np.random.Generator) -> NDArray[np.float64]:
         return rng.normal(0, math.sqrt(self.variance()), size)

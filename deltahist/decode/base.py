@@ -461,6 +461,8 @@ def make_decoder(strategy: Strategy, laws: Sequence[Law], *, total_known: bool) 
 class DenseDecoder(Decoder):
     """Least squares by the definition (AᵀΣ⁻¹A)⁻¹AᵀΣ⁻¹, or by the pseudo-inverse if A does not determine the cells."""
 
+    _batch_size = 1024  # type: ignore[assignment]
+
     def __init__(self, strategy: Strategy, laws: Sequence[Law], total_known: bool) -> None:
         super().__init__(strategy, laws, total_known)
         dense = strategy.matrix().toarray().astype(np.float64)
@@ -508,10 +510,6 @@ class DenseDecoder(Decoder):
             unknown = None if self.strategy.determines_cells else np.full(len(variance), np.nan)
             return Moments(variance, self._unknown_kurtosis(len(variance)), unresolved=unknown)
         return self.solved_moments(work)
-
-    @property
-    def _batch_size(self) -> int:
-        return 1024
 
     def _all_coefficients(self, queries: FloatArray) -> FloatArray:
         return multiply_rows(queries, self._full_inverse)

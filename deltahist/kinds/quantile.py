@@ -128,8 +128,8 @@ class SmoothNoise:
 
     Between neighbours, S_β differs by a factor of at most e^β, and the quantile by at most S_β. So a neighbour's output
     scales Z by at most e^±β and shifts it by at most 1/factor. For Student's t with 2 degrees of freedom, scaling costs
-    2β, and a shift by s costs 3 s / (2 √2). Scaling and shifting each get half of ε, less
-    a margin for rounding. Equal halves are best for dense points, because their S_β is proportional to 1/β.
+    2β, and a shift by s costs 3 s / (2 √2). Each gets half of ε, less a margin for rounding. Equal halves are best for
+    dense points, because their S_β is proportional to 1/β.
     """
 
     beta: float

@@ -232,8 +232,7 @@ def next_level_below(dimension: int, uniforms: Uniforms) -> Reals:
 def jump_down(dimension: int, uniforms: Uniforms) -> Jump:
     """Draw √(2W) · N(0, I), W ~ Exp(1), which a jump down adds to the value.
 
-    The density is (2π)^(−n/2) r^(1 − n/2) K(r), where r = |v| and K is the Bessel function of order n/2 − 1. The paper
-    describes the same distribution as a radius r with a "Bessel" law, and a direction.
+    The density is (2π)^(−n/2) r^(1 − n/2) K(r), where r = |v| and K is the Bessel function of order n/2 − 1.
     Source: 2018, Definition 3, eq. (8), Algorithm 1 (its loop), Table I.
     """
     scale = sqrt(2 * uniforms.exponential(1))
