@@ -154,10 +154,6 @@ def encode_table(
     form : the format. csv and json omit geometries, geojson has them in degrees, the others in the CRS of the domain.
     about : the description that all formats except csv contain (`describe_cells`, `describe_answers`).
     layer : the name of the layer in a GeoPackage.
-
-    >>> import pandas as pd, deltahist as dh
-    >>> encode_table(pd.DataFrame({"name": ["a"], "estimate": [2.5]}), "csv", dh.Domain((0, 1), (4,)))
-    b'name,estimate\\n"a",2.5\\n'
     """
     import pyarrow as pa
     from pyarrow import csv as arrow, parquet as pq

@@ -48,9 +48,6 @@ class Preprocessing:
     projection : operation that projected coordinates to the map; None if they were already in its CRS.
     where : one-line condition that selected the rows; None if all rows count.
     replaces : the faulty release that this one replaces, if any.
-
-    >>> Preprocessing(contributions=3).unit, Preprocessing(contributions=1, user=True).unit, Preprocessing().unit
-    ('user', 'user', 'point')
     """
 
     contributions: int = 1

@@ -57,7 +57,6 @@ def check_text(**given: Any) -> str:
 
 @contextlib.contextmanager
 def _refuse_damage(what: str, kept: Any) -> Iterator[None]:
-    """Raise DamagedFile if the block cannot interpret stored data."""
     try:
         yield
     except (ArithmeticError, AttributeError, KeyError, TypeError, ValueError) as problem:
@@ -74,9 +73,6 @@ class Rule:
     ----------
     unit : "epsilon" or "rho". limit : billionths that a window, or all steps together, may spend.
     length : number of steps in a window; None for a total. longer : longer spans, with limits as multiples of `limit`.
-
-    >>> Rule.from_budget(epsilon=1, length=7, limits=[(30, 2)]).spans
-    ((7, 1000000000), (30, 2000000000))
     """
 
     unit: str
@@ -590,11 +586,7 @@ class Standing:
 
 
 def _audit_accounts(connection: Connection) -> Iterator[str]:
-    """Yield a line for each fault in a ledger.
-
-    No span may spend more than its limit. An account must have spent the sum of its charges, and at least what its
-    chains have paid. Every charge must belong to an account of a known kind.
-    """
+    """Yield a line for each fault in a ledger."""
     owners = connection.scalars(select(CHARGES.c.account).distinct()).all()
     accounts = list_accounts(connection)
     for name in sorted(set(owners) - accounts.keys()):

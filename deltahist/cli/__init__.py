@@ -202,11 +202,7 @@ class Command(TyperCommand):
 
 
 def _read_project(file: Path, command: TyperCommand) -> dict[str, Any]:
-    """Return a command's options from a project file, by parameter name.
-
-    Keys above the first heading apply to `publish`, `stream` and `plan`. Each command ignores options that it does not
-    have. Keys below a command's heading apply to that command only.
-    """
+    """Return a command's options: keys below its heading, and for `publish`, `stream` and `plan` those above all."""
     import tomllib
 
     try:

@@ -63,7 +63,6 @@ def publish_demo(
 
 
 def _run_command(arguments: Sequence[str]) -> Any:
-    """Show a command line, then run it."""
     from deltahist.cli import invoke
 
     line = " ".join(["$ deltahist", *arguments])

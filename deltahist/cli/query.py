@@ -158,10 +158,7 @@ def _choose_steps(series: Series, between: Steps, compare: Steps, each: bool, me
 
 
 def _ask_boxes(box: list[Any] | None, file: Path | None, domain: Domain, ask: Callable[[Any], Answers]) -> Answers:
-    """Return the name, corners and answer of each box: one row per box, or with --each one per box and step.
-
-    Boxes in map coordinates are answered without a frame, because importing pandas takes longer than answering.
-    """
+    """Return the name, corners and answer of each box (and step), without importing pandas if possible, to be fast."""
     import numpy as np
 
     from deltahist import workloads
@@ -205,10 +202,7 @@ def _name_corners(domain: Domain) -> list[str]:
 
 
 def _deliver(answers: Answers, domain: Domain, form: str, out: Path | None, about: dict[str, Any], boxes: bool) -> None:
-    """Write answers to a file or the terminal.
-
-    Answers to boxes include the corners (as a list in JSON), and polygons if the format supports them.
-    """
+    """Write answers, which for boxes include the corners (a list in JSON), and polygons if the format has them."""
     from deltahist._files import write_whole
     from deltahist.exports import encode_table, explain_below
     from deltahist.space.crs import LONGITUDE_LATITUDE

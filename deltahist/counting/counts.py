@@ -51,12 +51,7 @@ class Unshown:
 
 
 class Counts(Unshown):
-    """Number of points in each cell, int64 (domain.shape), with a record of how the counts were made. Private.
-
-    >>> counts = Counts(np.array([3, 4]), Domain((0, 1), (2,)), Preprocessing(contributions=2))
-    >>> counts, counts.sum(), counts.array.tolist()
-    (Counts(private: not shown), 7, [3, 4])
-    """
+    """Number of points in each cell, int64 (domain.shape), with a record of how the counts were made. Private."""
 
     def sum(self) -> int:
         """Return the number of points."""

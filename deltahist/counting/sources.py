@@ -160,10 +160,7 @@ def _list_types(connection: Any, relation: str) -> dict[str, str]:
 
 
 def _open_csv(path: Path, name: str, reading: Reading, connection: Any, stack: ExitStack) -> Source:
-    """Open a file of delimited lines, with every column as text.
-
-    In tab-delimited text, quotes have no special meaning unless the header contains quotes.
-    """
+    """Open a file of delimited lines, with every column as text."""
     with (gzip.open if path.name.endswith(".gz") else open)(path, "rb") as file:
         text = file.read(1 << 18).decode("utf-8-sig", errors="replace")
     lines = [line for line in text.splitlines()[:20] if line.strip()] or [""]
@@ -172,7 +169,7 @@ def _open_csv(path: Path, name: str, reading: Reading, connection: Any, stack: E
     usual = {d: sorted(c)[len(c) // 2] for d, c in counts.items()}
     steady = {d: usual[d] for d, c in counts.items() if c[0] and min(c) == max(c)} or usual
     delimiter = max(steady, key=lambda d: steady[d]) if any(steady.values()) else ","
-    quoted = delimiter != "\t" or '"' in lines[0]
+    quoted = delimiter != "\t" or '"' in lines[0]  # in other tab-delimited text, quotes have no special meaning
     parsed = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, quoting=0 if quoted else csv.QUOTE_NONE)
     rows = (  # non-blank rows, each with the number of lines before it
         (before, [field.strip() for field in row])
@@ -229,7 +226,6 @@ def _open_excel(path: Path, name: str, reading: Reading, connection: Any, stack:
 
 
 def _open_parquet(path: Path, name: str, reading: Reading, connection: Any, stack: ExitStack) -> Source:
-    """Open a Parquet file, with the geometry column that its metadata names, if any."""
     import pyarrow.parquet as pq
 
     described = (pq.read_schema(path).metadata or {}).get(b"geo")

@@ -251,9 +251,6 @@ class Condition:
     ----------
     text : the original condition. tree : the condition parsed by sqlglot. kinds : kind of each column: "number",
         "text", "truth", or "" for a column that is only compared with null.
-
-    >>> sorted(Condition.of("kind = 'bus' and speed > 3").kinds.items())
-    [('kind', 'text'), ('speed', 'number')]
     """
 
     text: str

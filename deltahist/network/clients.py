@@ -171,7 +171,6 @@ class Clients:
             )
 
     def _publish_report(self, drawn: Bits, rng: np.random.Generator | None) -> Reports:
-        """Store a report in memory and in the file, if any, and return the report."""
         report = Reports(self.mechanism, self.cohorts, drawn, self._publishable and rng is None)
         self._write_file(self._file, self._token, report, report.publishable)
         self._report, self._publishable = report, report.publishable
@@ -182,7 +181,6 @@ class Clients:
 
 
 def _draw_bits(law: Channel, true: Bits, rng: np.random.Generator | None) -> Bits:
-    """Add noise to bits."""
     if law.exact:
         return true
     return throw_coins((law.zero, law.one), true, open_words(rng)).view(np.uint8)

@@ -128,13 +128,11 @@ class Diffusion:
         return Signal(self.mechanism, str(owner), starts, level, values, self.publishable)
 
     def _refuse_weak(self, level: int) -> None:
-        """Refuse a level that hardly protects anything, unless weak protection is accepted."""
         budget = Budget(Fraction(level, NANO))
         if not self._accepts_weak:
             refuse_weak(budget, weakness_of(budget.guarantee))
 
     def _find_rows(self, owners: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the data rows of owners. Raises InputError if an owner has no data."""
         rows = self._rows[owners]
         if (rows < 0).any():
             raise InputError(f"user {self.mechanism.network.nodes[owners[np.argmin(rows)]]!r} has no data")

@@ -67,11 +67,7 @@ class Network:
 
     @classmethod
     def from_edges(cls, edges: Any, nodes: Iterable[Any] = (), *, directed: bool = False) -> Network:
-        """Build a network from pairs (m, 2) of names, or a frame's first two columns. `nodes` adds users without edges.
-
-        >>> Network.from_edges([(1, 2), (2, 2)], nodes=[3]).nodes
-        ('1', '2', '3')
-        """
+        """Build a network from pairs (m, 2) of names, or a frame's first two columns. `nodes` adds isolated users."""
         ends = take_columns(edges, 2)
         given = pd.Series([*ends.iloc[:, 0], *ends.iloc[:, 1], *nodes], dtype=object)
         codes, distinct = pd.factorize(given, use_na_sentinel=False)
@@ -90,11 +86,7 @@ class Network:
         return len(self.nodes)
 
     def find_places(self, users: Any, what: str = "user") -> NDArray[np.int64]:
-        """Return the indices (m,) of users in `nodes`.
-
-        >>> Network.from_edges([("ann", "bob")]).find_places(["bob", "ann"])
-        array([1, 0])
-        """
+        """Return the indices (m,) of users in `nodes`."""
         codes, distinct = pd.factorize(pd.Series(users, dtype=object), use_na_sentinel=False)
         names = pd.Index([normalize_name(**{what: user}) for user in distinct], dtype=object)
         places = np.asarray(self._places.get_indexer(names), dtype=np.int64)

@@ -257,9 +257,6 @@ class Reports:
     ----------
     cohorts : (users,) whole numbers from 0, public. bits : (users, m), where any nonzero number is a 1.
     publishable : whether the noise is from the operating system's generator, not a seeded one.
-
-    >>> Reports(Rappor(bits=4, cohorts=2), [0, 1], [[1, 0, 0, 1], [0, 1, 0, 1]]).ones.tolist()
-    [[1, 0, 0, 1], [0, 1, 0, 1]]
     """
 
     def __init__(self, mechanism: Rappor, cohorts: ArrayLike, bits: ArrayLike, publishable: bool = False) -> None:

@@ -209,7 +209,6 @@ def write_sql(expression: Any, dialect: str, quote: Callable[[str], str] | None 
 
 @functools.cache
 def _make_function(name: str, taken: str, given: str) -> Any:
-    """Return a built-in function of a database that takes one Ibis type and returns another."""
     return ibis.udf.scalar.builtin(lambda one: ..., name=name, signature=((taken,), given))
 
 

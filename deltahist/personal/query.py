@@ -88,16 +88,6 @@ def read_expression(text: str, records: Any, columns: Mapping[str, str], sizes: 
 
     `columns` are the kinds of the table's columns. `sizes` are the numbers of parts that compute each
     column (1 by default), since a database may inline these parts at each use.
-
-    >>> import ibis
-    >>> visits = ibis.table({"kind": "string", "time": "timestamp"}, name="visits")
-    >>> kinds = {"kind": "text", "time": "time"}
-    >>> read_expression("kind in ('bus', 'tram') and extract(hour from time) >= 22", visits, kinds, {}).kind
-    'truth'
-    >>> read_expression("random() < 0.5", visits, kinds, {})
-    Traceback (most recent call last):
-    ...
-    deltahist.errors.InputError: expression is 'random() < 0.5', which contains 'RAND()': use columns, ...
     """
     if isinstance(text, str) and len(text) <= 1 << 16:
         with suppress(sqlglot.errors.ParseError, sqlglot.errors.TokenError, RecursionError):
@@ -182,7 +172,6 @@ def make_constant(value: Any) -> SafeExpression:
 
 
 def _read_time(value: str, kind: str) -> datetime.datetime | datetime.date:
-    """Parse a string as a date, or as a time in UTC."""
     time = datetime.datetime.fromisoformat(value)
     if time.tzinfo is not None:
         time = time.astimezone(datetime.UTC).replace(tzinfo=None)
@@ -192,7 +181,6 @@ def _read_time(value: str, kind: str) -> datetime.datetime | datetime.date:
 def _combine_parts(
     value: Any, kind: str, parts: list[SafeExpression], least: float = SMALLEST, most: float = LARGEST, more: int = 1
 ) -> SafeExpression:
-    """Combine parts into one expression with the given `value`."""
     deep = 1 + max((part.deep for part in parts), default=0)
     return SafeExpression(value, kind, least, most, more + sum(part.nodes for part in parts), deep)
 
@@ -401,11 +389,6 @@ class Query:
     copies : maximum number of records derived from one record of the table.
     most : maximum number of records of one owner, or None if unbounded.
     parts : number of expression parts evaluated per record of the table. sizes : number of parts that compute a column.
-
-    >>> import ibis
-    >>> table = ibis.table({OWNER: "string", "kind": "string", "stay": "float64"}, name="visits")
-    >>> Query(table, ("visits", "who")).where("kind = 'bus'").select(minutes="stay / 60").columns
-    {'minutes': 'number'}
     """
 
     table: Any

@@ -150,7 +150,6 @@ class Aggregate(ABC):
         """Return the answer computed from the noisy numbers."""
 
     def _decode_one(self, what: str, noisy: int, step: Fraction = Fraction(1)) -> Answer:
-        """Return the answer computed from one noisy number of steps."""
         error, down, up = _measure_law(self.law)
         estimate, low, high = (float(place * step) for place in (noisy, noisy - down, noisy + up))
         what = f"{what} whose owners could pay"
@@ -159,11 +158,7 @@ class Aggregate(ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class Count(Aggregate):
-    """The number of records, one of PINQ's primitives (ProPer, PINQ).
-
-    >>> Count(epsilon=0.1).law
-    Laplace(parameter=Fraction(10, 1))
-    """
+    """The number of records, one of PINQ's primitives (ProPer, PINQ)."""
 
     def add_up(self, query: Query) -> Any:
         return query.add_up()
@@ -385,12 +380,7 @@ class Step(Strict):
 
 
 class Question(Strict):
-    """A written query: steps that derive records, and an aggregate of the result.
-
-    >>> asked = {"steps": [{"where": "kind = 'bus'"}], "answer": {"kind": "count", "epsilon": 0.1}}
-    >>> Question.from_mapping(asked).answer
-    Count(epsilon=0.1, rho=None)
-    """
+    """A written query: steps that derive records, and an aggregate of the result."""
 
     answer: Any
     steps: list[Step] = []

@@ -203,7 +203,6 @@ def create_app(settings: PrivateSettings, people: Mapping[str, People]) -> FastA
 
 
 def _refuse(status: int, field: str, detail: str, **headers: str) -> Response:
-    """Return a response that refuses a request, and names the field at fault and the rule."""
     content = {"status": status, "detail": detail, "field": field}
     return JSONResponse(content, status, headers, media_type="application/problem+json")
 

@@ -141,7 +141,6 @@ def _parse_boxes(body: bytes, most: int, ndim: int) -> list[tuple[float, ...]]:
 
 
 def _answer_boxes(source: Source, asked: Any, options: models.Options, form: str, about: dict[str, Any]) -> bytes:
-    """Return the answers to boxes as columns in JSON, or as CSV or Arrow."""
     query = BoxQuery(source, are_in_degrees(source, options.crs), options.level, options.nonnegative)
     columns = query.answer(np.array(asked))
     about = _explain_columns(query, columns) | about
@@ -180,7 +179,6 @@ def _parse_features(body: bytes, most: int, _: int) -> tuple[Any, str | None, ND
 
 
 def _answer_features(source: Source, asked: Any, options: models.Options, form: str, about: dict[str, Any]) -> bytes:
-    """Return a FeatureCollection with answers in its features' properties, or the answers as CSV or Arrow."""
     import geopandas as gpd
 
     collection, crs, shapes, own = asked

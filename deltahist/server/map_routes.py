@@ -258,7 +258,6 @@ def _read_degrees(text: str, domain: Domain) -> Box:
 
 
 def _list_page(release: Release, asked: Box | None, offset: int, limit: int) -> tuple[list[dict[str, Any]], int]:
-    """Return the features of a page, and the total number of features."""
     domain = release.domain
     cells = range(domain.size) if asked is None else np.flatnonzero(cells_within(domain, asked))
     return _encode_features(release, np.array(cells[offset : offset + limit], dtype=np.int64)), len(cells)

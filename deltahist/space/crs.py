@@ -195,7 +195,6 @@ def _measure_scales(system: Any, crs: str, bounds: tuple[float, ...]) -> tuple[f
 
 
 def _is_used(crs: str, box: tuple[float, ...]) -> bool:
-    """Return True if a box on a map lies within the area of use of the map's CRS."""
     area, use = area_of(crs, box), read_crs(crs).area_of_use
     if area is None or use is None:
         return False
@@ -248,9 +247,6 @@ def extent_on(bounds: Sequence[float], crs: str) -> tuple[float, ...]:
     """Return the box on a map that covers bounds (W, S, E, N) in degrees.
 
     If west exceeds east, the bounds cross the antimeridian. Rounding outwards adds at most 0.2% of the longer side.
-
-    >>> extent_on((-74.3, 40.45, -73.6, 40.95), "EPSG:32618")
-    (558910.0, 4477940.0, 618720.0, 4534160.0)
     """
     west, south, east, north = _check_degrees(bounds)
     onto = Operation.between(read_crs(LONGITUDE_LATITUDE), read_crs(crs), (west, south, east, north))

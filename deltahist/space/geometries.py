@@ -134,11 +134,6 @@ def add_names(frame: gpd.GeoDataFrame, column: str | None = None, name: str = "n
     Names are read from the chosen column, from a column with a usual name (name, nom, id, code, ...), or from the first
     text column with distinct values. Without such a column, regions are numbered. A different column called `name`
     (in upper or lower case) gets the suffix "_region".
-
-    >>> import geopandas as gpd, shapely
-    >>> zones = gpd.GeoDataFrame({"code": [7, 8]}, geometry=[shapely.Point(0, 0), shapely.Point(1, 1)])
-    >>> add_names(zones)["name"].tolist()
-    ['7', '8']
     """
     import pandas as pd
 
@@ -217,14 +212,6 @@ def fit(regions: ArrayLike, domain: Domain, crs: Any = None) -> Fitted:
     `fit` repairs rings that cross themselves and clips regions to the map. In longitude and latitude, edges are
     straight in degrees, and longitudes count modulo 360. An edge of more than 180 degrees is replaced by the shorter
     edge across the antimeridian (`read_rings`). Warns if regions are changed or cannot be answered.
-
-    >>> import shapely, warnings, deltahist as dh
-    >>> domain = dh.Domain((0, 0, 4, 4), (4, 4))
-    >>> with warnings.catch_warnings():
-    ...     warnings.simplefilter("ignore")
-    ...     found = fit([shapely.box(3, 0, 7, 1), None, shapely.box(0, 0, 1, 1)], domain)
-    >>> found.outside.tolist(), found.notes.tolist()
-    ([0.75, nan, 0.0], ['clipped: 75% of its area lies outside the map', 'not answered: no geometry', None])
     """
     given, crs = np.array(regions, dtype=object), None if crs is None else read_crs(crs)
     check_whole(**{"number of regions": len(given)})

@@ -34,9 +34,6 @@ Span: TypeAlias = tuple[Field, Field]
 Edges: TypeAlias = Sequence[tuple[Index, Field]]
 
 
-# --- queries ------------------------------------------------------------------------------------------------
-
-
 class _OfSpans(abc.ABC):
     """Queries that consist of an interval along each axis."""
 
@@ -357,10 +354,6 @@ class Pieces:
     head, tail : (m,) shares of the first and the last cell inside the interval. If both are the same cell, head is the
         interval's length, and tail is 1.
     whole : True if no interval cuts a cell.
-
-    >>> pieces = Pieces.of(np.array([0.25]), np.array([2.5]))
-    >>> [(edge.tolist(), weight.tolist()) for edge, weight in pieces.edges]
-    [([0], [-0.75]), ([1], [-0.25]), ([2], [0.5]), ([3], [0.5])]
     """
 
     first: Index
@@ -552,10 +545,6 @@ def cover_polygons(geometries: NDArray[Any], domain: Domain) -> RegionCover:
 
     Vertices outside the domain are moved to its edge. The time is linear in the number of vertices and cells
     (docs/internals/placement.md).
-
-    >>> found = cover_polygons(np.array([shapely.box(0, 0, 1.5, 1)]), Domain((0, 0, 4, 4), (4, 4)))
-    >>> found.x.tolist(), found.share.tolist(), found.places[0].tolist(), found.low.tolist(), found.high.tolist()
-    ([1], [0.5], [-0.25], [[0, 0]], [[1, 1]])
     """
     parts = []
     for some in split_by_rims(geometries, domain):

@@ -240,7 +240,6 @@ def save_statement(published: Published | Any, path: str | Path, title: str | No
 
 
 def _tabulate_protection(facts: Facts) -> list[tuple[str, ...]]:
-    """Return the protection by distance as a table, with a row of headings and a row for each distance."""
     letter = "ε" if facts["rho"] is None else "ρ"
     promised = f"{letter} {'promised' if facts['limits'] else 'bound'}"
     table: list[tuple[str, ...]] = [("distance", "in δ", "best guess is right", f"{letter} exact", promised)]
@@ -257,7 +256,6 @@ def _tabulate_protection(facts: Facts) -> list[tuple[str, ...]]:
 
 
 def _draw_pictures(published: Published) -> list[dict[str, str]]:
-    """Return the pictures of a page as SVG: the protection curve, and the map if there is one."""
     from matplotlib import rc_context
 
     from deltahist import plots
@@ -327,7 +325,6 @@ def _list_series_rows(series: Series) -> dict[str, list[str]]:
 
 
 def _list_promise_rows(mechanism: BaseMechanism, facts: Facts) -> dict[str, list[str]]:
-    """Return the rows about who is protected, and how strongly at each distance."""
     near, points, unit = mechanism.neighbourhood, facts["points_per_user"], facts["distance_unit"]
     delta = format_length(facts["delta"], unit)
     lines = ["The guarantee covers one point at a time. A user with several points is less protected."]
@@ -376,7 +373,6 @@ def _list_promise_rows(mechanism: BaseMechanism, facts: Facts) -> dict[str, list
 
 
 def _list_content_rows(mechanism: BaseMechanism, facts: Facts) -> dict[str, list[str]]:
-    """Return the rows about the published numbers, and the records and noise behind them."""
     domain, counting, dropped = mechanism.domain, mechanism.counting, facts["dropped"]
     plural = "s" if facts["values"] > 1 else ""
     numbers = f"{facts['values']:,} noisy whole number{plural} ({facts['mechanism']}), and nothing else"
