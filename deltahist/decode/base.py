@@ -288,10 +288,7 @@ class Decoder(ABC):
         return simulate_metric(lambda: self.simulate_noise(rng), self.domain.shape, total_known=self.total_known)
 
     def covariance(self, queries: scipy.sparse.csr_array) -> FloatArray:
-        """Return the covariance (m, m) of the noise in the answers to queries (m, N).
-
-        If B (m, draws) contains the coefficients of the draws, with variances σ², this is B diag(σ²) Bᵀ.
-        """
+        """Return the noise covariance B diag(σ²) Bᵀ (m, m) of queries (m, N) with coefficients B of the draws."""
         number, each = queries.shape[0], self._batch_size
         check_memory(8 * number * (number + 2 * self.strategy.draws), f"the covariance of {number:,} answers")
         starts = range(0, number, each)

@@ -30,10 +30,7 @@ _FEWEST_HALVES = 20
 
 @dataclass(frozen=True, eq=False)
 class Placement:
-    """How a release's points lie within its cells.
-
-    cells : unbiased estimates h (domain.shape). noise : their typical variance. law : the law of how points clump.
-    """
+    """How a release's points lie in cells: estimates h (domain.shape), their typical variance, and a law of clumps."""
 
     cells: FloatArray
     noise: float

@@ -85,10 +85,7 @@ def hidden_move(near: Neighbourhood) -> Fraction:
 
 
 def noise_law(near: Neighbourhood, budget: Budget, contributions: int, *, refinable: bool = False) -> Law:
-    """Return the noise law of each sum.
-
-    If K points move, the sums change by at most K D in the L1 and L2 norms. D is the larger of δ and `hidden_move`.
-    """
+    """Return the noise law of each sum. K moves change sums by at most K times the larger of δ and `hidden_move`."""
     change = check_whole(contributions=contributions) * max(Fraction(near.radius), hidden_move(near))
     return scale_noise(budget, change, refinable=refinable)
 

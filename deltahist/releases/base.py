@@ -219,10 +219,7 @@ class BaseRelease(OfMechanism, abc.ABC):
         return gpd.GeoDataFrame(frame, geometry=shapes, crs=self.domain.crs)
 
     def to_xarray(self, *, nonnegative: bool = False) -> xr.Dataset:
-        """Return `estimate` and `std_error` at the cells' centres, with dimensions y and x (only x in 1-D).
-
-        This requires the extra "xarray".
-        """
+        """Return `estimate` and `std_error` at the cells' centres (z, y, x as needed). Requires the extra "xarray"."""
         crs, dims = self.domain.crs, ["z", "y", "x"][-self.domain.ndim :]
         # The dimension y comes first, so that plots of maps are the right way up.
         found = self.to_pandas(nonnegative=nonnegative).set_index(dims)[["estimate", "std_error"]].to_xarray()

@@ -224,10 +224,7 @@ def _place_lines(width: int, offset: int, n: int) -> NDArray[np.int64]:
 
 
 def dyadic_grids(domain: Domain, delta_cells: int) -> ShiftedGrids:
-    """Return shifted grids with widths 2δ, 4δ, 8δ, ...
-
-    The lines are at multiples of δ: odd multiples in the finest grid, half of the rest in the next grid, and so on.
-    """
+    """Return grids of widths 2δ, 4δ, 8δ, … with lines at odd multiples of δ, at half of the rest, and so on."""
     spacing = check_whole(delta_cells=delta_cells)
     widths, offsets = [2 * spacing], [spacing]
     while widths[-1] < max(domain.shape):

@@ -34,10 +34,7 @@ MOST_STEPS = 200
 
 
 class Certificate(NamedTuple):
-    """The mean variance of the workload's queries at σ = Δ₂ (ρ = 1/2).
-
-    The integer strategy achieves `primal` with its exact Δ₂. `dual` is a lower bound for every strategy.
-    """
+    """Mean variance of queries at σ = Δ₂ (ρ = ½): `primal` of the integer rows, `dual` a bound for every strategy."""
 
     primal: float
     dual: float

@@ -136,10 +136,7 @@ class Spectral(gaussian.BestGaussian):
         return SpectralDecoder
 
     def edge_cost(self, near: Neighbourhood, norm: int) -> int | None:
-        """Return the exact largest Σ (k(w) − k(w − d))² over moves d within δ, or Σ k(w)² if arrivals cost more.
-
-        Neither mirroring a move nor shifting it on the torus changes its cost.
-        """
+        """Return the exact largest Σ (k(w) − k(w − d))² over moves d within δ, or Σ k(w)² if arrivals cost more."""
         if norm == 1:
             return None
         # A move across more than half the torus ends in the same place as a shorter one, which is also tried.
