@@ -88,7 +88,7 @@ def sweep(
             else:
                 own = own.with_budget(Budget(epsilon))
                 any_move, expected = own.any_move, own.rmse(work)
-                relation = f"moves within {near.delta_ground:g} {near.unit}" if any_move > epsilon else "any move"
+                relation = f"moves within {near.delta_words}" if any_move > epsilon else "any move"
                 relation += "" if near.fixed_membership else ", or arrivals that near a source"
             squares = []
             for trial in range(0 if counts is None else trials):

@@ -31,4 +31,5 @@ SCRIPTS = (
     "gowalla_years",
     "proximity_network",
     "series_places",
+    "tour",
 )

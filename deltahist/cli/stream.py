@@ -267,7 +267,7 @@ def publish_stream(
     print(
         format_facts(
             published=f"{tally['published']:,} step{'s' * (tally['published'] != 1)} to {out}{lost}",
-            guarantee=f"{explain_window(first)}, for moves up to {near.delta_ground:g} {near.unit} in each step",
+            guarantee=f"{explain_window(first)}, for moves up to {near.delta_words} in each step",
             beyond=explain_longer(first),
             limit=f"in each step {options.describe_limit(stream.costliest(amounts), place.limit)}",
             account=f"{account!r}; {paid}",

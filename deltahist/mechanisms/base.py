@@ -388,8 +388,7 @@ class BaseMechanism(abc.ABC):
         for distance, factor in limits if len(limits) < 4 else limits[-1:]:  # a line has room for three limits
             reach = "however far" if distance is None else f"up to {format_length(distance, near.unit, 6)}"
             far += f", at most {format_number(float(factor**self.norm), 6)} {self.letter} {reach}"
-        unit = near.unit.removesuffix("s") if near.delta_ground == 1 else near.unit
-        return f"{cost} for each {self.counting.who} moving up to {near.delta_ground:g} {unit}{far}"
+        return f"{cost} for each {self.counting.who} moving up to {near.delta_words}{far}"
 
 
 def weakness_of(guarantee: Guarantee) -> str | None:

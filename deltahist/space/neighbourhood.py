@@ -328,6 +328,11 @@ class Neighbourhood:
         return self.domain.unit
 
     @property
+    def delta_words(self) -> str:
+        """δ with its unit."""
+        return f"{self.delta_ground:g} {self.unit.removesuffix('s') if self.delta_ground == 1 else self.unit}"
+
+    @property
     def delta_ground(self) -> float:
         """δ as a number in ground units (metres with a CRS, the plane's units without one)."""
         return self.domain.ground(self.domain.length(self.delta, name="delta"))
