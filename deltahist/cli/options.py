@@ -260,7 +260,7 @@ class MapOptions:
         if self.edges is not None:
             require(
                 self.cell not in (None, "auto") and self.sources == "none",
-                "--edges requires --cell, and excludes --sources",
+                "--edges requires --cell, and --sources must be none",
             )
             domain = Domain.from_cell(box, self.cell, crs)
             check_memory_for(domain)

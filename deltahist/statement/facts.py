@@ -489,7 +489,7 @@ def explain_limits(near: Neighbourhood, letter: str, norm: int) -> str:
 def name_sources(near: Neighbourhood) -> str:
     """Return a phrase for the places where people may appear or vanish."""
     names = {"boundary": "the domain's boundary", "left": "the left end", "right": "the right end"}
-    other = "the source geometry" if near.on_grid else "the source cells"
+    other = "the source geometry" if near.on_grid else "the outside (1 edge from each source cell)"
     return names[near.sources] if isinstance(near.sources, str) else other
 
 
