@@ -10,6 +10,7 @@ from typer import Argument, Option
 
 from deltahist.cli import check_target, format_facts, options, print_note, show_progress, write_text
 from deltahist.cli.options import Column, File, Length, OutFile, require
+from deltahist.errors import check_finite
 
 if TYPE_CHECKING:
     from deltahist.preprocessing import Preprocessing
@@ -209,7 +210,6 @@ def publish_quantile(
     Example:
       deltahist quantile ages.csv --x age --q 0.5 --bounds 0,120 --delta 5 --epsilon 1
     """
-    from deltahist.kinds.sorted import read_shares
     from deltahist.publishers import publish_quantile as publish_points
     from deltahist.space.domain import Domain
     from deltahist.space.neighbourhood import Neighbourhood
@@ -222,7 +222,7 @@ def publish_quantile(
     check_target(out, source, payer.ledger, replace=False)
     near = Neighbourhood(Domain(values.bounds, (1000,)), values.delta, limits=options.parse_limits(values.limit))
     near.check_on_map()
-    read_shares(q)
+    check_finite(least=0, most=1, q=q)
     points = values.read_points(source, near.domain)
     with options.warn_of_charges(account), show_progress("Drawing the quantile …"):
         found = publish_points(points, q, near, method=method, account=account, **amount)

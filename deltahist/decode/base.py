@@ -21,7 +21,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from deltahist.decode.forms import FloatArray, SumOfProducts, evaluate_boxes, mean_over_boxes, multiply_rows
 from deltahist.decode.projection import Metric, simulate_metric
-from deltahist.errors import InputError, check_memory, is_number
+from deltahist.errors import InputError, check_finite, check_memory
 from deltahist.laws import Law
 from deltahist.space.workloads import AllRanges, Boxes, Pieces, RegionCover, Span, box_sums, range_gram
 
@@ -102,9 +102,7 @@ def _count_integers(law: Law, draws: int, level: float) -> int:
 
 def check_level(level: float) -> None:
     """Raise InputError unless the level of an interval lies between 0 and 1."""
-    if not is_number(level) or not 0 < level < 1:
-        hint = " (a percentage?)" if is_number(level) and 1 < level <= 100 else ""
-        raise InputError(f"level is {level!r}: it must lie between 0 and 1, such as 0.95{hint}")
+    check_finite(above=0, below=1, level=level)
 
 
 def stands_out(

@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 from deltahist._files import DIGEST, write_whole
 from deltahist.budget import Budget, Payment
 from deltahist.errors import InputError, check_choice, check_finite, check_whole
-from deltahist.kinds.sorted import check_line, rank_of, read_line, read_shares
+from deltahist.kinds.sorted import check_line, rank_of, read_line
 from deltahist.laws import Law
 from deltahist.mechanisms.base import BaseMechanism, budget_of
 from deltahist.preprocessing import POINTS, Preprocessing
@@ -170,8 +170,8 @@ class QuantileMechanism(BaseMechanism):
         quantile. "smooth" adds noise proportional to the smooth sensitivity.
     counting : how rows became points. No rows may be left out.
 
-    Raises InputError if q is outside 0 to 1, the neighbourhood has sources or two dimensions, rows were left out, or
-    the method cannot use the budget or respect the neighbourhood's limits.
+    Raises InputError for q outside 0 to 1, sources, two dimensions, rows left out, or a method that the budget or
+    limits rule out.
 
     >>> import deltahist as dh
     >>> near = dh.Neighbourhood(dh.Domain((0, 100), (100,)), delta=5)
@@ -189,7 +189,7 @@ class QuantileMechanism(BaseMechanism):
 
     def __post_init__(self) -> None:
         self._check_common(self.domain)
-        read_shares(check_finite(q=self.q))
+        check_finite(least=0, most=1, q=self.q)
         check_line(self.neighbourhood, (None,), self.counting)
         check_whole(number=self.number)
         check_choice(tuple(METHODS) if self.budget.unit == "epsilon" else ("inverse",), method=self.method)

@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from deltahist.budget import Budget, Payment
 from deltahist.decode import check_level
-from deltahist.errors import InputError, check_choice, check_memory, check_whole
+from deltahist.errors import InputError, check_choice, check_finite, check_memory, check_whole
 from deltahist.laws import Law
 from deltahist.mechanisms.base import BaseMechanism, Chain, budget_of, scale_noise
 from deltahist.preprocessing import POINTS, Preprocessing
@@ -58,14 +58,6 @@ def read_line(points: ArrayLike) -> NDArray[Any]:
             "numbers without masked entries"
         )
     return array
-
-
-def read_shares(q: ArrayLike) -> NDArray[np.float64]:
-    """Return one or more levels of quantiles as an array (m,). Raises InputError unless all are from 0 to 1."""
-    shares = np.atleast_1d(np.asarray(q, dtype=np.float64))
-    if shares.ndim != 1 or not ((shares >= 0) & (shares <= 1)).all():
-        raise InputError(f"q is {q!r}: it must be between 0 and 1")
-    return shares
 
 
 def rank_of(q: ArrayLike, number: float) -> NDArray[np.float64]:
@@ -333,7 +325,7 @@ class SortedRelease(BaseRelease):
         import pandas as pd
 
         check_level(level)
-        wanted = read_shares(q)
+        wanted = np.array([check_finite(least=0, most=1, q=each) for each in np.ravel(q).tolist()], dtype=np.float64)
 
         def rank_between(absent: float, present: float) -> NDArray[np.float64]:
             """Return the ranks of the quantiles of the points between two ranks."""
@@ -399,10 +391,7 @@ class Isotonic:
 
     @functools.cached_property
     def simplest_knots(self) -> Knots:
-        """The estimate with the fewest places that satisfies the `confidence_bounds` at α = ½.
-
-        Indistinguishable values share a place: from the left, the mean of as many ranks as the bounds allow.
-        """
+        """The estimate with the fewest places that satisfies the `confidence_bounds` at α = ½, from the left."""
         upper, lower = self.confidence_bounds(0.5)
         rows, cuts = len(self.values), [0]
         # A place that begins at boundary i can end at the last j with lower[j] ≤ upper[i].

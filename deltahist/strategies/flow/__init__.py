@@ -420,8 +420,7 @@ class PathCosts:
         """Return an upper bound on the cost of moves through hubs, or 0 if no move goes through hubs.
 
         The cost of a move depends on how far each end is from its hub along each axis. The bound is the maximum over
-        all combinations of distances that the neighbourhood allows. Paths that cross a line in opposite directions cost
-        less.
+        all combinations of distances that the neighbourhood allows. Crossing a line in both directions costs less.
         """
         hubs, limit = self.flow.hub_grid, find_longest_direct(self.flow)
         if hubs is None or max(self.flow.blocks) <= limit + 1:
