@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import importlib.util
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -53,7 +54,8 @@ def run(out: Path, small: bool) -> Found:
     found = {"largest correlation of ten districts": float((errors / np.outer(spread, spread) - np.eye(10)).max())}
     found["synthetic points"] = len(points)
     if importlib.util.find_spec("mbi"):
-        import mbi
+        with warnings.catch_warnings(action="ignore"):
+            import mbi
 
         flat = dh.publish(counts, near, "identity", 1, rng=rng).measurements()
         given = mbi.LinearMeasurement(flat.values, ("x", "y"), float(flat.covariance.diagonal()[0] ** 0.5))

@@ -22,7 +22,15 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csgraph
 
 from deltahist.budget import floor_nano
-from deltahist.errors import NANO, InputError, as_printed_fraction, check_choice, check_memory, check_positive
+from deltahist.errors import (
+    NANO,
+    InputError,
+    as_printed_fraction,
+    check_choice,
+    check_finite,
+    check_memory,
+    check_positive,
+)
 from deltahist.laws import Guarantee
 from deltahist.preprocessing import normalize_name
 from deltahist.space.crs import extent_on, read_crs, unit_of
@@ -423,9 +431,8 @@ class DiffusionMechanism:
         more = Fraction(math.isqrt(self.dimension * 10**12 - 1) + 1, 10**6) if self.dimension > 1 else 0
         # Responses at the lowest level must fit in 64 bits.
         reach, most = math.ceil(steps + more), (1 << 26) // (self.dimension + 1)
-        if steps < 1 or reach > most:
-            raise InputError(f"alpha is {float(steps):g} steps of {float(self.lattice):g}: it must be 1 to {most:,}")
-        return reach
+        check_finite(least=1, **{"alpha in steps of the lattice": float(steps)})
+        return int(check_finite(most=most, **{"alpha in steps of the lattice": reach}))
 
     def measure_between(self, owners: NDArray[np.int64], requesters: NDArray[np.int64]) -> NDArray[np.float64]:
         """Return distances of pairs (m,) of nodes. Refuses equal nodes, and unconnected nodes if ε has no minimum."""

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from shapely.errors import GEOSException
 
 from deltahist.answers import answer, rename_own
-from deltahist.errors import InputError
+from deltahist.errors import InputError, check_choice
 from deltahist.releases.base import PLACED, UNBIASED
 from deltahist.server import models
 from deltahist.server.release_routes import sum_periods
@@ -183,8 +183,7 @@ def _answer_features(source: Source, asked: Any, options: models.Options, form: 
 
     collection, crs, shapes, own = asked
     stated = crs or options.crs
-    if options.crs is not None and stated != options.crs:
-        raise InputError(f"crs is {options.crs[:80]!r}: it must be that of the collection, {str(stated)[:80]!r}")
+    check_choice((None, stated), crs=options.crs)
     if (~shapely.is_valid(shapes) & (shapely.get_num_coordinates(shapes) > 200)).any():  # repair is slow
         raise InputError("a feature with more than 200 vertices has rings that cross: repair it before you send it")
     query = BoxQuery(source, are_in_degrees(source, stated), options.level, options.nonnegative)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from starlette.exceptions import HTTPException
 
 from deltahist.decode import stands_out
-from deltahist.errors import InputError
+from deltahist.errors import InputError, check_finite
 from deltahist.plots.ground import block_areas, unit_of_area
 from deltahist.releases import Release
 from deltahist.releases.histogram import CountEstimates
@@ -252,9 +252,7 @@ def _read_degrees(text: str, domain: Domain) -> Box:
     """Parse a bbox in longitude and latitude, ignoring heights."""
     parts = text.split(",")
     west, south, east, north = read_box(",".join(parts[:2] + parts[3:5]) if len(parts) == 6 else text, domain).tolist()
-    if not -90 <= south <= north <= 90:
-        raise InputError(f"bbox is {text[:80]!r}: it must have -90 <= south <= north <= 90")
-    return west, south, east, north
+    return west, check_finite(least=-90, most=90, south=south), east, check_finite(least=south, most=90, north=north)
 
 
 def _list_page(release: Release, asked: Box | None, offset: int, limit: int) -> tuple[list[dict[str, Any]], int]:

@@ -15,7 +15,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import FileResponse, HTMLResponse, JSONResponse
 
 from deltahist._text import format_length
-from deltahist.errors import InputError
+from deltahist.errors import InputError, check_finite
 from deltahist.plots import protection_curve
 from deltahist.releases import BaseRelease, Release, Series
 from deltahist.releases.series import Difference
@@ -194,9 +194,7 @@ async def sum_periods(service: Service, stream: str, asked: OfSeries) -> tuple[S
 @functools.lru_cache(maxsize=16)  # because sums over many steps take long
 def _choose_period(series: Series, span: str | None, mean: bool, skip: bool) -> Series:
     period = series if span is None else series.between(*span.split(","))
-    number, most = period.last - period.first + 1, 100_000
-    if number > most:
-        raise InputError(f"{span} has {number:,} steps: it must have at most {most:,}")
+    check_finite(most=100_000, steps=period.last - period.first + 1)
     period = period.skip_missing() if skip else period
     return period.per_step() if mean else period
 

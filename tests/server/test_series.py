@@ -95,7 +95,7 @@ def test_a_series_says_what_all_its_steps_cost_together(client):
     [
         ({"between": "2010-05-02,2010-05-01"}, 400, "has no release: it must have at least one"),
         ({"between": "May,June"}, 400, "'May'"),
-        ({"between": "0001-01-01,9999-12-31"}, 400, "has 3,652,059 steps: it must have at most 100,000"),
+        ({"between": "0001-01-01,9999-12-31"}, 400, "steps is 3652059"),
         ({"between": "2010-05-01,2010-05-02", "compare": "2010-05-02,2010-05-03"}, 400, "share data and noise"),
         ({"missing": "zero"}, 400, "missing is 'zero'"),
     ],
