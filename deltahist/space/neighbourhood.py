@@ -506,7 +506,8 @@ class GraphNeighbourhood(Neighbourhood):
         return out | {"limits": describe_limits(self.profile)} if self.profile else out
 
     def check_on_map(self) -> None:
-        """Do nothing, because cells have no places."""
+        """Raise InputError if there are no edges, because counts would be published without noise."""
+        check_whole(**{"the number of edges and sources": len(self.pairs) + len(self.sources or ())})  # type: ignore[arg-type]
 
 
 def pack_pairs(pairs: ArrayLike, size: int) -> str:

@@ -163,7 +163,7 @@ def test_a_road_network_publishes_answers_and_states_its_promise(tmp_path):
     )
 
 
-def test_what_needs_a_grid_refuses_a_graph():
+def test_what_needs_a_grid_or_edges_is_refused():
     near = dh.Neighbourhood.of(LINE, GRAPHS["ring"][1])
     for make in (
         lambda: dh.publish(np.ones(9, int), near, "flow", 1),
@@ -172,6 +172,7 @@ def test_what_needs_a_grid_refuses_a_graph():
         lambda: dh.strategies.Tents.tuned(near),
         lambda: dh.Mechanism(near, dh.strategies.Flow(LINE), dh.Budget(1)).laws,
         lambda: dh.publish(np.ones(9, int), dh.Neighbourhood(LINE, 1), "graph", 1),
+        lambda: dh.publish(np.ones(9, int), dh.Neighbourhood.of(*GRAPHS["no edges"]), "identity", 1),
     ):
         with pytest.raises(dh.InputError):
             make()
