@@ -73,7 +73,6 @@ def read_described(path: str | Path, read: Callable[..., _Read]) -> _Read:
     """Open a release file and return `read(description, digest, file, path)`.
 
     `digest` is the digest that the file states. `file` is the open Parquet file, or None for a JSON release.
-
     Raises InputError if the file is missing, and DamagedFile if it is oversized or not a release, or if `read` fails.
     """
     if is_stored_file(path):
@@ -110,12 +109,10 @@ def _report_damage(path: str | Path) -> Iterator[None]:
     """Turn errors caused by the content of an untrusted file into DamagedFile."""
     from pyarrow import ArrowException
 
+    mistakes = (LookupError, TypeError, ValueError, AttributeError, RecursionError, ArithmeticError)
     try:
         yield
-    except (
-        *(ArrowException, OSError, LookupError, TypeError, ValueError),
-        *(AttributeError, RecursionError, ArithmeticError),
-    ) as problem:
+    except (ArrowException, OSError, *mistakes) as problem:
         damage = DamagedFile(f"file {str(path)!r} is damaged, or not a release: {first_line(problem)}")
         raise problem if isinstance(problem, InputError) else damage from None
 

@@ -40,8 +40,6 @@ class Correction:
 class Preprocessing:
     """Public choices about how rows become counts.
 
-    Parameters
-    ----------
     contributions : number of points that one user may move at once; 1 if the unit of privacy is a point.
     user : whether the unit of privacy is a user, who may move all of their kept points. True if `contributions` > 1.
     dropped : kinds of rows that may be left out: "bad rows", "points outside", "people who cannot pay".

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from deltahist.accounts.ledger import Rule
-from deltahist.errors import NANO, InputError, check_positive, is_number
+from deltahist.errors import NANO, InputError, check_choice, check_positive, is_number
 
 Array = NDArray[np.float64]
 Whole = NDArray[np.int64]
@@ -105,8 +105,7 @@ def allocate_online(
     """
     known = check_weights(weights)
     limit, power = Rule.from_budget(epsilon, length=length).limit, float(check_positive(power=power))
-    if np.size(past) != len(known) - 1:
-        raise InputError(f"past has {np.size(past):,} amounts: it must have {len(known) - 1:,}, one per earlier step")
+    check_choice((len(known) - 1,), **{"number of amounts in past": np.size(past)})
     before = check_past(past, length, limit)
     left = limit - int(before.sum())
     if known[-1] == 0 or left <= 0:
@@ -122,10 +121,7 @@ def allocate_online(
 
 
 def limits_ahead(past: NDArray[Any], length: int, horizon: int, limit: float = 1.0) -> Array:
-    """Return what is left (horizon, R) for the windows that end at the current step and at each later step.
-
-    `past` (R, m) contains the last m < length amounts, latest last, in the units of the limit.
-    """
+    """Return what is left (horizon, R) for the windows that end at each step from now, after amounts `past` (R, m)."""
     reach = np.zeros((horizon, len(past)))
     for step in range(min(horizon, length - 1)):
         reach[step] = past[:, max(0, past.shape[1] - length + 1 + step) :].sum(axis=1)
@@ -139,8 +135,6 @@ def allocate_current_step(now: Array, ahead: Array, limits: Array, length: int, 
     that contain it. Each round multiplies the price of a window that spends u of its limit b by (u/b)^(0.8 (a+1)). When
     prices no longer change, no window exceeds its limit and only full windows have a price, which proves optimality.
 
-    Parameters
-    ----------
     now : (R,) current weights, above zero. ahead : (H − 1, R, N) future weights.
     limits : (H, R) what the window ending at each step can still spend; above zero and not decreasing.
     """

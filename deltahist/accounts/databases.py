@@ -128,10 +128,8 @@ class Database:
 
     @contextlib.contextmanager
     def begin_transaction(self, write: bool) -> Iterator[Connection]:
-        """Begin a consistent read, or an exclusive write that commits when the block ends and rolls back if it raises.
-
-        Writing threads take turns here, since a thread that waits for a database's lock polls the database.
-        """
+        """Begin a consistent read, or an exclusive write that commits at the end and rolls back if the block raises."""
+        # Writing threads take turns here, since a thread that waits for a database's lock polls the database.
         nested = write and self._owner == threading.get_ident()
         if nested or (write and not self._turn.acquire(timeout=PATIENCE)):
             holder = "this thread" if nested else "other threads"
@@ -189,8 +187,6 @@ class SQLite(Database):
         return self.path.exists()
 
     def create_ledger(self) -> None:
-        if not self.path.parent.is_dir():
-            raise InputError(f"the ledger's folder {str(self.path.parent)!r} does not exist: create it first")
         handle, name = tempfile.mkstemp(prefix=".", suffix=".ledger", dir=self.path.parent)
         os.close(handle)
         try:

@@ -69,8 +69,6 @@ class Rule:
 
     A total limits the sum of all steps. A window limits every span of `length` steps, and may also limit longer spans.
 
-    Parameters
-    ----------
     unit : "epsilon" or "rho". limit : billionths that a window, or all steps together, may spend.
     length : number of steps in a window; None for a total. longer : longer spans, with limits as multiples of `limit`.
     """
@@ -453,8 +451,6 @@ class ChainCharge:
     The charge is used up when the next state is written. Until then, another attempt may refine the same state without
     paying again, because no noise was released.
 
-    Parameters
-    ----------
     nano : billionths charged so far; 0 if the chain is unknown.
     source : token of the state that was refined last; None if the chain begins here.
     token : token of the state made from `source`; None until that state is written.
@@ -522,8 +518,6 @@ def describe_differences(before: dict[str, Any], now: dict[str, Any], prefix: st
 class Standing:
     """An account's limits and what it has spent. Both are public, like budgets.
 
-    Parameters
-    ----------
     account : name. kind : "total", "window", or "purses" (people's own budgets, which are private).
     unit : "epsilon" or "rho".
     population : what all accounts of the same people have spent together.

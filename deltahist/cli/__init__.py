@@ -136,10 +136,7 @@ def invoke(arguments: Sequence[str]) -> Any:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line and return its exit status: 0, or 2 after printing a one-line error on stderr.
-
-    Programming errors propagate, with their traceback.
-    """
+    """Run the command line. Return the exit status: 0, or 2 after printing a one-line error on stderr."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # the terminal may be unable to print δ and ε
             stream.reconfigure(errors="backslashreplace")
@@ -290,10 +287,7 @@ def _is_release(path: Path) -> bool:
 
 
 def check_target(out: Path | None, *used: str | Path | None, replace: bool = True, option: str = "--out") -> None:
-    """Raise InputError if a file cannot be written, must not be replaced, or is among `used`.
-
-    Call this before any long computation, so that its result is not lost to a misspelt folder.
-    """
+    """Raise InputError early if a file cannot be written, must not be replaced, or is among `used`."""
     from deltahist._files import check_creatable
 
     if out is None:

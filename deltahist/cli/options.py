@@ -247,10 +247,7 @@ class MapOptions:
         return self.bounds, choose_crs(self.project, self.crs)
 
     def make_neighbourhood(self) -> Neighbourhood:
-        """Return the neighbourhood on cells of width --cell, or of width δ if --cell is auto.
-
-        With --edges, neighbours are pairs of flat cell indices, as in `Neighbourhood.of`.
-        """
+        """Return the neighbourhood on cells of width --cell (or δ if auto), or of pairs of cells with --edges."""
         from deltahist.space.domain import Domain, check_memory_for
         from deltahist.space.geometries import read_sources
         from deltahist.space.neighbourhood import Neighbourhood, is_far
@@ -331,10 +328,7 @@ class Chosen:
 
 
 def choose_mechanism(options: MapOptions, points: Fraction | None, regions: Path | None, **how: Any) -> Chosen:
-    """Choose the mechanism, and the cell size if --cell is missing, without reading any rows.
-
-    In one dimension the cell width is δ unless --cell is auto. `how` is passed to `mechanism_for`.
-    """
+    """Choose the mechanism, and the cell size if --cell is missing or auto, without reading any rows."""
     from deltahist.planning import mechanism_for, on_cells, plan_cells
 
     number, near = float(points or USUAL_POINTS), options.make_neighbourhood()
@@ -457,10 +451,7 @@ def warn_of_release(path: Path | str, publishable: bool, weakness: str | None) -
 
 
 def open_release(path: Path | str, *, refuse_withdrawn: bool = True) -> BaseRelease:
-    """Open a release of any kind, from a file or a service. Warn if the release must not be published.
-
-    If the release was withdrawn, raises InputError, or only warns if `refuse_withdrawn` is False.
-    """
+    """Open a release of any kind, with warnings. Raises InputError if it was withdrawn and `refuse_withdrawn`."""
     from deltahist.kinds import read_release
 
     if isinstance(path, str) and not is_stored_file(path):

@@ -280,10 +280,7 @@ def publish_stream(
 def describe_stream(
     chosen: options.Chosen, rule: Rule, clock: Clock, steps: int, amounts: Sequence[Fraction] | None
 ) -> str:
-    """Describe the map of a stream, and the costs and errors of a step, a window, a month, a year and all steps.
-
-    `amounts` are the budgets of the steps, or None for equal shares.
-    """
+    """Describe a stream's map, and the costs and errors of a step, a window, a month, a year and all steps."""
     from deltahist.budget import format_amount
     from deltahist.planning.advice import stream_figures
 

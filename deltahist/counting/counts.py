@@ -140,8 +140,6 @@ class UserBound:
 class Counted:
     """Counts by step and cell, and statistics of the rows read. Only `preprocessing` is public.
 
-    Parameters
-    ----------
     rows : number of rows read. bad_rows : number of unusable rows, which are left out.
     unmatched : number of rows that do not match `where`.
     outside : number of points outside the domain. zeros : number of points outside that were originally at 0,0.
@@ -194,10 +192,7 @@ Batch = tuple[list[NDArray[np.float64]], Any, Any, NDArray[np.bool_] | None]
 
 
 class RowCounter:
-    """Counts the rows of a table by place, in batches, and bounds the rows per user.
-
-    If `fine` is True, each lattice step of a line is a cell of its own.
-    """
+    """Counts the rows of a table by place, with bounds per user. If `fine`, each lattice step of a line is a cell."""
 
     def __init__(self, domain: Domain, reading: Reading, *, fine: bool = False, steps: int = 0) -> None:
         self.domain, self.reading, self.fine, self.steps = domain, reading, fine, steps

@@ -47,8 +47,6 @@ def classify_type(type_: str) -> str:
 class Dialect:
     """Expressions that differ between engines, in DuckDB's SQL with functions that sqlglot leaves unchanged.
 
-    Parameters
-    ----------
     name : name of the dialect in sqlglot. seconds : seconds since 1970 as a float. local : local time in a time zone.
     hash : 64-bit hash of a value. normal : text as `normalize_name` returns it. Spark has no NFC, so its expression is
         NULL for text with combining marks.
@@ -148,8 +146,6 @@ class Reading:
 class Relation:
     """A table expression in SQL, with the types of its columns.
 
-    Parameters
-    ----------
     label : name of the table in messages. relation : expression after FROM.
     types : types of the columns by name, in order. aliases : names of the columns in SQL, if these differ.
     texts : True if text columns may contain numbers and times.
@@ -247,8 +243,6 @@ class Condition:
 
     Whether a row counts must depend neither on the row's place nor on other rows.
 
-    Parameters
-    ----------
     text : the original condition. tree : the condition parsed by sqlglot. kinds : kind of each column: "number",
         "text", "truth", or "" for a column that is only compared with null.
     """
@@ -385,11 +379,7 @@ def write_placing(rows: str, domain: Domain, *, steps: int = 0, users: bool = Fa
 
 
 def write_counting(rows: str, domain: Domain, random: str, *, steps: int = 0, most: int | None = None) -> str:
-    """Write a statement that counts the rows at each place.
-
-    If `most` is set, also count users and kept rows. For each user and step, the `most` rows with the smallest random
-    numbers are kept.
-    """
+    """Write a statement that counts the rows at each place; with `most`, also users and the rows kept of each."""
     places = write_placing(rows, domain, steps=steps, users=most is not None)
     if most is None:
         return f"SELECT place, count(*) AS number FROM ({places}) AS q GROUP BY place"
@@ -429,8 +419,6 @@ def locate_rows(
 ) -> NDArray[np.int64]:
     """Return the places (m,) of rows. `write_placing` computes the same places in SQL.
 
-    Parameters
-    ----------
     columns : coordinates on the map, NaN where missing. chosen, named : masks of the rows that match the condition, and
         of the rows with a user. step : step of each row, and a mask of the rows with a step. fine : True if each
         lattice step of a line is a cell.

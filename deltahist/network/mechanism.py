@@ -146,8 +146,6 @@ class Distances:
 def measure_distances(network: Network, kind: Any = "hops") -> Distances:
     """Return the distances d_ij of a network (2018, section II-A).
 
-    Parameters
-    ----------
     kind : "hops" (number of edges on the shortest path), "resistance" (each edge is a unit resistor; 2018, eq. (2)),
         or a frame whose first three columns are owner, requester and distance; pairs not listed are unconnected.
 
@@ -509,8 +507,6 @@ class Signal:
     `most`. Users can pass a signal on without a server if each trims it to the level of the next user (2018, section
     IV-A).
 
-    Parameters
-    ----------
     starts : (k,) ascending levels in whole billionths of ε. most : the largest level.
     values : (k, n) responses in whole lattice steps, or bits.
     publishable : whether the noise came from the operating system's generator.

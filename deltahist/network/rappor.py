@@ -253,8 +253,6 @@ class Rappor:
 class Reports:
     """One report from each user. Nothing else leaves the users' devices.
 
-    Parameters
-    ----------
     cohorts : (users,) whole numbers from 0, public. bits : (users, m), where any nonzero number is a 1.
     publishable : whether the noise is from the operating system's generator, not a seeded one.
     """

@@ -139,10 +139,7 @@ class Engine(ABC):
         raise_without_context(InputError(text))
 
     def make_query(self, table: str, owner: str) -> query.Query:
-        """Return a query of all records of a table or view, such as "visits" or "schema.visits".
-
-        Owners are strings, whole numbers or UUIDs. Raises InputError if there is no such table or column.
-        """
+        """Return a query of all records of a table or view, whose owners are strings, whole numbers or UUIDs."""
         part, _, own = table.rpartition(".")
         schema = self.read_schema(own, part or None)
         if schema is None:

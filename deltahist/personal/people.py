@@ -312,8 +312,6 @@ class Records(Query):
     A query costs people its ε times the number of their derived records, or its ρ times the square of that number.
     Repeating a query under the same key repeats the answer, without a second charge.
 
-    Parameters
-    ----------
     seconds : time for reading records. Reading must end by a random moment in its second half. The query sleeps for the
         rest of the time, so that every query locks the ledger for the same time.
     until : latest end of a query (`time.monotonic`).

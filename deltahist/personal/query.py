@@ -103,8 +103,6 @@ def read_expression(text: str, records: Any, columns: Mapping[str, str], sizes: 
 class SafeExpression:
     """An expression that cannot fail on any record.
 
-    Parameters
-    ----------
     value : Ibis expression. kind : one of the six, or "null" for NULL itself.
     least, most : bounds on a number's magnitude, unless it is zero.
     nodes, deep : number of parts when written out, and depth of their nesting.
@@ -382,8 +380,6 @@ class Query:
 
     Expressions are SQL on one record, such as "hour >= 22 and kind in ('bus', 'tram')".
 
-    Parameters
-    ----------
     table : the derived records, an unbound Ibis table with OWNER.
     source : the table, and the column with its owners.
     copies : maximum number of records derived from one record of the table.

@@ -45,8 +45,6 @@ Sums: TypeAlias = Mapping[str, NDArray[np.int64]]
 class Answer:
     """One number about the records of people who could pay, with the error from noise.
 
-    Parameters
-    ----------
     what : meaning of the number. estimate, std_error : the noisy number, and the standard deviation of its noise.
     low, high : an interval that contains the true number in 95 of 100 cases.
     unit : "epsilon" or "rho". amount : price of one record in that unit.
@@ -208,8 +206,6 @@ class Histogram(Aggregate):
 class ValueAggregate(Aggregate):
     """An aggregate of a clipped value of each record. Records without the value (NULL) cost nothing.
 
-    Parameters
-    ----------
     column : expression for the value.
     clip : the least and the greatest value; both are public. Values are rounded to about a millionth of the `change`.
     """

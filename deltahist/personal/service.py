@@ -60,8 +60,6 @@ class Client(Strict):
 class PrivateSettings(Strict):
     """An operator's settings.
 
-    Parameters
-    ----------
     database, ledger : files or URLs, as for `People`.
     accounts : accounts by name in the ledger. clients : clients by name.
     host, port : address to listen on. tls_in_front : whether a proxy encrypts traffic to other machines.

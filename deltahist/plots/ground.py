@@ -46,10 +46,7 @@ def own_axes(ax: Axes | None) -> Axes:
 
 
 def write_around(figure: Figure, title: str, below: str, height: float, *, publishable: bool) -> None:
-    """Write a title above a figure and small text below it. Stamp figures that must not be published.
-
-    `height` is the height of the panels in inches. The figure's height is set to fit the text as well.
-    """
+    """Write a title and small text around panels of a height in inches. Stamp figures not for publication."""
     lines = textwrap.wrap(title, int(WIDTH * 10.5), max_lines=2, placeholder="…")
     small = textwrap.wrap(below, int(WIDTH * 16))
     figure.set_size_inches(WIDTH, height + 0.25 + 0.19 * len(lines) + 0.15 * len(small))
@@ -82,10 +79,7 @@ def unit_of_area(domain: Domain) -> str:
 
 
 def block_areas(domain: Domain, ends: Sequence[NDArray[np.int64]]) -> NDArray[np.float64]:
-    """Return the ground areas of blocks of cells in km², or in the map's own units if it has no CRS.
-
-    `ends` are the edges of the blocks along each axis, as cell numbers.
-    """
+    """Return the areas of blocks of cells with edges `ends` (cell numbers), in km² or in map units without a CRS."""
     if domain.crs is None:
         return math.prod(domain.cell) * functools.reduce(np.multiply.outer, map(np.diff, ends)).astype(np.float64)
     areas, taken = _areas_in_parts(domain)
@@ -208,10 +202,7 @@ class ColourScale:
 
 
 def smooth_scale(values: NDArray[np.float64], *, linear: float | None, least: float) -> ColourScale:
-    """Return a colour scale that is proportional up to about `linear` (default: top / 50) and logarithmic above it.
-
-    The top of the scale is at least `least`, so that a map with few points looks pale.
-    """
+    """Return a scale, proportional up to `linear` (default: top / 50), then logarithmic, that reaches `least`."""
     from matplotlib.colors import AsinhNorm
 
     most = float(values.max())
@@ -226,10 +217,7 @@ def smooth_scale(values: NDArray[np.float64], *, linear: float | None, least: fl
 
 
 def classed_scale(values: NDArray[np.float64]) -> ColourScale:
-    """Return a colour scale of at most seven classes with round limits, roughly logarithmic if values differ widely.
-
-    At least one of the values (m,) must be above zero.
-    """
+    """Return a colour scale of at most seven classes with round limits. Some value (m,) must be above zero."""
     from matplotlib.colors import BoundaryNorm
     from matplotlib.ticker import MaxNLocator
 

@@ -168,8 +168,6 @@ def merge_cells(release: Release, level: float = 0.05) -> tuple[NDArray[np.float
 class Values:
     """Regions to draw on a map, with their values.
 
-    Parameters
-    ----------
     names : (m,) names of the regions. shapes : (m,) polygons, clipped to the map and in its coordinates.
     value, low, high : (m,) estimates and their intervals in `unit`; NaN where there is no answer.
     doubtful : (m,) True if a value does not stand out from the noise, testing all regions together.
@@ -211,10 +209,7 @@ class Values:
 
 
 def values_of(release: Any, answers: gpd.GeoDataFrame, per: str = "area") -> Values:
-    """Return the values to draw from answers for regions, `dh.answer(release, frame)`.
-
-    Values are points per "area" (km², or square map units without a CRS) or per "region".
-    """
+    """Return what to draw from `dh.answer(release, frame)`: points per "area" (km² or square units) or per "region"."""
     import shapely
 
     check_choice(("area", "region"), per=per)
@@ -240,17 +235,10 @@ def values_of(release: Any, answers: gpd.GeoDataFrame, per: str = "area") -> Val
     extent = high_corner - low_corner
     margin = 0.04 * extent.max() + np.maximum(0.5 * extent.max() - extent, 0) / 2
     bounds = (*np.maximum(low_corner - margin, domain.low), *np.minimum(high_corner + margin, domain.high))
-    return Values(
-        tuple(_shorten(name, row) for row, name in enumerate(names)),
-        shapes,
-        estimate / size,
-        low / size,
-        high / size,
-        ~(standing & (low > 0)),
-        f"points per {ground.unit_of_area(domain)}" if per == "area" else "points per region",
-        estimator,
-        tuple(map(float, bounds)),
-    )
+    labels = tuple(_shorten(name, row) for row, name in enumerate(names))
+    figures = estimate / size, low / size, high / size, ~(standing & (low > 0))
+    unit = f"points per {ground.unit_of_area(domain) if per == 'area' else 'region'}"
+    return Values(labels, shapes, *figures, unit, estimator, tuple(map(float, bounds)))
 
 
 def _shorten(name: Any, row: int) -> str:

@@ -33,10 +33,7 @@ from deltahist.server.service import PARQUET, Service, Settings
 
 
 def create_app(catalogue: Catalogue, settings: Settings | None = None) -> FastAPI:
-    """Return the application that answers range queries from the releases of a catalogue.
-
-    While it runs, it rereads files that change.
-    """
+    """Return the application that answers range queries from a catalogue, and rereads changed files."""
     settings = settings or Settings()
     app = FastAPI(
         title="deltahist",

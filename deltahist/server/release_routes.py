@@ -101,10 +101,8 @@ def _explain(release: BaseRelease | Series) -> dict[str, Any]:
     delta, steps = facts["delta"], len(release.spent) if isinstance(release, Series) else None
     places = []
     for distance, cost in zip(curve["distance"].tolist(), curve["exact"].tolist(), strict=True):
-        label, share = (
-            format_length(distance, facts["distance_unit"]),
-            bound_guess(facts, cost if math.isfinite(cost) else None),
-        )
+        label = format_length(distance, facts["distance_unit"])
+        share = bound_guess(facts, cost if math.isfinite(cost) else None)
         text = explain_guess(label, share, steps)
         places.append({"distance": distance, "label": label, "guess": share, "text": text})
     return {"statement": list_rows(release), "delta": delta, "distances": places}

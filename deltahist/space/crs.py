@@ -59,10 +59,7 @@ def area_of(crs: str, bounds: tuple[float, ...], target: Any = LONGITUDE_LATITUD
 
 @dataclass(frozen=True, eq=False)
 class Operation:
-    """A conversion between a domain's map and another CRS, the same for all points.
-
-    `projection` is the name of the operation, and `transformer` is a pyproj Transformer that can be pickled.
-    """
+    """A conversion between a map and another CRS: PROJ's name for it, and a pyproj Transformer (can be pickled)."""
 
     projection: str
     transformer: Any

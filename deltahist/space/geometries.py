@@ -166,8 +166,6 @@ _OVERLAPS_ARE_LAND: Any = {"method": "structure", "keep_collapsed": False}
 class Fitted:
     """Regions clipped to a map.
 
-    Parameters
-    ----------
     shapes : (m,) valid polygons on the map, or None for a region that cannot be answered.
     outside : (m,) share of each region's area that lies outside the map, or NaN for a region without area.
     notes : (m,) how a region was changed or why it cannot be answered, or None for an unchanged region.
@@ -183,10 +181,7 @@ class Fitted:
         return np.array([shape is not None for shape in self.shapes], dtype=bool)
 
     def spread_over_regions(self, columns: Mapping[str, ArrayLike]) -> dict[str, NDArray[Any]]:
-        """Expand columns of answers from the answered regions to all regions, and add the columns `outside` and `note`.
-
-        Answers for several steps are sorted by step.
-        """
+        """Expand columns of answers (sorted by step) to all regions, and add the columns `outside` and `note`."""
         held, out = np.flatnonzero(self.held), {}
         for name, each in columns.items():
             values = np.asarray(each)

@@ -347,8 +347,6 @@ def in_parts(sizes: NDArray[Any], most: int) -> Iterator[slice]:
 class Pieces:
     """Intervals [low, high), each split into part of a first cell, whole cells, and part of a last cell.
 
-    Parameters
-    ----------
     first, last : (m,) cells in which the intervals begin and end.
     before : (m,) share of the first cell before the interval.
     head, tail : (m,) shares of the first and the last cell inside the interval. If both are the same cell, head is the
@@ -394,8 +392,6 @@ class Pieces:
 class RegionCover:
     """Queries on a grid, each a list of cut cells and a list of rectangles of whole cells.
 
-    Parameters
-    ----------
     number : number of queries. shape : number of cells along each axis.
     owner, x, y : (k,) query and indices of each cut cell, sorted by query.
     share : (k,) share f of each cut cell that lies inside the query.
@@ -468,10 +464,7 @@ class RegionCover:
 
 @dataclass(frozen=True, eq=False)
 class BoxCover:
-    """Boxes, each given by a span along each axis, with the properties of a `RegionCover`.
-
-    A span can cut only its first and its last cell.
-    """
+    """Boxes as spans along each axis, with the properties of a `RegionCover`. A span cuts at most two cells."""
 
     spans: tuple[Span, ...]
 
@@ -541,11 +534,7 @@ Cover = BoxCover | RegionCover
 
 
 def cover_polygons(geometries: NDArray[Any], domain: Domain) -> RegionCover:
-    """Return the cover of valid polygons or multipolygons (m,), with exact areas and centroids in every cell.
-
-    Vertices outside the domain are moved to its edge. The time is linear in the number of vertices and cells
-    (docs/internals/placement.md).
-    """
+    """Return the cover of polygons (m,), with exact areas and centroids in every cell (docs/internals/placement.md)."""
     parts = []
     for some in split_by_rims(geometries, domain):
         owner, *cut, whole, first, last = _cover_parts(*_list_edges(geometries[some], domain), domain.shape)

@@ -162,7 +162,6 @@ def bound_guess(facts: Facts, cost: float | None) -> float | None:
 
     Under ε this is `Guarantee.certainty`. Under ρ it is (1 + total variation) / 2, where the inequalities of Pinsker
     and of Bretagnolle and Huber bound the total variation of any zCDP noise.
-
     `cost` is ε or ρ of a move between the places, or None if nothing is promised.
     """
     if cost is None:
