@@ -25,16 +25,16 @@ def test_expected_errors_and_costs_are_those_of_each_mechanism():
     assert table["any_move"].tolist() == pytest.approx([mechanism.any_move for mechanism, _ in made])
     assert table["measured"].isna().all()
     assert table.groupby("neighbourhood")["relation"].agg(set)["1"] == {"any move"}
-    assert "moves within 1 units" in set(table["relation"])
+    assert "moves within 1 unit" in set(table["relation"])
     assert len(dh.plots.plot_sweep(table).lines) == 12
 
 
 def test_measured_errors_are_near_the_expected_ones_and_peers_name_their_relation():
     mechanisms = {"tents": dh.strategies.Tents.tuned, "HDMM": dh.Peer(PEERS["HDMM"], "any move", 1)}
-    table = dh.sweep({"any": NEARS["1"]}, WORKLOADS, [0.5], mechanisms, counts=COUNTS, trials=100)
+    table = dh.sweep({"any": NEARS["1"]}, WORKLOADS, [0.5], mechanisms, counts=COUNTS, trials=40)
     own, other = (table[table["mechanism"] == name] for name in mechanisms)
-    # Over 100 releases, a mean square is off by 14% of itself for one normal answer: six deviations of the root.
-    assert own["measured"].to_numpy() == pytest.approx(own["expected"].to_numpy(), rel=0.43)
+    # Over 40 releases, a mean square is off by 22% of itself for one normal answer: six deviations of the root.
+    assert own["measured"].to_numpy() == pytest.approx(own["expected"].to_numpy(), rel=0.67)
     assert set(other["relation"]) == {"any move"}
     assert other["any_move"].tolist() == [0.5, 0.5]
     assert (other["measured"] > 0).all()

@@ -168,21 +168,3 @@ def test_one_line_and_nothing_written(folder, monkeypatch, capsys, line):
     check(code, error)
     assert output == ""
     assert {path: path.stat().st_mtime_ns for path in folder.iterdir()} == before
-
-
-def test_mistakes_are_found_before_anything_takes_long(folder, monkeypatch, capsys):
-    def too_late(*given, **named):
-        raise AssertionError("the mistake could have been found before this")
-
-    monkeypatch.chdir(folder)
-    for name in ("planning.mechanism_for", "planning.plan_cells", "counting.count_file"):
-        monkeypatch.setattr(f"deltahist.{name}", too_late)
-    auto = {"strategy": None, "cell": None}
-    for line in (
-        *(publish("missing.csv", **auto), publish(x="lon", **auto), publish(out="no/out.parquet", **auto)),
-        *(publish(epsilon="1e9", **auto), publish(where="word = ", **auto)),
-        publish(ledger="none/l", account="a", **auto),
-        *(publish(user="id", **auto), publish(state="good.parquet", **auto), publish(strategy="best", cell=None)),
-    ):
-        assert main(line) == 2
-        assert "error: " in capsys.readouterr().err

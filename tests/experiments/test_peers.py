@@ -14,7 +14,7 @@ from experiments.peers.clusters import cut_evenly, cut_sorted
 from experiments.peers.dawa import hilbert_curve, least_cost, noisy_costs
 from experiments.peers.grids import adaptive_grid, uniform_grid
 from experiments.peers.nearby import policy_graph
-from experiments.peers.products import fixed_point, mean_error, p_identity
+from experiments.peers.products import fixed_point
 from experiments.peers.trees import privtree
 from tests.laws import calibrate
 
@@ -176,14 +176,6 @@ def test_discrete_noise_keeps_privtrees_lemma(scale):
     for b in range(-20, 20):
         ratio = math.log(above(b) / above(b - 1))
         assert ratio <= min(1, math.exp((1 - b) / scale)) / scale + 1e-12
-
-
-def test_p_identity_columns_have_norm_one_and_the_known_error():
-    """Expected RMSE over all 2-D ranges under any move, ε = 1."""
-    rows = p_identity(64)
-    assert np.allclose(np.abs(rows).sum(axis=0), 1)
-    assert rows.min() >= 0
-    assert math.sqrt(8) * mean_error(64) == pytest.approx(43.6, rel=0.01)
 
 
 def exact_costs(line):

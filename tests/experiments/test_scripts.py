@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import functools
 import importlib
-import math
 from pathlib import Path
 
 import pytest
@@ -63,12 +62,6 @@ def test_the_picture_and_the_table_are_written(results, name):
     assert len(data) > 15_000
 
 
-def test_a_script_gives_the_same_again(results, tmp_path):
-    importlib.import_module("experiments.figure2").main(["--small", "--out", str(tmp_path)])
-    for file in ("figure2.csv", "figure2.png"):
-        assert (tmp_path / file).read_bytes() == (results("figure2") / file).read_bytes()
-
-
 def test_tables_1_and_2_simulated_variances_are_the_exact_ones(results):
     for row in table(results, "table1_2"):
         # 20,000 repetitions: the relative standard error of a variance is at most √(6.7 / 20,000) = 1.8 %.
@@ -102,29 +95,6 @@ def test_table_4(results):
     for row in table(results, "table4"):
         fitted, right = (float(row["fitted"]), float(row["printed"][-1]))  # "1; should be 2" ends in the right one
         assert fitted == pytest.approx(right, abs=0.6 if row["power of"] == "log n" else 0.03)
-
-
-def test_relaxing_is_as_good_as_asking_once_and_better_than_asking_again(results):
-    """At ε = 4, of 4,000 users; a fresh report has the chain's law, so that only chance tells them apart."""
-    rows = {
-        r["way"]: (int(r["found"]), float(r["rmse"]))
-        for r in table(results, "rappor_relaxing")
-        if float(r["epsilon"]) == 4
-    }
-    assert rows["channels"][1] == pytest.approx(rows["fresh"][1], rel=0.25)
-    assert rows["composition"][1] > 1.15 * max(rows["channels"][1], rows["fresh"][1])
-    assert rows["composition"][0] < rows["channels"][0]
-
-
-def test_nonnegative_estimates_of_a_map_with_empty_parts_are_nearer_to_the_truth(results):
-    rows = [{name: float(value) for name, value in row.items()} for row in table(results, "decoding")]
-    off = {
-        kind: math.sqrt(sum((row[f"{kind} estimate"] - row["truth"]) ** 2 for row in rows))
-        for kind in ("unbiased", "non-negative")
-    }
-    assert off["non-negative"] < 0.95 * off["unbiased"]
-    assert min(row["non-negative low"] for row in rows) >= 0 > min(row["unbiased low"] for row in rows)
-    assert [row["truth"] for row in rows] == sorted(row["truth"] for row in rows)
 
 
 def test_years_of_daily_maps(tmp_path):

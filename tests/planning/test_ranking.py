@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 import deltahist as dh
-from deltahist.decode import base
 from deltahist.planning import mechanism_for
 
 
@@ -57,16 +56,3 @@ def test_any_move_is_capped_where_nothing_is_said_of_it():
     assert given.neighbourhood is near
     assert given.any_move > 4
     assert mechanism_for(replace(near, limits=[("any", 9)]), epsilon=1).neighbourhood.profile[0].factor == 9
-
-
-def test_no_plan_of_a_small_map_makes_a_dense_decoder(monkeypatch):
-    """Ten of them took 14 seconds at 32 × 32 cells, where trees of most branchings are irregular."""
-    made = []
-    init = base.DenseDecoder.__init__
-    monkeypatch.setattr(
-        base.DenseDecoder, "__init__", lambda self, *given: made.append(given[0].shape) or init(self, *given)
-    )
-    for shape in ((31, 31), (20, 50), (1025,)):
-        dh.plan(dh.Neighbourhood(grid(*shape), 1))
-        dh.publish(np.zeros(shape, dtype=int), dh.Neighbourhood(grid(*shape), 1), epsilon=1)
-    assert sum(rows * cells for rows, cells in made) < 4_000_000, made

@@ -1,8 +1,6 @@
 """Files of pictures: written whole, marked, with what was promised, and nothing is drawn over something else."""
 
 import itertools
-import re
-from xml.etree import ElementTree
 
 import geopandas as gpd
 import numpy as np
@@ -14,21 +12,6 @@ from matplotlib.figure import Figure
 import deltahist as dh
 from deltahist.plots import save_picture
 from tests.plots.conftest import made
-
-
-@pytest.mark.parametrize("kind", ["map", "regions", "curve"])
-def test_drawings_for_print_can_be_opened(town, tmp_path, kind):
-    """SVG has its words; PDF has one page."""
-    look = {"answers": dh.answer(town, zones_of(town, 6))} if kind == "regions" else {"only": kind}
-    svg, pdf = (tmp_path / f"picture.{form}" for form in ("svg", "pdf"))
-    save_picture(town, svg, title="Visits in May", **look)
-    save_picture(town, pdf, title="Visits in May", **look)
-    assert set(tmp_path.iterdir()) == {svg, pdf}
-    drawing = ElementTree.parse(svg, ElementTree.XMLParser(target=ElementTree.TreeBuilder(insert_comments=True)))
-    words = {each.text.strip() for each in drawing.iter(ElementTree.Comment)}  # letters are drawn as outlines
-    assert words >= {"Visits in May"}
-    assert "Published with noise for" in " ".join(words)  # the rest may be on the next line
-    assert len(re.findall(rb"/Type /Page\b", pdf.read_bytes())) == 1
 
 
 def zones_of(release, number, within=None):
