@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
-from deltahist.errors import DamagedFile, InputError, check_choice, check_memory, check_whole
+from deltahist.errors import DamagedFile, InputError, available_memory, check_choice, check_whole
 
 if TYPE_CHECKING:
     import numpy as np
@@ -171,7 +171,7 @@ def _make_part(target: Path) -> Iterator[Path]:
     part = None
     try:
         if target.is_dir():
-            raise IsADirectoryError(0, "it is a folder")
+            os.open(target, os.O_WRONLY)  # raises OSError
         handle, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=target.suffix, dir=target.parent)
         os.close(handle)
         yield (part := Path(name))
@@ -308,13 +308,10 @@ def read_object(place: str | Path, kind: str, most: int | None = None) -> bytes:
         from obstore.store import from_url
 
         found = obstore.get(from_url(bucket, **options), key)
-        size = found.meta["size"]
-        if most is None or size <= most:
-            check_memory(size, f"{kind} {bucket}/{key}")
+        limit = max(1 << 20, available_memory()) if most is None else most
+        if found.meta["size"] <= limit:
             return bytes(found.bytes())
-        reason = f"more than {most:,} bytes"
-    except InputError:
-        raise
+        reason = f"more than {limit:,} bytes"
     except ImportError:
         reason = "pip install '.[cloud]'"
     except Exception as problem:

@@ -39,15 +39,14 @@ class IntervalFunction(ABC):
 
 
 class BoxFunction(ABC):
-    """A function that returns one number for each box and is not a product over the axes."""
+    """A function that returns one number for each box and is not a product over the axes.
+
+    Functions in a variance also have a method `mean_over_boxes(shape)`, the mean over all boxes of whole cells.
+    """
 
     @abstractmethod
     def __call__(self, spans: Sequence[Span]) -> FloatArray:
         """Return the function's values at boxes (m,)."""
-
-    def mean_over_boxes(self, shape: tuple[int, ...]) -> float:
-        """Return the mean over all boxes of whole cells on a grid of this shape."""
-        raise NotImplementedError
 
 
 #: Terms of a sum: a coefficient, times the product of a function of intervals for each axis, or a function of boxes.
@@ -79,7 +78,7 @@ def mean_over_boxes(terms: SumOfProducts, shape: tuple[int, ...]) -> float:
     out = 0.0
     for weight, functions in terms:
         if isinstance(functions, BoxFunction):
-            out += weight * functions.mean_over_boxes(shape)
+            out += weight * functions.mean_over_boxes(shape)  # type: ignore[attr-defined]
         else:  # intervals on the two axes are independent, so the mean of the product is the product of the means
             out += weight * math.prod(f.mean_over_intervals(n) for f, n in zip(functions, shape, strict=True))
     return out

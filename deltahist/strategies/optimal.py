@@ -22,15 +22,15 @@ from numpy.typing import NDArray
 
 from deltahist.decode.base import Decoder, DenseDecoder
 from deltahist.decode.forms import FloatArray, IntArray
-from deltahist.errors import InputError
+from deltahist.errors import InputError, check_finite
 from deltahist.space.domain import Domain
 from deltahist.space.neighbourhood import Neighbourhood
 from deltahist.space.workloads import AllRanges, Workload, range_gram
 from deltahist.strategies import gaussian
 from deltahist.strategies.base import Strategy
 
-#: The largest number of optimisation steps.
-MOST_STEPS = 200
+#: The largest number of optimisation steps, and of cells (each step decomposes matrices of this size).
+MOST_STEPS, MOST_CELLS = 200, 2000
 
 
 class Certificate(NamedTuple):
@@ -77,7 +77,7 @@ class Optimal(gaussian.BestGaussian):
             yield "Optimal", cls(near, workload)
 
     def __post_init__(self) -> None:
-        _check_size(self.domain)
+        check_finite(most=MOST_CELLS, **{"number of cells of strategy Optimal": self.domain.size})
 
     @functools.cached_property
     def solution(self) -> tuple[IntArray, Certificate]:
@@ -125,18 +125,13 @@ class Optimal(gaussian.BestGaussian):
 
     @classmethod
     def restore(cls, domain: Domain, *, matrix: Any) -> Optimal:  # type: ignore[override]
-        _check_size(domain)
+        check_finite(most=MOST_CELLS, **{"number of cells of strategy Optimal": domain.size})
         i, j = np.tril_indices(domain.size)
         rows = np.empty((domain.size, domain.size), dtype=np.int64)
         rows[i, j] = rows[j, i] = gaussian.unpack_integers(matrix, (len(i),), "matrix")
         if not _entries_fit(rows) or not _is_invertible(rows):
             raise InputError("matrix is damaged: it must be positive definite, with entries that fit in 64 bits")
         return cls._from_solution(domain=domain, rows=rows)
-
-
-def _check_size(domain: Domain) -> None:
-    if domain.size > 2000:  # each optimisation step decomposes matrices of this size
-        raise InputError(f"the domain has {domain.size:,} cells: strategy Optimal accepts at most 2,000 (use Spectral)")
 
 
 def solve_optimal(near: Neighbourhood, gram: FloatArray) -> tuple[IntArray, Certificate]:
