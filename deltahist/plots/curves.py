@@ -83,8 +83,6 @@ def plot_protection(release: Any, ax: Axes | None = None) -> Axes:
     `release` may also be a mechanism, or a `Series`, for the cost of all its steps together. Draw on a new figure if
     `ax` is None. Return the axes.
     """
-    from matplotlib.ticker import LogLocator, NullFormatter
-
     ax = ground.own_axes(ax)
     mechanism: BaseMechanism = getattr(release, "mechanism", release)
     near, letter = mechanism.neighbourhood, "ε" if mechanism.budget.rho is None else "ρ"
@@ -116,18 +114,24 @@ def plot_protection(release: Any, ax: Axes | None = None) -> Axes:
         mark(near.diameter, true, f"any move, exactly: {ground.figure_of(true)}", ground.CATEGORIES[0])
     ends = [height for height in (most, true) if math.isfinite(height)]
     ax.plot([distance[-1]] * len(ends), ends, "o", color="0.35", markersize=4, clip_on=False)
-    for axis in (ax.xaxis, ax.yaxis):
-        low, high = axis.get_view_interval()
-        if axis.get_scale() == "log" and high < 30 * low:  # too short for ticks only at powers of ten
-            axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-        axis.set_minor_formatter(NullFormatter())
-        axis.set_major_formatter(lambda value, _: ground.figure_of(value))
+    _write_ticks(ax)
     ax.margins(y=0.15)
     ax.set(xlabel=f"distance r ({unit})", ylabel=f"{letter} of a move over r (less is better)")
     ax.tick_params(labelsize=8)
     ax.grid(color="0.9")
     ax.legend(loc="lower center", bbox_to_anchor=(0.5, 1), ncols=3, frameon=False, fontsize=8)
     return ax
+
+
+def _write_ticks(ax: Axes) -> None:
+    from matplotlib.ticker import LogLocator, NullFormatter
+
+    for axis in (ax.xaxis, ax.yaxis):
+        low, high = axis.get_view_interval()
+        if axis.get_scale() == "log" and high < 30 * low:  # too short for ticks only at powers of ten
+            axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axis.set_minor_formatter(NullFormatter())
+        axis.set_major_formatter(lambda value, _: ground.figure_of(value))
 
 
 def plot_sweep(table: pd.DataFrame, errors: str = "expected", ax: Axes | None = None) -> Axes:
@@ -145,6 +149,7 @@ def plot_sweep(table: pd.DataFrame, errors: str = "expected", ax: Axes | None = 
         dashes = ("-", "--", ":")[number // 10 % 3]
         ax.plot(rows["epsilon"], rows[errors], dashes, marker="o", markersize=3, label=label)
     ax.set(xscale="log", yscale="log", xlabel="ε", ylabel=f"{errors} RMSE of a query (points)")
+    _write_ticks(ax)
     ax.grid(color="0.9")
     ax.legend(loc="upper left", bbox_to_anchor=(1, 1), frameon=False, fontsize=8)
     return ax
