@@ -138,10 +138,8 @@ def check_format(description: dict[str, Any], path: str, forms: Collection[str],
     """Return a file's format. Raises DamagedFile if the format is not in `forms`, or the version is too new."""
     form, stated = description["format"], check_whole(version=description["version"])
     if form not in forms or stated > version:
-        raise DamagedFile(
-            f"file {path!r} has format {form!r:.80}, version {stated}: this version reads {', '.join(forms)} up to "
-            f"version {version}"
-        )
+        rule = f"this version reads {', '.join(forms)} up to version {version}"
+        raise DamagedFile(f"file {path!r} has format {form!r:.80}, version {stated}: {rule}")
     return str(form)
 
 

@@ -152,9 +152,8 @@ class Clock:
         with contextlib.suppress(TypeError, ValueError, OSError, zoneinfo.ZoneInfoNotFoundError):
             if fits and (self.tz is None or zoneinfo.ZoneInfo(self.tz)):
                 return
-        raise InputError(
-            f"tz is {self.tz!r}: it must be a time zone, such as Europe/Berlin, with steps of days, weeks or months"
-        )
+        rule = "it must be a time zone, such as Europe/Berlin, with steps of days, weeks or months"
+        raise InputError(f"tz is {self.tz!r}: {rule}")
 
     @classmethod
     def of(cls, start: str, every: str | None, format: str | None = None, tz: str | None = None) -> Clock:
@@ -244,9 +243,7 @@ def read_seconds(text: str, name: str, numbered: bool = False) -> int:
             return int((found if found.tzinfo is not None else found.replace(tzinfo=datetime.UTC)).timestamp())
     elif (number := _read_step_number(text)) is not None:
         return number
-    raise InputError(
-        f"{name} is {text!r}: it must be a date or time (2010-01-31 or 2010-01-31T06:00, UTC), a month or a step number"
-    )
+    raise InputError(f"{name} is {text!r}: it must be a date, a time (2010-01-31T06:00, UTC), a month or a step number")
 
 
 def check_format(format: str) -> str:
@@ -257,10 +254,8 @@ def check_format(format: str) -> str:
             return format
     except (ValueError, TypeError):
         pass
-    raise InputError(
-        f"time_format is {format!r}: it must be a pattern with a day, a month and a year, such as '%d/%m/%Y %H:%M', or "
-        "'unix' or 'unix-ms' for seconds or milliseconds since 1970"
-    )
+    rule = "a pattern with a day, a month and a year, such as '%d/%m/%Y %H:%M', or 'unix' or 'unix-ms'"
+    raise InputError(f"time_format is {format!r}: it must be {rule}")
 
 
 def normalize_name(**parameter: Any) -> str:

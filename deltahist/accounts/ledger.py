@@ -125,7 +125,7 @@ class Rule:
         if self.total_limit is not None:
             most = f"{self.total_limit / NANO:g} {self.unit}"
             raise InputError(
-                f"the limits allow {most} in total, too little for an endless stream: set the amount of each step"
+                f"the limits allow {most} in total, too little for an endless stream: set the amount of each"
             )
         return Fraction(min(limit // (length or 1) for length, limit in self.spans), NANO)
 
@@ -136,10 +136,8 @@ class Rule:
         elif not isinstance(amount, Guarantee):
             amount = Guarantee(**{self.unit: read_amount(amount=amount)})
         if not (own := getattr(amount, self.unit)):
-            raise InputError(
-                f"account {account!r} is in {self.unit}, but the amount is not: use an account in rho for Gaussian "
-                "noise, and one in epsilon for Laplace noise"
-            )
+            rule = "use an account in rho for Gaussian noise, and one in epsilon for Laplace noise"
+            raise InputError(f"account {account!r} is in {self.unit}, but the amount is not: {rule}")
         return Charge(Fraction(ceil_nano(amount=own), NANO), self.unit)
 
 

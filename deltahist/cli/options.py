@@ -107,10 +107,8 @@ def parse_limits(texts: Sequence[str] | None, option: str = "--limit") -> list[A
     for text in texts or ():
         distance, _, factor = (part.strip() for part in text.rpartition(":"))
         if (distance, factor) != ("any", "none"):
-            require(
-                distance and parse_number(factor) is not None,
-                f"{option} is {text!r}: it must be LENGTH:FACTOR, such as 2km:2 or any:4, or any:none",
-            )
+            rule = "it must be LENGTH:FACTOR, such as 2km:2 or any:4, or any:none"
+            require(distance and parse_number(factor) is not None, f"{option} is {text!r}: {rule}")
             found.append((distance if distance == "any" else parse_length(distance), parse_number(factor)))
     return found if texts else None
 
@@ -203,10 +201,8 @@ def choose_crs(project: str | None, crs: str | None) -> str | None:
     from deltahist.space import crs as systems
 
     found = read_crs(project or crs)
-    require(
-        found is None or not systems.read_crs(found, "--project" if project else "--crs").is_geographic,
-        f"the map would be in {found}, which is in degrees: choose a projected CRS with --project",
-    )
+    in_degrees = found is not None and systems.read_crs(found, "--project" if project else "--crs").is_geographic
+    require(not in_degrees, f"the map would be in {found}, which is in degrees: choose a projected CRS with --project")
     return found
 
 
@@ -240,10 +236,8 @@ class MapOptions:
 
         if self.project == "auto":
             return extent_of(self.bounds)
-        require(
-            (self.project or self.crs) is not None or not are_degrees(self.bounds, self.x, self.y),
-            "--bounds look like degrees: add --crs EPSG:4326 --project auto, or --crs none",
-        )
+        in_degrees = self.project is None and self.crs is None and are_degrees(self.bounds, self.x, self.y)
+        require(not in_degrees, "--bounds look like degrees: add --crs EPSG:4326 --project auto, or --crs none")
         return self.bounds, choose_crs(self.project, self.crs)
 
     def make_neighbourhood(self) -> Neighbourhood:
@@ -255,10 +249,8 @@ class MapOptions:
         box, crs = self.find_extent()
         require((self.delta is None) != (self.edges is None), "give exactly one of --delta and --edges")
         if self.edges is not None:
-            require(
-                self.cell not in (None, "auto") and self.sources == "none",
-                "--edges requires --cell, and --sources must be none",
-            )
+            rule = "--edges requires --cell, and --sources must be none"
+            require(self.cell not in (None, "auto") and self.sources == "none", rule)
             domain = Domain.from_cell(box, self.cell, crs)
             check_memory_for(domain)
             return Neighbourhood.of(domain, self.edges, limits=parse_limits(self.limit))
@@ -268,10 +260,8 @@ class MapOptions:
         near.check_on_map()
         check_memory_for(domain)
         entry = read_sources(self.sources, domain, "--sources")
-        require(
-            entry is None or isinstance(entry, str) or not is_far(entry, domain, near.radius),
-            f"--sources is {self.sources!r}: none of it is within δ of the map",
-        )
+        far = entry is not None and not isinstance(entry, str) and is_far(entry, domain, near.radius)
+        require(not far, f"--sources is {self.sources!r}: none of it is within δ of the map")
         return replace(near, sources=entry)
 
 
@@ -394,28 +384,22 @@ class PayerOptions:
         from deltahist.preprocessing import normalize_name
 
         ledger, name, limit = self.ledger, self.account, self.account_limit
-        require(
-            (ledger is None) == (name is None) and (limit is None or ledger is not None),
-            "--ledger requires --account, and --account-limit requires both",
-        )
+        rule = "--ledger requires --account, and --account-limit requires both"
+        require((ledger is None) == (name is None) and (limit is None or ledger is not None), rule)
         if ledger is None or name is None:
             return None
         ((unit, wanted),) = budget.items()
         warn_of_new_account(ledger, name)
         if limit is None:
             known = Ledger(ledger).list_accounts() if Ledger.exists(ledger) else ()
-            require(
-                normalize_name(account=name) in known,
-                f"--account-limit is missing: account {name!r} is new in {Ledger.name_of(ledger)!r}",
-            )
+            rule = f"--account-limit is missing: account {name!r} is new in {Ledger.name_of(ledger)!r}"
+            require(normalize_name(account=name) in known, rule)
             limit = Ledger(ledger).read_standing(name).limit
         account = Account.total(**{unit: limit}, ledger=ledger, name=name)  # type: ignore[arg-type]
         left = account.left + (Fraction(0) if chain is None else account.read_paid(chain))
         if wanted > left:
-            raise BudgetExceeded(
-                f"--{unit} is {float(wanted):.10g}: account {name!r} has {LETTERS[unit]} = {float(left):.10g} left; "
-                "nothing was published or charged"
-            )
+            has = f"account {name!r} has {LETTERS[unit]} = {float(left):.10g} left"
+            raise BudgetExceeded(f"--{unit} is {float(wanted):.10g}: {has}; nothing was published or charged")
         return account
 
 

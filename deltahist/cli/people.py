@@ -50,10 +50,8 @@ def ask(
     check_target(out, question)
     # Opening a missing file would create it.
     require("://" in database or Path(database).is_file(), f"--database {database!r} does not exist")
-    require(
-        limit is not None or (Ledger.exists(ledger) and account in Ledger(ledger).list_accounts()),
-        f"the ledger has no account {account!r}, so nobody has joined: let people join with --limit 1",
-    )
+    joined = limit is not None or (Ledger.exists(ledger) and account in Ledger(ledger).list_accounts())
+    require(joined, f"the ledger has no account {account!r}, so nobody has joined: let people join with --limit 1")
     budget: dict[str, Any] = {asked.answer.budget.unit: limit}
     people = People(database, asked.table, owner=asked.owner, ledger=ledger, name=account, **budget)
     if limit is not None:
@@ -112,17 +110,12 @@ def share(
     check_target(out, state, source, edges, pairs)
     check_target(state, source, edges, pairs, option="--state")
     places = value is None and bit is None
-    require(
-        (x is None) == (y is None) and sum(each is not None for each in (x, value, bit)) <= 1,
-        "give --x and --y, or only --value, or only --bit",
-    )
+    columns = sum(each is not None for each in (x, value, bit))
+    require((x is None) == (y is None) and columns <= 1, "give --x and --y, or only --value, or only --bit")
     require(places or not (crs or project), "--crs and --project require --x and --y")
     given = (pairs is not None, requester is not None, everything)
     require(sum(given) == 1, "give exactly one of --pairs, --requester and --all")
-    require(
-        (alpha is None) == (bit is not None),
-        "--alpha is required for numbers and places, and must not be used with --bit",
-    )
+    require((alpha is None) == (bit is not None), "--alpha is required for numbers and places, and excludes --bit")
     reading: dict[str, Any] = {"user": user, "where": where, "crs": options.read_crs(crs)}
     reading |= {"x": x, "y": y} if places else {"x": value or bit, "y": None}
     check_file(source, 2 if places else 1, max_per_user=1, **reading)
@@ -134,10 +127,8 @@ def share(
     mechanism = DiffusionMechanism(network, levels, alpha, kind, names, step, options.choose_crs(project, crs))
     asked = None if pairs is None else read_pairs(pairs)
     data = read_owners(source, area=mechanism.area, **reading)
-    require(
-        not places or crs is not None or not are_degrees((*data.min(), *data.max()), "x", "y"),
-        "the places look like degrees: add --crs EPSG:4326 and --project, or --crs none",
-    )
+    in_degrees = places and crs is None and are_degrees((*data.min(), *data.max()), "x", "y")
+    require(not in_degrees, "the places look like degrees: add --crs EPSG:4326 and --project, or --crs none")
     data.columns = list(mechanism.columns)
     _note_isolated_users(network, data)
     # Sort by name, since the order of a private table may reveal something about its rows.

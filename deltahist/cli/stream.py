@@ -71,10 +71,8 @@ def plan(
 
     place = options.MapOptions(bounds=bounds, delta=deltas[0], cell=cell, project=project, sources=sources, limit=limit)
     if len(deltas) > 1 or (epsilons is not None and len(epsilons) > 1):
-        require(
-            cell is None and rho is None and sources == "none" and epsilons is not None,
-            "several δ or ε require --epsilon, and exclude --cell, --rho and --sources",
-        )
+        rule = "several δ or ε require --epsilon, and exclude --cell, --rho and --sources"
+        require(cell is None and rho is None and sources == "none" and epsilons is not None, rule)
         box, crs = place.find_extent()
         queries, _ = options.read_queries(regions, Domain(box, (1,) * (len(box) // 2), crs))
         per_user = None if max_per_user is None else [max_per_user]
@@ -224,10 +222,8 @@ def publish_stream(
     amount = Budget(**{unit: total})
     clock = Clock.of(start, every, time_format, tz)
     number = clock.step(until, "--until") + 1
-    require(
-        1 <= number <= 10_000_000,
-        f"--until is {until!r}: it must be from 1 to 10,000,000 steps after --start, {start!r}",
-    )
+    until_rule = f"it must be from 1 to 10,000,000 steps after --start, {start!r}"
+    require(1 <= number <= 10_000_000, f"--until is {until!r}: {until_rule}")
     labels = [clock.label(step) for step in range(number)]
     amounts = None if budgets is None else read_amounts(budgets, labels, unit)
     refuse_weak_window(amount, window)
@@ -307,13 +303,9 @@ def read_amounts(file: Path, labels: Sequence[str], unit: str) -> list[Fraction]
         raise InputError(f"--budgets is {str(file)!r}: it must be CSV in UTF-8 ({problem})") from None
     numbers = [options.parse_number(text.strip()) for text in table.get(unit, [])]
     amounts = [number for number in numbers if number is not None and number >= 0]
-    require(
-        amounts and len(amounts) == len(table),
-        f"--budgets is {str(file)!r}: it must have numbers of at least zero in the column {unit}",
-    )
+    rule = f"it must have numbers of at least zero in the column {unit}"
+    require(amounts and len(amounts) == len(table), f"--budgets is {str(file)!r}: {rule}")
     steps = [step.strip() for step in table.get("step", [])]
-    require(
-        steps[: len(labels)] == list(labels),
-        f"--budgets must have one row for each step, in order, from {labels[0]!r} to {labels[-1]!r}",
-    )
+    rule = f"one row for each step, in order, from {labels[0]!r} to {labels[-1]!r}"
+    require(steps[: len(labels)] == list(labels), f"--budgets must have {rule}")
     return amounts[: len(labels)]

@@ -371,9 +371,7 @@ def _number_users(user: Any, points: Any, number: int) -> tuple[NDArray[np.int64
     masked = isinstance(user, np.ma.MaskedArray)
     ids = pd.Series(user.data if masked else user.to_pandas() if hasattr(user, "to_pandas") else user)
     if shuffled or len(ids) != number:
-        raise InputError(
-            f"user has {len(ids):,} entries for {number:,} points: it must have one per point, with the same index"
-        )
+        raise InputError(f"user has {len(ids):,} entries for {number:,} points: their numbers and indices must agree")
     if masked:
         ids = ids.astype(object).mask(np.ma.getmaskarray(user))
     codes, names = pd.factorize(ids if ids.dtype.kind in "iu" else ids.astype(object))
@@ -547,8 +545,5 @@ def choose_operation(stated: str | None, own: Any, domain: Domain | None, name: 
     same = stated is None or own is None or read_crs(own).equals(read_crs(stated), ignore_axis_order=True)
     if domain is None or given is None or map_crs is None or not same:
         names = ", ".join(f"{where} in {crs and read_crs(crs).to_string()[:40]}" for where, crs in named.items())
-        raise InputError(
-            f"coordinates are {names}: both CRS must be stated, and crs= must agree with the file (degrees are not "
-            "metres)"
-        )
+        raise InputError(f"coordinates are {names}: both CRS must be stated, and crs= must agree with the file")
     return Operation.onto(domain, read_crs(given))

@@ -276,10 +276,8 @@ class Condition:
         }  # fmt: skip
         for column in self.kinds:
             if column in places or column.lower() in names or column == time:
-                raise InputError(
-                    f"where is {self.text!r}: it must not use column {column!r}, because a point whose place or time "
-                    "changed could vanish without protection (select places by bounds, and times by steps)"
-                )
+                rule = f"it must not use column {column!r}: select places by bounds, and times by steps"
+                raise InputError(f"where is {self.text!r}: {rule}")
 
     def write_sql(self, column: Callable[[str, str], str]) -> str:
         """Write the condition in DuckDB's SQL. `column(name, kind)` writes a column for comparisons with that kind."""

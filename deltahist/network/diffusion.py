@@ -212,9 +212,7 @@ def open_key(path: Path, bound: bytes) -> bytes:
         fits = False
     if not fits:
         rule = "use another file (the ε of its responses adds to the old one)"
-        raise DamagedFile(
-            f"key file {str(path)!r} is damaged, or was made for different data, users, α or lattice: {rule}"
-        )
+        raise DamagedFile(f"key file {str(path)!r} is damaged, or for different data, users, α or lattice: {rule}")
     check_secret(path, "key file")
     return key
 

@@ -290,10 +290,8 @@ def _check_levels(given: str, distances: NDArray[np.float64], values: NDArray[np
     """Raise InputError if a distance is negative or NaN, or if an ε is out of range or increases with distance."""
     in_range = values.shape == distances.shape and ((values > 0) & (values <= _MOST) & (distances >= 0)).all()
     if not in_range or (np.diff(values) > 0).any():
-        raise InputError(
-            f"epsilon is {given}: it must be above zero, at most 10^6 and not increasing with the distance, as in "
-            "exp(4-3.3d) or 1:15,2:8 (distance:ε), and distances must be zero or more"
-        )
+        rule = "not increasing with the distance, as in exp(4-3.3d) or 1:15,2:8, and distances must be zero or more"
+        raise InputError(f"epsilon is {given}: it must be above zero, at most 10^6 and {rule}")
 
 
 def _read_levels(text: str) -> Function | dict[float, float]:

@@ -78,10 +78,8 @@ class Operation:
             if not re.search(r"\b(grids|file)=", found.definition):
                 # A transformer made from a pipeline can be pickled.
                 return cls(found.description, pyproj.Transformer.from_pipeline(found.definition))
-        raise InputError(
-            f"coordinates in {source.to_string()[:60]} cannot be projected to {target.to_string()[:60]}: every "
-            "operation between them needs a correction grid"
-        )
+        both = " and ".join(each.to_string()[:60] for each in (source, target))
+        raise InputError(f"coordinates cannot be converted: each operation between {both} needs a correction grid")
 
     @staticmethod
     @functools.lru_cache(maxsize=64)
@@ -251,10 +249,7 @@ def extent_on(bounds: Sequence[float], crs: str) -> tuple[float, ...]:
     rim = shapely.segmentize(shapely.box(west, south, east, north), max(east - west, north - south) / 1000)
     found = np.array(onto(*shapely.get_coordinates(rim).T))
     if not np.isfinite(found).all():
-        raise InputError(
-            f"bounds are {tuple(bounds)} in degrees: they must lie where {crs} is defined (choose a projection made "
-            "for the region)"
-        )
+        raise InputError(f"bounds are {tuple(bounds)} in degrees: they must lie where {crs} is defined")
     low, high = found.min(axis=1), found.max(axis=1)
     unit = 10.0 ** math.floor(math.log10((high - low).max() / 1000))
     corners = [*np.floor(low / unit), *np.ceil(high / unit)]

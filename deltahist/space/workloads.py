@@ -199,10 +199,8 @@ class Regions:
         """Raise InputError if a polygon extends beyond a domain, or if the domain is 1-D."""
         outside = reach_beyond(shapely.bounds(self.geometries), domain)
         if domain.ndim != 2 or outside.any():
-            raise InputError(
-                f"region {self.names[int(np.argmax(outside))]!r} extends beyond the map: it must lie on a 2-D map, "
-                f"within {tuple(round(b, 6) for b in domain.bounds)} (is it in another CRS?)"
-            )
+            rule = f"it must lie on a 2-D map, within {tuple(round(b, 6) for b in domain.bounds)} (in the map's CRS)"
+            raise InputError(f"region {self.names[int(np.argmax(outside))]!r} extends beyond the map: {rule}")
 
 
 all_ranges = AllRanges
