@@ -124,9 +124,7 @@ class Rule:
         """The amount that every step can spend forever, in whole billionths. Raises InputError for a total."""
         if self.total_limit is not None:
             most = f"{self.total_limit / NANO:g} {self.unit}"
-            raise InputError(
-                f"the limits allow {most} in total, too little for an endless stream: set the amount of each"
-            )
+            raise InputError(f"the limits allow {most} in total: set the amount of each step of an endless stream")
         return Fraction(min(limit // (length or 1) for length, limit in self.spans), NANO)
 
     def make_charge(self, account: str, amount: Any) -> Charge:
@@ -369,10 +367,7 @@ def check_same_rule(account: str, before: dict[str, Any], now: dict[str, Any]) -
 def charge_account(
     connection: Connection, row: Any, rule: Rule, nano: int, step: int = 0, key: str | None = None, once: bool = False
 ) -> Fraction:
-    """Charge an account within a transaction, and return what its window or total has spent.
-
-    Raises BudgetExceeded if any limit has too little left. With `once`, refuses a step that was charged before.
-    """
+    """Charge an account in a transaction, and return what its window has spent. Raises BudgetExceeded."""
     account, last = row.name, row.last
     if None not in (rule.length, last) and (step < last or (once and step == last)):
         raise InputError(f"step is {step}, but step {last} has already been charged: steps must not decrease")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Annotated
 
@@ -48,21 +47,13 @@ def show_accounts(where: Where, as_json: options.AsJson = False) -> None:
     write_text("\n".join(lines))
 
 
-@dataclass(frozen=True, kw_only=True)
-class LimitOptions(options.BudgetOptions):
-    """The limit of an account."""
-
-    epsilon: Annotated[Fraction | None, Amount(help="Limit of the account, in ε.")] = None
-    rho: Annotated[Fraction | None, Amount(metavar="R", help="Limit of the account, in ρ instead of ε.")] = None
-
-
 @ledger.command("open", short_help="Open an account, or limit what all accounts spend together.")
 @expand_groups
 def open_account(
     where: Where,
     account: Annotated[str, Argument(metavar="ACCOUNT", help="Name of the account.")],
     *,
-    budget: LimitOptions,
+    budget: options.BudgetOptions,
     population: Annotated[str | None, Name(help="Population covered by the account. [default: everyone]")] = None,
     population_limit: Annotated[
         Fraction | None, Amount(help="Joint limit of all accounts of a new population.")

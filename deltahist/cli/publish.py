@@ -216,9 +216,7 @@ def publish_quantile(
 
     amount = budget.read()
     account = payer.open(amount)
-    require(
-        account is None or out is not None, "--ledger requires --out, so that an answer that was paid for is not lost"
-    )
+    require(account is None or out, "--ledger requires --out, so that an answer that was paid for is not lost")
     check_target(out, source, payer.ledger, replace=False)
     near = Neighbourhood(Domain(values.bounds, (1000,)), values.delta, limits=options.parse_limits(values.limit))
     near.check_on_map()

@@ -75,10 +75,8 @@ def query(
     from deltahist.exports import TABLES, describe_answers, facts_of
     from deltahist.space.workloads import Workload
 
-    require(
-        bool(box or boxes) + (regions is not None) + (quantiles is not None) == 1,
-        "give --box or --boxes, or only --regions, or only --quantiles",
-    )
+    given = bool(box or boxes) + (regions is not None) + (quantiles is not None)
+    require(given == 1, "give --box or --boxes, or only --regions, or only --quantiles")
     check_level(level)
     chosen = form or ("table" if out is None else form_of(out, {**TABLES, ".txt": "table"}))
     check_target(out, release, boxes, regions)
@@ -105,10 +103,9 @@ def query(
         else:
             published = options.open_release(release)
     domain = published.domain
-    require(
-        chosen not in ("geojson", "gpkg") or (domain.ndim == 2 and quantiles is None),
-        f"--out is {str(out)!r}: in one dimension it must be .csv, .json, .parquet or .txt",
-    )
+    rule = "in one dimension it must be .csv, .json, .parquet or .txt"
+    fits = chosen not in ("geojson", "gpkg") or (domain.ndim == 2 and quantiles is None)
+    require(fits, f"--out is {str(out)!r}: {rule}")
 
     def ask(asked: Any) -> Answers:
         if ranked:
@@ -329,10 +326,8 @@ def plot(
     form_of(out, ground.FORMS)
     check_target(out, release, regions, *(context or ()))
     if options.is_folder(release):
-        require(
-            regions is not None and not (only or context),
-            "a folder requires --regions, and excludes --only and --context",
-        )
+        rule = "a folder requires --regions, and excludes --only and --context"
+        require(regions is not None and not (only or context), rule)
         series = options.open_series(release)
         series = series if between is None else series.between(*between)
         asked = options.read_regions(regions, layer, name, series.domain)
@@ -376,9 +371,7 @@ def export(
     form_of(out, FORMS)
     check_target(out, release)
     published: Any = options.open_release(release)
-    require(
-        isinstance(published, Release),
-        f"{release} contains {published.mechanism.words}: only releases of counts can be exported",
-    )
+    rule = f"{release} contains {published.mechanism.words}: only releases of counts can be exported"
+    require(isinstance(published, Release), rule)
     write_cells(published, out, nonnegative=nonnegative)
     print_note(f"wrote {out}")

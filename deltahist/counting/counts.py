@@ -457,10 +457,7 @@ def check_file(path: str | Path | Any, axes: int, *, clock: Clock | None = None,
 
 
 def read_owners(path: str | Path | Any, *, user: str, area: Domain | None = None, **how: Any) -> pd.DataFrame:
-    """Read a table with one row per user. Return a private frame of x and y, with users as index.
-
-    The parameters are those of `count_file`. Without y, x is a numeric column. Places are projected to `area`.
-    """
+    """Read one row per user. Return a private frame of x and y, projected to `area`, with users as index."""
     import pandas as pd
     import pyarrow as pa
 

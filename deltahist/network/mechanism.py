@@ -111,10 +111,7 @@ def take_columns(table: Any, number: int) -> pd.DataFrame:
 
 
 def read_pairs(path: str | Path, columns: int = 2) -> pd.DataFrame:
-    """Read the first columns of a text table, separated by commas, semicolons, tabs or spaces.
-
-    Empty lines, lines that begin with # and a heading such as "source,target" are skipped.
-    """
+    """Read the first columns of a text table, without empty lines, lines that begin with #, and a heading."""
     text = Path(path).read_text(encoding="utf-8-sig", errors="replace")
     lines = [line for line in text.splitlines() if line.split("#")[0].strip()]
     mark = next((mark for mark in ",;\t" if mark in "".join(lines[:1])), None)
@@ -133,11 +130,7 @@ def read_pairs(path: str | Path, columns: int = 2) -> pd.DataFrame:
 
 @dataclass(frozen=True, eq=False)
 class Distances:
-    """Distances d(i, j) from a data owner i to a requester j. Public.
-
-    `name` appears in statements. `between` accepts node indices (m,) of owners and of requesters, and returns the
-    distances (m,); a distance is infinite if no path leads from the owner to the requester.
-    """
+    """Distances from owners to requesters: a name, and a function of node indices (m,), infinite without a path."""
 
     name: str
     between: Callable[[NDArray[np.int64], NDArray[np.int64]], NDArray[np.float64]]

@@ -40,11 +40,7 @@ class Served:
 
 
 class Catalogue:
-    """Releases named after their files, without the suffix.
-
-    `paths` are release files, and folders of them (hidden files are ignored). `problems` lists why files are not
-    served. Raises InputError if there are no paths, or if there are files but none can be served.
-    """
+    """Releases named after their files. `problems` lists why files of `paths` (files or folders) are not served."""
 
     def __init__(self, paths: Sequence[str | Path]) -> None:
         self._paths = [Path(path) for path in paths]
