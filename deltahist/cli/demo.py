@@ -37,9 +37,8 @@ def publish_demo(
     from deltahist.sample import sample_districts, sample_points
 
     out.mkdir(parents=True, exist_ok=True)
-    visits, districts, city, picture = (
-        out / name for name in ("visits.csv", "districts.geojson", "city.parquet", "city.png")
-    )
+    names = ("visits.csv", "districts.geojson", "city.parquet", "city.png")
+    visits, districts, city, picture = (out / name for name in names)
     sample = sample_points()
     sample.to_csv(visits, index=False)
     print(f"A made-up city: {len(sample):,} visits of {sample['user'].nunique():,} invented users, in {visits}")

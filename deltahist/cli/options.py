@@ -144,15 +144,11 @@ Regions = Annotated[Path | None, File(help="Polygons to query later. Cells and s
 Points = Annotated[Fraction | None, Amount(metavar="N", help="Rough number of points, for planning. [default: 100000]")]
 User = Annotated[str | None, Column(help="Column with user names, to protect all points of a user together.")]
 MaxPerUser = Annotated[int | None, Option(metavar="K", min=1, help="Maximum number of points to keep per user.")]
-Where = Annotated[
-    str | None, Option(metavar="EXPR", help="Count only rows that match this public condition, such as kind = 'bus'.")
-]
+Where = Annotated[str | None, Option(metavar="EXPR", help="Count only rows with this public condition: kind = 'bus'.")]
 Table = Annotated[str | None, Name(help="Table to read, if INPUT is a database.")]
 LedgerFile = Annotated[str | None, Option("--ledger", metavar="FILE", help="Ledger: a file or postgresql://...")]
 AccountName = Annotated[str | None, Option("--account", metavar="NAME", help="Account in the ledger to charge.")]
-DryRun = Annotated[
-    bool, Option("--dry-run", help="Show the guarantee and expected errors without reading or publishing anything.")
-]
+DryRun = Annotated[bool, Option("--dry-run", help="Only show the guarantee and expected errors. Reads no data.")]
 ReleaseFile = Annotated[Path, OutFile(help="Release file to write (.parquet).")]
 AsJson = Annotated[bool, Option("--json", help="Print JSON instead of text.")]
 Title = Annotated[str | None, Option(metavar="TEXT", help="Title of the page or picture.")]
@@ -190,9 +186,7 @@ class RowOptions:
     outside: Annotated[
         Literal["clamp", "drop"] | None, Option(help="Clamp or drop points outside --bounds. [default: clamp up to 1%]")
     ] = None
-    drop_bad_rows: Annotated[bool, Option("--drop-bad-rows", help="Drop unusable rows (noted in the statement).")] = (
-        False
-    )
+    drop_bad_rows: Annotated[bool, Option("--drop-bad-rows", help="Drop bad rows (noted in the statement).")] = False
     table: Table = None
 
 
@@ -374,10 +368,7 @@ class PayerOptions:
     account_limit: Annotated[Fraction | None, Amount(help="Lifetime budget of a new account.")] = None
 
     def open(self, budget: dict[str, Any], chain: str | None = None) -> Account | None:
-        """Return the account, or None, without charging it. Raises BudgetExceeded if the account cannot pay.
-
-        A release of a chain costs only what exceeds the amount already paid for the chain.
-        """
+        """Return the account or None, uncharged. Raises BudgetExceeded if it cannot pay (chains pay differences)."""
         from deltahist.accounts.ledger import Ledger
         from deltahist.accounts.window import Account
         from deltahist.budget import LETTERS

@@ -238,10 +238,7 @@ class RowCounter:
         np.add.at(self.unplaced, -places[places < 0], numbers[places < 0])
 
     def make_counts(self, rows_of: str, operation: Operation | None, malformed: int = 0) -> Counted:
-        """Return the counts. Raises InputError on bad rows or no rows, and OutsideBounds on many points outside.
-
-        `rows_of` describes the rows in messages. `malformed` counts further rows with a wrong number of fields.
-        """
+        """Return the counts, unless many rows are bad (`malformed` of them unread) or outside, or there are none."""
         reading = self.reading
         bad = int(self.unplaced[-sql.BAD]) + malformed
         rows = int(self.placed + self.unplaced.sum()) + malformed

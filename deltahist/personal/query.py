@@ -84,11 +84,7 @@ def bound_number(value: Any, least: float, most: float) -> Any:
 
 
 def read_expression(text: str, records: Any, columns: Mapping[str, str], sizes: Mapping[str, int]) -> SafeExpression:
-    """Turn an SQL expression on an Ibis table into one that cannot fail.
-
-    `columns` are the kinds of the table's columns. `sizes` are the numbers of parts that compute each
-    column (1 by default), since a database may inline these parts at each use.
-    """
+    """Turn SQL on a table into an expression that cannot fail. `sizes` are the numbers of parts of columns."""
     if isinstance(text, str) and len(text) <= 1 << 16:
         with suppress(sqlglot.errors.ParseError, sqlglot.errors.TokenError, RecursionError):
             made = _Reader(text, records, columns, sizes).read(sqlglot.parse_one(text, into=exp.Condition))

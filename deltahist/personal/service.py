@@ -118,10 +118,8 @@ def open_people(settings: PrivateSettings) -> dict[str, People]:
         if name not in settings.accounts or known.get(name, {}).get("kind") != "purses":
             raise InputError(f"account {name!r} must be in the settings, and people must have joined")
     ledger, engine = Ledger(settings.ledger), Engine.open(settings.database)
-    people = {
-        name: People(engine, about.table, owner=about.owner, ledger=ledger, name=name)
-        for name, about in settings.accounts.items()
-    }
+    asked = settings.accounts.items()
+    people = {name: People(engine, each.table, owner=each.owner, ledger=ledger, name=name) for name, each in asked}
     for one in people.values():
         # Import what the first query needs, and detect damaged purses.
         with one.purses.open_turn(), engine.open_session() as session:

@@ -110,9 +110,8 @@ def region_areas(domain: Domain, shapes: NDArray[Any]) -> NDArray[np.float64]:
     if domain.crs is not None:
         longest = max(hi - lo for lo, hi in zip(domain.low, domain.high, strict=True)) / 200
         project = _to_equal_areas(domain)
-        shapes = shapely.transform(
-            shapely.segmentize(shapes, longest), lambda v: np.column_stack(project(v[:, 0], v[:, 1])) / 1e3
-        )
+        shapes = shapely.segmentize(shapes, longest)
+        shapes = shapely.transform(shapes, lambda v: np.column_stack(project(v[:, 0], v[:, 1])) / 1e3)
     return np.asarray(shapely.area(shapes))
 
 

@@ -61,9 +61,7 @@ class CellsAsked(Asked):
 
     bbox: str | None = Field(None, description="west,south,east,north, or low,high in 1D; the whole map by default")
     crs: str | None = Field(None, description="CRS of bbox: CRS84 (longitude, latitude) or the release's CRS")
-    width: int = Field(
-        1, ge=1, le=1 << 20, description="cells along a block's side, doubled until blocks are few enough"
-    )
+    width: int = Field(1, ge=1, le=1 << 20, description="cells along a block's side, doubled until blocks are few")
     compare: str | None = Field(None, description="another release; the answer is its cells minus this release's")
 
 
@@ -148,12 +146,8 @@ class Cells(BaseModel):
     x: list[float] = Field(description="x of block corners: longitude, or the map's x without a CRS")
     y: list[float]
     density: list[float]
-    stands_out: list[bool] = Field(
-        description="whether a block differs from zero, with 95% confidence for all blocks of all sizes together"
-    )
-    larger: list[dict[str, Any]] = Field(
-        description="larger blocks that stand out although none of their parts does, with corners and density"
-    )
+    stands_out: list[bool] = Field(description="whether a block differs from zero, with 95% confidence for all blocks")
+    larger: list[dict[str, Any]] = Field(description="larger blocks that stand out, of which no part does")
 
 
 def returns(media: dict[str, type[BaseModel] | None]) -> dict[int | str, dict[str, Any]]:

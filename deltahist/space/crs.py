@@ -92,12 +92,8 @@ class Operation:
             return None
         found = Operation.between(given, own, area_of(domain.crs, domain.bounds))
         if "ballpark" in found.projection.lower():
-            warnings.warn(
-                f"coordinates are projected to {domain.crs} by {found.projection!r}, which ignores the shift between "
-                "the two datums: places may be off by a hundred metres or more",
-                DeltaHistWarning,
-                stacklevel=2,
-            )
+            said = f"coordinates are projected to {domain.crs} by {found.projection!r}, which ignores the shift between"
+            warnings.warn(f"{said} the two datums: places may be off by 100 m or more", DeltaHistWarning, stacklevel=2)
         if found.projection == "unknown":  # an unregistered CRS has no name
             found = replace(found, projection=own.coordinate_operation.method_name)
         return found

@@ -220,11 +220,8 @@ def fit(regions: ArrayLike, domain: Domain, crs: Any = None) -> Fitted:
             f"and the regions cover {tuple(shapely.total_bounds(given).round(6).tolist())} in CRS {crs}"
         )
     if noted := int((found.notes != None).sum()):  # noqa: E711
-        warnings.warn(
-            f"{noted:,} of {len(given):,} regions are clipped, repaired or not answered: see the column 'note'",
-            DeltaHistWarning,
-            stacklevel=3,
-        )
+        said = f"{noted:,} of {len(given):,} regions are clipped, repaired or not answered: see the column 'note'"
+        warnings.warn(said, DeltaHistWarning, stacklevel=3)
     return found
 
 
@@ -382,12 +379,8 @@ def boxes_in_degrees(corners: NDArray[np.float64], domain: Domain) -> NDArray[An
     if not possible or (near and (west < east).all()):
         return None
     bent = bend_boxes(corners, domain)
-    warnings.warn(
-        f"the boxes look like degrees, and the map is in {domain.crs}: corners are read as longitudes and latitudes, "
-        "and sides become curves on the map",
-        DeltaHistWarning,
-        stacklevel=4,
-    )
+    said = f"the boxes look like degrees, and the map is in {domain.crs}: sides become curves on the map"
+    warnings.warn(said, DeltaHistWarning, stacklevel=4)
     return bent
 
 

@@ -48,10 +48,8 @@ class _OfSpans(abc.ABC):
     def matrix(self, domain: Domain) -> scipy.sparse.csr_array:
         """Return a matrix (m, N) with the share of each cell's area inside each query."""
         cover, shape = self.cover(domain), domain.shape
-        check_memory(
-            100 * int(cover.area.sum()) + 16 * len(cover.area) * domain.size * (domain.ndim == 3),
-            f"{len(cover.area):,} explicit queries",
-        )
+        needed = 100 * int(cover.area.sum()) + 16 * len(cover.area) * domain.size * (domain.ndim == 3)
+        check_memory(needed, f"{len(cover.area):,} explicit queries")
         if domain.ndim == 3:
             x, y, z = (
                 np.clip(np.minimum(high[:, None], np.arange(1, n + 1)) - np.maximum(low[:, None], np.arange(n)), 0, 1)
