@@ -208,14 +208,12 @@ class MapOptions:
     y: ColumnOfY = None
     crs: PointsCrs = None
     project: Annotated[
-        str | None, Option(metavar="CRS", help="Projected CRS of the map; use auto if --bounds is in degrees.")
+        str | None, Option(metavar="CRS", help="Projected CRS of the map; auto for bounds in degrees.")
     ] = None
     bounds: Bounds
     cell: Cell = None
     delta: Delta = None
-    edges: Annotated[
-        Path | None, File(help="CSV of pairs of cells between which moves are hidden, instead of --delta.")
-    ] = None
+    edges: Annotated[Path | None, File(help="CSV of pairs of neighbouring cells, instead of --delta.")] = None
     limit: Limit = None
     sources: Sources = "none"
 

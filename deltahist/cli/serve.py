@@ -49,9 +49,8 @@ def serve(
 
         if new_key is not None:
             key, hashed = make_key()
-            print_note(
-                f'key of {new_key}, shown once. Add to the configuration:\n[clients.{new_key}]\nkeys = ["{hashed}"]'
-            )
+            lines = f'[clients.{new_key}]\nkeys = ["{hashed}"]'
+            print_note(f"key of {new_key}, shown once. Add to the configuration:\n{lines}")
             write_text(key)
         if private is not None:
             run_private(private, check)

@@ -98,9 +98,8 @@ def draw_map(release: Any, ax: Axes, *, per: str, context: Sequence[Any], nonneg
         ground.add_colour_bar(ax, scale, f"points per {unit}")
         if not standing.all():
             notes.append("Grey: may be empty.")
-        notes.append(
-            f"On 95 of 100 maps every coloured block has points{', but single cells may be empty' * nonnegative}."
-        )
+        but = ", but single cells may be empty" * nonnegative
+        notes.append(f"On 95 of 100 maps every coloured block has points{but}.")
     notes.append(f"The unbiased estimate of one cell has a standard error of {ground.figure_of(error)} points.")
     if "points outside" not in release.counting.dropped:
         notes.append("Cells at the edge also count points from outside.")
@@ -129,7 +128,7 @@ def merge_cells(release: Release, level: float = 0.05) -> tuple[NDArray[np.float
     Blocks are nested. A block is divided if some part of it differs from an even spread over the next larger block. A
     block stands out if it almost certainly has points. Both tests cover all blocks together, and each block size gets
     an equal share of `level`. So the probability that any empty block stands out is at most `level`, and so is that of
-    any false difference. Merging preserves the sums of blocks, and costs no privacy.
+    any false difference. Merging preserves the sums of blocks.
     """
     cells, branching = release.cells(), int(getattr(release.mechanism.strategy, "branching", 2))
     shape, widths = cells.shape, [1]
