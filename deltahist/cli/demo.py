@@ -70,7 +70,6 @@ def _run_command(arguments: Sequence[str]) -> Any:
 
 
 def _print_comparison(release: dh.Release, kept: NDArray[Any], sample: pd.DataFrame) -> None:
-    """Print answers next to the truth, which is known because the city is made up."""
     import geopandas
 
     places = {"whole map": release.domain.bounds, **PLACES}

@@ -207,9 +207,7 @@ class MapOptions:
     x: ColumnOfX = None
     y: ColumnOfY = None
     crs: PointsCrs = None
-    project: Annotated[
-        str | None, Option(metavar="CRS", help="Projected CRS of the map; auto for bounds in degrees.")
-    ] = None
+    project: Annotated[str | None, Option(metavar="CRS", help="CRS of the map, or auto for bounds in degrees.")] = None
     bounds: Bounds
     cell: Cell = None
     delta: Delta = None

@@ -152,13 +152,12 @@ def share(
 
 
 def _note_isolated_users(network: Network, data: pd.DataFrame) -> None:
-    """Print how many users have no data or no edges. Raises InputError if no user is in the network."""
     users = set(data.index)
     isolated, absent = users.difference(network.nodes), set(network.nodes) - users
     print_note(f"{len(data):,} rows read")
     if absent:
         print_note(f"{len(absent):,} of {len(network):,} users of the network have no data, so they can only ask")
-    if isolated == users:
+    if isolated == users:  # refuse a network of other people
         network.find_places(list(data.index))
     if isolated:
         print_note(f"{len(isolated):,} users of the table have no edges")

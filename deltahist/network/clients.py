@@ -76,7 +76,6 @@ class Clients:
         self, mechanism: Rappor, cohorts: NDArray[np.int64], true: Bits, permanent: Bits,
         report: Reports | None, publishable: bool, file: Path | None = None, token: str = "",
     ) -> None:  # fmt: skip
-        """Set the state. `token` identifies the last write to the file."""
         self.mechanism, self.cohorts, self._true, self._permanent = mechanism, cohorts, true, permanent
         self._report, self._publishable, self._file, self._token = report, publishable, file, token
         self._relaxed, self._alone, self._process = False, threading.Lock(), os.getpid()

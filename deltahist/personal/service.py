@@ -204,8 +204,7 @@ def _refuse(status: int, field: str, detail: str, **headers: str) -> Response:
 
 
 async def _pass_step(thread: asyncio.Future[Response], due: float) -> None:
-    """Wait for the end of a step, whatever the thread does."""
-    await asyncio.sleep(due - time.monotonic())
+    await asyncio.sleep(due - time.monotonic())  # whatever the thread does
 
 
 def _ask_people(people: People, settings: PrivateSettings, name: str, body: bytes, key: str, until: float) -> Response:

@@ -34,9 +34,8 @@ Row: TypeAlias = tuple[str, list[str]]
 Facts: TypeAlias = dict[str, Any]
 Published: TypeAlias = BaseMechanism | BaseRelease | Series
 
-#: Maximum number of limits that a statement lists.
+#: Maximum number of limits that a statement lists, and the format of a statement by the suffix of the file.
 MOST_LIMITS = 4
-#: Format of a statement by the suffix of the file.
 FORMS = {".html": "html", ".htm": "html", ".md": "markdown", ".txt": "text"}
 
 
