@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from deltahist.budget import Budget
 from deltahist.decode import Decoder, make_decoder
-from deltahist.errors import InputError, check_choice
+from deltahist.errors import InputError, check_choice, check_finite
 from deltahist.laws import Law, gaussian_epsilon
 from deltahist.mechanisms.base import BaseMechanism, Chain, Root, Step, budget_of, scale_noise
 from deltahist.preprocessing import POINTS, Preprocessing
@@ -86,6 +86,9 @@ def explicit_edge_cost(strategy: Strategy, near: Neighbourhood, norm: int) -> Fr
     """Return the largest column sum of (share · |entry|)^norm in A E, computed from all entries."""
     shares, denominator = strategy.whole_shares
     change = abs(strategy.changes(near))
+    # Larger entries would overflow int64 unnoticed, and understate the cost.
+    most = int(change.max() if change.nnz else 0) ** norm * change.shape[0]
+    check_finite(below=1 << 63, **{f"largest sum of the entries of A E of strategy {strategy.name}": most})
     if norm == 2:
         change = change.multiply(change)
     change = change.tocsr()

@@ -103,15 +103,6 @@ def test_years_of_daily_maps(tmp_path):
     assert float(first["rmse, window"]) < float(first["rmse, one budget"])
 
 
-@pytest.mark.slow
-def test_personal_budgets_last_longer_than_one_for_all(results):
-    rows = table(results, "live_city")
-    spent = [float(row["median spent"]) for row in rows]
-    assert spent == sorted(spent)
-    assert 0 < spent[-1] < 0.5
-    assert float(rows[-1]["global budget left"]) == 0
-
-
 def test_a_bit_in_an_ego_network(tmp_path):
     ego_network.main(["--small", "--out", str(tmp_path)])
     for row in rows(tmp_path / "ego_network.csv"):

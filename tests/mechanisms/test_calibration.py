@@ -58,3 +58,16 @@ def test_table_3s_totals(name, continuous, discrete):
     assert dh.expected_error(*given, 1.0, continuous=True).sum() == pytest.approx(continuous, abs=1e-9)
     assert dh.expected_error(*given, 1.0).sum() == pytest.approx(discrete, abs=0.005)
     assert dh.expected_error(*given).sum() == pytest.approx(discrete, abs=0.005)
+
+
+def test_entries_whose_squares_overflow_are_refused():
+    class Huge(dh.strategies.Hierarchical):
+        edge_cost = dh.Strategy.edge_cost
+
+        def matrix(self):
+            return super().matrix() * (1 << 32)
+
+    near = dh.Neighbourhood(dh.Domain((0, 4), (4,)), 1)
+    assert dh.sensitivity(Huge(near.domain), near) == dh.sensitivity(Huge.__base__(near.domain), near) * 2**32
+    with pytest.raises(dh.InputError):
+        dh.sensitivity(Huge(near.domain), near, norm=2)
