@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 KEY, DIGEST = b"deltahist", "sha256"
 #: Maximum size of a description in bytes. Real descriptions have a few thousand bytes.
 _MOST_DESCRIPTION = 64 << 20
+#: Text that is a number with an exponent of four digits or more.
+_HUGE = r'"(\\\w+|\s)*[-+]?[\d_.]*[eE][-+]?[\d_]{4,}(\\\w+|\s)*"'
 _Read = TypeVar("_Read")
 #: Schemes of object storage, and the pattern of an address. It accepts a single slash, because `Path` collapses two.
 STORES = ("s3", "gs", "az")
@@ -119,7 +121,11 @@ def _report_damage(path: str | Path) -> Iterator[None]:
 
 def _parse_description(text: bytes) -> dict[str, Any]:
     # A description over the limit is cut, which makes it invalid JSON.
-    return dict(json.loads(text[:_MOST_DESCRIPTION]))
+    found = dict(json.loads(text[:_MOST_DESCRIPTION]))
+    # An exact fraction of a number such as "1e999999999" would take all memory.
+    if re.search(_HUGE, json.dumps(found, ensure_ascii=False)):
+        raise ValueError("it has a number with a huge exponent")
+    return found
 
 
 def open_regular(path: Path, what: str) -> BinaryIO:

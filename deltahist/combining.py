@@ -33,6 +33,8 @@ class Combined:
     release : a release of counts whose strategy determines every cell.
     other : public numbers, or `measurements()` of another release with the same cells.
 
+    A release shares noise with its refinements and copies, so join only one of them.
+
     Raises InputError if the strategy does not determine every cell, or the measurements are of other cells.
 
     >>> import deltahist as dh, numpy as np

@@ -59,7 +59,8 @@ def sweep(
     nears, workloads, epsilons : settings, with names for the table. All neighbourhoods have the same domain.
     mechanisms : by name: strategies, their texts (such as "auto" or "tents:8"), functions from a neighbourhood to a
         strategy (such as `Flow.tuned`), or peers. Each strategy is chosen for the first ε and kept for the others.
-    counts : exact counts (domain.shape) to measure errors on. Without them, peers have no figures.
+    counts : exact counts (domain.shape) to measure errors on. Without them, peers have no figures. Errors measured on
+        private counts are private.
     trials : the number of releases from which an error is measured. They are seeded, so they must not be published.
     seed : of the releases, and of the 5,000 ranges that stand for all ranges when errors are measured.
     nonnegative : measure non-negative estimates of strategies. Expected errors are always those of unbiased ones.

@@ -300,7 +300,8 @@ class BaseMechanism(abc.ABC):
 
     def _check_common(self, domain: Domain) -> None:
         """Raise InputError if the neighbourhood or the chain does not fit the mechanism."""
-        if type(self.neighbourhood) not in (Neighbourhood, GraphNeighbourhood) or domain != self.domain:
+        known = type(self.neighbourhood) in (Neighbourhood, GraphNeighbourhood)
+        if not known or getattr(self.neighbourhood, "hops", 1) != 1 or domain != self.domain:
             raise InputError(
                 f"neighbourhood is a {type(self.neighbourhood).__name__}: it must be a plain Neighbourhood on the "
                 "strategy's domain, or one of `Neighbourhood.of`"
@@ -332,7 +333,7 @@ class BaseMechanism(abc.ABC):
         """
         near = self.neighbourhood
         if isinstance(distance, str):
-            distance = near.domain.ground(near.domain.length(distance, name="distance"))
+            distance = near.read_distance(distance)
         distance = near.diameter if distance == math.inf else float(check_positive(distance=distance))
         if distance not in self._known:
             limit = self.promised_within(distance)
@@ -409,7 +410,8 @@ def factor_promised(near: Neighbourhood, distance: float) -> Fraction | float:
     """
     steps = near.steps_of(distance)
     limits = [(steps if limit.any else near.steps_of(limit.distance), limit.factor) for limit in near.profile]
-    few = limits[::-1] if len(limits) < 4 else []  # combining more limits would take too long
+    # Combining more limits, or much shorter ones, would take too long.
+    few = limits[::-1] if math.prod(1 + steps // far for far, _ in limits) < 100_000 else []
     moves: Fraction | float = max(Fraction(1), _cover(steps, [*few, (near.radius, Fraction(1))]))
     if distance >= near.diameter and not near.connected:
         moves = math.inf

@@ -183,6 +183,10 @@ class Mechanism(BaseMechanism):
     def laws(self) -> tuple[Law, ...]:
         """Noise law of each group of rows (docs/privacy/histogram.md)."""
         budget, change, times = self.budget, self.sensitivity, self.counting.contributions
+        if not change and sensitivity(self.strategy, self.neighbourhood.anywhere(), norm=self.norm):
+            raise InputError(
+                f"no protected move changes what strategy {self.strategy.name} measures: its numbers would be exact"
+            )
         shares = [Fraction(group.share) for group in self.strategy.groups]
         return tuple(scale_noise(budget, change, times / share, refinable=self.refinable) for share in shares)
 
@@ -244,7 +248,7 @@ class Mechanism(BaseMechanism):
         The sensitivity is the largest Σ share |A (e_u − e_v)| over neighbouring cells u and v. For ρ, it is squared.
         """
         own, wide = self.sensitivity, sensitivity(self.strategy, moves, norm=self.norm)
-        if not own:
+        if not own:  # without noise, no other relation may change the numbers (`laws`)
             return Fraction(0)
         if isinstance(own, Root) and isinstance(wide, Root):
             return self.budget.amount * wide.squared / own.squared

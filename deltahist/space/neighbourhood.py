@@ -133,7 +133,7 @@ class Neighbourhood:
 
             try:
                 cells = pd.read_csv(edges, header=None)
-                names = int(pd.to_numeric(cells[0], errors="coerce").isna()[0])
+                names = int(pd.to_numeric(cells.iloc[0], errors="coerce").isna().all())
                 table = cells[names:].to_numpy(np.float64)
                 edges, rest = table[:, [0, 1]], table[:, 2:]
             except (OSError, ValueError, IndexError) as problem:
@@ -181,6 +181,10 @@ class Neighbourhood:
         steps = self.domain.length(distance, name="distance") / min(self.domain.step)
         return max(1, math.ceil(steps - 0.05))
 
+    def read_distance(self, distance: float | str) -> float:
+        """Return a distance, a number or text such as "2km", in the unit of `delta_ground`."""
+        return self.domain.ground(self.domain.length(distance, name="distance"))
+
     @property
     def fixed_membership(self) -> bool:
         """True if entities can neither appear nor vanish, which makes their number public."""
@@ -205,6 +209,7 @@ class Neighbourhood:
         In 1-D the array has one entry. In 2-D entry dx is the largest dy for which cells (dx, dy) apart are neighbours.
         Entries never increase with dx.
         """
+        check_choice((1, 2), dimensions=self.domain.ndim)
         kx, radius = self.domain.steps[0], self.radius
         # gap = (|d| - 1) k < radius
         far_x = min(-(-radius // kx), self.domain.shape[0] - 1)
@@ -401,6 +406,8 @@ class GraphNeighbourhood(Neighbourhood):
             sources = tuple(np.ravel_multi_index((places,), (self.domain.size,)).tolist())  # raises if out of range
         for name, value in (("limits", limits), ("profile", profile), ("graph", graph), ("sources", sources)):
             object.__setattr__(self, name, value)
+        del vars(self)["pairs"]  # which may have been in another order
+        check_finite(most=16, **{"number of limits on a graph": len(profile)})  # each has a matrix of its own
 
     @functools.cached_property
     def pairs(self) -> NDArray[np.int64]:
@@ -447,6 +454,9 @@ class GraphNeighbourhood(Neighbourhood):
     def unit(self) -> str:
         return "edges"
 
+    def read_distance(self, distance: float | str) -> float:
+        return float(check_whole(distance=distance))
+
     @property
     def delta_ground(self) -> float:
         return 1.0
@@ -475,9 +485,11 @@ class GraphNeighbourhood(Neighbourhood):
     def _reachable(self) -> scipy.sparse.csr_array | None:
         """Matrix of the pairs of cells within `hops` edges, or None if there are too many."""
         near = scipy.sparse.eye_array(self.domain.size, dtype=bool, format="csr") + self.adjacency
-        found = near
+        found, degrees, work = near, np.diff(near.indptr), 0
         for _ in range(self.hops - 1):
-            if found.nnz * (1 + self.adjacency.nnz // self.domain.size) > 4 * _MOST_PAIRS:
+            products = int(degrees[found.indices].sum())
+            work += products
+            if products > 2 * _MOST_PAIRS or work > 16 * _MOST_PAIRS:
                 return None
             found, before = found @ near, found.nnz
             if found.nnz == before:
@@ -506,12 +518,12 @@ class GraphNeighbourhood(Neighbourhood):
         return out | {"limits": describe_limits(self.profile)} if self.profile else out
 
     def check_on_map(self) -> None:
-        """Raise InputError if there are no edges, because counts would be published without noise."""
-        check_whole(**{"the number of edges and sources": len(self.pairs) + len(self.sources or ())})  # type: ignore[arg-type]
+        """Do nothing, because cells have no places."""
 
 
 def pack_pairs(pairs: ArrayLike, size: int) -> str:
     """Return pairs (M, 2) of cells, without direction, repetitions and loops, as text: 32-bit numbers in base 64."""
+    check_finite(below=1 << 31, **{"number of cells of a graph": size})
     ends = np.sort(np.asarray(pairs), axis=1)
     ends = np.unique(ends[ends[:, 0] != ends[:, 1]], axis=0)
     if not ((ends == np.floor(ends)) & (ends >= 0) & (ends < size)).all():

@@ -57,7 +57,9 @@ class GraphFlow(Strategy):
 
     def __post_init__(self) -> None:
         hubs = None if self.hubs is None else Fraction(self.hubs)
-        object.__setattr__(self, "hubs", hubs)
+        # In the order of the neighbourhood, because draws are numbered in this order.
+        for name, value in (("hubs", hubs), ("graph", self.near.graph), ("sources", self.near.sources)):
+            object.__setattr__(self, name, value)
         _ = self.groups  # raises if the graph or the share is invalid
         if hubs is None and not self.near.connected:  # the number of points in each part would be published exactly
             raise InputError("no path joins all cells of the graph: set a limit on any move, or give the flow hubs")

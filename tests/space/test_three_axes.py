@@ -12,7 +12,7 @@ from deltahist.mechanisms.histogram import explicit_edge_cost
 from deltahist.strategies import Cumulative, CutAugmented, Flow, Hierarchical, Identity, ShiftedGrids
 from tests.laws import calibrate
 
-BOX = dh.Domain((0, 0, 0, 3, 2, 4), (3, 4, 2))
+BOX = dh.Domain((0, 0, 0, 4, 1, 3), (4, 2, 5))
 STRATEGIES = [
     Identity(BOX),
     Hierarchical(BOX, 2),
