@@ -14,7 +14,7 @@ from deltahist.cli.options import Amount, Name, require
 if TYPE_CHECKING:
     from deltahist.accounts.ledger import Ledger, Standing
 
-Where = Annotated[str, Argument(metavar="LEDGER", help="A ledger: a file, or postgresql://...")]
+Where = Annotated[str, Argument(metavar="LEDGER", help="Ledger: a file or postgresql://...")]
 
 ledger = typer.Typer(rich_markup_mode=None, add_completion=False)
 
@@ -56,10 +56,10 @@ def open_account(
     budget: options.BudgetOptions,
     population: Annotated[str | None, Name(help="Population covered by the account. [default: everyone]")] = None,
     population_limit: Annotated[
-        Fraction | None, Amount(help="Joint limit of all accounts of a new population.")
+        Fraction | None, Amount(help="Joint limit for all accounts that cover a new population.")
     ] = None,
 ) -> None:
-    """Open an account in a ledger. A missing ledger is created.
+    """Open an account in a ledger. Create the ledger if it is missing.
 
     If several accounts cover the same people, their spending adds up. `publish --account-limit` and `stream` open
     accounts for the population "everyone". To limit what all accounts spend together, open the first one with this
@@ -81,7 +81,7 @@ def audit_ledger(where: Where) -> int:
     """Check a ledger without changing it. Print each problem on one line, and exit with status 2 if there are any.
 
     The command checks that the database is intact, that no account has spent more than its limit in any window, and
-    that totals match the charges. The command cannot detect that an older copy has replaced the ledger.
+    that totals match the charges. The command cannot detect whether an older copy has replaced the ledger.
     """
     opened = open_ledger(where)
     problems = opened.find_problems()
@@ -90,7 +90,7 @@ def audit_ledger(where: Where) -> int:
     if problems:
         print_note(f"error: ledger {opened.place!r} has {len(problems):,} problems: publish nothing from it")
         return 2
-    write_text(f"ledger {opened.place!r} is in order, accounts: {len(opened.list_accounts()):,}, none above its limit")
+    write_text(f"ledger {opened.place!r} is in order: {len(opened.list_accounts()):,} account(s), none above its limit")
     return 0
 
 

@@ -126,35 +126,35 @@ Release = Annotated[Path, Argument(metavar="RELEASE", parser=parse_place, help="
 Published = Annotated[Path, Argument(metavar="RELEASE", parser=parse_place, help="A release file, folder or URL.")]
 ColumnOfX = Annotated[str | None, Column(help="Column with x or longitude: a name or number.")]
 ColumnOfY = Annotated[str | None, Column(help="Column with y or latitude; omit it in one dimension.")]
-PointsCrs = Annotated[str | None, Option("--crs", help="CRS of the points (EPSG:4326), or none for plain numbers.")]
+PointsCrs = Annotated[str | None, Option("--crs", help="CRS of points, such as EPSG:4326, or none for plain numbers.")]
 Bounds = Annotated[Any, Option(metavar="W,S,E,N", parser=parse_corners, help="Map corners, or LOW,HIGH in 1D.")]
 Cell = Annotated[Any, Length(help="Side of a cell, such as 250m. [default: auto]")]
-Delta = Annotated[Any, Length(help="δ: hide moves up to this distance.")]
+Delta = Annotated[Any, Length(help="δ: hide moves of up to this distance.")]
 Sources = Annotated[str, Option(metavar="WHERE", help="Where points may enter: none, boundary, left, right or a file.")]
 Limit = Annotated[
     list[str] | None,
     Option(
         metavar="LENGTH:FACTOR",
-        help="Cap the cost of moves: 2km:2 means at most 2ε up to 2 km (repeatable). [default: any:4]",
+        help="Cap the cost of moves: 2km:2 allows at most 2ε for moves of up to 2 km (repeatable). [default: any:4]",
     ),
 ]
-Rho = Annotated[Fraction | None, Amount(metavar="R", help="Budget ρ, with Gaussian noise, instead of ε.")]
-Strategy = Annotated[str, Name(help="Name of a strategy, such as flow. With auto, the best one is used.")]
-Regions = Annotated[Path | None, File(help="Polygons to query later. Cells and strategy are chosen for them.")]
+Rho = Annotated[Fraction | None, Amount(metavar="R", help="Budget ρ for Gaussian noise, instead of ε.")]
+Strategy = Annotated[str, Name(help="Name of a strategy, such as flow, or auto to use the best one.")]
+Regions = Annotated[Path | None, File(help="Polygons to query later, used to choose cells and strategy.")]
 Points = Annotated[Fraction | None, Amount(metavar="N", help="Rough number of points, for planning. [default: 100000]")]
-User = Annotated[str | None, Column(help="Column with user names, to protect all points of a user together.")]
+User = Annotated[str | None, Column(help="Column with user names, to protect all points of each user together.")]
 MaxPerUser = Annotated[int | None, Option(metavar="K", min=1, help="Maximum number of points to keep per user.")]
-Where = Annotated[str | None, Option(metavar="EXPR", help="Count only rows with this public condition: kind = 'bus'.")]
+Where = Annotated[str | None, Option(metavar="EXPR", help="Count only rows matching a public condition: kind = 'bus'.")]
 Table = Annotated[str | None, Name(help="Table to read, if INPUT is a database.")]
 LedgerFile = Annotated[str | None, Option("--ledger", metavar="FILE", help="Ledger: a file or postgresql://...")]
-AccountName = Annotated[str | None, Option("--account", metavar="NAME", help="Account in the ledger to charge.")]
-DryRun = Annotated[bool, Option("--dry-run", help="Only show the guarantee and expected errors. Reads no data.")]
+AccountName = Annotated[str | None, Option("--account", metavar="NAME", help="Account to charge in the ledger.")]
+DryRun = Annotated[bool, Option("--dry-run", help="Show the guarantee and expected errors without reading data.")]
 ReleaseFile = Annotated[Path, OutFile(help="Release file to write (.parquet).")]
 AsJson = Annotated[bool, Option("--json", help="Print JSON instead of text.")]
 Title = Annotated[str | None, Option(metavar="TEXT", help="Title of the page or picture.")]
-Nonnegative = Annotated[bool, Option("--nonnegative", help="Use non-negative estimates, often closer but biased.")]
+Nonnegative = Annotated[bool, Option("--nonnegative", help="Use non-negative estimates: biased, but often closer.")]
 RegionLayer = Annotated[str | None, Option("--layer", metavar="NAME", help="Layer of --regions to read.")]
-RegionName = Annotated[str | None, Option("--name", metavar="COL", help="Column of --regions to use as names.")]
+RegionName = Annotated[str | None, Option("--name", metavar="COL", help="Column with the names of --regions.")]
 Between = Annotated[tuple[str, str] | None, Period(help="Use only the steps from FIRST to LAST of a folder.")]
 
 
@@ -167,7 +167,7 @@ def read_crs(crs: str | None) -> str | None:
 class BudgetOptions:
     """The budget of a release."""
 
-    epsilon: Annotated[Fraction | None, Amount(help="Budget ε, with Laplace noise.")] = None
+    epsilon: Annotated[Fraction | None, Amount(help="Budget ε for Laplace noise.")] = None
     rho: Rho = None
 
     def read(self) -> dict[str, Any]:
@@ -186,7 +186,7 @@ class RowOptions:
     outside: Annotated[
         Literal["clamp", "drop"] | None, Option(help="Clamp or drop points outside --bounds. [default: clamp up to 1%]")
     ] = None
-    drop_bad_rows: Annotated[bool, Option("--drop-bad-rows", help="Drop bad rows (noted in the statement).")] = False
+    drop_bad_rows: Annotated[bool, Option("--drop-bad-rows", help="Drop bad rows and say so in the statement.")] = False
     table: Table = None
 
 
@@ -211,7 +211,7 @@ class MapOptions:
     bounds: Bounds
     cell: Cell = None
     delta: Delta = None
-    edges: Annotated[Path | None, File(help="CSV of pairs of neighbouring cells, instead of --delta.")] = None
+    edges: Annotated[Path | None, File(help="CSV with pairs of neighbouring cells, instead of --delta.")] = None
     limit: Limit = None
     sources: Sources = "none"
 

@@ -24,15 +24,15 @@ def ask(
     *,
     database: Annotated[str, Option(metavar="WHERE", help="Database: a DuckDB file or postgresql://user@host/name.")],
     ledger: Annotated[str, Option(metavar="WHERE", help="Ledger with the budgets: a file or postgresql://...")],
-    account: Annotated[str, Name(help="Account in the ledger that holds the budgets.")] = "people",
-    limit: Annotated[Fraction | None, Amount(help="Let everyone in the table join, with this budget each.")] = None,
+    account: Annotated[str, Name(help="Ledger account with the budgets.")] = "people",
+    limit: Annotated[Fraction | None, Amount(help="Let everyone in the table join, each with this budget.")] = None,
     key: Annotated[str | None, Option(metavar="KEY", help="Key that lets you repeat the query at no cost.")] = None,
     out: Annotated[Path | None, OutFile(help="File to write: .txt or .json.")] = None,
     as_json: options.AsJson = False,
 ) -> None:
     """Answer a query, charged to the people whose records it uses.
 
-    Each person has a budget. Records of people who cannot pay are left out. No output reveals who paid, or how many.
+    Each person has a budget. Records of people who cannot pay are left out. No output reveals who paid or how many did.
 
     \b
     Example:
@@ -78,14 +78,14 @@ def share(
     distance: Annotated[
         str, Option(metavar="KIND", help="Distance between users: hops, resistance or a file.")
     ] = "hops",
-    epsilon: Annotated[str, Option(metavar="E(d)", help="ε at distance d: 'exp(4-3.3d)', or 1:5,2:2,4:0.5.")],
-    alpha: Annotated[Any, Length(help="α: hide differences up to this distance.")] = None,
+    epsilon: Annotated[str, Option(metavar="E(d)", help="ε at distance d, such as 'exp(4-3.3d)' or 1:5,2:2,4:0.5.")],
+    alpha: Annotated[Any, Length(help="α: hide differences of up to this distance.")] = None,
     step: Annotated[Fraction | None, Amount(help="Spacing of possible answers. [default: at most α / 1000]")] = None,
     least: Annotated[float | None, Option(metavar="E", help="ε for users who are not connected.")] = None,
     pairs: Annotated[Path | None, File(exists=True, help="CSV file of pairs to answer: owner,requester.")] = None,
     requester: Annotated[str | None, Option(metavar="ID", help="User who gets answers about everybody.")] = None,
     everything: Annotated[bool, Option("--all", help="Give every user answers about all others.")] = False,
-    state: Annotated[Path, File(help="File that holds the secret key for all answers. Created if missing.")],
+    state: Annotated[Path, File(help="File with the secret key for all answers, created if missing.")],
     out: Annotated[Path, OutFile(help="File to write the answers to: .csv or .parquet.")],
     where: options.Where = None,
 ) -> Any:
@@ -160,4 +160,4 @@ def _note_isolated_users(network: Network, data: pd.DataFrame) -> None:
     if isolated == users:  # refuse a network of other people
         network.find_places(list(data.index))
     if isolated:
-        print_note(f"{len(isolated):,} users of the table have no edges")
+        print_note(f"{len(isolated):,} users in the table have no edges")

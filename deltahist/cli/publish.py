@@ -23,9 +23,9 @@ class NewRelease:
     """The files of a new release, and the release that it corrects."""
 
     out: options.ReleaseFile
-    replaces: Annotated[Path | None, Option(metavar="OLD", help="Faulty release that this one corrects.")] = None
+    replaces: Annotated[Path | None, Option(metavar="OLD", help="Faulty release that the new one corrects.")] = None
     reason: Annotated[str | None, Option(metavar="TEXT", help="Reason for --replaces. Published.")] = None
-    state: Annotated[Path | None, File(help="Secret file to write, for refining the release later.")] = None
+    state: Annotated[Path | None, File(help="Secret file to write, needed to refine the release later.")] = None
 
     def check_files(self, *used: str | Path | None, dry_run: bool = False) -> None:
         """Raise InputError if a file cannot be written, or is among `used`."""
@@ -55,7 +55,7 @@ class ValueOptions:
 
     x: Annotated[str, Column(help="Column with the values: a name or number.")]
     bounds: Annotated[
-        Any, Option(metavar="LOW,HIGH", parser=options.parse_corners, help="Range. Values outside it are clamped.")
+        Any, Option(metavar="LOW,HIGH", parser=options.parse_corners, help="Range to which values are clamped.")
     ]
     delta: options.Delta
     limit: options.Limit = None
@@ -154,7 +154,7 @@ def publish_sorted(
     files: NewRelease,
     payer: options.PayerOptions,
 ) -> Any:
-    """Publish the sorted values of one column as a release, for queries of ranges and quantiles.
+    """Publish the sorted values of one column as a release, for range and quantile queries.
 
     The number of values is public.
 
@@ -216,7 +216,7 @@ def publish_quantile(
 
     amount = budget.read()
     account = payer.open(amount)
-    require(account is None or out, "--ledger requires --out, so that an answer that was paid for is not lost")
+    require(account is None or out, "--ledger requires --out, so that no paid answer is lost")
     check_target(out, source, payer.ledger, replace=False)
     near = Neighbourhood(Domain(values.bounds, (1000,)), values.delta, limits=options.parse_limits(values.limit))
     near.check_on_map()
@@ -298,7 +298,7 @@ def tighten(
 def withdraw(
     release: Annotated[Path, Argument(metavar="RELEASE", help="A release file.")],
     *,
-    reason: Annotated[str, Option(metavar="TEXT", help="Public reason for the withdrawal, in one line.")],
+    reason: Annotated[str, Option(metavar="TEXT", help="One-line reason for the withdrawal, which is published.")],
     ledger: Annotated[str | None, File(help="Ledger that paid for the release: a file or postgresql://...")] = None,
 ) -> None:
     """Withdraw a release: record it in the ledger that paid for it, and write a public notice next to the file.

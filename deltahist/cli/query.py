@@ -41,12 +41,10 @@ def query(
         bool, Option("--each", help="Give one answer for each step in a folder, instead of one for their sum.")
     ] = False,
     mean: Annotated[bool, Option("--mean", help="Answer with the mean per step instead of the sum.")] = False,
-    skip_missing: Annotated[
-        bool, Option("--skip-missing", help="Skip the steps in a folder that have no release.")
-    ] = False,
+    skip_missing: Annotated[bool, Option("--skip-missing", help="Skip steps that have no release.")] = False,
     level: Annotated[float, Option(metavar="L", help="Confidence level of the intervals.")] = 0.95,
     ranked: Annotated[
-        bool, Option("--rank", help="Rank rows by estimate, with the range of ranks that --level allows.")
+        bool, Option("--rank", help="Rank rows by estimate, with the possible ranks of each at --level.")
     ] = False,
     nonnegative: options.Nonnegative = False,
     form: Annotated[
@@ -55,7 +53,7 @@ def query(
     ] = None,
     out: Annotated[Path | None, OutFile(help="File to write: .csv, .json, .geojson, .parquet, .gpkg or .txt.")] = None,
 ) -> None:
-    """Count the points in boxes or regions: estimate, standard error and interval.
+    """Estimate the number of points in boxes or regions, with standard errors and intervals.
 
     Boxes are in the release's coordinates (`statement` shows its bounds), or in longitude and latitude. The standard
     error covers the noise and, if a query cuts cells, the unknown positions of points in these cells. `cut` is the

@@ -16,7 +16,7 @@ from deltahist.cli import print_note, write_text
 def serve(
     releases: Annotated[list[Path] | None, Argument(metavar="RELEASES", help="Release files and folders.")] = None,
     *,
-    private: Annotated[Path | None, Option(metavar="CONFIG", help="TOML file for serving private data.")] = None,
+    private: Annotated[Path | None, Option(metavar="CONFIG", help="Settings for serving private data (TOML).")] = None,
     new_key: Annotated[str | None, Option(metavar="NAME", help="Create a key for this client, then exit.")] = None,
     host: Annotated[str, Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, Option(min=0, max=65535, help="Port to listen on, or 0 for any free port.")] = 8000,
@@ -28,7 +28,7 @@ def serve(
     check: Annotated[bool, Option("--check", help="Read and list the releases, then exit.")] = False,
     max_bytes: Annotated[int, Option(min=1, help="Size limit of a request body, in bytes.")] = 16 << 20,
     max_boxes: Annotated[int, Option(min=1, help="Limit on boxes or features per request.")] = 100_000,
-    max_requests: Annotated[int, Option(min=1, help="Limit on connections per worker (503 beyond it).")] = 1000,
+    max_requests: Annotated[int, Option(min=1, help="Limit on connections per worker (status 503 above it).")] = 1000,
 ) -> int:
     """Answer range queries over HTTP from published releases, with errors and intervals. No private data are read.
 
@@ -50,7 +50,7 @@ def serve(
         if new_key is not None:
             key, hashed = make_key()
             lines = f'[clients.{new_key}]\nkeys = ["{hashed}"]'
-            print_note(f"key of {new_key}, shown once. Add to the configuration:\n{lines}")
+            print_note(f"key of {new_key}, shown only once. Add these lines to the configuration:\n{lines}")
             write_text(key)
         if private is not None:
             run_private(private, check)

@@ -34,14 +34,14 @@ def plan(
     *,
     bounds: options.Bounds,
     project: Annotated[
-        str | None, Option("--project", "--crs", metavar="CRS", help="CRS of the map; auto if --bounds is in degrees.")
+        str | None, Option("--project", "--crs", metavar="CRS", help="CRS of the map, or auto for --bounds in degrees.")
     ] = None,
     deltas: Annotated[
-        Any, Option("--delta", metavar="LENGTHS", parser=parse_list(parse_length), help="One or more δ: 250m,500m,1km.")
+        Any, Option("--delta", metavar="LENGTHS", parser=parse_list(parse_length), help="Values of δ: 250m,500m,1km.")
     ],
     cell: options.Cell = None,
     epsilons: Annotated[
-        Any, Option("--epsilon", metavar="E,...", parser=parse_list(parse_amount), help="One or more ε: 0.5,1,2.")
+        Any, Option("--epsilon", metavar="E,...", parser=parse_list(parse_amount), help="Values of ε: 0.5,1,2.")
     ] = None,
     rho: options.Rho = None,
     limit: options.Limit = None,
@@ -55,7 +55,7 @@ def plan(
 
     With one δ and one budget, the command ranks strategies and, without --cell, cell sizes. `publish` uses the best
     ones. With several δ or ε, the command finds the best cells for each choice, and recommends the strongest protection
-    that is still useful. The errors of unbiased answers about --points points are due to noise and to
+    that is still useful. Errors are those of unbiased answers about --points points. They come from noise and from
     unknown positions within cells.
 
     \b
@@ -174,15 +174,15 @@ def publish_stream(
     start: Annotated[str, Option(metavar="T", help="First step: a date, a date-time (UTC) or a number.")],
     until: Annotated[str, Option(metavar="T", help="Last step to publish in this run. Public, like --start.")],
     window: Annotated[int, Option(metavar="STEPS", min=1, help="Number of consecutive steps that share one budget.")],
-    state: Annotated[str, File(help="Ledger of the stream: a file, or postgresql://...")],
+    state: Annotated[str, File(help="Ledger of the stream: a file or postgresql://...")],
     out: Annotated[Path, Option("--out", "-o", metavar="DIR", help="Folder for the releases, one file per step.")],
-    account: Annotated[str, Name(help="Account of the stream in its ledger.")] = "stream",
+    account: Annotated[str, Name(help="The stream's account in its ledger.")] = "stream",
     every: Annotated[str | None, Option(metavar="PERIOD", help="Length of a step: 1d, 6h, 15min, 1w or month.")] = None,
     time: Annotated[str | None, Column(help="Column with times or step numbers.")] = None,
     time_format: Annotated[
         str | None, Option(metavar="FORMAT", help="Format of --time: a strptime pattern, unix or unix-ms.")
     ] = None,
-    tz: Annotated[str | None, Option(metavar="ZONE", help="Zone that defines days, such as Europe/Berlin.")] = None,
+    tz: Annotated[str | None, Option(metavar="ZONE", help="Time zone for days, such as Europe/Berlin.")] = None,
     place: StepMapOptions,
     rows: options.RowOptions,
     budget: options.BudgetOptions,
@@ -199,8 +199,8 @@ def publish_stream(
 
     Any --window consecutive steps together spend at most --epsilon (or --rho). The budget hides changes to a user's
     data within one window, if points move by at most δ. INPUT is a table with a time column, or a folder with one file
-    per step. To continue, run the command again with a later --until. If the machine stops after a step was charged and
-    before it was published, the step is lost. --points is the number of points in one step.
+    per step. To continue, run the command again with a later --until. If the machine stops after a step is charged but
+    before it is published, the step is lost. --points is the number of points in one step.
 
     \b
     Example:
@@ -303,7 +303,7 @@ def read_amounts(file: Path, labels: Sequence[str], unit: str) -> list[Fraction]
         raise InputError(f"--budgets is {str(file)!r}: it must be CSV in UTF-8 ({problem})") from None
     numbers = [options.parse_number(text.strip()) for text in table.get(unit, [])]
     amounts = [number for number in numbers if number is not None and number >= 0]
-    rule = f"it must have numbers of at least zero in the column {unit}"
+    rule = f"its column {unit} must contain only numbers of at least zero"
     require(amounts and len(amounts) == len(table), f"--budgets is {str(file)!r}: {rule}")
     steps = [step.strip() for step in table.get("step", [])]
     rule = f"one row for each step, in order, from {labels[0]!r} to {labels[-1]!r}"
