@@ -99,7 +99,7 @@ def read_parquet(content: bytes | BinaryIO, path: Path | str, read: Callable[...
         end = source.read(8)
         # The footer contains the description twice, once in base64.
         if end[4:] != b"PAR1" or int.from_bytes(end[:4], "little") > 3 * _MOST_DESCRIPTION:
-            raise ValueError("it is not JSON, or Parquet with a footer of a usual size")
+            raise ValueError("it is neither JSON nor Parquet with a footer of the usual size")
         with pq.ParquetFile(source, page_checksum_verification=True) as file:
             meta = file.schema_arrow.metadata or {}
             description = _parse_description(meta.get(KEY, b""))
@@ -293,8 +293,8 @@ def read_address(path: str | Path, what: str, schemes: tuple[str, ...] = STORES)
     secret = "@" in bucket or "?" in rest or "#" in rest or (scheme in STORES and ":" in bucket)
     if scheme not in schemes or not bucket or ".." in key.split("/") or secret:
         raise InputError(
-            f"{what} is an address in {scheme}: it must be a file, or an address in {' or '.join(schemes)}, without a "
-            "user, port or options (set access keys in the environment)"
+            f"{what} is an address in {scheme}: it must be a file, or an address in {' or '.join(schemes)} that "
+            "contains no user, port or options (set access keys in the environment)"
         )
     return f"{scheme}://{bucket}", key.strip("/")
 

@@ -173,7 +173,7 @@ def rank(release: Release, workload: Workload | Any, *, level: float = 0.95) -> 
     """
     check_level(level)
     if not isinstance(release, Release) or release.strategy.determines_cells is not True:
-        raise InputError("only one release of counts can be ranked, and its strategy must determine every cell")
+        raise InputError("ranking requires a single release of counts whose strategy determines every cell")
     asked, framed = read_workload(workload, release.domain)
     found, rows = release.answer_workload(asked, level=level, nonnegative=False), asked.matrix(release.domain)
     estimate = found["estimate"]

@@ -167,8 +167,8 @@ class Clock:
             if not clock.months or clock.begin(0) == clock.start:
                 return clock
         raise InputError(
-            f"start is {start!r}: a time requires every, such as 1d or 6h, and must begin a month if every is in "
-            "months; a step number allows no every, time_format or tz"
+            f"start is {start!r}: a time requires every (such as 1d or 6h), and must be the start of a month if every "
+            "is in months; a step number excludes every, time_format and tz"
         )
 
     @property

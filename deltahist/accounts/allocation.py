@@ -171,7 +171,7 @@ def check_weights(weights: ArrayLike, name: str = "weights") -> Array:
     out = np.asarray(weights, dtype=np.float64).ravel()
     bad = np.flatnonzero(~np.isfinite(out) | (out < 0))
     if len(bad):
-        raise InputError(f"{name} are {out[bad[0]]:g} at step {bad[0] + 1}: they must be finite and non-negative")
+        raise InputError(f"{name} has {out[bad[0]]:g} at step {bad[0] + 1}: all must be finite and non-negative")
     return out
 
 

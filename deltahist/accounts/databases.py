@@ -213,7 +213,7 @@ class SQLite(Database):
         if size != (there := self.path.stat().st_size):
             yield f"it is damaged: the file has {there:,} bytes instead of {size:,}"
         if (version := _read_pragma(driver, "user_version")) != VERSION:
-            yield f"it has version {version}, and this version reads version {VERSION}"
+            yield f"it has version {version}, but this version reads version {VERSION}"
         for name in connection.exec_driver_sql("SELECT name FROM sqlite_master WHERE type = 'trigger'").scalars():
             yield f"trigger {name!r} is not deltahist's: drop it, and audit the ledger"
 
@@ -252,7 +252,7 @@ class Memory(Database):
     def begin_transaction(self, write: bool) -> contextlib._GeneratorContextManager[Connection]:
         """Begin a transaction. Readers also take turns, since all transactions share one connection."""
         if self._process != os.getpid():
-            raise InputError("the ledger is in another process's memory, so it could be spent twice: use a file")
+            raise InputError("the ledger is in another process's memory, so its budget may be spent twice: use a file")
         return super().begin_transaction(write=True)
 
     def create_ledger(self) -> None:
@@ -300,7 +300,7 @@ class PostgreSQL(Database):
             yield f"it is damaged: table {table!r} is missing"
         version = connection.scalar(sa.text(f"SELECT obj_description('{SCHEMA}'::regnamespace)"))
         if version != f"version {VERSION}":
-            yield f"it has {version}, and this version reads version {VERSION}"
+            yield f"it has {version}, but this version reads version {VERSION}"
         names = f"""
             SELECT tgname::text FROM pg_trigger JOIN pg_class ON pg_class.oid = tgrelid
             WHERE relnamespace = '{SCHEMA}'::regnamespace AND NOT tgisinternal

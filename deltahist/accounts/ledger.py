@@ -124,7 +124,7 @@ class Rule:
         """The amount that every step can spend forever, in whole billionths. Raises InputError for a total."""
         if self.total_limit is not None:
             most = f"{self.total_limit / NANO:g} {self.unit}"
-            raise InputError(f"the limits allow {most} in total: set the amount of each step of an endless stream")
+            raise InputError(f"the limits allow {most} in total: set an amount for each step of an endless stream")
         return Fraction(min(limit // (length or 1) for length, limit in self.spans), NANO)
 
     def make_charge(self, account: str, amount: Any) -> Charge:
@@ -308,7 +308,7 @@ def read_rule(row: Any, *kinds: str) -> Rule:
     """Return the rule of an account's row. Raises InputError if the account is of another kind."""
     kind = row.rule.get("kind") if isinstance(row.rule, dict) and isinstance(row.notes, dict) else None
     if kind not in kinds:
-        raise InputError(f"account {row.name!r} has kind {kind!r}: it must be a {' or a '.join(kinds)}")
+        raise InputError(f"account {row.name!r} has kind {kind!r}: its kind must be {' or '.join(kinds)}")
     return Rule.from_description(row.rule)
 
 
@@ -351,7 +351,7 @@ def open_account(
     own = None if rule["kind"] == "purses" else Rule.from_description(rule)
     limited = Rule.from_description(known).unit if known else None
     if limited is not None and (own is None or own.unit != limited):
-        raise InputError(f"population {people!r} has a limit in {limited}: each of its accounts must be in {limited}")
+        raise InputError(f"population {people!r} has a limit in {limited}: each of its accounts must use {limited}")
     values = {"name": account, "population": people, "unit": rule["unit"] if own is None else own.unit}
     values |= {"share": own and own.limit, "most": own and own.total_limit, "spent": 0, "rule": rule, "notes": {}}
     connection.execute(insert(ACCOUNTS), values)
@@ -577,7 +577,7 @@ def _audit_accounts(connection: Connection) -> Iterator[str]:
     owners = connection.scalars(select(CHARGES.c.account).distinct()).all()
     accounts = list_accounts(connection)
     for name in sorted(set(owners) - accounts.keys()):
-        yield f"there are charges of account {name!r}, which does not exist"
+        yield f"there are charges to account {name!r}, which does not exist"
     for name in accounts:
         try:
             standing = Standing.read(connection, name)

@@ -215,7 +215,7 @@ def _read_project(file: Path, command: TyperCommand) -> dict[str, Any]:
     known, sharing = {str(each.name) for each in command.params}, ("publish", "stream", "plan")
     shareable = {name for each in sharing for name in inspect.signature(load_command(each)).parameters}
     if unknown := [*(headings.keys() - COMMANDS.keys()), *(own.keys() - known), *(shared.keys() - shareable)]:
-        raise InputError(f"{file} has {unknown[0]!r}: each name must be a command, or an option of its section")
+        raise InputError(f"{file} has {unknown[0]!r}: each name must be a command or an option allowed in its section")
     return ({key: shared[key] for key in shared.keys() & known} if command.name in sharing else {}) | own
 
 

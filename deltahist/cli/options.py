@@ -75,7 +75,7 @@ def parse_corners(text: Any) -> tuple[float, ...]:
     except ValueError:
         values = ()
     if len(values) not in (2, 4) or not all(abs(value) <= 1e12 for value in values):
-        raise BadParameter(f"{str(text)[:80]!r} is not W,S,E,N, or LOW,HIGH in one dimension")
+        raise BadParameter(f"{str(text)[:80]!r} is not W,S,E,N (or LOW,HIGH in one dimension)")
     return values
 
 

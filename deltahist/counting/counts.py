@@ -354,7 +354,7 @@ def _read_columns(points: Any, domain: Domain, reading: Reading) -> tuple[list[N
         if array.dtype.kind in "iuf" and array.ndim == 2 and array.shape[1] == domain.ndim:
             return list(np.ma.filled(array.astype(np.float64, copy=False), np.nan).T), operation
         given = f"shape {array.shape} and type {array.dtype}"
-    raise InputError(f"points have {given}: they must be numbers (m, {domain.ndim}), or columns x= and y= of a table")
+    raise InputError(f"points have {given}: pass an (m, {domain.ndim}) array of numbers, or a table with x= and y=")
 
 
 def _number_users(user: Any, points: Any, number: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
@@ -538,6 +538,6 @@ def choose_operation(stated: str | None, own: Any, domain: Domain | None, name: 
     named = {"crs=": stated, repr(name): own, "the map": map_crs}
     same = stated is None or own is None or read_crs(own).equals(read_crs(stated), ignore_axis_order=True)
     if domain is None or given is None or map_crs is None or not same:
-        names = ", ".join(f"{where} in {crs and read_crs(crs).to_string()[:40]}" for where, crs in named.items())
-        raise InputError(f"coordinates are {names}: both CRS must be stated, and crs= must agree with the file")
+        names = ", ".join(f"{where} is {crs and read_crs(crs).to_string()[:40]}" for where, crs in named.items())
+        raise InputError(f"CRS are missing or differ ({names}): state both, and let crs= agree with the file")
     return Operation.onto(domain, read_crs(given))

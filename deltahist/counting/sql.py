@@ -263,8 +263,8 @@ class Condition:
             kinds = _classify_columns(tree)
         if kinds is None:
             raise InputError(
-                f"where is {line!r}: it must compare columns with constants, such as \"kind = 'bus' and speed > 3\", "
-                "using only =, <>, <, <=, >, >=, in, between, like, is null, not, and, or"
+                f"where is {line!r}: it must compare columns with constants, as in \"kind = 'bus' and speed > 3\", "
+                "and use only =, <>, <, <=, >, >=, in, between, like, is null, not, and, or"
             )
         return cls(line, tree, kinds)
 

@@ -55,7 +55,7 @@ def read_line(points: ArrayLike) -> NDArray[Any]:
         # The message omits the shape, because the number of points is private if there is a source.
         raise InputError(
             f"points have {array.ndim} dimensions and type {array.dtype.name}: they must be an array (n,) of finite "
-            "numbers without masked entries"
+            "numbers, and none may be masked"
         )
     return array
 
@@ -150,8 +150,8 @@ class SortedMechanism(BaseMechanism):
         most = group * self.lattice_steps + 64 * self.laws[0].scale
         if not group <= number <= _MOST_SUM or most >= _MOST_SUM:
             raise InputError(
-                f"group is {group:,} of {number:,} points: it must be at most the number of points, and small enough "
-                f"to keep noisy sums of up to {self.lattice_steps:,} steps per point below 2^52 (or use fewer cells)"
+                f"group is {group:,} for {number:,} points: it must be at most the number of points, and small enough "
+                f"to keep noisy sums below 2^52 at {self.lattice_steps:,} steps per point (or use fewer cells)"
             )
 
     @property
@@ -183,7 +183,7 @@ class SortedMechanism(BaseMechanism):
     def check_data(self, data: ArrayLike) -> NDArray[np.int64]:
         array, number = read_line(data), self.number
         if len(array) > number or (self.total_known and len(array) != number):
-            raise InputError(f"number is {number:,}: it must be at least the number of points, and equal if public")
+            raise InputError(f"number is {number:,}: it must be at least the number of points (equal if public)")
         check_memory(40 * number, f"sorting {number:,} points")
         return self.domain.lattice(array)[:, 0] if len(array) else np.zeros(0, dtype=np.int64)
 

@@ -60,7 +60,7 @@ class Chain:
         ):
             raise InputError(
                 f"chain {self.name!r} is invalid: it must have a valid name, a valid SHA-256 and at most {_LONGEST:,} "
-                "releases, each must spend more than the one before it, and a copy must spend less than its original"
+                "releases; each must spend more than the one before it, and a copy must spend less than its original"
             )
 
     @property
@@ -284,7 +284,7 @@ class BaseMechanism(abc.ABC):
     def with_budget(self, budget: Budget) -> Self:
         """Return the same mechanism with a different budget in the same unit."""
         if budget.unit != self.budget.unit:
-            raise InputError(f"the budget is in {budget.unit}: it must be in {self.budget.unit}, as the noise is")
+            raise InputError(f"the budget is in {budget.unit}: it must be in {self.budget.unit}, like the noise")
         return self.with_changes(budget=budget, **({} if self.chain is None else {"chain": None}))
 
     def with_chain(self, chain: Chain) -> Self:
@@ -304,7 +304,7 @@ class BaseMechanism(abc.ABC):
         if not known or getattr(self.neighbourhood, "hops", 1) != 1 or domain != self.domain:
             raise InputError(
                 f"neighbourhood is a {type(self.neighbourhood).__name__}: it must be a plain Neighbourhood on the "
-                "strategy's domain, or one of `Neighbourhood.of`"
+                "strategy's domain, or one made by `Neighbourhood.of`"
             )
         if self.chain is not None and self.chain.amount != self.budget.amount:
             raise InputError(

@@ -55,8 +55,8 @@ def sensitivity(strategy: Strategy, near: Neighbourhood, *, norm: int = 1) -> Fr
     suits = type(near) is Neighbourhood or strategy.row_by_row or strategy.on_graphs
     if strategy.domain != near.domain or not suits or near.domain.ndim > strategy.most_axes:
         raise InputError(
-            f"near is a {type(near).__name__} with {near.domain.ndim} axes: its domain must be that of strategy "
-            f"{strategy.name}, which must support so many axes, and any edges if they are not those within δ"
+            f"near is a {type(near).__name__} with {near.domain.ndim} axes: it must have the same domain as strategy "
+            f"{strategy.name}, which must support its number of axes and its edges"
         )
     relations = near.relations
     costs: dict[int, Fraction] = {}
@@ -159,7 +159,7 @@ class Mechanism(BaseMechanism):
         # If the sum is below 2^52, sums over any rows are exact in int64 and in float64.
         if array.shape != self.domain.shape or not total < 1 << 52 or array.min() < 0 or np.ma.is_masked(data):
             raise InputError(
-                f"counts have type {array.dtype} and shape {array.shape}: they must be whole numbers with none masked, "
+                f"counts have type {array.dtype} and shape {array.shape}: they must be whole, have no masked entries, "
                 f"have the shape {self.domain.shape} (axis 0 is x), and sum to less than 2^52"
             )
         self.strategy.check_points(total)

@@ -165,7 +165,7 @@ class Clients:
         changed = file is not None and token and read_state(file, _FORMAT)[2] != token
         if changed or self._relaxed or self._process != os.getpid():
             rule = "use the users that relax() returned, or load the file"
-            raise InputError(f"these users were relaxed, belong to another process, or their file changed: {rule}")
+            raise InputError(f"these users were relaxed, belong to another process or have a changed file: {rule}")
 
     def _publish_report(self, drawn: Bits, rng: np.random.Generator | None) -> Reports:
         report = Reports(self.mechanism, self.cohorts, drawn, self._publishable and rng is None)

@@ -211,8 +211,8 @@ def open_key(path: Path, bound: bytes) -> bytes:
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         fits = False
     if not fits:
-        rule = "use another file (the ε of its responses adds to the old one)"
-        raise DamagedFile(f"key file {str(path)!r} is damaged, or for different data, users, α or lattice: {rule}")
+        rule = "use another file (the ε of its responses adds to that of the old file)"
+        raise DamagedFile(f"key file {str(path)!r} is damaged, or is for different data, users, α or lattice: {rule}")
     check_secret(path, "key file")
     return key
 

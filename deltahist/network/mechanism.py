@@ -66,7 +66,7 @@ class Network:
         matrix.sum_duplicates()
         fits = matrix.shape == (len(set(self.nodes)),) * 2 and np.isin(matrix.data, (0, 1)).all()
         if not fits or (not directed and (matrix != matrix.T).nnz):
-            rule = "a row and a column of 0 and 1 for each different node, symmetric unless directed=True"
+            rule = "one row and one column of 0 and 1 for each distinct node, and be symmetric unless directed=True"
             raise InputError(f"adjacency has the shape {matrix.shape}: it must have {rule}")
         self.adjacency = matrix.astype(bool)
         self.adjacency.setdiag(False)
@@ -100,7 +100,7 @@ class Network:
         places = np.asarray(self._places.get_indexer(names), dtype=np.int64)
         if (places < 0).any():
             unknown, like = names[places < 0], f", unlike {self.nodes[0]!r}" if self.nodes else ""
-            raise InputError(f"{what} {unknown[0]!r} ({len(unknown):,} in all) is not in the network{like}")
+            raise InputError(f"{what} {unknown[0]!r} is not in the network{like} ({len(unknown):,} unknown in all)")
         return places[codes]
 
 
@@ -283,8 +283,8 @@ def _check_levels(given: str, distances: NDArray[np.float64], values: NDArray[np
     """Raise InputError if a distance is negative or NaN, or if an ε is out of range or increases with distance."""
     in_range = values.shape == distances.shape and ((values > 0) & (values <= _MOST) & (distances >= 0)).all()
     if not in_range or (np.diff(values) > 0).any():
-        rule = "not increasing with the distance, as in exp(4-3.3d) or 1:15,2:8, and distances must be zero or more"
-        raise InputError(f"epsilon is {given}: it must be above zero, at most 10^6 and {rule}")
+        rule = "must not increase with the distance, as in exp(4-3.3d) or 1:15,2:8 (distances must be zero or more)"
+        raise InputError(f"epsilon is {given}: it must be above zero and at most 10^6, and {rule}")
 
 
 def _read_levels(text: str) -> Function | dict[float, float]:
@@ -352,7 +352,7 @@ class DiffusionMechanism:
         taken = {"owner", "requester", "distance", "epsilon", "rmse", "flipped"}  # columns of responses
         different = len(set(self.columns)) == self.dimension and not taken & set(self.columns)
         if not different or (self.bits and self.dimension > 1):
-            rule = f"names must differ, {', '.join(sorted(taken))} are taken, and several columns need alpha"
+            rule = f"names must differ, none may be {', '.join(sorted(taken))}, and several columns need alpha"
             raise InputError(f"columns are {self.columns}: {rule}")
         self.reach, self.distances, self.privacy_levels  # noqa: B018  raises early
 
@@ -388,7 +388,7 @@ class DiffusionMechanism:
             with contextlib.suppress(InputError):
                 extent = extent_on((use.west, use.south, use.east, use.north), self.crs)
                 return Domain(extent, (1, 1), self.crs)
-        rule = "it must be projected with an area of use, as EPSG:32618 is, and needs two columns"
+        rule = "it must be projected and have an area of use, as EPSG:32618 does, and requires two columns"
         raise InputError(f"crs is {self.crs[:60]!r}: {rule}")
 
     @functools.cached_property

@@ -455,7 +455,7 @@ def _read_values(values: ArrayLike) -> Integers:
     """Return noise as int64. Raises InputError unless all values are whole numbers within ±2^60, as all noise is."""
     array = np.asarray(values)
     if array.dtype.kind not in "iu" or (array.size and max(int(array.max()), -int(array.min())) >= 1 << 60):
-        raise InputError(f"values of type {array.dtype} must be whole numbers within ±2^60")
+        raise InputError(f"values have type {array.dtype}: they must be whole numbers within ±2^60")
     return array.astype(np.int64, copy=False)
 
 

@@ -263,7 +263,7 @@ class People:
             turn.join_people(listed, limits)
             differs = turn.limits[turn.find_places(listed)] != limits
             if differs.any():
-                raise InputError(f"{listed[int(np.argmax(differs))]!r} has a different budget, which cannot change")
+                raise InputError(f"{listed[int(np.argmax(differs))]!r} has a different budget, which is fixed")
 
     def enrol(self) -> int:
         """Let all other owners join with the default budget, and return how many joined. Private."""
@@ -300,8 +300,8 @@ class People:
         amounts = np.asarray(() if given is None else given, dtype=object).ravel().tolist()
         nanos = [floor_nano(**{unit: amount}) for amount in amounts]
         if other is not None or given is None or min(nanos, default=1) < 1:
-            rule = f"people of this account need a budget in {unit} of at least a billionth"
-            raise InputError(f"epsilon is {epsilon!r} and rho {rho!r}: {rule}")
+            rule = f"each person needs a budget of at least a billionth, in the account's unit, {unit}"
+            raise InputError(f"epsilon is {epsilon!r} and rho is {rho!r}: {rule}")
         return np.broadcast_to(np.array(nanos, dtype=np.int64).reshape(np.shape(given)), number)
 
 

@@ -161,7 +161,7 @@ def make_constant(value: Any) -> SafeExpression:
         return SafeExpression(ibis.literal(str(value)).cast(DTYPES[kind]), kind, constant=value)
     raise InputError(
         f"constant is {repr(value)[:60]}: it must be a truth value, a time, a date, a number (0, or 1e-100 to 1e100 in "
-        f"magnitude, below 2^63 if whole) or a string of at most {LONGEST_TEXT:,} characters without NUL"
+        f"magnitude, below 2^63 if whole) or a string of at most {LONGEST_TEXT:,} characters, with no NUL"
     )
 
 
@@ -418,7 +418,7 @@ class Query:
         """
         columns = [set(row) - {"where"} for row in rows]
         if not rows or not columns[0] or any(each != columns[0] for each in columns):
-            raise InputError(f"flat_map rows have the columns {columns}: all must have the same columns, at least one")
+            raise InputError(f"flat_map rows have the columns {columns}: all must have the same, and at least one")
         copies = self.copies * len(rows)
         self._derive_query(self.table, 0, copies=copies)  # refuse too many copies before building them
         names = [name for name in rows[0] if name != "where"]

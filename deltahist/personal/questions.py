@@ -183,7 +183,7 @@ class Histogram(Aggregate):
         kind = parts[0].kind if parts else "number"
         values = pa.array([part.constant for part in parts], ibis.dtype(DTYPES[kind]).to_pyarrow())
         if kind == "number" or len(values.unique()) < len(values):
-            raise InputError(f"values are {self.values!r}: they must be distinct public values, and not floats")
+            raise InputError(f"values are {self.values!r}: they must be public and distinct, and not floats")
         return pa.table({self.column: values, _CELL: np.arange(len(values))})
 
     def add_up(self, query: Query) -> Any:
@@ -361,7 +361,7 @@ class Step(Strict):
     def _check_one(self) -> Step:
         given = self.model_fields_set - {"by"}
         if len(given) != 1 or ("by" in self.model_fields_set and given != {"at_most"}):
-            raise ValueError("a step must be where, select, flat_map, distinct or at_most, which may have 'by'")
+            raise ValueError("a step must be where, select, flat_map, distinct or at_most (only at_most may have 'by')")
         return self
 
     def derive_records(self, records: Any) -> Any:

@@ -85,7 +85,7 @@ class PrivateSettings(Strict):
         if os.name == "posix" and path.exists():
             check_secret(path, "config")
             if path.stat().st_uid != os.geteuid():
-                raise InputError(f"config {str(path)!r} belongs to another user: it must be yours")
+                raise InputError(f"config {str(path)!r} belongs to another user: you must own it")
         return check_model(cls, path, "config")
 
     @model_validator(mode="after")
@@ -116,7 +116,7 @@ def open_people(settings: PrivateSettings) -> dict[str, People]:
     known = Ledger(settings.ledger).list_accounts() if Ledger.exists(settings.ledger) else {}
     for name in sorted({*settings.accounts, *(name for each in settings.clients.values() for name in each.accounts)}):
         if name not in settings.accounts or known.get(name, {}).get("kind") != "purses":
-            raise InputError(f"account {name!r} must be in the settings, and people must have joined")
+            raise InputError(f"account {name!r} must be in the settings, and people must have joined it")
     ledger, engine = Ledger(settings.ledger), Engine.open(settings.database)
     asked = settings.accounts.items()
     people = {name: People(engine, each.table, owner=each.owner, ledger=ledger, name=name) for name, each in asked}

@@ -486,7 +486,7 @@ def match_counting(mechanism: BaseMechanism, data: ArrayLike) -> BaseMechanism:
     ):
         raise InputError(
             f"the data are {type(data).__name__} on {data.domain} with {known.how}, but the mechanism is for "
-            f"{kind.__name__} on {mechanism.domain} with {allowed.how}: it must cover everything that the data record"
+            f"{kind.__name__} on {mechanism.domain} with {allowed.how}: use a mechanism that covers these data"
         )
     if known.projection == allowed.projection:
         return mechanism
@@ -551,7 +551,7 @@ def write_state(
 def check_new(path: str | Path, *, taken: bool = False) -> None:
     """Raise InputError unless a state can be written to a new file. States are never overwritten."""
     if taken or Path(path).exists():
-        raise InputError(f"state {str(path)!r} exists already: choose a new file, or refine its release")
+        raise InputError(f"state {str(path)!r} already exists: choose a new file, or refine its release")
     check_creatable(path)
 
 

@@ -173,8 +173,8 @@ class Stream:
             before = self.counting.describe() | {"projection": (before or now)["projection"]}
             if differing := describe_differences(before, now):
                 raise InputError(
-                    f"rows were counted differently than the stream states: {differing} (the projection differs if "
-                    "the points have another CRS, or PROJ has another version)"
+                    f"rows were not counted as the stream states: {differing} (the projection depends on the CRS of "
+                    "the points and the version of PROJ)"
                 )
 
     def _count_steps(

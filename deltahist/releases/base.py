@@ -339,7 +339,7 @@ def attach_notice(release: _Release, path: str | Path) -> _Release:
             continue
         except (LookupError, TypeError, ValueError, AttributeError, RecursionError, OSError) as problem:
             raise DamagedFile(
-                f"release file {str(path)!r} may be withdrawn, but the notice {place!r} cannot be read "
+                f"release file {str(path)!r} may have been withdrawn, but the notice {place!r} cannot be read "
                 f"({_files.first_line(problem)}): get both files from the publisher again"
             ) from None
         return mark_publishable(replace(release, withdrawn=notice), release.publishable)  # type: ignore[type-var]

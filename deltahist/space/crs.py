@@ -131,8 +131,8 @@ def scales(crs: str, bounds: tuple[float, ...]) -> tuple[float, float]:
     least, largest = _measure_scales(system, crs, bounds) if planar else (0.0, math.inf)
     if largest >= 100:
         raise InputError(
-            f"bounds are {bounds} in {crs}: they must be west, south, east, north in a projected CRS, and enclose an "
-            "area where it is defined and its scale is below 100, without a seam such as the antimeridian "
+            f"bounds are {bounds} in {crs}: they must be west, south, east, north in a projected CRS that is defined "
+            "everywhere inside them, has a scale below 100 there, and has no seam such as the antimeridian there "
             "(Domain.from_degrees chooses a CRS for bounds in degrees)"
         )
     return least, largest

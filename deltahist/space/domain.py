@@ -104,8 +104,8 @@ class Domain:
         ):
             raise InputError(
                 f"bounds are {bounds} and shape {shape}: they must be (low, high) and (n,) with low < high, or "
-                "(west, south, east, north) and (nx, ny) with west < east and south < north, or three lows, three "
-                "highs and (nx, ny, nz) without a CRS, and cells must not be too thin or too many for the lattice"
+                "(west, south, east, north) and (nx, ny) with west < east and south < north, or, without a CRS, three "
+                "lows, three highs and (nx, ny, nz); cells must be neither too thin nor too many for the lattice"
             )
         needed = 1.0
         if crs is not None:
@@ -114,7 +114,7 @@ class Domain:
             needed = scales(crs, bounds)[1]
         scale = check_positive(scale=needed if self.scale is None else self.scale)
         if scale < needed * (1 - 1e-6) or (crs is None and scale != 1):  # versions of PROJ differ by up to a millionth
-            raise InputError(f"scale is {scale!r}: it must be at least the map's {needed:.7g}, or 1 without a CRS")
+            raise InputError(f"scale is {scale!r}: it must be at least the map's {needed:.7g}, or 1 if there is no CRS")
         object.__setattr__(self, "scale", None if crs is None else scale)
 
     @classmethod
@@ -135,7 +135,7 @@ class Domain:
             rough = cls(rough.bounds, rough.shape, crs, wider.scale)
             side = rough.length(cell, name=name)
         if side > max(rough.cell) * (1 + 1e-9):
-            raise CellTooLarge(f"{name} is {cell!r}: it must be smaller than the map of {rough.size_of_cells}")
+            raise CellTooLarge(f"{name} is {cell!r}: it must be smaller than the map ({rough.size_of_cells})")
         # Ignore an excess of up to a billionth of a cell, which is a rounding error of the bounds.
         shape = tuple(max(1, math.ceil(extent / side - 1e-9)) for extent in rough.cell)
         high = (lo + n * side for lo, n in zip(rough.low, shape, strict=True))

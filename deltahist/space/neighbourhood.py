@@ -527,9 +527,7 @@ def pack_pairs(pairs: ArrayLike, size: int) -> str:
     ends = np.sort(np.asarray(pairs), axis=1)
     ends = np.unique(ends[ends[:, 0] != ends[:, 1]], axis=0)
     if not ((ends == np.floor(ends)) & (ends >= 0) & (ends < size)).all():
-        raise InputError(
-            f"edges join cells {ends.min()} to {ends.max()}: they must have numbers from 0 to {size - 1:,}"
-        )
+        raise InputError(f"edges have cell numbers {ends.min()} to {ends.max()}: they must be from 0 to {size - 1:,}")
     return base64.b64encode(ends.astype("<i4").tobytes()).decode()
 
 

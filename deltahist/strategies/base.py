@@ -395,7 +395,7 @@ def find_strategy_class(text: str) -> type[Strategy]:
     word = text.strip().lower().partition(":")[0]
     if word not in known:
         every = ", ".join(each for cls in _KNOWN.values() for each in cls.texts)
-        raise InputError(f"strategy is {text!r}: it must be auto or one of {every}, with lengths in cells")
+        raise InputError(f"strategy is {text!r}: it must be auto or one of {every} (lengths are in cells)")
     return known[word]
 
 
@@ -413,8 +413,8 @@ def from_description(domain: Domain, description: dict[str, Any]) -> Strategy:
     name = parameters.pop("strategy", None)
     if name not in _KNOWN and name not in strategies():  # loading entry points is slow
         raise InputError(
-            f"strategy is {name!r}: it must be one of {', '.join(_KNOWN)} (import the package that defines "
-            "other strategies first; the file may also be from a newer version)"
+            f"strategy is {name!r}: it must be one of {', '.join(_KNOWN)} (first import the package that "
+            "defines any other strategy; the file may also be from a newer version)"
         )
     if parameters.get("shares") is not None:
         parameters["shares"] = tuple(Fraction(s) for s in parameters["shares"])

@@ -62,7 +62,7 @@ class GraphFlow(Strategy):
             object.__setattr__(self, name, value)
         _ = self.groups  # raises if the graph or the share is invalid
         if hubs is None and not self.near.connected:  # the number of points in each part would be published exactly
-            raise InputError("no path joins all cells of the graph: set a limit on any move, or give the flow hubs")
+            raise InputError("the graph does not connect all cells: set a limit on any move, or give the flow hubs")
 
     @classmethod
     def suited(cls, near: GraphNeighbourhood, norm: int = 1) -> GraphFlow:

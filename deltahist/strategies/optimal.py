@@ -175,7 +175,7 @@ def solve_optimal(near: Neighbourhood, gram: FloatArray) -> tuple[IntArray, Cert
     certificate = Certificate(mean_variance(matrix), climb.dual)
     if not certificate.gap <= 0.05:
         raise InputError(
-            f"no optimal strategy found: after {MOST_STEPS} steps the variance may be {certificate.gap:.1%} too large"
+            f"found no optimal strategy: after {MOST_STEPS} steps the variance may be {certificate.gap:.1%} too large"
         )
     assert _is_invertible(matrix)
     return matrix, certificate

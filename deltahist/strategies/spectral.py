@@ -399,7 +399,7 @@ def convolve_circularly(kernel: IntArray, field: NDArray[Any]) -> NDArray[Any]:
             break
     else:
         raise InputError(
-            f"counts have too many points, or the torus too many cells ({field.size:,}), for exact sums in 64 bits"
+            f"counts have too many points or the torus has too many cells ({field.size:,}) for exact sums in 64 bits"
         )
     spectra = [_transform_real(a) for a in left]
     out = np.zeros(field.shape, dtype=np.int64)

@@ -63,7 +63,7 @@ def test_days_without_rows_have_the_same_noise_and_only_new_days_are_published(f
     ],
 )
 def test_rows_are_read_as_the_stream_says(folder, counting, user, reading):
-    with pytest.raises(dh.InputError, match="counted differently than the stream states"):
+    with pytest.raises(dh.InputError, match="not counted as the stream states"):
         run(stream(folder, counting, user=user), folder, **reading)
     assert Ledger(folder / "s.ledger").list_accounts() == {}
     assert not (folder / "out").exists()

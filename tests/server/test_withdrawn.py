@@ -76,4 +76,4 @@ def test_a_notice_that_comes_and_goes_is_taken_up(folder, caplog, monkeypatch):
             assert catalogue.refresh()
             assert not catalogue.refresh()
         assert client.get(f"/releases/city/answer?bbox={BOX}").status_code == status
-    assert sum("may be withdrawn" in each.getMessage() for each in caplog.records) == 1
+    assert sum("may have been withdrawn" in each.getMessage() for each in caplog.records) == 1

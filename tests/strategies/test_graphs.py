@@ -187,7 +187,7 @@ def test_what_needs_a_grid_or_edges_is_refused():
         with pytest.raises(dh.InputError):
             make()
     parts = dh.Neighbourhood.of(*GRAPHS["two parts"], limits=())
-    with pytest.raises(dh.InputError, match="path"):  # which would publish the number of points in each part
+    with pytest.raises(dh.InputError, match="connect"):  # which would publish the number of points in each part
         GraphFlow.suited(parts)
     mechanism = dh.Mechanism(parts, Identity(LINE), dh.Budget(1))
     assert (mechanism.any_move, mechanism.cost_within(parts.diameter)[1]) == (1, math.inf)
