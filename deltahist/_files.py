@@ -124,7 +124,7 @@ def _parse_description(text: bytes) -> dict[str, Any]:
     found = dict(json.loads(text[:_MOST_DESCRIPTION]))
     # An exact fraction of a number such as "1e999999999" would take all memory.
     if re.search(_HUGE, json.dumps(found, ensure_ascii=False)):
-        raise ValueError("it has a number with a huge exponent")
+        raise ValueError("it contains a number with a huge exponent")
     return found
 
 
@@ -293,8 +293,8 @@ def read_address(path: str | Path, what: str, schemes: tuple[str, ...] = STORES)
     secret = "@" in bucket or "?" in rest or "#" in rest or (scheme in STORES and ":" in bucket)
     if scheme not in schemes or not bucket or ".." in key.split("/") or secret:
         raise InputError(
-            f"{what} is an address in {scheme}: it must be a file, or an address in {' or '.join(schemes)} that "
-            "contains no user, port or options (set access keys in the environment)"
+            f"{what} is a URL with scheme {scheme}: it must be a file, or a URL with scheme {' or '.join(schemes)} "
+            "and no user, port or options (set access keys in the environment)"
         )
     return f"{scheme}://{bucket}", key.strip("/")
 

@@ -52,7 +52,7 @@ class Combined:
         cells, domain = np.shape(self.other.matrix)[1], self.release.domain
         if not self.release.strategy.determines_cells or cells != domain.size:
             raise InputError(
-                f"measurements have {cells:,} cells: the release ({domain.size:,}) must have as many and determine all"
+                f"measurements have {cells:,} cells, the release has {domain.size:,}: it must determine each of them"
             )
 
     @functools.cached_property

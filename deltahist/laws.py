@@ -52,7 +52,7 @@ class Law(abc.ABC):
         """
         parameter = change / (cls.norm * amount)
         if parameter > MOST_SCALE**cls.norm:
-            raise InputError(f"{cls.unit} is {float(amount):.10g}: use more, to keep the noise scale at most 2^50")
+            raise InputError(f"{cls.unit} is {float(amount):.10g}: increase it to keep the noise scale at most 2^50")
         return cls(parameter)
 
     @property

@@ -124,7 +124,7 @@ OutFile = partial(Option, "--out", "-o", metavar="FILE")
 Input = Annotated[str, Argument(metavar="INPUT", help="Data: a file, a folder, a URL (s3, gs or az), or - (stdin).")]
 Release = Annotated[Path, Argument(metavar="RELEASE", parser=parse_place, help="A release file or its URL.")]
 Published = Annotated[Path, Argument(metavar="RELEASE", parser=parse_place, help="A release file, folder or URL.")]
-ColumnOfX = Annotated[str | None, Column(help="Column with x or longitude: a name or number.")]
+ColumnOfX = Annotated[str | None, Column(help="Name or number of the column with x or longitude.")]
 ColumnOfY = Annotated[str | None, Column(help="Column with y or latitude; omit it in one dimension.")]
 PointsCrs = Annotated[str | None, Option("--crs", help="CRS of points, such as EPSG:4326, or none for plain numbers.")]
 Bounds = Annotated[Any, Option(metavar="W,S,E,N", parser=parse_corners, help="Map corners, or LOW,HIGH in 1D.")]
@@ -155,7 +155,7 @@ Title = Annotated[str | None, Option(metavar="TEXT", help="Title of the page or 
 Nonnegative = Annotated[bool, Option("--nonnegative", help="Use non-negative estimates: biased, but often closer.")]
 RegionLayer = Annotated[str | None, Option("--layer", metavar="NAME", help="Layer of --regions to read.")]
 RegionName = Annotated[str | None, Option("--name", metavar="COL", help="Column with the names of --regions.")]
-Between = Annotated[tuple[str, str] | None, Period(help="Use only the steps from FIRST to LAST of a folder.")]
+Between = Annotated[tuple[str, str] | None, Period(help="Use only steps FIRST to LAST of a folder.")]
 
 
 def read_crs(crs: str | None) -> str | None:

@@ -24,7 +24,7 @@ class NewRelease:
 
     out: options.ReleaseFile
     replaces: Annotated[Path | None, Option(metavar="OLD", help="Faulty release that the new one corrects.")] = None
-    reason: Annotated[str | None, Option(metavar="TEXT", help="Reason for --replaces. Published.")] = None
+    reason: Annotated[str | None, Option(metavar="TEXT", help="Reason for --replaces, which is published.")] = None
     state: Annotated[Path | None, File(help="Secret file to write, needed to refine the release later.")] = None
 
     def check_files(self, *used: str | Path | None, dry_run: bool = False) -> None:
@@ -53,7 +53,7 @@ class NewRelease:
 class ValueOptions:
     """The column with the values, and the rows to count."""
 
-    x: Annotated[str, Column(help="Column with the values: a name or number.")]
+    x: Annotated[str, Column(help="Name or number of the column with the values.")]
     bounds: Annotated[
         Any, Option(metavar="LOW,HIGH", parser=options.parse_corners, help="Range to which values are clamped.")
     ]

@@ -172,7 +172,7 @@ def publish_stream(
     source: options.Input,
     *,
     start: Annotated[str, Option(metavar="T", help="First step: a date, a date-time (UTC) or a number.")],
-    until: Annotated[str, Option(metavar="T", help="Last step to publish in this run. Public, like --start.")],
+    until: Annotated[str, Option(metavar="T", help="Last step to publish in this run (public, like --start).")],
     window: Annotated[int, Option(metavar="STEPS", min=1, help="Number of consecutive steps that share one budget.")],
     state: Annotated[str, File(help="Ledger of the stream: a file or postgresql://...")],
     out: Annotated[Path, Option("--out", "-o", metavar="DIR", help="Folder for the releases, one file per step.")],

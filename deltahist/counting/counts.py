@@ -274,8 +274,8 @@ def refuse_outside(outside: int, points: int, zeros: int, domain: Domain) -> Non
         missing = f" ({zeros:,} at 0,0, which often means missing)" if zeros else ""
         raise OutsideBounds(
             f"{outside:,} of {points:,} points ({outside / points:.0%}) lie outside the bounds {bounds}{missing}: "
-            "check the order W,S,E,N, the order of x and y, and the CRS, or set outside to clamp (count them at the "
-            "edge) or drop (if the boundary is a source)"
+            "check the order of the bounds (W,S,E,N) and of x and y, and the CRS; or set outside to clamp (count them "
+            "at the edge) or to drop (if the boundary is a source)"
         )
 
 

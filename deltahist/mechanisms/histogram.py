@@ -56,7 +56,7 @@ def sensitivity(strategy: Strategy, near: Neighbourhood, *, norm: int = 1) -> Fr
     if strategy.domain != near.domain or not suits or near.domain.ndim > strategy.most_axes:
         raise InputError(
             f"near is a {type(near).__name__} with {near.domain.ndim} axes: it must have the same domain as strategy "
-            f"{strategy.name}, which must support its number of axes and its edges"
+            f"{strategy.name}, which must support that many axes and these edges"
         )
     relations = near.relations
     costs: dict[int, Fraction] = {}

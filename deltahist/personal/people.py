@@ -110,7 +110,7 @@ class Turn:
         # With limits of at most 10^9, a limit plus an affordable charge fits in 64 bits.
         damaged = damaged or bool(((self.spent < 0) | (self.spent > self.limits) | (self.limits > 10**9 * NANO)).any())
         if damaged or get_note(connection, name, "purses") != _digest(spent):
-            raise DamagedFile(f"account {name!r} is damaged: some budgets are missing, or were changed (by a trigger?)")
+            raise DamagedFile(f"account {name!r} is damaged: some budgets are missing or were changed (by a trigger?)")
 
     def find_places(self, names: Sequence[str]) -> NDArray[np.int64]:
         """Return the indices (k,) of people's purses, or -1 for people who have not joined. Normalizes their names."""
@@ -263,7 +263,7 @@ class People:
             turn.join_people(listed, limits)
             differs = turn.limits[turn.find_places(listed)] != limits
             if differs.any():
-                raise InputError(f"{listed[int(np.argmax(differs))]!r} has a different budget, which is fixed")
+                raise InputError(f"{listed[int(np.argmax(differs))]!r} already has a different, fixed budget")
 
     def enrol(self) -> int:
         """Let all other owners join with the default budget, and return how many joined. Private."""

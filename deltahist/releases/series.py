@@ -405,8 +405,8 @@ class Difference:
             check = [before, after]
         if not alike:
             raise InputError(
-                "the two cannot be compared: they must be releases of counts with the same cells and the same limit on "
-                "points per user, or periods of one series that are both sums or both means"
+                "the two cannot be compared: two releases must count the same cells, with the same limit on points per "
+                "user, and two periods must be of one series, both as sums or both as means"
             )
         check_independent(check)
 

@@ -131,8 +131,8 @@ def scales(crs: str, bounds: tuple[float, ...]) -> tuple[float, float]:
     least, largest = _measure_scales(system, crs, bounds) if planar else (0.0, math.inf)
     if largest >= 100:
         raise InputError(
-            f"bounds are {bounds} in {crs}: they must be west, south, east, north in a projected CRS that is defined "
-            "everywhere inside them, has a scale below 100 there, and has no seam such as the antimeridian there "
+            f"bounds are {bounds} in {crs}: they must be west, south, east, north in a projected CRS that, inside "
+            "them, is defined everywhere, has a scale below 100, and has no seam such as the antimeridian "
             "(Domain.from_degrees chooses a CRS for bounds in degrees)"
         )
     return least, largest

@@ -34,7 +34,7 @@ def project_frame(frame: gpd.GeoDataFrame, domain: Domain, name: str) -> gpd.Geo
         return frame
     moved = operation.shapes(frame.geometry.to_numpy())
     if (shapely.is_missing(moved) & frame.geometry.notna().to_numpy()).any():
-        raise InputError(f"{name} extends beyond the area where {domain.crs} is defined: it must be cut to the map")
+        raise InputError(f"{name} extends beyond the area where {domain.crs} is defined: clip it to the map")
     return frame.set_geometry(moved, crs=read_crs(domain.crs))
 
 
@@ -395,7 +395,7 @@ def bend_boxes(corners: NDArray[np.float64], domain: Domain) -> NDArray[Any]:
     wide, area = (west > east) & (width > 180), area_of(domain.crs, domain.bounds)  # type: ignore[arg-type]
     if wide.any() and area is not None and width_in_degrees(area[0], area[2]) < 180:
         raise InputError(
-            f"box is {corners[np.argmax(wide)].tolist()}: a box with west above east crosses the antimeridian (180°), "
+            f"box is {corners[np.argmax(wide)].tolist()}: west is above east, so it crosses the antimeridian (180°), "
             f"and must not span more than 180° if the map spans {area[0]:.6g} to {area[2]:.6g} (is the box reversed?)"
         )
     # Split long edges, because `fit` would replace them by shorter ones across the antimeridian.

@@ -108,7 +108,7 @@ class Boxes(_OfSpans):
             box, bounds = (",".join(f"{v:.10g}" for v in each) for each in (self.corners[first], domain.bounds))
             raise InputError(
                 f"box {first} is {box}: it must be non-empty and inside the domain, whose bounds are {bounds} (is it "
-                "reversed or in degrees, are x and y swapped, or does a 3-D box not end at edges of cells?)"
+                "reversed or in degrees, are x and y swapped, or does a 3-D box cut cells?)"
             )
         places /= steps
         return tuple(zip(low, high, strict=True))

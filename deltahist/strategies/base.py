@@ -413,8 +413,8 @@ def from_description(domain: Domain, description: dict[str, Any]) -> Strategy:
     name = parameters.pop("strategy", None)
     if name not in _KNOWN and name not in strategies():  # loading entry points is slow
         raise InputError(
-            f"strategy is {name!r}: it must be one of {', '.join(_KNOWN)} (first import the package that "
-            "defines any other strategy; the file may also be from a newer version)"
+            f"strategy is {name!r}: it must be one of {', '.join(_KNOWN)} (if another package defines it, "
+            "import that package first; the file may also be from a newer version)"
         )
     if parameters.get("shares") is not None:
         parameters["shares"] = tuple(Fraction(s) for s in parameters["shares"])
