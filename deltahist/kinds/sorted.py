@@ -42,7 +42,7 @@ def check_line(near: Neighbourhood, sources: tuple[Any, ...], counting: Preproce
     check_choice((1,), dimensions=near.domain.ndim)
     check_choice((True,), **{"neighbourhood on a grid": near.on_grid})
     check_choice(sources, sources=near.sources)
-    check_choice(((),), **{"rows dropped from a public number of points": counting.dropped})
+    check_choice(((),), **{"set of dropped rows (the number of points is public)": counting.dropped})
 
 
 def read_line(points: ArrayLike) -> NDArray[Any]:

@@ -88,7 +88,7 @@ def explicit_edge_cost(strategy: Strategy, near: Neighbourhood, norm: int) -> Fr
     change = abs(strategy.changes(near))
     # Larger entries would overflow int64 unnoticed, and understate the cost.
     most = int(change.max() if change.nnz else 0) ** norm * change.shape[0]
-    check_finite(below=1 << 63, **{f"largest sum of the entries of A E of strategy {strategy.name}": most})
+    check_finite(below=1 << 63, **{f"largest sum of entries of A E for strategy {strategy.name}": most})
     if norm == 2:
         change = change.multiply(change)
     change = change.tocsr()

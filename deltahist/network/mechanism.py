@@ -123,7 +123,7 @@ def read_pairs(path: str | Path, columns: int = 2) -> pd.DataFrame:
         del rows[0]
     wrong = [row for row in rows if len(row) < columns or not all(row) or "\ufffd" in "".join(row)]
     if not rows or wrong:
-        rule = f"each line must have {columns} columns, in UTF-8"
+        rule = f"each line must have {columns} columns and be in UTF-8"
         raise InputError(f"file {str(path)!r} has {f'the line {wrong[0]}' if wrong else 'no lines'}: {rule}")
     return pd.DataFrame(rows, columns=range(columns), dtype=object)
 

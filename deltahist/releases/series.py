@@ -438,7 +438,7 @@ class Difference:
 
     def name_estimator(self, nonnegative: bool) -> str:
         """Return the name of the estimates. Raises InputError if `nonnegative` is set, as changes can be negative."""
-        check_choice((False,), **{"nonnegative of a difference": nonnegative})
+        check_choice((False,), **{"nonnegative for a difference": nonnegative})
         return UNBIASED
 
     def answer_workload(self, work: Workload, *, level: float, nonnegative: bool) -> dict[str, NDArray[Any]]:

@@ -97,7 +97,7 @@ class Flow(Strategy):
         most, widths, arrivals = max(self.blocks), self.sum_widths, self.arrivals
         yield "block", most >= 2, f"a domain of {self.domain.shape} cells needs at least two blocks"
         rising = list(widths) == sorted(set(widths)) and (not widths or (self.domain.ndim == 2 and widths[-1] <= most))
-        yield "widths", rising, f"they must increase, and be at most {most} (1-D: none)"
+        yield "widths", rising, f"they must increase, and be at most {most} (none in 1-D)"
         cells = [] if isinstance(arrivals, str) else [check_whole(least=0, arrivals=a) for a in arrivals or ()]
         valid = cells == sorted(set(cells)) and max(cells, default=0) < self.size
         valid = arrivals == "boundary" if isinstance(arrivals, str) else valid
