@@ -36,31 +36,31 @@ demo-map: demo $(VENV)/.serve  ## publish the sample, and show its map in the br
 	  $(BIN)/python -m webbrowser -t http://127.0.0.1:8000/ >/dev/null) &
 	$(BIN)/deltahist serve build/demo/city.parquet
 
-# Every core runs a worker, so linear algebra gets one thread each. Tests are handed out the longest first, so that no worker
-# ends alone.
+# Every core has a process of its own, so linear algebra gets one thread in each.
+PYTEST = OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest
+WORKERS = -n auto --maxprocesses 8
+
+# Tests are handed out the longest first, so that no worker ends alone.
 test: $(VENV)/.test  ## run the quick tests (ARGS="-k grids" to choose)
-	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 \
-	$(BIN)/python -m pytest -n auto --maxprocesses 8 --dist worksteal -m "not slow and not audit and not experiment and not process" \
-	--ignore=tests/spark $(ARGS)
+	$(PYTEST) $(WORKERS) --dist worksteal -m "not slow and not audit and not experiment and not process" --ignore=tests/spark $(ARGS)
 
 test-processes: $(VENV)/.test  ## run the tests that start processes: services, browsers, limits, kills
-	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -m "process and not slow" --ignore=tests/spark $(ARGS)
+	$(PYTEST) $(WORKERS) --dist loadfile -m "process and not slow" --ignore=tests/spark $(ARGS)
 
 test-experiments: $(VENV)/.test  ## run every script of experiments/, small (ARGS="-m 'experiment and not slow'" for the quick ones)
-	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -m experiment $(ARGS)
+	$(PYTEST) -m experiment $(ARGS)
 
 test-spark: $(VENV)/.test $(VENV)/.spark  ## run the tests on a Spark of this machine, which needs Java 17
-	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest tests/spark $(ARGS)
+	$(PYTEST) tests/spark $(ARGS)
 
 mutants: $(VENV)/.test $(VENV)/.spark  ## plant bugs in a copy and see that the quick tests catch each (ARGS="flow" to choose)
 	$(BIN)/python -m tests.mutants $(ARGS)
 
 audit: $(VENV)/.test  ## run every privacy audit, slow ones included (ARGS="-m 'audit and not slow'" for one of each)
-	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 \
-	$(BIN)/python -m pytest -n auto --maxprocesses 8 -m audit $(ARGS)
+	$(PYTEST) $(WORKERS) -m audit $(ARGS)
 
 doctest: $(VENV)/.test  ## run the examples in the docstrings
-	$(BIN)/python -m pytest --doctest-modules deltahist $(ARGS)
+	$(PYTEST) --doctest-modules deltahist $(ARGS)
 
 check: lint types test  ## lint, types and the quick tests
 
@@ -75,7 +75,7 @@ types: $(VENV)/.lint  ## check the types
 
 docs: $(VENV)/.test  ## check the documentation's links and run its examples
 	$(BIN)/md-dead-link-check --config pyproject.toml
-	$(BIN)/python -m pytest -q README.md docs
+	$(PYTEST) -q README.md docs
 
 bench: $(VENV)/.bench  ## write the table of what the defaults take (ARGS=noise, ARGS=all for other benchmarks)
 	$(BIN)/python -m benchmarks $(ARGS)
