@@ -20,8 +20,8 @@ def allocate_offline(
 ) -> Array:
     """Return the amounts that minimise Σ w_i Err(ε_i) within every window's limit, given all weights.
 
-    Source: 2014, section 7.1, Problem 1 (here the first, shorter windows also have limits), and Problem 2 with `past`.
-    cvxpy solves it with Clarabel.
+    Source: 2014, section 7.1, Problem 1, and Problem 2 with `past`. Here the first windows, which are shorter, have
+    limits too. cvxpy solves the problem with Clarabel.
 
     Parameters
     ----------
@@ -33,7 +33,7 @@ def allocate_offline(
 
     Returns
     -------
-    (n,) amounts, rounded down to whole billionths; 0 where the weight is 0 or the past leaves nothing.
+    (n,) amounts, rounded down to whole billionths; 0 where the weight is 0 or nothing is left to spend.
 
     Any three days in a row may spend 1 together. The first day gets it all, since the next two days publish nothing:
 
@@ -44,7 +44,7 @@ def allocate_offline(
     limit, power = Rule.from_budget(epsilon, length=length).limit, float(check_positive(power=power))
     before = check_past(past, length, limit)
     left = limits_ahead(before[None], length, len(wanted), limit)[:, 0]
-    # A step gets nothing if the window that ends there has less than a billionth left for each of its steps.
+    # A step gets nothing if the window that ends there has less left than a billionth per step.
     steps, out = np.flatnonzero((wanted > 0) & (left >= length)), np.zeros(len(wanted))
     if len(steps):
         out[steps] = _solve_program(wanted[steps], steps, left / NANO, min(length, len(before) + len(wanted)), power)
@@ -55,13 +55,13 @@ def _solve_program(weights: Array, steps: Whole, left: Array, length: int, power
     """Return the amounts (m,) of `steps` that minimise Σ w ε^−a. The window that ends at step i may spend left[i]."""
     import cvxpy as cp
 
-    # Scale amounts to equal shares, for which the solver is accurate. Variables are cumulative sums, to keep the
-    # problem sparse.
+    # Divide amounts by the equal share, since the solver is accurate at that scale. Use cumulative sums as variables,
+    # to keep the problem sparse.
     ends, share = np.arange(1, len(left) + 1), left.max() / length
     sums = cp.Variable(len(left) + 1)
     amounts = cp.diff(sums)
     closed = np.setdiff1d(ends - 1, steps)
-    # Leave out a window if the next one contains it and has at most as much left to spend.
+    # Leave out a window if the next one contains it and has no more left to spend.
     ends = ends[np.append((left[1:] > left[:-1]) | (ends[1:] > length), True)]
     rules = [sums[0] == 0, amounts >= 0, sums[ends] - sums[np.maximum(ends - length, 0)] <= left[ends - 1] / share]
     rules += [amounts[closed] == 0] if len(closed) else []
@@ -86,13 +86,13 @@ def allocate_online(
 
     Minimises w_i e^−a + (1/N) Σ_n Σ_(j>i) w_nj x_nj^−a within the limits of all windows. All N scenarios share the
     amount e of this step, and scenario n spends x_nj later. Whatever weights follow, no window exceeds its limit.
-    Source: 2014, section 7.2 and Problem 2. The paper solves 1,000 programs for each candidate e. This is one.
+    Source: 2014, section 7.2 and Problem 2. Where the paper solves 1,000 programs for each candidate e, this solves one.
 
     Parameters
     ----------
     past : (i − 1,) amounts of earlier steps. weights : (i,) weights up to the current step.
     length, epsilon, power : as in `allocate_offline`.
-    model : probability that a weight is 1, if weights are independently 0 or 1; or a function of (weights, steps,
+    model : probability that a weight is 1, if weights are independent and 0 or 1; or a function of (weights, steps,
         scenarios, rng) that returns weights (scenarios, steps).
     steps : total number of steps; None for an endless sequence.
     scenarios : number of possible futures to draw, each three windows long.
@@ -116,12 +116,12 @@ def allocate_online(
     limits = limits_ahead(before[None, :] / limit, length, horizon)
     drawn = draw_futures(model, known, horizon - 1, scenarios, np.random.default_rng(0) if rng is None else rng)
     found = float(allocate_current_step(known[-1:], drawn.T[:, None, :], limits, length, power)[0])
-    # Keep back a millionth of what is left, for weights that no scenario contains.
+    # Keep back a millionth of what is left, in case later weights match no scenario.
     return int(min(found * limit, (1 - 1e-6) * left)) / NANO
 
 
 def limits_ahead(past: NDArray[Any], length: int, horizon: int, limit: float = 1.0) -> Array:
-    """Return what is left (horizon, R) for the windows that end at each step from now, after amounts `past` (R, m)."""
+    """Return the amount left (horizon, R) in each window that ends now or later, after spending `past` (R, m)."""
     reach = np.zeros((horizon, len(past)))
     for step in range(min(horizon, length - 1)):
         reach[step] = past[:, max(0, past.shape[1] - length + 1 + step) :].sum(axis=1)
@@ -132,8 +132,8 @@ def allocate_current_step(now: Array, ahead: Array, limits: Array, length: int, 
     """Return amounts (R,) for the current step of R independent problems with N scenarios, in units of the limit.
 
     Each window has a price λ. A step's amount is (a w / s)^(1/(a+1)), where s is the sum of the prices of the windows
-    that contain it. Each round multiplies the price of a window that spends u of its limit b by (u/b)^(0.8 (a+1)). When
-    prices no longer change, no window exceeds its limit and only full windows have a price, which proves optimality.
+    that contain it. If a window spends u of its limit b, each round multiplies its price by (u/b)^(0.8 (a+1)). Once
+    prices stop changing, no window exceeds its limit and only full windows have a price. So the amounts are optimal.
 
     now : (R,) current weights, above zero. ahead : (H − 1, R, N) future weights.
     limits : (H, R) what the window ending at each step can still spend; above zero and not decreasing.
@@ -177,7 +177,7 @@ def check_weights(weights: ArrayLike, name: str = "weights") -> Array:
 
 def check_past(past: ArrayLike, length: int, limit: int) -> Whole:
     """Return the last length − 1 past amounts in billionths. Raises InputError if a past window exceeds its limit."""
-    # Subtract more than the rounding error of a float before rounding up.
+    # Before rounding up, subtract more than a float's rounding error.
     units = np.ceil(check_weights(past, "past") * NANO - 1e-6).astype(np.int64)
     spent = window_sums(units, length)
     if len(spent) and spent.max() > limit:
@@ -196,7 +196,7 @@ def window_sums(values: NDArray[Any], length: int) -> NDArray[Any]:
 
 def round_down(amounts: Array, past: Whole, length: int, limit: int) -> Whole:
     """Return amounts (n,) rounded down to whole billionths, with no window above its limit."""
-    # Rounding errors of the solver are below a hundredth of a unit. The loop removes any larger excess.
+    # The solver's rounding errors are below a hundredth of a unit. The loop removes any larger excess.
     units = np.floor(np.maximum(amounts, 0.0) * NANO + 0.01).astype(np.int64)
     while True:
         over = window_sums(np.concatenate([past, units]), length)[len(past) :] - limit

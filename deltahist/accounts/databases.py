@@ -21,7 +21,7 @@ from deltahist._files import check_secret, sync_folder
 from deltahist._postgres import apply_settings
 from deltahist.errors import DamagedFile, InputError
 
-#: Version of the tables, stored as SQLite's user_version and in the comment of the PostgreSQL schema.
+#: Version of the tables, stored as SQLite's user_version and in a comment on the PostgreSQL schema.
 VERSION = 3
 #: Application ID "dhLG", which marks a SQLite file as a ledger.
 APPLICATION = 1684556871
@@ -30,11 +30,11 @@ SCHEMA = "deltahist"
 PATIENCE = 120.0
 
 METADATA = sa.MetaData()
-#: Groups of people that accounts are about. `rule` limits what all accounts of a group may spend; {} means no limit.
+#: Groups of people. Each account is about one group. `rule` limits what all its accounts may spend; {} means no limit.
 POPULATIONS = sa.Table(
     "populations", METADATA, sa.Column("name", sa.Text, primary_key=True), sa.Column("rule", sa.JSON, nullable=False)
 )
-#: In billionths, `share` limits a window of the account (None for people's own budgets), `most` limits all charges
+#: In billionths: `share` is the limit of a window (None for people's own budgets), `most` is the limit of all charges
 #: (None if only windows have limits), and `spent` is the sum of all charges. `notes` stores small values by key.
 ACCOUNTS = sa.Table(
     "accounts",
@@ -66,7 +66,7 @@ sa.Index(
 
 
 def find_database(where: str | Path | None) -> Database:
-    """Return the database at a path or URL, or in memory when None, without opening it. Messages hide passwords.
+    """Return the database at a path or URL, or in memory if that is None. Does not open it. Messages hide passwords.
 
     >>> find_database("sqlite:///city.db").place, find_database("postgresql://ann:secret@host/city").place
     ('city.db', 'postgresql://ann@host/city')
@@ -117,19 +117,19 @@ class Database:
         """Create an empty ledger atomically, unless another process has just created one."""
 
     def check_ledger(self, thorough: bool = False) -> None:
-        """Raise DamagedFile unless the ledger is intact and of this version. If `thorough`, also check its indices."""
+        """Raise DamagedFile unless the ledger is intact and of this version. If `thorough`, also check its indexes."""
         with self.begin_transaction(write=False) as connection:
             for fault in self._list_faults(connection, thorough):
                 raise DamagedFile(f"ledger {self.place!r} cannot be used: {fault}")
 
     def _list_faults(self, connection: Connection, thorough: bool) -> Iterator[str]:
-        """Yield the faults of the tables. Triggers are faults too, since they might change charges."""
+        """Yield the faults in the tables. A trigger is a fault too, since it might change charges."""
         yield from ()
 
     @contextlib.contextmanager
     def begin_transaction(self, write: bool) -> Iterator[Connection]:
         """Begin a consistent read, or an exclusive write that commits at the end and rolls back if the block raises."""
-        # Writing threads take turns here, since a thread that waits for a database's lock polls the database.
+        # Writing threads take turns here, because a thread waiting for the database's lock would keep polling it.
         nested = write and self._owner == threading.get_ident()
         if nested or (write and not self._turn.acquire(timeout=PATIENCE)):
             holder = "this thread" if nested else "other threads"
@@ -219,7 +219,7 @@ class SQLite(Database):
 
     def _prepare_transaction(self, connection: Connection, write: bool) -> None:
         driver: Any = connection.connection.driver_connection
-        # A pooled connection would keep using its file even if another file has replaced it.
+        # A pooled connection keeps its old file open even after another file has replaced it.
         there = self.path.stat().st_ino if self.path.exists() else 0
         if not there or connection.info.setdefault("inode", there) != there:
             connection.invalidate()
@@ -237,7 +237,7 @@ class SQLite(Database):
             )
 
     def _commit_changes(self, connection: Connection) -> None:
-        # If memory or disk space runs out, SQLite rolls back. Then COMMIT fails, but `commit` would do nothing.
+        # If memory or disk space runs out, SQLite rolls back. COMMIT then fails, but `commit` would do nothing.
         connection.exec_driver_sql("COMMIT")
 
 

@@ -23,12 +23,12 @@ from deltahist.laws import Guarantee
 from deltahist.preprocessing import normalize_name
 from deltahist.space.neighbourhood import Limit as DistanceLimit, describe_limits, limits_of, read_lasting
 
-#: Prefixes of the keys of notes: the state of a chain of releases, or the withdrawal of a release.
+#: Prefixes of note keys: one for the state of a chain of releases, one for the withdrawal of a release.
 CHAIN, WITHDRAWN = "chain ", "withdrawn "
 
 _fellows = ACCOUNTS.alias()
-#: Query for an account's row, the rule of its population, what the population has spent in the account's unit, and the
-#: last step charged. It is built only once, since building it takes as long as running it.
+#: Selects an account's row, its population's rule and spending (in the account's unit), and the last step charged. The
+#: query is built only once, since building it takes as long as running it.
 _ACCOUNT = (
     select(
         ACCOUNTS,
@@ -143,13 +143,13 @@ class Ledger:
     """A set of accounts in one database. Every change is a durable transaction.
 
     A charge is on disk before its transaction ends (SQLite: BEGIN IMMEDIATE, synchronous EXTRA; PostgreSQL: a lock and
-    a synchronous commit). Even a process that is killed has charged for all noise that it released.
+    a synchronous commit). If a process is killed, it has already charged for all noise that it released.
 
     Parameters
     ----------
-    where : a file (a path, or "sqlite:///city.db"), or a PostgreSQL database ("postgresql://user:password@host/city",
-        extra "postgresql"), where the ledger has its own schema `deltahist`. The ledger is created if it does not
-        exist. None keeps it in memory.
+    where : a file (a path, or "sqlite:///city.db"), or a PostgreSQL database ("postgresql://user:password@host/city"),
+        which requires the extra "postgresql" and in which the ledger has its own schema `deltahist`. The ledger is
+        created if it does not exist. None keeps it in memory.
 
     >>> import tempfile, deltahist as dh
     >>> folder = tempfile.TemporaryDirectory()
@@ -220,7 +220,7 @@ class Ledger:
         Parameters
         ----------
         account : name of the account, at most 200 printable characters.
-        epsilon, rho : limit of the account, one of them; rounded down to billionths.
+        epsilon, rho : limit of the account (give one), rounded down to billionths.
         population : name of the group of people whom the account is about; "everyone" when None.
         population_limit : what all accounts of the population may ever spend together, in the same unit.
         """
@@ -237,7 +237,7 @@ class Ledger:
 
         Parameters
         ----------
-        amount : number in the account's unit, guarantee, or budget; rounded up to billionths.
+        amount : a number in the account's unit, a guarantee or a budget; rounded up to billionths.
         key : name of the release to pay for. Calls with the same key and amount charge only once. Without a key,
             every call charges.
 
@@ -284,7 +284,7 @@ class Ledger:
             return list_accounts(connection)
 
     def list_charges(self, account: str) -> dict[int, int]:
-        """Return the billionths charged at each step, in order of steps."""
+        """Return the billionths charged at each step, sorted by step."""
         with self.read() as connection:
             return list_charges(connection, check_text(account=account))
 
@@ -313,13 +313,13 @@ def read_rule(row: Any, *kinds: str) -> Rule:
 
 
 def list_accounts(connection: Connection) -> dict[str, dict[str, Any]]:
-    """Return the rules of all accounts, in order of names."""
+    """Return the rules of all accounts, sorted by name."""
     rows = connection.execute(select(ACCOUNTS.c.name, ACCOUNTS.c.rule)).all()
     return {row.name: row.rule for row in sorted(rows, key=lambda row: row.name)}
 
 
 def list_charges(connection: Connection, account: str) -> dict[int, int]:
-    """Return the billionths charged at each step, in order of steps."""
+    """Return the billionths charged at each step, sorted by step."""
     steps = select(CHARGES.c.step, func.sum(CHARGES.c.nano)).where(CHARGES.c.account == account)
     rows = connection.execute(steps.group_by(CHARGES.c.step).order_by(CHARGES.c.step)).all()
     return {step: int(nano) for step, nano in rows}
@@ -330,7 +330,7 @@ def open_account(
 ) -> Any:
     """Open an account with a rule (JSON), and return its row. Raises InputError if the account has another rule.
 
-    A new account belongs to a population, or to "everyone" when None. `bound` is the limit of a new population.
+    A new account belongs to `population`, or to "everyone" if that is None. `bound` is the limit of a new population.
     """
     row = connection.execute(_ACCOUNT, {"account": account}).first()
     people = "everyone" if row is None else row.population
@@ -359,7 +359,7 @@ def open_account(
 
 
 def check_same_rule(account: str, before: dict[str, Any], now: dict[str, Any]) -> None:
-    """Raise InputError with the differences if an account was opened with another rule."""
+    """If an account was opened with another rule, raise InputError with the differences."""
     if differing := describe_differences(before, json.loads(json.dumps(now))):
         raise InputError(f"account {account!r} was opened with other parameters: {differing}; use the same ones")
 
@@ -459,9 +459,9 @@ class ChainCharge:
         return ChainCharge(max(nano, self.nano), token, None)
 
     def after_writing(self, token: str, source: str | None, chain: str) -> ChainCharge:
-        """Return the charge once the state `token`, made from `source`, is written."""
+        """Return the charge after the state `token`, made from `source`, has been written."""
         self._check_last(token, source, chain)
-        # If the last charge was for refining this very state, the next state is not yet written.
+        # If the last charge was for refining this very state, the next state has not been written yet.
         return self if self.token is None and token == self.source else ChainCharge(self.nano, source, token)
 
     def _check_last(self, token: str | None, source: str | None, chain: str) -> None:
@@ -473,7 +473,7 @@ class ChainCharge:
 
 
 def read_chain(connection: Connection, account: str, chain: str) -> ChainCharge:
-    """Return the charge of a chain, which is empty if the account has no such chain."""
+    """Return the charge of a chain, or an empty charge if the account has no such chain."""
     note = get_note(connection, account, CHAIN + chain)
     with _refuse_damage(f"chain {chain} has the note", note):
         return ChainCharge(**(note or {}))
@@ -486,7 +486,7 @@ def get_note(connection: Connection, account: str, key: str) -> Any:
 
 
 def set_note(connection: Connection, account: str, key: str, value: Any) -> None:
-    """Store a note on an account (JSON), replacing an earlier note with the same key."""
+    """Store a note (JSON) on an account, replacing any earlier note with the same key."""
     notes = {**find_account(connection, account).notes, key: value}
     connection.execute(update(ACCOUNTS).where(ACCOUNTS.c.name == account).values(notes=notes))
 
@@ -561,7 +561,7 @@ class Standing:
         return self.spans[0]
 
     def describe(self) -> dict[str, Any]:
-        """Return the standing as JSON for a report, without figures for people's own budgets."""
+        """Return the standing as JSON, omitting the figures of people's own budgets."""
         about: dict[str, Any] = {"account": self.account, "kind": self.kind, "unit": self.unit}
         about["population"] = self.population.describe()
         if self.spans:

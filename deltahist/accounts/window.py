@@ -1,4 +1,4 @@
-"""Accounts that pay for releases, with a limit on every window of steps (2014, Theorem 2) or on their total."""
+"""Accounts that pay for releases, with a limit on every window of steps (2014, Theorem 2) or on the total."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from deltahist.laws import Guarantee
 class Window:
     """An account for a sequence of releases, where any `length` consecutive steps spend at most the budget.
 
-    So all releases together are ε-private (or ρ-private) for sequences that differ within δ steps. Source: 2014,
-    section 6.4, section 6.5, Theorem 2; the first, shorter windows have limits too. Proof: docs/privacy/window.md.
+    So all releases together are ε-private (or ρ-private) for sequences that differ within δ steps. The first windows
+    are shorter and have limits too. Source: 2014, section 6.4, section 6.5, Theorem 2. Proof: docs/privacy/window.md.
 
     Parameters
     ----------
@@ -27,9 +27,9 @@ class Window:
     epsilon, rho : budget of a window (give one), rounded down to billionths. A float counts as its printed decimal.
     ledger : a Ledger, or its path or URL, created if it does not exist; None keeps it in memory.
     name : name of the account in the ledger. The first charge opens the account.
-    about : JSON-ready description of the releases. It must equal that of an existing account.
-    limits : pairs (steps, factor), for data that differ in more steps than a window. Each limits that
-        many consecutive steps to factor times the budget. Infinity means all steps.
+    about : JSON-ready description of the releases. If the account exists, it must have the same description.
+    limits : pairs (steps, factor), for data that differ in more steps than a window has. Each pair limits `steps`
+        consecutive steps to `factor` times the budget. Infinity means all steps.
     population : the people whom a new account is about (`Ledger.open`).
 
     >>> window = Window(length=3, epsilon=1.0)
@@ -104,8 +104,8 @@ class Window:
     ) -> tuple[Fraction, Population]:
         """Charge billionths in one transaction, and return what the window and the population have spent.
 
-        With `once`, refuses a step that was charged before. A chain is (name, token of the state to refine,
-        token of the state before it), and pays only what exceeds its earlier charges.
+        With `once`, refuses a step that was charged before. `chain` is (name, token of the state to refine,
+        token of the state before it). A chain pays only what exceeds its earlier charges.
         """
         step, rule = check_whole(least=0, step=step), self.rule
         with self.ledger.transaction() as connection:
@@ -156,7 +156,7 @@ class Account:
         name: str = "total",
         population: str | None = None,
     ) -> Account:
-        """Return an account whose limit covers all releases ever. For the parameters see `Window`."""
+        """Return an account with one limit for all its releases, forever. For the parameters, see `Window`."""
         return cls(Window(None, epsilon, rho, ledger=ledger, name=name, population=population))
 
     @property
