@@ -86,7 +86,7 @@ def allocate_online(
 
     Minimises w_i e^−a + (1/N) Σ_n Σ_(j>i) w_nj x_nj^−a within the limits of all windows. All N scenarios share the
     amount e of this step, and scenario n spends x_nj later. Whatever weights follow, no window exceeds its limit.
-    Source: 2014, section 7.2 and Problem 2. Where the paper solves 1,000 programs for each candidate e, this solves one.
+    Source: 2014, section 7.2 and Problem 2. Where the paper solves 1,000 programs per candidate e, this solves one.
 
     Parameters
     ----------

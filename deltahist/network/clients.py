@@ -1,4 +1,4 @@
-"""The clients of RAPPOR, which keep secret permanent bits and report them with ever less noise. Private.
+"""RAPPOR clients, which keep permanent bits secret and report them with less and less noise. Private.
 
 Source: Erlingsson, Pihur and Korolova 2014; Koufogiannis, Han and Pappas, 2015, section 4.1.
 Proofs: docs/privacy/rappor.md.
@@ -191,6 +191,6 @@ def _refine_bits(coarse: Channel, law: Channel, true: Bits, before: Bits, rng: n
 
 
 def _check_protection(mechanism: Rappor, accepted: bool, rng: np.random.Generator | None) -> None:
-    """Refuse settings that hardly protect anything (docs/privacy/weak.md), unless `accepted` or seeded with `rng`."""
+    """Refuse settings that hardly protect anything (docs/privacy/weak.md), unless `accepted` or `rng` is set."""
     if rng is None and not accepted:
         refuse_weak(Budget(mechanism.guarantee.epsilon), weakness_of(mechanism.guarantee))

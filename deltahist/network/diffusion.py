@@ -31,8 +31,8 @@ from deltahist.publishers.publication import refuse_weak
 class Diffusion:
     """Share users' private data noisily with other users of a network.
 
-    A requester at distance d receives the data with noise for ε(d). Repeated requests get the same response. All noise
-    for one user lies on one path, so requesters who pool their responses learn no more than the nearest of them.
+    A requester at distance d receives the data with noise scaled to ε(d). Repeated requests get the same response. All
+    noise for one user lies on one path, so requesters who pool their responses learn no more than the nearest of them.
     Source: 2018, Problem 2, Theorem 4: y_ij = u_i + V_ε(d_ij); 2015, section 4.2. Proof: docs/privacy/diffusion.md.
 
     Parameters
@@ -41,7 +41,7 @@ class Diffusion:
         frame with the mechanism's columns, indexed by user. Users without data may still make requests.
     mechanism : determines the noise for each requester.
     state : key file, created with mode 0600 if it is missing. All responses about the same data must use one key, or
-        their ε add up. Without a file, this object draws a key of its own.
+        their ε add up. If no file is given, this object draws its own key.
     weak_protection_accepted : respond even if an ε hardly protects anything (docs/privacy/weak.md).
     rng : a seeded generator, for experiments only; responses are then not for publication.
 
@@ -73,11 +73,11 @@ class Diffusion:
         self._rows = np.full(len(mechanism.network), -1, dtype=np.int64)
         self._rows[mechanism.network.find_places(names)] = np.arange(len(names))
         self._state = None if state is None else Path(state)
-        # A key is bound to data and parameters. The network and ε(d) may change.
+        # A key is bound to the data and the parameters, but the network and ε(d) may change.
         head = f"{mechanism.bits} {mechanism.dimension} {mechanism.lattice} {mechanism.reach} {len(names)}"
         text = "\n".join([head, *(f"{len(name)} {name}" for name in names)])
         self._bound = text.encode("utf-8", "surrogatepass") + self._values.astype("<i8").tobytes()
-        # Without a file, draw the key now: copies, forks and threads that each drew a key would spend more ε.
+        # If there is no file, draw the key now. Copies, forks and threads with keys of their own would spend more ε.
         if self._state is None or self._state.exists():
             _ = self._paths
 
@@ -96,10 +96,10 @@ class Diffusion:
         return self.responses([(owner, requester)])[list(self.mechanism.columns)].to_numpy(np.float64)[0]
 
     def responses(self, pairs: Iterable[tuple[Any, Any]] | pd.DataFrame) -> pd.DataFrame:
-        """Return responses to pairs (m, 2) of owner and requester, or to the pairs in a frame's first two columns.
+        """Return responses for pairs (m, 2) of owner and requester, or for the pairs in a frame's first two columns.
 
         Each pair has a row: owner, requester, distance, epsilon, the data's columns in their units, and rmse, the root
-        mean square distance between response and data. For bits, the probability `flipped` of a flip replaces rmse.
+        mean square distance between response and data. For bits, `flipped`, the probability of a flip, replaces rmse.
         """
         frame, find = take_columns(pairs, 2), self.mechanism.network.find_places
         owners, requesters = find(frame.iloc[:, 0], "owner"), find(frame.iloc[:, 1], "requester")
@@ -174,7 +174,7 @@ def _read_data(data: Any, mechanism: DiffusionMechanism) -> tuple[list[str], NDA
     names, values = [], np.zeros((0, len(columns)))
     with contextlib.suppress(KeyError, TypeError, ValueError, OverflowError):  # the errors may quote private data
         if isinstance(data, Mapping):
-            # NumPy would unmask masked values, so replace them by NaN, which is refused.
+            # NumPy would unmask masked values, so replace them with NaN, which is refused.
             rows = np.ma.asarray(list(data.values()), dtype=np.float64).filled(np.nan)
             data = pd.DataFrame(rows, index=list(data), columns=columns)
         frame = data.to_frame(columns[0]) if isinstance(data, pd.Series) else pd.DataFrame(data)[columns]
@@ -192,7 +192,7 @@ def _read_data(data: Any, mechanism: DiffusionMechanism) -> tuple[list[str], NDA
 
 
 def open_key(path: Path, bound: bytes) -> bytes:
-    """Read a key from a file, or create the file, readable by its owner only.
+    """Read a key from a file, or create the file so that only its owner can read it.
 
     The file contains a keyed hash of the data and parameters (`bound`). The same noise on other data would reveal how
     the data differ. The same key with another α or lattice would reveal the data themselves.

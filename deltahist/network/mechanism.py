@@ -53,7 +53,7 @@ class Network:
     ----------
     nodes : names of the N users, all different.
     adjacency : (N, N) sparse or dense matrix of zeros and ones, symmetric unless `directed`.
-    directed : whether edges have a direction: from an owner to a user who may request the owner's data.
+    directed : whether each edge leads from an owner to a user who may request the owner's data.
 
     >>> Network.from_edges([("ann", "bob"), ("bob", "cem"), ("cem", "bob")])
     Network(users=3, edges=2, directed=False)
@@ -105,13 +105,13 @@ class Network:
 
 
 def take_columns(table: Any, number: int) -> pd.DataFrame:
-    """Return the first `number` columns of a table, even of an empty one."""
+    """Return the first `number` columns of a table, even if it is empty."""
     frame = pd.DataFrame(table)
     return pd.DataFrame(columns=range(number), dtype=object) if frame.empty else frame.iloc[:, :number]
 
 
 def read_pairs(path: str | Path, columns: int = 2) -> pd.DataFrame:
-    """Read the first columns of a text table, without empty lines, lines that begin with #, and a heading."""
+    """Read the first columns of a text table. Skips empty lines, lines that begin with # and any heading."""
     text = Path(path).read_text(encoding="utf-8-sig", errors="replace")
     lines = [line for line in text.splitlines() if line.split("#")[0].strip()]
     mark = next((mark for mark in ",;\t" if mark in "".join(lines[:1])), None)
@@ -130,7 +130,7 @@ def read_pairs(path: str | Path, columns: int = 2) -> pd.DataFrame:
 
 @dataclass(frozen=True, eq=False)
 class Distances:
-    """Distances from owners to requesters: a name, and a function of node indices (m,), infinite without a path."""
+    """Distances from owners to requesters: a name and a function of node indices (m,), infinite if there is no path."""
 
     name: str
     between: Callable[[NDArray[np.int64], NDArray[np.int64]], NDArray[np.float64]]
@@ -154,7 +154,7 @@ def measure_distances(network: Network, kind: Any = "hops") -> Distances:
 
 
 def _count_hops(network: Network) -> Distances:
-    """Count the edges on shortest paths, from 256 owners at a time (or back from requesters, if these are fewer)."""
+    """Count the edges on shortest paths, for 256 owners (or requesters, if they are fewer) at a time."""
 
     def between(owners: NDArray[np.int64], requesters: NDArray[np.int64]) -> NDArray[np.float64]:
         graph, starts, ends = network.adjacency, owners, requesters
@@ -172,12 +172,12 @@ def _count_hops(network: Network) -> Distances:
 
 
 def _compute_resistances(network: Network) -> Distances:
-    """Compute R_ij = Γ_ii + Γ_jj − 2 Γ_ij with Γ = (L + J/n)⁻¹ of a component's Laplacian L (2018, eq. (2)).
+    """Compute R_ij = Γ_ii + Γ_jj − 2 Γ_ij, where Γ = (L + J/n)⁻¹ and L is a component's Laplacian (2018, eq. (2)).
 
     J is the n × n matrix of ones. Γ differs from the pseudo-inverse of L by J/n, which cancels in R_ij.
     """
     components = csgraph.connected_components(network.adjacency, directed=False)[1]
-    # Each pair in a component takes 32 bytes: an entry of the Laplacian, one of its inverse, and two of sums.
+    # Each pair of nodes in a component takes 32 bytes: one float each in the Laplacian, its inverse and two sums.
     check_memory(32 * int((np.bincount(components).astype(object) ** 2).sum()), "resistance distances")
 
     @functools.cache
@@ -216,7 +216,7 @@ def _read_distances(network: Network, frame: pd.DataFrame) -> Distances:
 
 @dataclass(frozen=True)
 class PrivacyLevels:
-    """The privacy level ε(d) of a response to a requester at distance d, a non-increasing function of d.
+    """The privacy level ε(d) of a response to a requester at distance d. It does not increase with d.
 
     ε is rounded down to whole billionths, but never to zero. Source: 2015, section 4.2, eq. (47); 2018, section II-D.
 
@@ -224,7 +224,7 @@ class PrivacyLevels:
     ----------
     epsilon : a string such as "exp(4-3.3d)" or "15*exp(-0.5d)", a table, or a function of an array of sorted distances.
         With the table {1: 15, 2: 8, 4: 0.5}, or "1:15,2:8,4:0.5", ε is 15 up to distance 1, 8 up to 2, and 0.5 beyond.
-    least : the minimum ε, which unconnected requesters get too; None refuses unconnected requesters.
+    least : the minimum ε, also for unconnected requesters. If it is None, unconnected requesters are refused.
 
     >>> PrivacyLevels("exp(4-3.3d)").at([0.5, 1.5])
     array([10.48556972,  0.38674102])
@@ -288,7 +288,7 @@ def _check_levels(given: str, distances: NDArray[np.float64], values: NDArray[np
 
 
 def _read_levels(text: str) -> Function | dict[float, float]:
-    """Return the function or table in a string such as "exp(4-3.3d)" or "1:15,2:8"; a NaN table if it has neither."""
+    """Return the function or table in a string such as "exp(4-3.3d)" or "1:15,2:8"; a NaN table if there is none."""
     plain = "".join(text.split())
     match = _EXPONENTIAL.fullmatch(plain)
     if match is None:
@@ -310,7 +310,7 @@ def snap_to_lattice(values: ArrayLike, step: Fraction) -> NDArray[np.int64]:
     array = np.asarray(values, dtype=np.float64)
     place = array / float(step) + 0.5
     out = np.floor(place).astype(np.int64)
-    # Recompute exactly where rounding may have crossed a boundary.
+    # Where rounding may have crossed a boundary, recompute exactly.
     near = np.flatnonzero(np.abs(place - np.rint(place)).ravel() <= 8 * np.spacing(np.abs(place).ravel() + 1))
     for index in near.tolist():
         out.flat[index] = math.floor(Fraction(float(array.flat[index])) / step + Fraction(1, 2))
@@ -319,7 +319,7 @@ def snap_to_lattice(values: ArrayLike, step: Fraction) -> NDArray[np.int64]:
 
 @dataclass(frozen=True, eq=False)
 class DiffusionMechanism:
-    """The mechanism of a diffusion: the farther two users are apart, the larger the noise.
+    """The mechanism of a diffusion: the farther apart two users are, the larger the noise.
 
     A response at distance d is ε(d)-private for data u and u' with ‖u − u'‖₂ ≤ α. All responses about one user together
     are as private as the response with the largest ε.
@@ -409,10 +409,10 @@ class DiffusionMechanism:
 
     @functools.cached_property
     def reach(self) -> int:
-        """α in lattice steps, rounded up, so that data within α are within `reach` steps; 1 for bits.
+        """α in lattice steps, rounded up, so that data at most α apart are at most `reach` steps apart; 1 for bits.
 
         Rounding moves a point by up to half a step along each axis, and so changes the distance between two points by
-        less than √n steps. Single numbers within α are at most ⌈α / step⌉ steps apart.
+        less than √n steps. Single numbers at most α apart are at most ⌈α / step⌉ steps apart.
         """
         if self.bits:
             return 1
@@ -424,7 +424,7 @@ class DiffusionMechanism:
         return int(check_finite(most=most, **{"alpha in steps of the lattice": reach}))
 
     def measure_between(self, owners: NDArray[np.int64], requesters: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Return distances of pairs (m,) of nodes. Refuses equal nodes, and unconnected nodes if ε has no minimum."""
+        """Return distances for pairs (m,) of nodes. Refuses equal nodes, and unconnected nodes if ε has no minimum."""
         distances, nodes = self.distances.between(owners, requesters), self.network.nodes
         unconnected = np.isinf(distances) if self.privacy_levels.least is None else np.zeros(len(distances), bool)
         refused = np.flatnonzero((owners == requesters) | unconnected)
@@ -494,8 +494,8 @@ class DiffusionMechanism:
 class Signal:
     """The responses about one user at all levels up to an ε, together as private as the response at that ε.
 
-    `values[k]` is the response from level `starts[k]` until just below `starts[k + 1]`, and the last response up to
-    `most`. Users can pass a signal on without a server if each trims it to the level of the next user (2018, section
+    `values[k]` is the response from level `starts[k]` to just below `starts[k + 1]`, or to `most` for the last one.
+    Users can pass a signal on without a server if each trims it to the level of the next user (2018, section
     IV-A).
 
     starts : (k,) ascending levels in whole billionths of ε. most : the largest level.

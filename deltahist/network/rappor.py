@@ -1,4 +1,4 @@
-"""RAPPOR, which reports users' strings as noisy bits: settings, reports and decoding, but no noise (see `clients`).
+"""RAPPOR, which reports users' strings as noisy bits: settings, reports and decoding. `clients` draws the noise.
 
 Source: Erlingsson, Pihur and Korolova 2014. Relaxing follows Koufogiannis, Han and Pappas, 2015, section 4.1, with
 binary channels instead of thresholded Laplace noise. Proofs: docs/privacy/rappor.md.
@@ -25,7 +25,7 @@ from deltahist.laws import Guarantee
 
 @dataclass(frozen=True)
 class Channel:
-    """A noisy binary channel, which outputs 1 with probability `zero` for input 0, and `one` for input 1.
+    """A noisy binary channel, which outputs 1 with probability `zero` for input 0 and probability `one` for input 1.
 
     Flipping with probability 1/8 and then 1/6 has the same effect as flipping with probability 1/4:
 
@@ -62,7 +62,7 @@ class Channel:
     def find_remainder(self, finer: Channel) -> Channel:
         """Return the channel for which `finer.then(channel)` equals this channel.
 
-        Raises InputError if there is none, because a 1 or a 0 has a larger likelihood ratio in this channel.
+        Raises InputError if there is none: a 1 or a 0 then has a larger likelihood ratio in this channel.
         """
         rise = finer.one - finer.zero
         if rise == 0 and self.zero == self.one:
@@ -92,7 +92,7 @@ class Channel:
 
 @dataclass(frozen=True)
 class Rappor:
-    """Settings of a RAPPOR collection, which determine how users report their strings, and the guarantee.
+    """Settings of a RAPPOR collection, which determine the guarantee and how users report their strings.
 
     A string sets up to `hashes` of the `bits` of a filter; the user's cohort decides which bits. The user permanently
     replaces each bit by 1 or 0, with probability f/2 each, and keeps these permanent bits secret. A report has a 1 with
@@ -100,7 +100,7 @@ class Rappor:
 
     Parameters
     ----------
-    bits : size m of the filter. hashes : k, the most bits that a string sets. cohorts : groups with their own hashes.
+    bits : size m of the filter. hashes : k, the most bits that a string sets. cohorts : number of groups of users.
     f, p, q : probabilities, 0 < f ≤ 1 and 0 ≤ p < q ≤ 1. A float counts as its binary value.
 
     >>> mechanism = Rappor(bits=128, hashes=2, cohorts=8, f=0.5, p=0.5, q=0.75)
@@ -171,7 +171,7 @@ class Rappor:
     def relaxed(
         self, f: Fraction | float | None = None, p: Fraction | float | None = None, q: Fraction | float | None = None
     ) -> Rappor:
-        """Return settings with less noise, so that a report at the old settings is a coarser version of a new report.
+        """Return less noisy settings, such that a report at the old settings is a coarser version of a new report.
 
         Raises InputError if f increases, or if q*/p* or (1 − p*)/(1 − q*) decreases.
         """
@@ -186,12 +186,12 @@ class Rappor:
         return self.permanent.find_remainder(finer.permanent).then(self.instantaneous)
 
     def describe(self) -> dict[str, Any]:
-        """Return the settings, JSON-ready."""
+        """Return the settings as JSON-ready data."""
         return asdict(self) | {name: str(Fraction(getattr(self, name))) for name in ("f", "p", "q")}
 
     @classmethod
     def from_description(cls, description: dict[str, Any]) -> Rappor:
-        """Recreate settings from their `describe`."""
+        """Recreate settings from the output of `describe`."""
         return cls(**(description | {name: Fraction(description[name]) for name in ("f", "p", "q")}))
 
     def find_positions(self, texts: Sequence[str]) -> NDArray[np.int64]:
@@ -210,8 +210,8 @@ class Rappor:
     ) -> pd.DataFrame:
         """Estimate how many users have each candidate string, from counts of reported 1s (docs/internals/rappor.md).
 
-        A non-negative LASSO selects candidates, and least squares estimates their numbers of users. Source: Erlingsson,
-        Pihur and Korolova 2014, section 4.
+        A non-negative LASSO selects candidates. A least-squares fit then estimates how many users each of them has.
+        Source: Erlingsson, Pihur and Korolova 2014, section 4.
 
         Parameters
         ----------
@@ -290,7 +290,7 @@ def _make_guarantee(channel: Channel, hashes: int) -> Guarantee:
 
 
 class _Seen:
-    """Estimated numbers (cohorts · bits,) of users with each bit in each cohort, and the variance of the estimates.
+    """The estimated number of users with each bit in each cohort (cohorts · bits,), and the variance of the estimates.
 
     `others` is the effect of all strings that are not selected, which are assumed to set all bits equally often.
     """
@@ -313,7 +313,7 @@ class _Seen:
 
 
 def _build_design(positions: NDArray[np.int64], seen: _Seen) -> scipy.sparse.csc_array:
-    """Return the whitened effect (cohorts · bits, candidates) of one user who has a candidate."""
+    """Return the whitened effect (cohorts · bits, candidates) of one user with each candidate."""
     number, cohorts, _ = positions.shape
     rows = positions + seen.bits * np.arange(cohorts)[:, None]
     columns = np.broadcast_to(np.arange(number)[:, None, None], positions.shape)
@@ -323,16 +323,16 @@ def _build_design(positions: NDArray[np.int64], seen: _Seen) -> scipy.sparse.csc
 
 
 def _select_candidates(design: scipy.sparse.csc_array, seen: _Seen) -> NDArray[np.int64]:
-    """Select candidates by a non-negative LASSO, whose penalties exclude most candidates without users."""
+    """Select candidates with a non-negative LASSO, whose penalties exclude most candidates that no user has."""
     number = design.shape[1]
     norms = np.sqrt(np.asarray(design.multiply(design).sum(axis=0)).ravel())
     penalty = math.sqrt(2 * math.log(max(number, 2))) * norms
-    # No entry of the design or the estimates is negative, so other candidates only reduce what a candidate explains.
+    # The design and the estimates have no negative entries, so other candidates only reduce what a candidate explains.
     left = np.flatnonzero(design.T @ seen.target > penalty)
     rows = np.column_stack([design[:, left].toarray(), seen.others])
     aim = rows.T @ seen.target - np.append(penalty[left], 0)
     gram = rows.T @ rows
-    # Without this, the factorisation would fail if a candidate is a sum of other candidates.
+    # Keep the factorisation from failing when one candidate is the sum of others.
     gram[np.diag_indices_from(gram)] *= 1 + 1e-9
     # With G = LLᵀ, ½ xᵀGx − hᵀx equals ½ ‖Lᵀx − L⁻¹h‖² plus a constant.
     lower = scipy.linalg.cholesky(gram, lower=True)
