@@ -29,7 +29,7 @@ from deltahist._postgres import apply_settings, read_search_path
 from deltahist.errors import InputError, check_choice
 from deltahist.personal import query
 
-#: Ibis creates its compilers at first use, and two threads must not do so at once.
+#: Ibis creates its compilers on first use, and two threads must not do so at the same time.
 _COMPILING = threading.Lock()
 
 
@@ -123,11 +123,11 @@ class Engine(ABC):
         return column
 
     def close(self) -> None:  # noqa: B027  only some engines need it
-        """Close what `open` opened."""
+        """Close the database that `open` opened."""
 
     @contextmanager
     def hide_failures(self) -> Iterator[None]:
-        """Turn errors of the block into InputError without their messages, which may quote records."""
+        """Turn the block's errors into InputErrors that omit their messages, which may quote records."""
         try:
             yield
             return
@@ -139,7 +139,7 @@ class Engine(ABC):
         raise_without_context(InputError(text))
 
     def make_query(self, table: str, owner: str) -> query.Query:
-        """Return a query of all records of a table or view, whose owners are strings, whole numbers or UUIDs."""
+        """Return a query of all records of a table or view. Owners must be strings, whole numbers or UUIDs."""
         part, _, own = table.rpartition(".")
         schema = self.read_schema(own, part or None)
         if schema is None:
@@ -154,14 +154,14 @@ class Engine(ABC):
         return query.Query(made.filter(made[query.OWNER].notnull()), (table, owner))
 
     def _normalize_column(self, column: Any) -> Any:
-        """Convert a column to its kind. NaN, huge numbers and distant times become NULL, and tiny numbers zero."""
+        """Convert a column to its kind. NaN, huge numbers and distant times become NULL. Tiny numbers become zero."""
         dtype = column.type()
         kind = str(query.find_kind(dtype))
         if kind == "text":
             return self.compare_as_bytes(column).substr(0, query.LONGEST_TEXT)
         if kind == "number":
             if dtype.is_decimal() and (dtype.precision is None or dtype.precision > 38):
-                # PostgreSQL fails on decimals beyond the range of floats.
+                # PostgreSQL cannot convert decimals beyond the range of floats.
                 column = column.cast("decimal")
                 low, high = (ibis.literal(repr(each)).cast("decimal") for each in (query.SMALLEST, query.LARGEST))
                 column = ibis.cases((column.abs().between(low, high), column), (column.abs() < low, low - low))
@@ -190,7 +190,7 @@ def raise_without_context(failed: Exception) -> NoReturn:
 
 
 def write_sql(expression: Any, dialect: str, quote: Callable[[str], str] | None = None, pretty: bool = False) -> str:
-    """Return an Ibis expression as SQL. `quote` writes string constants in the database's own form, if it has one."""
+    """Return an Ibis expression as SQL. `quote`, if given, writes string constants in the database's own form."""
 
     def rewrite(node: Any) -> Any:
         if quote is not None and isinstance(node, exp.Anonymous) and node.name == "bytewise":
@@ -246,7 +246,7 @@ class DuckDBEngine(Engine):
 
     def read_schema(self, table: str, database: str | None) -> Any:
         with self._open_cursor() as cursor:
-            # Look into the catalog, since DuckDB would read unknown names as file paths.
+            # Look in the catalog, since DuckDB would read unknown names as file paths.
             where = "lower(?) IN (lower(table_schema), lower(table_catalog))" if database else "table_schema IN ?"
             schemas = database or cursor.execute("SELECT current_schemas(true)").fetchone()[0]
             found = f"SELECT 1 FROM information_schema.tables WHERE lower(table_name) = lower(?) AND {where}"
@@ -261,13 +261,13 @@ class DuckDBEngine(Engine):
             try:
                 yield Session(self, cursor)
             finally:
-                with suppress(duckdb.Error):  # a failed transaction is already rolled back
+                with suppress(duckdb.Error):  # a failed transaction has already been rolled back
                     cursor.rollback()
 
     def close(self) -> None:
         if self._spill is not None:
             self._connection.close()
-            with suppress(OSError):  # another connection of this process may use it
+            with suppress(OSError):  # another connection of this process may be using it
                 self._spill.rmdir()
 
     def narrow_time(self, column: Any) -> Any:
@@ -313,7 +313,7 @@ class PostgreSQLEngine(Engine):
             rule = "PostgreSQL needs a driver (pip install '.[postgresql]')"
         except psycopg.ProgrammingError:
             pass
-        # The address may contain a password. If the password has an @, its end would be parsed as the host and shown.
+        # If the address has a password that contains @, the part after @ would be parsed as the host and shown.
         port = str(parts.get("port") or "0").replace(",", "")
         if any("@" in str(parts.get(name, "")) for name in ("host", "dbname")) or not port.isdigit():
             raise InputError(f"the database cannot be opened: {rule}")
@@ -327,7 +327,7 @@ class PostgreSQLEngine(Engine):
         return None
 
     def compare_as_bytes(self, column: Any) -> Any:
-        # PostgreSQL has no such function. `write_sql` replaces it with the collation "C".
+        # PostgreSQL has no function `bytewise`: `write_sql` replaces it with the collation "C".
         return _make_function("bytewise", "string", "string")(column.cast("string"))
 
     def put_table(self, connection: Any, name: str, rows: Any) -> None:
@@ -346,11 +346,11 @@ class PostgreSQLEngine(Engine):
     def write_sql(self, connection: Any, expression: Any) -> str:
         from psycopg.sql import Literal
 
-        # Views accept no parameters, so the driver writes string constants for this connection.
+        # Views accept no parameters, so the driver quotes string constants as this connection requires.
         return write_sql(expression, "postgres", lambda text: Literal(text).as_string(connection))
 
     def run_statement(self, connection: Any, statement: str, schema: Any) -> Any:
-        # Server settings do not affect numbers and times in binary form.
+        # Server settings do not affect numbers or times in binary form.
         rows = connection.execute(statement, binary=True).fetchall()
         columns = [pa.array([row[place] for row in rows]) for place in range(len(schema))]
         return pa.table(columns, schema.names).cast(schema)

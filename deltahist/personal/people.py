@@ -1,8 +1,8 @@
 """People with their own budgets, and queries charged to the people whose records they use. Private.
 
 People take part in a query if they can pay for all of their own derived records. One ledger transaction covers the
-charge, the noise and the stored answer, and ends before the answer is returned. A query that is interrupted while it
-reads charges everybody its maximum cost (docs/privacy/personal.md, section 6).
+charge, the noise and the stored answer, and ends before the answer is returned. A query that is interrupted while
+reading charges everybody its maximum cost (docs/privacy/personal.md, section 6).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from deltahist.personal.query import NAME, OWNER, Query
 from deltahist.personal.questions import Aggregate, Answer, Answers, Count, Histogram, Mean, Sum
 from deltahist.preprocessing import normalize_name
 
-#: Temporary tables: people who can pay for a record (names and indices of their purses), and their records.
+#: Temporary tables: people who can pay for a record (their names and purse indices), and their records.
 PAYERS, RECORDS = "_deltahist_payers", "_deltahist_records"
 _TABLES = MetaData()
 #: An account's secret, and the digest and limit of each person.
@@ -42,7 +42,7 @@ _PEOPLE = Table(
     "purse_people", _TABLES, Column("account", String, primary_key=True),
     *(Column(name, LargeBinary, nullable=False) for name in ("secret", "marks", "limits")),
 )  # fmt: skip
-#: Spent amounts, in the same order. A charge writes no other column.
+#: Amounts spent, in the order of the digests. A charge writes no other column.
 _SPENT = Table(
     "purse_spent", _TABLES,
     Column("account", String, primary_key=True), Column("spent", LargeBinary, nullable=False),
@@ -73,9 +73,9 @@ class KeyReuseError(InputError):
 class Purses:
     """The purses in an account of a ledger: each user's limit, and the amount spent.
 
-    The ledger keeps a keyed digest (BLAKE2b, 128 bits) of each normalized name. So users who join again have the same
+    The ledger keeps a keyed digest (BLAKE2b, 128 bits) of each normalized name, so users who join again keep the same
     purse, even if their records are in another database. Limits never change. Purses are stored as columns, so that one
-    write charges a million users. Raises InputError if the account is of another kind.
+    write can charge a million users. Raises InputError if the account is of another kind.
     """
 
     def __init__(self, ledger: Ledger, name: str, unit: str = "epsilon") -> None:
@@ -190,7 +190,7 @@ class People:
     Parameters
     ----------
     database : a DuckDB file or connection, the URL of a PostgreSQL database, or an `Engine`.
-    table : the records. owner : the column with their owners.
+    table : the records. owner : the column that names their owners.
     ledger : a Ledger, or the path or URL of one, which is created if it is missing. name : name of the account.
     epsilon, rho : the default budget of people who join. Give at most one.
 
@@ -312,8 +312,8 @@ class Records(Query):
     A query costs people its ε times the number of their derived records, or its ρ times the square of that number.
     Repeating a query under the same key repeats the answer, without a second charge.
 
-    seconds : time for reading records. Reading must end by a random moment in its second half. The query sleeps for the
-        rest of the time, so that every query locks the ledger for the same time.
+    seconds : time for reading records. Reading must end by a random moment in the second half of this time. The query
+        sleeps for the rest of it, so that every query locks the ledger equally long.
     until : latest end of a query (`time.monotonic`).
     """
 
@@ -324,7 +324,7 @@ class Records(Query):
     def ask(self, aggregate: Aggregate, key: str | None = None) -> Any:
         """Answer a query (`deltahist.personal.questions`). Source: ProPer, Corollary 1, provenance.
 
-        A query that is interrupted while it reads charges everybody its maximum cost, and raises
+        A query that is interrupted while reading charges everybody its maximum cost, and raises
         InterruptedQuestionError. Raises InputError, and charges nothing, if the query's unit is not the account's, if
         the key was used for another query, or if the database or the ledger fails before reading.
         """
@@ -338,7 +338,7 @@ class Records(Query):
             kept = None if key is None else turn.find_answer(key, request)
             if kept is not None:
                 return aggregate.decode(np.array(kept))
-            # Do public work first, so that it takes no time from reading.
+            # Do the public work first, so that it does not use up the time for reading.
             session.put_table(PAYERS, turn.find_payers([], price))
             fetch_names = session.plan_fetch(people.names)
             session.create_view(RECORDS, people.payers_records)
@@ -379,11 +379,11 @@ class Records(Query):
         return self.ask(Count(**price), key)  # type: ignore[no-any-return]
 
     def sum(self, column: str, clip: tuple[float, float], *, key: str | None = None, **more: Any) -> Answer:
-        """Sum a value, clipped to a public range, over the records with a value (`Sum`)."""
+        """Sum a value, clipped to a public range, over the records that have it (`Sum`)."""
         return self.ask(Sum(column, clip, **more), key)  # type: ignore[no-any-return]
 
     def mean(self, column: str, clip: tuple[float, float], *, key: str | None = None, **more: Any) -> Answer:
-        """Average a value, clipped to a public range, over the records with a value (`Mean`)."""
+        """Average a value, clipped to a public range, over the records that have it (`Mean`)."""
         return self.ask(Mean(column, clip, **more), key)  # type: ignore[no-any-return]
 
     def histogram(self, column: str, values: Sequence[Any], *, key: str | None = None, **price: Any) -> Answers:
@@ -415,7 +415,7 @@ def _count_most_prices(turn: Turn, query: Query, aggregate: Aggregate) -> NDArra
 def _count_prices(number: NDArray[np.int64], aggregate: Aggregate) -> NDArray[np.int64]:
     """Return how many times owners of `number` derived records pay the price."""
     times = number if aggregate.budget.unit == "epsilon" else number**2
-    # No limit can pay for this many records, and their square may overflow.
+    # No limit covers this many records, and squaring their number may overflow.
     return np.asarray(np.where(number > 1 << 31, 1 << 62, times))
 
 

@@ -1,7 +1,7 @@
 """Queries of people's records. Each derived record is made from the records of one owner. Public.
 
-F(D) is the union of F(D_o) over the owners o, where D_o are the records of o. So an ε-private aggregate costs owner o
-only size(F(D_o)) · ε. Source: ProPer, Lemma 1, Corollary 1.
+For a query F, F(D) is the union of F(D_o) over the owners o, where D_o are the records of o. So an ε-private aggregate
+costs owner o only size(F(D_o)) · ε. Source: ProPer, Lemma 1, Corollary 1.
 
 An error caused by a record, such as an overflow or a division by zero, would reveal the record. So queries accept only
 SQL expressions that cannot fail on any record, and that mean the same in DuckDB and PostgreSQL. sqlglot parses an
@@ -38,11 +38,11 @@ DTYPES = {
 }  # fmt: skip
 #: Bounds on the magnitudes of nonzero numbers and factors, chosen so that products stay within the range of floats.
 SMALLEST, LARGEST, _FACTOR = 1e-100, 1e100, (1e-150, 1e150)
-#: Limits on the number of parts of an expression, including guards, and on their nesting.
+#: Limits on the number of parts in an expression, including guards, and on how deeply they nest.
 _MOST_NODES, _MOST_DEEP = 4000, 60
-#: Maximum length of strings, in characters. Longer strings in records are truncated, so that each is read fast.
+#: Maximum length of strings, in characters. Longer strings in records are truncated, to keep reading fast.
 LONGEST_TEXT = 1000
-#: Operations between values of one kind: kind, number of parts, function. Databases agree only on the case of A to Z.
+#: Operations on values of one kind: kind, number of parts, function. Beyond A to Z, databases change case differently.
 _OPERATIONS: dict[str, tuple[str, int, Any]] = {
     "And": ("truth", 1, operator.and_),
     "Or": ("truth", 1, operator.or_),
@@ -84,7 +84,7 @@ def bound_number(value: Any, least: float, most: float) -> Any:
 
 
 def read_expression(text: str, records: Any, columns: Mapping[str, str], sizes: Mapping[str, int]) -> SafeExpression:
-    """Turn SQL on a table into an expression that cannot fail. `sizes` are the numbers of parts of columns."""
+    """Turn SQL on a table into an expression that cannot fail. `sizes` gives each column's number of parts."""
     if isinstance(text, str) and len(text) <= 1 << 16:
         with suppress(sqlglot.errors.ParseError, sqlglot.errors.TokenError, RecursionError):
             made = _Reader(text, records, columns, sizes).read(sqlglot.parse_one(text, into=exp.Condition))
@@ -193,7 +193,7 @@ def _choose_part(value: Any, results: list[SafeExpression], others: list[SafeExp
 
 
 class _Reader:
-    """Builds safe expressions from sqlglot's nodes. The method `_read_…` of a node's type returns None to refuse it."""
+    """Builds safe expressions from sqlglot's nodes. The method `_read_…` for a node type returns None to refuse it."""
 
     def __init__(self, text: str, records: Any, columns: Mapping[str, str], sizes: Mapping[str, int]) -> None:
         self.text, self.records, self.columns, self.sizes = text, records, columns, sizes
@@ -229,7 +229,7 @@ class _Reader:
         text = str(node.this)
         if node.is_string:
             return make_constant(text)
-        # Even 20 digits are too many, and Python would take long to parse thousands.
+        # Keep only 20 digits. Even these are too many, and parsing thousands would take Python a long time.
         return make_constant(int(text.lstrip("0")[:20] or "0") if text.isdigit() else float(text))
 
     def _compare(self, node: Any) -> SafeExpression | None:
@@ -264,10 +264,10 @@ class _Reader:
 
     def _read_like(self, node: Any) -> SafeExpression | None:
         part, pattern = self._read_as("text", node.this), self.read(node.expression).constant
-        # Databases interpret other patterns differently, and some patterns can take very long.
+        # Databases interpret other patterns differently, and some patterns take very long to match.
         if not isinstance(pattern, str) or not re.fullmatch(r"%?[^%_\\]*%?", pattern, re.DOTALL):
             return None
-        # PostgreSQL compares the whole pattern at every position of a text.
+        # PostgreSQL compares the whole pattern at every position in a text.
         return _combine_parts(part.value.like(pattern), "truth", [part], more=2 + len(pattern) // 4)
 
     def _read_add(self, node: Any) -> SafeExpression:
@@ -282,7 +282,7 @@ class _Reader:
             least, most = one.least / other.most / 2, one.most / other.least * 2
         else:
             value = one.value + other.value if name == "Add" else one.value - other.value
-            # Where numbers cancel, a nonzero result is at least the last bit of the smaller number.
+            # When numbers cancel, a nonzero result is no smaller than the last bit of the smaller number.
             least, most = min(one.least, other.least) * 2.0**-53, one.most + other.most
         return _combine_parts(value, "number", parts, least, most, more=3 if name == "Div" else 1)
 
@@ -376,11 +376,11 @@ class Query:
 
     Expressions are SQL on one record, such as "hour >= 22 and kind in ('bus', 'tram')".
 
-    table : the derived records, an unbound Ibis table with OWNER.
-    source : the table, and the column with its owners.
+    table : the derived records, an unbound Ibis table with the column OWNER.
+    source : the table's name, and the column that names the owners of its records.
     copies : maximum number of records derived from one record of the table.
     most : maximum number of records of one owner, or None if unbounded.
-    parts : number of expression parts evaluated per record of the table. sizes : number of parts that compute a column.
+    parts : number of expression parts evaluated per record of the table. sizes : number of parts per computed column.
     """
 
     table: Any
@@ -401,7 +401,7 @@ class Query:
         return self._derive_query(self.table.filter(made.value), made.nodes)
 
     def select(self, *names: str, **columns: str) -> Self:
-        """Return the records with the named columns, and with columns computed by expressions."""
+        """Keep the named columns, and add columns computed by expressions."""
         for name in names:
             check_choice(tuple(self.columns), column=name)
         made = {name: unify_kinds([self._read(each)])[0] for name, each in columns.items()}
@@ -441,7 +441,7 @@ class Query:
         return kept._derive_query(kept.table.distinct(), len(kept.columns))
 
     def at_most(self, number: int, by: str | Sequence[str] = ()) -> Self:
-        """Keep at most `number` records of each owner, the first in order of the columns `by` (all by default).
+        """Keep at most `number` records of each owner, the first when sorted by the columns `by` (by default, all).
 
         Records that are equal in `by` are kept or dropped together.
         """
@@ -449,7 +449,7 @@ class Query:
         names = [by] if isinstance(by, str) else list(by) or list(self.columns)
         for name in names:
             check_choice(tuple(self.columns), column=name)
-        # Among equal records, any may be kept.
+        # If records are equal in all columns, it does not matter which of them are kept.
         alike = set(names) == set(self.columns)
         table, stays = self.table, f"{OWNER}_stays"
         order = [table[name].asc(nulls_first=False) for name in names]
@@ -480,7 +480,7 @@ class Query:
 
 
 def check_names(names: Sequence[str]) -> None:
-    """Refuse column names that PostgreSQL truncates (after 63 bytes), DuckDB confuses (by case), or queries reserve."""
+    """Refuse column names that are reserved, over 63 bytes (for PostgreSQL) or equal except for case (for DuckDB)."""
     seen = set()
     for name in names:
         folded = name.casefold()

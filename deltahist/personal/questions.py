@@ -32,18 +32,18 @@ from deltahist.publishers.publication import sample_law
 
 #: Coverage of intervals.
 LEVEL = 0.95
-#: Column with the index of a record's value in a histogram.
+#: Column of a histogram that holds the index of a record's value.
 _CELL = f"{OWNER}_cell"
 _ABOUT = "records whose owners could pay; the true number of records may be larger"
 _Model = TypeVar("_Model", bound=BaseModel)
 
-#: Arrays (n,) by name, with an entry for each owner (and value): "number" of records, "total" in steps, _CELL.
+#: Arrays (n,) with an entry for each owner (and value): the "number" of records, the "total" in steps, and _CELL.
 Sums: TypeAlias = Mapping[str, NDArray[np.int64]]
 
 
 @dataclass(frozen=True)
 class Answer:
-    """One number about the records of people who could pay, with the error from noise.
+    """One number about the records of people who could pay, and its error due to noise.
 
     what : meaning of the number. estimate, std_error : the noisy number, and the standard deviation of its noise.
     low, high : an interval that contains the true number in 95 of 100 cases.
@@ -68,7 +68,7 @@ class Answer:
 
     @property
     def explanation(self) -> str:
-        """What the answer is about and who pays, in public terms."""
+        """The subject of the answer and who paid, without revealing anyone's identity."""
         letter, times = ("ε", "number") if self.unit == "epsilon" else ("ρ", "square of the number")
         price = f"{letter} = {float(self.amount):.10g} times the {times} of their records that were used"
         return f"the answer is about {_ABOUT}; each owner paid {price}"
@@ -86,7 +86,7 @@ class Answers(dict[Any, Answer]):
 
     @property
     def explanation(self) -> str:
-        """What the answers are about and who pays, in public terms."""
+        """The subject of the answers and who paid, without revealing anyone's identity."""
         return next(iter(self.values())).explanation
 
     def to_json(self) -> dict[str, Any]:
@@ -96,7 +96,7 @@ class Answers(dict[Any, Answer]):
 
 @dataclass(frozen=True, kw_only=True)
 class Aggregate(ABC):
-    """A query of derived records, answered from whole numbers with noise from one law.
+    """A query of derived records, answered by adding noise from one law to whole numbers.
 
     The price of a record, ε or ρ, is above zero and at most 10^9. A float counts as its printed decimal.
     """
@@ -122,12 +122,12 @@ class Aggregate(ABC):
 
     @property
     def law(self) -> Law:
-        """The law of the noise of each measured number."""
+        """The law of the noise that is added to each measured number."""
         return scale_noise(self.budget, Fraction(self.sensitivity))
 
     @property
     def sensitivity(self) -> int:
-        """The most by which a derived record changes the measured numbers, in the 1-norm for ε and the 2-norm for ρ."""
+        """The largest change that a derived record can make to the measured numbers (1-norm for ε, 2-norm for ρ)."""
         return 1
 
     def release(self, sums: Sums) -> NDArray[np.int64]:
@@ -137,7 +137,7 @@ class Aggregate(ABC):
 
     @abstractmethod
     def add_up(self, query: Query) -> Any:
-        """Return an Ibis table of the sums of each owner's derived records (`Query.add_up`)."""
+        """Return an Ibis table of sums over each owner's derived records (`Query.add_up`)."""
 
     @abstractmethod
     def measure(self, sums: Sums) -> NDArray[np.int64]:
@@ -204,7 +204,7 @@ class Histogram(Aggregate):
 
 @dataclass(frozen=True)
 class ValueAggregate(Aggregate):
-    """An aggregate of a clipped value of each record. Records without the value (NULL) cost nothing.
+    """An aggregate of one clipped value per record. Records in which the value is NULL cost nothing.
 
     column : expression for the value.
     clip : the least and the greatest value; both are public. Values are rounded to about a millionth of the `change`.
@@ -234,12 +234,12 @@ class ValueAggregate(Aggregate):
 
     @property
     def change(self) -> Fraction:
-        """The most by which one record changes the result, in units of the value."""
+        """The largest change that one record can make to the result, in units of the value."""
         return self.bounds[1] - self.bounds[0]
 
     @property
     def sensitivity(self) -> int:
-        """The most by which one record changes the result, in steps."""
+        """The largest change that one record can make to the result, in steps."""
         return round(self.change / self.step)
 
     def add_up(self, query: Query) -> Any:
@@ -249,12 +249,12 @@ class ValueAggregate(Aggregate):
         return made.add_up(total=self.round_values(made.table["value"]))
 
     def round_values(self, values: Any) -> Any:
-        """Return an Ibis column of clipped values in whole steps from the origin, the same in every database."""
+        """Return clipped values as an Ibis column of whole steps from the origin, the same in every database."""
         given = (*self.bounds, self.origin, self.step, 0.5)
         low, high, origin, step, half = (write_float(float(each)) for each in given)
         clipped = ibis.greatest(ibis.least(values.cast("float64"), high), low)
         steps = ((clipped - origin) / step + half).floor().cast("int64")
-        # Rounding may move a value one step beyond its bound.
+        # Rounding may move a value one step beyond a bound.
         least, most = (ibis.literal(round((each - self.origin) / self.step), "int64") for each in self.bounds)
         return ibis.greatest(ibis.least(steps, most), least)
 
@@ -284,9 +284,9 @@ class Sum(ValueAggregate):
 
 @dataclass(frozen=True)
 class Mean(ValueAggregate):
-    """The mean of a value, from the sums of its distances to the lower and to the upper bound.
+    """The mean of a value, from the sums of its distances to the lower and upper bounds.
 
-    One record's two distances add up to the range, so noise for one range covers both sums, also in the 2-norm.
+    One record's two distances add up to the range, so noise scaled to the range covers both sums, in the 2-norm too.
 
     >>> Mean("fare", clip=(0, 50), epsilon=0.5).sensitivity
     5000000
@@ -408,13 +408,13 @@ class Question(Strict):
 
 
 def check_model(model: type[_Model], given: Any, what: str) -> _Model:
-    """Validate data, or the contents of a TOML file, as a model. Raises InputError with the first invalid field."""
+    """Validate data, or the contents of a TOML file, as a model. Raises InputError about the first invalid field."""
     try:
         data = tomllib.loads(given.read_text("utf-8-sig")) if isinstance(given, Path) else given
         return model.model_validate(data)
     except ValidationError as problem:
         first = problem.errors(include_url=False, include_input=False, include_context=False)[0]
         name, message = ".".join(map(str, first["loc"])) or what, first["msg"].removeprefix("Value error, ")
-    except (OSError, RecursionError, TypeError, ValueError) as problem:  # not TOML, nested too deeply, wrong parameters
+    except (OSError, RecursionError, TypeError, ValueError) as problem:  # not TOML, too deep, or wrong parameters
         name, message = f"{what} {str(given)!r}" if isinstance(given, Path) else what, str(problem)
     raise InputError(f"{name} is invalid: {message}")

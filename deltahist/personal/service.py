@@ -1,6 +1,6 @@
 """The private service: clients with keys send queries over HTTP, and each query charges the owners of its records.
 
-The service sends every answer one step after reading the query, and locks the ledger for a fixed share of the step. So
+The service sends every answer one step after reading the query, and locks the ledger for a fixed share of the step, so
 timing reveals nothing about records.
 """
 
@@ -35,7 +35,7 @@ from deltahist.personal.people import InterruptedQuestionError, KeyReuseError, P
 from deltahist.personal.questions import Question, Strict, check_model
 
 _LOG = logging.getLogger("deltahist.personal")
-#: Fractions of a step for reading records, and for the step's end, when nothing is read. The rest is for planning.
+#: Fractions of a step: one for reading records, one for its end, when nothing is read. The rest is for planning.
 _READ, _LAST = 0.64, 0.1
 
 _Text = Annotated[str, Field(min_length=1)]
@@ -81,7 +81,7 @@ class PrivateSettings(Strict):
 
     @classmethod
     def read(cls, path: Path) -> PrivateSettings:
-        """Read a TOML file. Raises InputError if other users can read or write it, or if a setting is wrong."""
+        """Read a TOML file. Raises InputError if other users can read or write it, or if a setting is invalid."""
         if os.name == "posix" and path.exists():
             check_secret(path, "config")
             if path.stat().st_uid != os.geteuid():
@@ -95,7 +95,7 @@ class PrivateSettings(Strict):
         return self
 
     def find_client(self, key: str) -> str | None:
-        """Return the client of a key, or None. Timing may reveal hashes, but no key."""
+        """Return the client that a key belongs to, or None. Timing may reveal hashes, but never a key."""
         hashed = hash_key(key)
         return next((name for name, client in self.clients.items() if hashed in client.keys), None)
 
@@ -112,7 +112,7 @@ def hash_key(key: str) -> str:
 
 
 def open_people(settings: PrivateSettings) -> dict[str, People]:
-    """Return the people of accounts, by account name. Raises InputError if an account, table or database is missing."""
+    """Return each account's people, by account name. Raises InputError if an account, table or database is missing."""
     known = Ledger(settings.ledger).list_accounts() if Ledger.exists(settings.ledger) else {}
     for name in sorted({*settings.accounts, *(name for each in settings.clients.values() for name in each.accounts)}):
         if name not in settings.accounts or known.get(name, {}).get("kind") != "purses":
@@ -128,14 +128,14 @@ def open_people(settings: PrivateSettings) -> dict[str, People]:
 
 
 def create_app(settings: PrivateSettings, people: Mapping[str, People]) -> FastAPI:
-    """Return the application that queries the people of each account (`open_people`) for clients with keys."""
+    """Return the web application in which clients with keys can query the people of each account (`open_people`)."""
     at_work = 0
     times: dict[str, deque[float]] = {name: deque() for name in settings.clients}
     pool = ThreadPoolExecutor(16)
     app = FastAPI(title="deltahist, people's own budgets", openapi_url=None)
 
     def count_request(client: str) -> int:
-        """Count a request, and return 0. If the client has reached its limit per minute, return the seconds to wait."""
+        """Count a request and return 0. If the client is at its limit per minute, only return the seconds to wait."""
         recent, now = times[client], time.monotonic()
         while recent and recent[0] <= now - 60:
             recent.popleft()

@@ -34,7 +34,7 @@ Row: TypeAlias = tuple[str, list[str]]
 Facts: TypeAlias = dict[str, Any]
 Published: TypeAlias = BaseMechanism | BaseRelease | Series
 
-#: Maximum number of limits that a statement lists, and the format of a statement by the suffix of the file.
+#: Maximum number of limits that a statement lists, and the format of a statement for each file suffix.
 MOST_LIMITS = 4
 FORMS = {".html": "html", ".htm": "html", ".md": "markdown", ".txt": "text"}
 
@@ -42,8 +42,8 @@ FORMS = {".html": "html", ".htm": "html", ".md": "markdown", ".txt": "text"}
 def list_facts(published: Published | Any) -> Facts:
     """Return the privacy statement of a mechanism, a release or a series as JSON-ready data.
 
-    Facts that only a release has, such as its digest, are None for a mechanism. A series states the joint cost of its
-    releases, and its steps under `series`. A remote release (`dh.connect`) has the facts that its service states.
+    Facts that only a release has, such as its digest, are None for a mechanism. A series gives the joint cost of its
+    releases and, under `series`, its steps. A remote release (`dh.connect`) has the facts that its service states.
 
     >>> import deltahist as dh, numpy as np
     >>> near = dh.Neighbourhood(dh.Domain((0, 1), (4,)), delta=0.25)
@@ -57,7 +57,7 @@ def list_facts(published: Published | Any) -> Facts:
     if isinstance(published, BaseRelease):
         names = ("total", "publishable", "may_be_published")
         facts |= {"estimator": published.name_estimator(False), **{name: getattr(published, name) for name in names}}
-        with contextlib.suppress(TypeError):  # a user's own strategy cannot be saved
+        with contextlib.suppress(TypeError):  # a user-defined strategy cannot be saved
             facts["digest"] = published.digest
         if published.payment is not None:
             facts |= {"account": published.payment.describe(), "kept_by": str(published.payment)}
@@ -148,7 +148,7 @@ def list_together(series: Series) -> Facts:
 
 
 def list_distances(near: Neighbourhood) -> list[float]:
-    """Return 1, 2, 5 and 10 δ and the distances of limits, if below the diameter, in ground units."""
+    """Return 1, 2, 5 and 10 δ and the distances of limits, in ground units. All are shorter than the diameter."""
     limits = [distance for distance, _ in list_limits(near, MOST_LIMITS) if distance is not None]
     distances = sorted([*(k * near.delta_ground for k in (1, 2, 5, 10)), *limits])
     # Merge distances that differ only by rounding.
@@ -157,11 +157,11 @@ def list_distances(near: Neighbourhood) -> list[float]:
 
 
 def bound_guess(facts: Facts, cost: float | None) -> float | None:
-    """Return the maximum probability of a right guess between two equally likely places, or None without a promise.
+    """Return the maximum probability of guessing right between two equally likely places; None if nothing is promised.
 
     Under ε this is `Guarantee.certainty`. Under ρ it is (1 + total variation) / 2, where the inequalities of Pinsker
     and of Bretagnolle and Huber bound the total variation of any zCDP noise.
-    `cost` is ε or ρ of a move between the places, or None if nothing is promised.
+    `cost` is the ε or ρ of a move between the places, or None.
     """
     if cost is None:
         return None
