@@ -1,4 +1,4 @@
-"""Read rows from any source, find their cells, bound the rows per user, and count. Counts are private.
+"""Read rows from any source, find the cell of each row, limit the rows per user, and count them. Counts are private.
 
 Counts record how they were made, and the statement of a release repeats that record.
 """
@@ -71,7 +71,7 @@ class Tally:
         self._limit = _WAITING
 
     def add_rows(self, places: Integers, numbers: Integers | int = 1) -> None:
-        """Add rows at places (m,), which may repeat: `numbers` is (m,), or one number for all places."""
+        """Add rows at places (m,), which may repeat. `numbers` is (m,), or one number for all places."""
         if self._all is not None:
             np.add.at(self._all, places, numbers)
             return
@@ -90,7 +90,7 @@ class Tally:
 
 
 def merge_pairs(places: Integers, numbers: Integers) -> tuple[Integers, Integers]:
-    """Sum the numbers of rows at equal places. Return the non-empty places in ascending order, and the sums."""
+    """Sum the numbers of rows at each distinct place. Return the non-empty places in ascending order, and the sums."""
     places, inverse = np.unique(places, return_inverse=True)
     sums = np.zeros(len(places), dtype=np.int64)
     np.add.at(sums, inverse, numbers)
@@ -98,11 +98,11 @@ def merge_pairs(places: Integers, numbers: Integers) -> tuple[Integers, Integers
 
 
 class UserBound:
-    """Keep at most `most` points of each user: the rows with the smallest random numbers.
+    """Keep at most `most` points of each user: those with the smallest random numbers.
 
-    The random numbers depend only on the system's entropy, so moving a point does not change which rows are kept, and K
-    points of a user cost K times as much as one (docs/privacy/histogram.md). Add all rows before dropping any outside.
-    If two rows have equal random numbers, the first is kept.
+    The random numbers depend only on the system's entropy. Moving a point therefore does not change which rows are
+    kept, and K points of a user cost K times as much as one (docs/privacy/histogram.md). Add all rows before dropping
+    any outside the domain. If two rows have equal random numbers, the first is kept.
     """
 
     def __init__(self, most: int) -> None:
@@ -142,7 +142,7 @@ class Counted:
 
     rows : number of rows read. bad_rows : number of unusable rows, which are left out.
     unmatched : number of rows that do not match `where`.
-    outside : number of points outside the domain. zeros : number of points outside that were originally at 0,0.
+    outside : number of points outside the domain. zeros : number of those points that were originally at 0,0.
     users : number of users, if known. before, after : number of rows before the first step, and after the last.
     keys, numbers : (m,) step · cells + cell of each non-empty cell, ascending, and the number of points in it.
     domain, preprocessing : the cells, and a record of how rows became counts.
@@ -168,7 +168,7 @@ class Counted:
 
     @property
     def counts(self) -> Counts:
-        """The counts of the only step, or of the first step."""
+        """The counts of the first (or only) step."""
         return self.counts_of(0)
 
     @property
@@ -187,18 +187,18 @@ class Counted:
 
 
 #: A batch of rows: columns of coordinates (NaN where missing), hashed users with a mask of known users, steps with a
-#: mask of known steps, and a mask of the rows that match the condition. Only the coordinates must not be None.
+#: mask of known steps, and a mask of the rows that match the condition. Only the coordinates are required.
 Batch = tuple[list[NDArray[np.float64]], Any, Any, NDArray[np.bool_] | None]
 
 
 class RowCounter:
-    """Counts the rows of a table by place, with bounds per user. If `fine`, each lattice step of a line is a cell."""
+    """Counts the rows at each place, up to a limit per user. If `fine`, each lattice step of a line is a cell."""
 
     def __init__(self, domain: Domain, reading: Reading, *, fine: bool = False, steps: int = 0) -> None:
         self.domain, self.reading, self.fine, self.steps = domain, reading, fine, steps
         if not fine:
             check_memory_for(domain)
-        #: Places from this number on are outside the domain.
+        #: Places at or above this number are outside the domain.
         self.edge = max(steps, 1) * (domain.lattice_shape[0] if fine else domain.size)
         self.kept = Tally(2 * self.edge)
         #: Entry k counts the rows without a point that have the place -k.
@@ -222,7 +222,7 @@ class RowCounter:
                 self.kept.add_rows(places if usable.all() else places[usable])
                 continue
             names = users[0]
-            if steps is not None:  # bound users within each step: make a user's hashes differ by step
+            if steps is not None:  # give each user a different hash in each step, so that the limit is per step
                 names = names ^ (steps[0].astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)).view(names.dtype)
             bound.add_rows(names[usable], places[usable])
         if bound is not None:
@@ -238,7 +238,7 @@ class RowCounter:
         np.add.at(self.unplaced, -places[places < 0], numbers[places < 0])
 
     def make_counts(self, rows_of: str, operation: Operation | None, malformed: int = 0) -> Counted:
-        """Return the counts, unless many rows are bad (`malformed` of them unread) or outside, or there are none."""
+        """Return the counts, or refuse bad rows (and `malformed` unread ones), empty tables, or many points outside."""
         reading = self.reading
         bad = int(self.unplaced[-sql.BAD]) + malformed
         rows = int(self.placed + self.unplaced.sum()) + malformed
@@ -295,18 +295,18 @@ def count(
 
     Parameters
     ----------
-    points : (m, 2) x and y, or (m,) in 1-D, in the domain's coordinates; a table of pandas, polars or Arrow; or a
-        GeoSeries or GeoDataFrame of points, which are projected if they have another CRS. Masked values and NA count as
+    points : (m, 2) x and y, or (m,) in 1-D, in the domain's coordinates; a pandas, polars or Arrow table; or a
+        GeoSeries or GeoDataFrame of points, which are projected if their CRS differs. Masked values and NA count as
         missing. Private.
-    x, y : names of a table's coordinate columns. None if the table has no other columns.
+    x, y : names of a table's coordinate columns. They may be None if the table has no other columns.
     crs : CRS of an array or a table. None means the domain's CRS.
-    outside : "clamp" counts points outside in the nearest cell, which never lengthens a move. "drop" leaves them out,
-        which is valid only if the boundary is a source. None clamps, but raises OutsideBounds if more than 1% of the
-        points are outside, because the coordinates or the bounds are probably wrong.
-    user, max_per_user : the user of each point (m,), or a column's name, and the number of points to keep per user,
-        chosen at random regardless of place. Set `user` and `max_per_user` together. Users are text or whole numbers,
-        compared after `normalize_name`. Text such as "" and "None" counts as missing.
-    drop_bad_rows : True leaves out points without a place or a user. Releases mention this.
+    outside : "clamp" counts a point outside the domain in the nearest cell, which never lengthens a move. "drop" leaves
+        it out, which is valid only if the boundary is a source. None clamps points too, but raises OutsideBounds if
+        more than 1% of the points are outside, because the coordinates or the bounds are probably wrong.
+    user, max_per_user : the users of the points (m,), or a column's name; and the number of points to keep per user.
+        The choice is random, and does not depend on the place. Set both or neither. Users are text or whole numbers,
+        compared in the form that `normalize_name` returns. Text such as "" and "None" counts as missing.
+    drop_bad_rows : True leaves out points with unusable coordinates or no user. Releases state this.
 
     The result records the unit of privacy and which kinds of rows were left out. `publish` reads this record.
 
@@ -401,26 +401,26 @@ def count_file(
 
     Parameters
     ----------
-    path : a file in CSV or JSON lines (both may be gzipped), Parquet, Excel, GeoPackage, GeoJSON, FlatGeobuf or
-        shapefile format, or "-" for standard input; or a folder of Parquet files, which may have partitions
-        ("day=2026-11-01"), or a Delta table, either local or in object storage ("s3://bucket/visits", "gs://…",
-        "az://…"); or the newest ".metadata.json" of an Iceberg table. If `table` is set, a database: a DuckDB file,
+    path : a file (CSV, JSON lines, Parquet, Excel, GeoPackage, GeoJSON, FlatGeobuf or shapefile; the first two may be
+        gzipped), or "-" for standard input. It may also be a Delta table or a folder of Parquet files, perhaps
+        partitioned ("day=2026-11-01"), on disk or in object storage ("s3://bucket/visits", "gs://…", "az://…"), or the
+        newest ".metadata.json" of an Iceberg table. If `table` is set, it is a database: a DuckDB file,
         "postgresql://user@host/city", "sc://host:15002" for Spark, or an open Spark session.
-    x, y : coordinate columns by name, or by number from 0 for text without a header. None for files with geometry or
-        with a text column `wkt` or `geom` such as "POINT (8 52)".
+    x, y : coordinate columns by name, or by number from 0 for text without a header. None for files with geometry, or
+        with a text column `wkt` or `geom` that contains points ("POINT (8 52)").
     crs : CRS of the coordinates, required if the domain has a CRS. Omit it for files with geometry, which state their
         own CRS. For databases the default is the domain's CRS.
     user, max_per_user, outside : as in `count`, but `user` is a column. Each user's points are chosen before points
-        outside are dropped.
+        outside the domain are dropped.
     drop_bad_rows : True leaves out rows with missing, unreadable, NaN or infinite coordinates, no user, no time, or a
         value that `where` cannot compare.
-    where : condition on columns other than the place, such as "kind = 'bus' and speed > 3". Only matching rows count
-        towards `max_per_user`. Releases state the condition.
+    where : condition on columns other than the coordinates, such as "kind = 'bus' and speed > 3". Only matching rows
+        count towards `max_per_user`. Releases state the condition.
     table : table of a database, such as "visits" or "part.visits".
-    time, clock, steps : the time column, the clock, and the number of steps to count from the clock's start. Users are
-        bounded in each step separately (`Counted.counts_of`). Rows outside these steps are left out.
+    time, clock, steps : the time column, the clock, and the number of steps to count from the clock's start.
+        `max_per_user` applies to each step separately (`Counted.counts_of`). Rows outside these steps are left out.
 
-    Raises InputError if the table cannot be read, is truncated, lacks a column, or has no rows or bad rows, if its CRS
+    Raises InputError if the table cannot be read, is truncated or empty, lacks a column or has bad rows, if its CRS
     contradicts the domain's, or if the condition uses coordinates. Raises OutsideBounds as `count` does.
 
     >>> import pathlib, tempfile, deltahist as dh
@@ -454,13 +454,13 @@ def check_file(path: str | Path | Any, axes: int, *, clock: Clock | None = None,
 
 
 def read_owners(path: str | Path | Any, *, user: str, area: Domain | None = None, **how: Any) -> pd.DataFrame:
-    """Read one row per user. Return a private frame of x and y, projected to `area`, with users as index."""
+    """Read one row per user. Return a private frame of x and y, projected to `area` and indexed by user."""
     import pandas as pd
     import pyarrow as pa
 
     reading = Reading.of(user=user, max_per_user=1, **how)
     with open_input(Path(path), reading) as source:
-        axes = 1 if len(reading.coordinates) == 1 else 2  # geometries have two axes and no columns
+        axes = 1 if len(reading.coordinates) == 1 else 2  # geometries have two axes and no coordinate columns
         given, label = source.given, source.given.label
         owner = f"{given.quote_column(given.find_column(user))} AS owner, "
         statement = sql.write_reading(given, reading, axes, source.geometry).replace("SELECT ", f"SELECT {owner}", 1)
@@ -521,10 +521,10 @@ def _read_batch(rows: Any, axes: int) -> Batch:
         text = "string" in str(rows.schema.field("g").type)
         points = shapely.from_wkt(given, on_invalid="ignore") if text else shapely.from_wkb(given)
         points[shapely.is_empty(points)] = None
-        columns = [shapely.get_x(points), shapely.get_y(points)][:axes]  # NaN for other geometries
+        columns = [shapely.get_x(points), shapely.get_y(points)][:axes]  # NaN for geometries other than points
     else:
         columns = [rows[n].fill_null(np.nan).to_numpy(zero_copy_only=False) for n in "xy"[:axes]]
-    if rows["chosen"].null_count:  # a row with a value that the condition cannot compare is bad
+    if rows["chosen"].null_count:  # a row is bad if the condition cannot compare its value
         columns = [np.where(rows["chosen"].is_null(), np.nan, column) for column in columns]
     return columns, known("u"), known("step"), np.asarray(rows["chosen"].fill_null(True))
 

@@ -1,7 +1,7 @@
-"""Read rows from files, folders and object storage through DuckDB, and from PostgreSQL and Spark on their servers.
+"""Read rows from files, folders and object storage through DuckDB, and from PostgreSQL and Spark servers.
 
 To add a file format, write a function here and list its suffixes in `FORMATS`. Servers count their own rows with the
-same SQL. Error messages of databases are never shown, because they may quote private rows.
+same SQL. Database error messages are never shown, because they may quote private rows.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from deltahist.space.geometries import DRIVERS, open_layer
 
 #: Number of rows per batch.
 ROWS = 1 << 17
-#: Maximum length of a line in DuckDB, in bytes.
+#: Length of the longest line that DuckDB reads, in bytes.
 _LONGEST_LINE = 1 << 21
 
 
@@ -57,7 +57,7 @@ class Source:
 
 @contextmanager
 def open_input(path: str | Path | Any, reading: Reading) -> Iterator[Any]:
-    """Open a table. Raises InputError if the table cannot be read, now or within the block."""
+    """Open a table. Raises InputError if the table cannot be read, either on opening or within the block."""
     server = is_server(path)
     failed: InputError | None = None
     try:
@@ -73,7 +73,7 @@ def open_input(path: str | Path | Any, reading: Reading) -> Iterator[Any]:
                 "message may quote records, so it is hidden"
             )
         else:
-            said = next(iter(str(problem).splitlines()), "")[:300] or type(problem).__name__  # other lines quote rows
+            said = next(iter(str(problem).splitlines()), "")[:300] or type(problem).__name__  # later lines quote rows
             hint = " (an unclosed quote, mixed line endings, or a truncated line?)" if "CSV " in said else ""
             failed = InputError(f"input {Path(str(path)).name!r} cannot be read: {said}{hint}")
     if failed is not None:  # raised outside `except`, so that tracebacks hide the database's message
@@ -138,7 +138,7 @@ def _open_path(path: Path, reading: Reading, connection: Any, stack: ExitStack) 
 
 
 def _copy_stream(path: Path, stack: ExitStack) -> Path:
-    """Copy a stream to a file that only its owner can read, with a suffix that matches the first bytes."""
+    """Copy a stream to a file that only its owner can read. The suffix matches the first bytes."""
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
     stream = sys.stdin.buffer if path == Path("-") else stack.enter_context(path.open("rb"))
     with (folder / "stream").open("wb") as file:
@@ -160,7 +160,7 @@ def _list_types(connection: Any, relation: str) -> dict[str, str]:
 
 
 def _open_csv(path: Path, name: str, reading: Reading, connection: Any, stack: ExitStack) -> Source:
-    """Open a file of delimited lines, with every column as text."""
+    """Open a delimited text file, reading every column as text."""
     with (gzip.open if path.name.endswith(".gz") else open)(path, "rb") as file:
         text = file.read(1 << 18).decode("utf-8-sig", errors="replace")
     lines = [line for line in text.splitlines()[:20] if line.strip()] or [""]
@@ -169,7 +169,7 @@ def _open_csv(path: Path, name: str, reading: Reading, connection: Any, stack: E
     usual = {d: sorted(c)[len(c) // 2] for d, c in counts.items()}
     steady = {d: usual[d] for d, c in counts.items() if c[0] and min(c) == max(c)} or usual
     delimiter = max(steady, key=lambda d: steady[d]) if any(steady.values()) else ","
-    quoted = delimiter != "\t" or '"' in lines[0]  # in other tab-delimited text, quotes have no special meaning
+    quoted = delimiter != "\t" or '"' in lines[0]  # tab-delimited text is quoted only if its header is
     parsed = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, quoting=0 if quoted else csv.QUOTE_NONE)
     rows = (  # non-blank rows, each with the number of lines before it
         (before, [field.strip() for field in row])
@@ -177,7 +177,7 @@ def _open_csv(path: Path, name: str, reading: Reading, connection: Any, stack: E
         if any(row)
     )
     skipped, first = next(rows, (0, []))
-    # If columns are given by number, a first line with a number is data. Its private coordinates do not matter.
+    # If columns are given by number, a first line that contains a number is data. The private value does not matter.
     numbers = [field for field in first if re.fullmatch(r"[-+]?[\d.,]+([eE][-+]?\d+)?|nan|inf", field)]
     header = not (numbers and all(map(str.isdigit, reading.coordinates)))
     names = [f"{f} [{i}]" if not header or first.count(f) > 1 else f for i, f in enumerate(first)]
@@ -239,7 +239,7 @@ def _open_parquet(path: Path, name: str, reading: Reading, connection: Any, stac
 
 
 def _open_lake(place: str, name: str, connection: Any) -> Source:
-    """Open a folder of Parquet files, which may have partitions, or a Delta or Iceberg table."""
+    """Open a folder of Parquet files (perhaps partitioned), or a Delta or Iceberg table."""
     rows: Any
     if place.endswith(".metadata.json"):
         from pyiceberg.table import StaticTable
@@ -355,7 +355,7 @@ class Spark(Source):
             from pyspark.sql.connect.session import SparkSession as Remote
 
             session = Remote.builder.remote(where).create()
-            session.client.set_retry_policies([DefaultPolicy(max_retries=3)])  # the default takes ten minutes
+            session.client.set_retry_policies([DefaultPolicy(max_retries=3)])  # the default retries for ten minutes
         wanted = {
             "spark.sql.ansi.enabled": "true", "spark.sql.session.timeZone": "UTC",
             "spark.sql.parser.escapedStringLiterals": "false",
@@ -379,7 +379,7 @@ class Spark(Source):
 
     def list_types(self, table: str) -> dict[str, str]:
         name = ".".join("`" + part.replace("`", "``") + "`" for part in table.split("."))
-        self.connection.catalog.getTable(name)  # refuses parquet.`/a/path`, which Spark would open as files
+        self.connection.catalog.getTable(name)  # refuses names such as parquet.`/a/path`, which Spark would open
         return {f.name: f.dataType.simpleString() for f in self.connection.table(name).schema}
 
     def batches(self, statement: str) -> Any:

@@ -1,8 +1,8 @@
 """Write SQL that reads columns, checks conditions on rows, and computes places by the formula of `Domain.lattice`.
 
 Statements are in DuckDB's SQL, which sqlglot translates for other engines. A place is a whole number, the same in NumPy
-and in every engine. The place of a point inside the domain is step · cells + cell. The place of a point outside is that
-of the nearest cell plus steps · cells. The place of a row without a point is BAD, UNMATCHED, BEFORE or AFTER.
+and in every engine. The place of a point inside the domain is step · cells + cell. Outside, it is the nearest cell's
+place plus steps · cells. A row without a point has the place BAD, UNMATCHED, BEFORE or AFTER.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from deltahist.space.domain import Domain
 BAD, UNMATCHED, BEFORE, AFTER = -1, -2, -3, -4
 #: Text that databases and data frames write for missing values.
 MISSING = ("", r"\N", "None", "NULL", "null", "NaN", "nan", "NA", "N/A", "<NA>")
-#: Pattern for the first letters of the names of non-integer types.
+#: Pattern for the beginning of a non-integer type's name.
 _FRACTIONS = "double|float|real|decimal|numeric"
 
 
 def classify_type(type_: str) -> str:
-    """Classify an engine's name of a column type as "number", "text", "time", "truth" or "" (any other type)."""
+    """Classify an engine's column type as "number", "text", "time", "truth" or "" (any other type)."""
     name = type_.lower()
     if name.endswith("]") or name.startswith("interval"):
         return ""
@@ -45,7 +45,7 @@ def classify_type(type_: str) -> str:
 
 @dataclass(frozen=True)
 class Dialect:
-    """Expressions that differ between engines, in DuckDB's SQL with functions that sqlglot leaves unchanged.
+    """Expressions that differ between engines. They use DuckDB's syntax, and functions that sqlglot leaves unchanged.
 
     name : name of the dialect in sqlglot. seconds : seconds since 1970 as a float. local : local time in a time zone.
     hash : 64-bit hash of a value. normal : text as `normalize_name` returns it. Spark has no NFC, so its expression is
@@ -68,7 +68,7 @@ class Dialect:
         return sqlglot.transpile(statement, read="duckdb", write=self.name)[0]
 
 
-#: Strips the characters that `str.strip` removes, because the engines' own functions strip different sets.
+#: Strips the same characters as `str.strip`, because the engines' own functions strip different ones.
 _STRIPPED = "regexp_replace({{0}}, '^[{0}]+|[{0}]+$', '', 'g')".format(
     "".join(filter(str.isspace, map(chr, range(0x3001))))
 )
@@ -101,7 +101,7 @@ def write_number(value: float) -> str:
 
 @dataclass(frozen=True)
 class Reading:
-    """Parameters of `count_file`. A column is a string with its name, or with its number from 0."""
+    """Parameters of `count_file`. Columns are given as text: by name, or by number from 0."""
 
     x: str | None = None
     y: str | None = None
@@ -116,7 +116,7 @@ class Reading:
 
     @classmethod
     def of(cls, **given: Any) -> Reading:
-        """Make a reading from parameters in which columns may be numbers."""
+        """Make a reading from parameters, converting column numbers to text."""
         columns = {name: str(given[name]) for name in ("x", "y", "user", "time") if given.get(name) is not None}
         return cls(**{**given, **columns})
 
@@ -134,7 +134,7 @@ class Reading:
         return [c for c in (self.x, self.y) if c is not None]
 
     def preprocessing(self, operation: Operation | None) -> Preprocessing:
-        """Return a record of how rows become counts. Kinds that may be dropped are listed even if none was."""
+        """Record how rows become counts, including every kind of row that may be dropped, even if none was."""
         could = ("bad rows", self.drop_bad_rows), ("points outside", self.outside == "drop")
         dropped = tuple(kind for kind, may_be in could if may_be)
         projection = None if operation is None else operation.projection
@@ -191,7 +191,7 @@ class Relation:
         return f"CASE WHEN {known} THEN {self.dialect.hash.format(name)} END"
 
     def write_steps(self, column: str, clock: Clock, steps: int) -> str:
-        """Return SQL for steps of time: -1 before the first step, `steps` after the last, NULL for a missing time."""
+        """Return SQL for time steps: -1 before the first step, `steps` after the last, NULL for a missing time."""
         first, every = clock.start, clock.every or 1
         if not clock.every:
             at = self.write_floats(column)
@@ -269,7 +269,7 @@ class Condition:
         return cls(line, tree, kinds)
 
     def check_columns(self, places: set[str], time: str | None) -> None:
-        """Raise InputError if a column contains coordinates or times, or has a name that is common for coordinates."""
+        """Raise InputError if a column contains coordinates or times, or has a name that usually means coordinates."""
         names = {
             "x", "y", "lon", "lng", "long", "longitude", "lat", "latitude", "easting", "northing",
             "geom", "geometry", "wkt", "wkb", "wkb_geometry", "geohash",
@@ -280,7 +280,7 @@ class Condition:
                 raise InputError(f"where is {self.text!r}: {rule}")
 
     def write_sql(self, column: Callable[[str, str], str]) -> str:
-        """Write the condition in DuckDB's SQL. `column(name, kind)` writes a column for comparisons with that kind."""
+        """Write the condition in DuckDB's SQL. `column(name, kind)` writes a column to compare with that kind."""
         import sqlglot
 
         def written(node: Any) -> Any:
@@ -292,7 +292,7 @@ class Condition:
 
 
 def _classify_columns(tree: Any) -> dict[str, str] | None:
-    """Return the kind of constant that each column is compared with, or None for conditions of any other form."""
+    """Return the kind of constant that each column is compared with, or None if the condition is not supported."""
     from sqlglot import exp
 
     comparisons = (exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.In, exp.Between, exp.Like, exp.Is)
@@ -331,7 +331,7 @@ def _kind_of_constant(constant: Any) -> str | None:
 def write_reading(
     given: Relation, reading: Reading, axes: int, geometry: str | None, clock: Clock | None = None, steps: int = 1
 ) -> str:
-    """Write a statement that reads x and y (or a geometry g), chosen, and, if needed, u (the user's hash) and step."""
+    """Write SQL that reads x and y (or a geometry g), `chosen` and, if needed, u (the user's hash) and `step`."""
     places = [given.find_column(c) for c in reading.coordinates]
     if not places and geometry is None and given.dialect is DUCKDB:  # text such as "POINT (8.07 52.26)"
         names = [c for c in given.types if c.lower() in ("wkt", "geom", "geometry", "the_geom")]
@@ -359,7 +359,7 @@ def write_reading(
 
 
 def write_placing(rows: str, domain: Domain, *, steps: int = 0, users: bool = False) -> str:
-    """Write a statement that returns the places of `rows`, a statement with the columns of `write_reading`."""
+    """Write SQL that returns the places of rows. `rows` is a statement with the columns of `write_reading`."""
     axes, largest = "xy"[: domain.ndim], float(np.finfo(np.float64).max)
     point = " AND ".join(f"{axis} BETWEEN {write_number(-largest)} AND {write_number(largest)}" for axis in axes)
     sides = zip(axes, domain.low, domain.high, strict=True)
@@ -377,7 +377,7 @@ def write_placing(rows: str, domain: Domain, *, steps: int = 0, users: bool = Fa
 
 
 def write_counting(rows: str, domain: Domain, random: str, *, steps: int = 0, most: int | None = None) -> str:
-    """Write a statement that counts the rows at each place; with `most`, also users and the rows kept of each."""
+    """Write SQL that counts the rows at each place and, if `most` is set, the users and the rows to keep."""
     places = write_placing(rows, domain, steps=steps, users=most is not None)
     if most is None:
         return f"SELECT place, count(*) AS number FROM ({places}) AS q GROUP BY place"
@@ -396,8 +396,8 @@ def _write_cell(domain: Domain, axes: str) -> str:
     flat = ""
     for axis, at in enumerate(axes):
         low, high, step = domain.low[axis], domain.high[axis], domain.step[axis]
-        # Clamp first (this changes no step): very large floats could overflow, and floats near zero could be too small
-        # for PostgreSQL. NaN and NULL become the upper bound, but are not used.
+        # Clamp first, which changes no step, because very large floats could overflow, and PostgreSQL could reject tiny
+        # ones. NaN and NULL become the upper bound, but are not used.
         near = f"least(greatest({at}, {write_number(low + step * 2.0**-20)}), {write_number(high + (high - low))})"
         place = f"floor(({near} - {write_number(low)}) * {write_number(1.0 / step)} + {write_number(0.5)})"
         place = f"least(greatest({place}, {write_number(0)}), {write_number(domain.lattice_shape[axis] - 1)})"
