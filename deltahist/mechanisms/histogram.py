@@ -159,8 +159,8 @@ class Mechanism(BaseMechanism):
         # If the sum is below 2^52, sums over any rows are exact in int64 and in float64.
         if array.shape != self.domain.shape or not total < 1 << 52 or array.min() < 0 or np.ma.is_masked(data):
             raise InputError(
-                f"counts have type {array.dtype} and shape {array.shape}: they must be whole, have no masked entries, "
-                f"have the shape {self.domain.shape} (axis 0 is x), and sum to less than 2^52"
+                f"counts have type {array.dtype} and shape {array.shape}: they must be whole numbers, have no masked "
+                f"entries, have the shape {self.domain.shape} (axis 0 is x), and sum to less than 2^52"
             )
         self.strategy.check_points(total)
         counts = array.astype(np.int64, copy=False)

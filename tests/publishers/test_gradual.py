@@ -105,7 +105,7 @@ def test_a_state_is_never_overwritten(chain, monkeypatch, came):
     if came == "meanwhile":
         calls = iter([lambda path: None, publication.check_new])
         monkeypatch.setattr(publication, "check_new", lambda path, **taken: next(calls)(path, **taken))
-    with pytest.raises(dh.InputError, match=r"city.state' exists already"):
+    with pytest.raises(dh.InputError, match=r"city.state' already exists"):
         dh.publish(COUNTS, SQUARE, "identity", epsilon=1, state=path)
     assert path.read_bytes() == before
     # A new release of the chain's mechanism does not join the chain, which would hide what it costs.
