@@ -1,4 +1,4 @@
-"""Publishers, which read private counts and points, charge accounts, draw noise and make releases."""
+"""Read private counts and points, charge accounts, draw noise and make releases."""
 
 from deltahist.publishers.publication import publish, publish_mechanism, publish_quantile, publish_sorted
 

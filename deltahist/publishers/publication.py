@@ -1,6 +1,6 @@
-"""Publish every kind of data: check the input, charge the account, draw noise, add exact numbers, make the release.
+"""Publish any kind of data: check the input, charge the account, draw noise, add exact numbers and make the release.
 
-The state of a chain is a secret file, which only its owner can read, with the noise that the next release refines.
+A chain's state is a secret file that only its owner can read. It contains the noise that the next release refines.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from deltahist.strategies.base import Strategy, check_groups, is_own
 if TYPE_CHECKING:
     from deltahist.accounts.window import Account
 
-#: Version of all state files.
+#: Format version of state files.
 _VERSION = 1
 
 
@@ -127,13 +127,13 @@ def publish(
     strategy : the strategy, or its name ("flow", "hierarchical:8"). "auto" chooses the best one for the workload.
     epsilon, rho : pure ε with Laplace noise, or ρ-zCDP with Gaussian noise.
     workload : the queries that "auto" plans for; None means all ranges.
-    contributions : number of points of one user that may move at once, which makes the user the unit of privacy;
-        None means the number that the counts record, or 1. A number below the recorded one is refused.
-    dropped : kinds of rows left out before counting, besides those that the counts record: "bad rows", or "points
+    contributions : number of points of one user that may move at once. The unit of privacy is then the user. None means
+        the number that the counts record, or 1. A number below the recorded one is refused.
+    dropped : kinds of rows that were left out before counting and that the counts do not record: "bad rows" or "points
         outside" (which requires the boundary as a source). The release then hides the number of points.
     weak_protection_accepted, account, state, rng : as for `publish_mechanism`.
 
-    Raises the errors of `publish_mechanism`, and InputError if the counts have another shape or type, the projection
+    Raises the errors of `publish_mechanism`, and InputError if the counts have the wrong shape or type, the projection
     separates points by more than a hundredth of δ, or the grid is too large for memory.
 
     >>> import deltahist as dh, numpy as np
@@ -179,7 +179,7 @@ def publish_sorted(
     contributions : number of points of one user that may move at once; None means as many as `points_file` kept, or 1.
     weak_protection_accepted, account, state, rng : as for `publish_mechanism`.
 
-    Raises InputError for no points, more than `most`, infinite points, two dimensions, or groups whose sums overflow.
+    Raises InputError if there are no points or over `most`, one is infinite, the map is 2-D, or group sums overflow.
 
     >>> import deltahist as dh, numpy as np
     >>> near = dh.Neighbourhood(dh.Domain((0, 100), (20,)), delta=5)
@@ -219,14 +219,14 @@ def publish_quantile(
     ----------
     points : (n,) finite coordinates in the domain's units; private. Points outside the domain are clamped to it.
     q : level of the quantile, which is the ⌈q n⌉-th smallest point. 0.5 means the median.
-    near : a one-dimensional neighbourhood with fixed membership.
-    epsilon, rho : pure ε, or ρ-zCDP.
-    method : "inverse" draws a place with probability ∝ e^(−ε/2 · m), where m moves within δ would make this place the
-        quantile. "smooth" (only with ε) adds noise proportional to the smooth sensitivity, which stays private.
+    near : a one-dimensional neighbourhood with fixed membership. epsilon, rho : pure ε, or ρ-zCDP.
+    method : "inverse" draws a place with probability ∝ e^(−ε/2 · m), if it takes m moves within δ to make this place
+        the quantile. "smooth" (only with ε) adds noise proportional to the smooth sensitivity, which stays private.
     contributions : number of points of one user that may move at once; None means as many as `points_file` kept, or 1.
     weak_protection_accepted, account, rng : as for `publish_mechanism`.
 
-    Raises InputError for no points, infinite points, q outside 0 to 1, two dimensions, sources, or "smooth" with ρ.
+    Raises InputError if there are no points, one is infinite, q is not from 0 to 1, the domain is 2-D, `near` has
+    sources, or the method is "smooth" with ρ.
 
     >>> import deltahist as dh, numpy as np
     >>> near = dh.Neighbourhood(dh.Domain((0, 100), (100,)), delta=5)
@@ -255,9 +255,9 @@ def refine(
     """Publish a finer release of the same data. All releases of the chain together cost as much as this one.
 
     The state from `publish(..., state=)` contains the noise, so the data are not needed. Each release is A c + R(V_ε)
-    for one path of noise V and rounding R, as precise as a single release at its budget. V at the new ε is drawn given
-    V at the last ε. If a run ended before saving the release, call this again with the same budget, or with `release`
-    and no budget, to get the same release.
+    for one noise path V and rounding R, and is as precise as a single release at its budget. V at the new ε is drawn
+    conditionally on V at the last ε. If a run ended before saving the release, call this again with the same budget, or
+    with neither a release nor a budget, to get the same release.
     Source, on the integers: 2015, Theorem 1, eq. (1), (3), Theorem 12, eq. (36); 2015 abstract, Theorem 1, eq. (1),
     Theorem 2, eq. (4). Proof: docs/privacy/gradual.md.
 
@@ -270,7 +270,7 @@ def refine(
     weak_protection_accepted, rng : as for `publish_mechanism`.
 
     Raises BudgetExceeded if the account cannot pay the difference; DamagedFile if the state is altered; InputError if
-    it is missing, in use, outdated or of another chain, or the budget is not larger. Nothing is then drawn or charged.
+    it is missing, in use, outdated or another chain's, or the budget is not larger. Nothing is then drawn or charged.
 
     >>> import tempfile, deltahist as dh, numpy as np
     >>> near = dh.Neighbourhood(dh.Domain((0, 8), (8,)), delta=1)
@@ -280,7 +280,7 @@ def refine(
     >>> fine.guarantee.epsilon, fine.total
     (Fraction(2, 1), 28)
     """
-    open_regular(Path(state), "state").close()  # a missing state fails here, before it is locked
+    open_regular(Path(state), "state").close()  # fail here if the state is missing, before locking it
     with exclusive(Path(state), "state"):
         known = State.load(state)
         _check_payer(known.mechanism, account, known.release.payment)
@@ -289,7 +289,7 @@ def refine(
         budget = Budget(**amounts_for(account, epsilon=epsilon, rho=rho))
         finer = known.mechanism.with_budget(budget)
         chain = _check_chain(known.release if release is None else release, known, state, budget)
-        if chain != known.chain:  # a run ended after writing the state, perhaps before saving its release
+        if chain != known.chain:  # an earlier run wrote the state, but perhaps not the release
             return _complete_refinement(known, account)
         finer = finer.with_chain(replace(chain, amounts=(*chain.amounts, budget.amount)))
         check_publication(finer, weak_protection_accepted, rng)
@@ -325,11 +325,11 @@ def tighten(
     ----------
     release : a release of counts or sorted points.
     epsilon, rho : budget of the copy, smaller than that of the release and in the same unit.
-    state : the state file of the release's chain, required for flows with sums along lines, because the release does
-        not record their rounding, and for Gaussian noise that is too small for whole numbers.
+    state : the state file of the release's chain. It is required for flows with sums along lines, whose rounding the
+        release does not record, and for Gaussian noise that is too small for whole numbers.
     rng : a seeded generator, for experiments only. The copy is then marked as not for publication.
 
-    Raises InputError if the budget is not smaller, the release is a quantile, or the state is missing or foreign.
+    Raises InputError if the budget is not smaller, a quantile is given, or the state is missing or of another chain.
 
     >>> import deltahist as dh, numpy as np
     >>> near = dh.Neighbourhood(dh.Domain((0, 8), (8,)), delta=1)
@@ -380,11 +380,11 @@ def charge_and_draw(
     """Charge the account, draw noise, add it to the measurements, and return the release.
 
     The caller has checked everything. After the charge, no decision depends on the data. The noise can be refined,
-    because the measurements before it do not depend on ε, and the decoding after it is post-processing.
+    because the measurements do not depend on ε and decoding is post-processing.
     Source: 2015, Corollary 13, eq. (40), (41).
 
     make : function that makes the release from `mechanism`, `values` and `payment`.
-    measure : function that returns the exact numbers (size,); private, and called after the draws are freed.
+    measure : function that returns the exact, private numbers (size,). It is called after the draws are freed.
     private_noise : sampler and parameters, if the noise depends on the data (`BaseMechanism.private_noise`).
     state : the state file to write before returning the release.
     before : the state of the release that this one refines; None for the first release.
@@ -438,7 +438,7 @@ def check_publication(mechanism: BaseMechanism, accepted: bool, rng: np.random.G
 
 
 def _check_payer(mechanism: BaseMechanism, account: Account | None, paid: Payment | None = None) -> None:
-    """Raise InputError if another account must pay, because of the mechanism's stream or its chain (`paid`)."""
+    """Raise InputError if the stream, or the payment for the chain so far (`paid`), requires another account."""
     step, chain, payer, known = mechanism.step, mechanism.chain, None, None
     if account is not None:
         rule = account.window.rule
@@ -464,14 +464,14 @@ def refuse_weak(budget: Budget, weakness: str | None) -> None:
 
 
 def find_preprocessing(data: ArrayLike, contributions: int | None = None, dropped: Iterable[str] = ()) -> Preprocessing:
-    """Return how data were made, from the data's own record and the caller's arguments."""
+    """Combine the data's own record of how they were made with the caller's arguments."""
     known = data.preprocessing if isinstance(data, Counts | Points) else POINTS
     known = replace(known, dropped=(*known.dropped, *dropped))
     return known if contributions is None else replace(known, contributions=contributions)
 
 
 def match_counting(mechanism: BaseMechanism, data: ArrayLike) -> BaseMechanism:
-    """Return the mechanism with the data's projection. Raises InputError if the data record more than it allows."""
+    """Return the mechanism with the data's projection. Raises InputError if the mechanism does not cover the data."""
     if not isinstance(data, Counts | Points):
         return mechanism
     known, allowed = data.preprocessing, mechanism.counting
@@ -494,7 +494,7 @@ def match_counting(mechanism: BaseMechanism, data: ArrayLike) -> BaseMechanism:
 
 
 def amounts_for(account: Account | None, **amounts: Any) -> dict[str, Any]:
-    """Return amounts as the account, if any, charges them. It reads a float as the decimal that it prints."""
+    """Return amounts as the account, if any, charges them. Accounts read a float as the decimal that Python prints."""
     if account is None:
         return amounts
     return {name: None if amount is None else read_amount(**{name: amount}) for name, amount in amounts.items()}
@@ -508,7 +508,7 @@ def draw_noise(mechanism: BaseMechanism, rng: np.random.Generator | None) -> lis
 
     def draw_part(start: int, law: Law, number: int) -> NDArray[Any]:
         values = sample_law(law, min(BLOCK, number - start), rng)
-        if law.variance() < 2.0**40:  # all but one in e^2000 draws fit
+        if law.variance() < 2.0**40:  # at most one in e^2000 draws does not fit
             short = values.astype(np.int32)
             return short if np.array_equal(short, values) else values
         return values
@@ -536,7 +536,7 @@ def write_state(
     path: Path, form: str, description: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], token: str,
     *, new: bool = False,
 ) -> None:  # fmt: skip
-    """Write a state durably. Raises InputError if it cannot be written, or if a `new` state exists already."""
+    """Write a state durably. Raises InputError if it cannot be written, or if `new` is true and the file exists."""
     content = json.dumps({"format": form, "version": _VERSION, "token": token, **description}).encode()
     named = {"description": np.frombuffer(content, dtype=np.uint8), **arrays}
 
@@ -671,7 +671,7 @@ def _path_of(mechanism: BaseMechanism, law: Law) -> Refinable:
 def _check_chain(release: BaseRelease, known: State, state: str | Path, budget: Budget | None = None) -> Chain:
     """Return the chain of a release. Raises InputError unless the state belongs to the release.
 
-    If a budget is given, the state may also belong to the next release, at this budget.
+    If a budget is given, the state may also belong to the next release, which has that budget.
     """
     chain, last, problem = release.mechanism.chain, known.chain, ""
     if chain is None or chain.name != last.name or chain.copied is not None:

@@ -27,7 +27,7 @@ from deltahist.strategies.base import Strategy
 
 @dataclass(frozen=True, eq=False)
 class Stream:
-    """The public choices for a stream of releases, made before any data are read and recorded in its ledger.
+    """The public choices for a stream of releases. They are made before any data are read, and the ledger records them.
 
     Any `length` consecutive steps together spend at most the budget, which covers a change of at most δ in each of
     these steps (`Window`). Source: 2014, section 6.3, section 6.5.
@@ -38,9 +38,9 @@ class Stream:
     clock : defines the steps.
     ledger : path or URL of the ledger, which the first run creates and every later run needs.
     strategy : the strategy of every step, or its name. "auto" chooses the best for equal shares of the budget.
-    counting : how rows become counts; its projection is ignored, but all steps must have the same.
+    counting : how rows become counts; its projection is ignored, but must be the same in all steps.
     user : column with users, if any. time : column with times; None for a folder with one file per step.
-    limits : limits on the cost of changes over more steps than a window (`Window`).
+    limits : limits on the cost of changes that last longer than a window (`Window`).
     account : name of the stream's account in its ledger.
     """
 
@@ -48,7 +48,7 @@ class Stream:
     budget: Budget
     length: int
     clock: Clock
-    ledger: str | Path = field(repr=False)  # a URL may hold a password
+    ledger: str | Path = field(repr=False)  # a URL may contain a password
     strategy: Strategy | str = "auto"
     counting: Preprocessing = POINTS
     user: str | None = None
@@ -102,11 +102,11 @@ class Stream:
         """Publish every step that is due. Charge the ledger once for each step, before drawing noise.
 
         To continue a stream, call this again with more steps. A step is lost if the process stopped after the charge
-        and before the release. Returns the numbers of steps "published" now, "lost" and "skipped" (amount 0).
+        and before the release. Returns how many steps were "published" now, "lost" or "skipped" (amount 0).
 
         Parameters
         ----------
-        source : a table with the column `time`, or a folder with one file per step; a database, if `table` is given.
+        source : a table with the column `time`, a folder with one file per step, or, if `table` is given, a database.
         out : folder for the releases, one file per step, named after the step. A missing folder is created.
         steps : number of steps up to now.
         amounts : ε or ρ of each step, 0 for no release; None means equal shares.
@@ -145,7 +145,7 @@ class Stream:
             data = counted.counts_of(place)
             mechanism = self.mechanism.with_budget(self.budget.of(shares[step])).with_changes(step=self.step(step))
             account = Account(window, step, once=True)
-            # `check` has refused weak protection before the first charge.
+            # `check` has already refused weak protection, before the first charge.
             publish_mechanism(mechanism, data, account=account, weak_protection_accepted=True, out=files[step])
             with window.ledger.transaction() as connection:
                 if get_note(connection, window.name, "counting") is None:
@@ -198,7 +198,7 @@ class Stream:
         labels = [self.clock.label(step) for step in range(steps)]
         found = step_files(Path(source), labels, [labels[step] for step in due])
         outside = reading.get("outside")
-        reading["outside"] = outside or "clamp"  # a single step may lie outside, if few points of all steps do
+        reading["outside"] = outside or "clamp"  # the limit on points outside is for all steps together
         counted = {step: count_file(found[labels[step]], domain, **reading) for step in due}
         if outside is None:
             usable = sum(each.rows - each.bad_rows - each.unmatched for each in counted.values())
@@ -208,7 +208,7 @@ class Stream:
 
 
 def check_folders(source: Path, time: Any, clock: Clock, out: Path, table: str | None = None) -> None:
-    """Raise InputError unless the input suits the clock, and steps can be written to `out`, outside the input."""
+    """Raise InputError unless the input suits the clock, and `out` is a writable folder outside the input."""
     folder = source.is_dir()
     timeless = folder and table is None and clock.format is None and clock.tz is None
     if (time is None and not timeless) or (folder and out.resolve().is_relative_to(source.resolve())):
@@ -222,7 +222,7 @@ def check_folders(source: Path, time: Any, clock: Clock, out: Path, table: str |
 def step_files(folder: Path, labels: Sequence[str], due: Iterable[str] = ()) -> dict[str, Path]:
     """Return the file of each step in a folder. The file's name without the suffix is the step's label.
 
-    Raises InputError if a file names no such or later step, if two files name the same one, or if a due step has none.
+    Raises InputError if a file is not named after a step, if two files share a step, or if a due step has no file.
     """
     known, end = set(labels), (len(labels[-1]), labels[-1])
     found: dict[str, Path] = {}
@@ -231,7 +231,7 @@ def step_files(folder: Path, labels: Sequence[str], due: Iterable[str] = ()) -> 
         label = file.name.split(".")[0]
         if not file.is_file() or not label:  # a hidden file
             continue
-        # Files of later steps may exist already. Any other name is a mistake.
+        # Files of later steps may exist already. Any other name is an error.
         later = (len(label), label) > end and label[0].isdigit()
         if label in found or not (label in known or later):
             problems.append(f"{file.name!r} names no step, or a step with another file")

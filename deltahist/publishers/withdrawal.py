@@ -25,7 +25,7 @@ def withdraw(path: str | Path, reason: str, *, ledger: Ledger | str | Path | Non
     reason : public reason in one line.
     ledger : the ledger whose account paid for the release, if any.
 
-    Raises DamagedFile if the release or notice is unreadable; InputError if the ledger did not pay, or reasons differ.
+    Raises DamagedFile for an unreadable release or notice; InputError if the ledger did not pay, or the reason changed.
 
     >>> import tempfile, deltahist as dh, numpy as np
     >>> near = dh.Neighbourhood(dh.Domain((0, 1), (4,)), delta=0.25)
