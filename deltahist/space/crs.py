@@ -59,14 +59,14 @@ def area_of(crs: str, bounds: tuple[float, ...], target: Any = LONGITUDE_LATITUD
 
 @dataclass(frozen=True, eq=False)
 class Operation:
-    """A conversion between a map and another CRS: PROJ's name for it, and a pyproj Transformer (can be pickled)."""
+    """A conversion between a map and another CRS: PROJ's name for it, and a pyproj Transformer that can be pickled."""
 
     projection: str
     transformer: Any
 
     @classmethod
     def between(cls, source: Any, target: Any, area: tuple[float, ...] | None) -> Operation:
-        """Return PROJ's first choice of an operation without correction grids for an area (W, S, E, N in degrees)."""
+        """Return the first operation without correction grids that PROJ offers for an area (W, S, E, N in degrees)."""
         import pyproj
         from pyproj.transformer import AreaOfInterest, TransformerGroup
 
@@ -124,7 +124,7 @@ class Operation:
 def scales(crs: str, bounds: tuple[float, ...]) -> tuple[float, float]:
     """Return the smallest and largest ratio of map units to ground metres, in any direction, over a box.
 
-    Raises InputError unless the CRS is projected, and defined everywhere in the box without a seam.
+    Raises InputError unless the CRS is projected, is defined everywhere in the box, and has no seam there.
     """
     system = read_crs(crs)
     planar = system.is_projected and len(bounds) == 4
@@ -256,7 +256,7 @@ def extent_on(bounds: Sequence[float], crs: str) -> tuple[float, ...]:
 def _check_degrees(bounds: Sequence[float]) -> tuple[float, ...]:
     """Check bounds in degrees, and return them with longitudes from -180 to 180."""
     box = tuple(float(check_finite(bounds=b)) for b in bounds)
-    # If west exceeds east, bounds cross the antimeridian. If they then span over 180 degrees, they are reversed.
+    # If west exceeds east, bounds cross the antimeridian. Such bounds are reversed if they span over 180 degrees.
     valid = looks_like_degrees(box) and box[1] < box[3] and (box[0] < box[2] or 0 < (box[2] - box[0]) % 360 <= 180)
     # Two narrow ranges far apart indicate the order west, east, south, north.
     if not valid or (max(gaps := (box[1] - box[0], box[3] - box[2])) < 2 and min(gaps) > 0 and box[2] - box[0] > 20):
@@ -284,7 +284,7 @@ def extent_of(bounds: Sequence[float]) -> tuple[tuple[float, ...], str]:
     for zone in query_utm_crs_info("WGS 84", AreaOfInterest(*box), contains=True) if width < 6 else ():
         return extent_on(box, f"EPSG:{zone.code}"), f"EPSG:{zone.code}"
     middle = 180 - (180 - west - width / 2) % 360
-    # Find the latitude of the centre of mass of the bounds on a sphere.
+    # Find the latitude of the bounds' centre of mass on a sphere.
     low, high, half = np.radians([south, north, width / 2])
     up = half * (math.sin(high) ** 2 - math.sin(low) ** 2) / 2
     out = math.sin(half) * (high - low + math.sin(high) * math.cos(high) - math.sin(low) * math.cos(low)) / 2

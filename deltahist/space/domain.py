@@ -60,7 +60,7 @@ class CellTooLarge(InputError):  # noqa: N818
 
 @dataclass(frozen=True)
 class Domain:
-    """A box divided into equal cells, in one to three dimensions, such as floors of a building, or places by time.
+    """A box divided into equal cells, in one to three dimensions. The third may be time, or the floors of a building.
 
     Every coordinate is first converted to an integer, the lattice step `floor((x - lo) / step + 1/2)`, clamped to the
     box. Each step lies entirely in one cell, so no point lies on an edge. Distances between cells are integers too.
@@ -130,7 +130,7 @@ class Domain:
         rough = cls(bounds, (1,) * (np.size(np.asarray(bounds, dtype=object)) // 2), crs)  # type: ignore[arg-type]
         side = rough.length(cell, name=name)
         if crs is not None:
-            # Rounding up to whole cells may extend the map by one cell, to places with a larger scale.
+            # Rounding up to whole cells may extend the map by one cell, where the scale may be larger.
             wider = cls((*rough.low, *(hi + side for hi in rough.high)), rough.shape, crs)
             rough = cls(rough.bounds, rough.shape, crs, wider.scale)
             side = rough.length(cell, name=name)

@@ -23,7 +23,7 @@ from deltahist.space.workloads import reach_beyond
 if TYPE_CHECKING:
     import geopandas as gpd
 
-#: Suffixes of geometry files, each with the only GDAL driver that may read such a file.
+#: Suffixes of geometry files, and the only GDAL driver that may read each.
 DRIVERS = {".gpkg": "GPKG", ".geojson": "GeoJSON", ".json": "GeoJSON", ".fgb": "FlatGeobuf", ".shp": "ESRI Shapefile"}
 
 
@@ -86,13 +86,13 @@ def _find_layer(file: Path, layer: str | None) -> tuple[str, str]:
 
 @contextmanager
 def open_layer(file: Path, columns: list[str]) -> Iterator[tuple[Any, Any]]:
-    """Yield a single-layer file's rows in Arrow (columns by name or number, then the geometry), and the file's CRS."""
+    """Yield a single-layer file's Arrow rows and CRS. `columns` are names or numbers, and the geometry comes last."""
     import pyogrio
 
     if file.suffix.lower() == ".shp":
         with file.open("rb") as opened:
             header = opened.read(28)
-        # Rows that a truncated file has lost would look like rows without points.
+        # Rows cut off a truncated file would look like rows without points.
         if len(header) < 28 or 2 * int.from_bytes(header[24:28], "big") > file.stat().st_size:
             raise InputError(f"input {file.name!r} is shorter than its header says: the file must be complete")
     place, layer = _find_layer(file, None)
@@ -100,7 +100,7 @@ def open_layer(file: Path, columns: list[str]) -> Iterator[tuple[Any, Any]]:
     fields = [str(field) for field in info["fields"]]
     wanted = {fields[int(c)] if c not in fields and c.isdigit() and int(c) < len(fields) else c for c in columns}
     read = [field for field in fields if field in wanted] if wanted <= set(fields) else fields
-    how: Any = {"encoding": info["encoding"]} if file.suffix.lower() == ".shp" else {}  # Latin-1 without a .cpg file
+    how: Any = {"encoding": info["encoding"]} if file.suffix.lower() == ".shp" else {}  # Latin-1 if it has no .cpg file
     with pyogrio.raw.open_arrow(place, layer=layer, columns=read, use_pyarrow=True, **how) as (about, rows):
         yield rows, about["crs"]
 
@@ -115,12 +115,12 @@ def read_sources(text: str, domain: Domain, name: str = "sources") -> str | shap
 
 
 def read_box_file(file: Path, wanted: int, name: str = "boxes") -> tuple[NDArray[np.float64], list[str]]:
-    """Read boxes (m, wanted) and their names from a CSV file. `wanted` is 4 in 2-D, 2 in 1-D."""
+    """Read boxes (m, wanted) and their names from a CSV file. `wanted` is 4 in 2-D and 2 in 1-D."""
     import pandas as pd
 
     columns = ["west", "south", "east", "north"] if wanted == 4 else ["low", "high"]
     with _open_untrusted(file, name, f" (it must be CSV with the columns {','.join(columns)}, and may have name)"):
-        warnings.simplefilter("error", pd.errors.ParserWarning)  # for rows longer than the header
+        warnings.simplefilter("error", pd.errors.ParserWarning)  # raised if a row is longer than the header
         frame = pd.read_csv(file, dtype=str, encoding="utf-8-sig", index_col=False, skipinitialspace=True)
         frame.columns = [str(each).strip().lower() for each in frame.columns]
         corners = np.asarray_chkfinite(frame[columns], np.float64)
@@ -158,7 +158,7 @@ def add_names(frame: gpd.GeoDataFrame, column: str | None = None, name: str = "n
     return out
 
 
-#: Options of make_valid for which overlapping rings count as land, not as holes.
+#: Options with which make_valid treats overlapping rings as land, not as holes.
 _OVERLAPS_ARE_LAND: Any = {"method": "structure", "keep_collapsed": False}
 
 
@@ -205,8 +205,8 @@ def fit(regions: ArrayLike, domain: Domain, crs: Any = None) -> Fitted:
     """Convert geometries (m,), in a CRS or in the domain's coordinates, to polygons on the domain's map.
 
     `fit` repairs rings that cross themselves and clips regions to the map. In longitude and latitude, edges are
-    straight in degrees, and longitudes count modulo 360. An edge of more than 180 degrees is replaced by the shorter
-    edge across the antimeridian (`read_rings`). Warns if regions are changed or cannot be answered.
+    straight in degrees, and longitudes are taken modulo 360. An edge of more than 180 degrees is replaced by the
+    shorter edge across the antimeridian (`read_rings`). Warns if regions are changed or cannot be answered.
     """
     given, crs = np.array(regions, dtype=object), None if crs is None else read_crs(crs)
     check_whole(**{"number of regions": len(given)})
@@ -327,9 +327,9 @@ def polygons_of(shape: Any) -> Any:
 
 
 def _cut_surroundings(shapes: NDArray[Any], crs: Any, domain: Domain) -> tuple[NDArray[Any], NDArray[np.float64]]:
-    """Cut shapes in a CRS to the surroundings of a map. Also return the share (m,) of each shape's area that is left.
+    """Clip shapes in a CRS to the surroundings of a map. Also return the share (m,) of each shape's area that is left.
 
-    Far from its area of use, a projection may put a region from the other side of the earth on the map. Edges in
+    Far from its area of use, a projection may move a region from the other side of the earth onto the map. Edges in
     degrees also get more vertices, because straight edges in degrees are curves on the map.
     """
     share, area = np.ones(len(shapes)), area_of(domain.crs, domain.bounds, crs)  # type: ignore[arg-type]
@@ -343,7 +343,7 @@ def _cut_surroundings(shapes: NDArray[Any], crs: Any, domain: Domain) -> tuple[N
         margin = min(max((east - west) / 20, least), (360 - east + west) / 4)
     above = max((north - south) / 20, least)
     parts = [shapely.box(west - margin + t, south - above, east + margin + t, north + above) for t in turns]
-    # Add vertices, because the sides of the window are curves on the map, and must stay outside the map.
+    # Add vertices, because the window's sides are curves in the map's CRS, and these must stay outside the map.
     window = shapely.segmentize(shapely.union_all(parts), max(east - west, north - south) / 64)
     shapely.prepare(window)
     shapes = shapes.copy()
@@ -366,7 +366,7 @@ def _area(shape: Any, crs: Any) -> float:
 
 
 def boxes_in_degrees(corners: NDArray[np.float64], domain: Domain) -> NDArray[Any] | None:
-    """Convert boxes (m, 4) to polygons (m,) in degrees, with a warning, or return None if they may be in map units.
+    """Convert boxes (m, 4) to polygons (m,) in degrees and warn, or return None if the boxes may be in map units.
 
     Boxes are in degrees if all corners could be longitudes and latitudes, and if either no point on the map has such
     small coordinates or a box crosses the antimeridian.

@@ -49,7 +49,7 @@ class Limit(NamedTuple):
 
 #: Limits as users write them: pairs (distance, factor).
 Limits: TypeAlias = "Iterable[tuple[float | str, Any]]"
-#: The most pairs of cells for which the cost of moves over several edges of a graph is computed.
+#: Maximum number of cell pairs for which to compute the cost of moves over several edges.
 _MOST_PAIRS = 1 << 23
 
 
@@ -59,8 +59,8 @@ class Neighbourhood:
 
     Two cells are neighbours iff the gap between them, in lattice steps, is less than δ. Only such cells contain points
     within δ of each other. Moves of exactly δ are included, because no point lies on the edge of a cell. A cell touches
-    a source iff the gap between them is less than δ. Cells at the rim also count points outside the domain, so gaps are
-    measured as if these cells had no outer edge.
+    a source iff the gap between them is less than δ. Points outside the domain are counted in cells at the rim, so gaps
+    are measured as if these cells had no outer edge.
     Source: 2014, section 3, and the set N of section 5.2.
 
     Parameters
@@ -70,7 +70,7 @@ class Neighbourhood:
         shapely geometry in the domain's coordinates, which may extend beyond the domain.
     limits : pairs (distance, factor) that cap the cost of longer moves. A move up to the distance, or an arrival up to
         that distance from a source, costs at most factor · ε (factor² · ρ with Gaussian noise). Infinity or "any"
-        applies to every move. () sets no cap. None lets the choice of a strategy set a cap.
+        applies to every move. () sets no cap. With None, a cap is set when a strategy is chosen.
 
     Raises InputError if δ is smaller than a lattice step, if `sources` is not valid for the domain, if a limit's
     distance is not above δ, or if a factor is below 1 or decreases with the distance.
@@ -89,7 +89,7 @@ class Neighbourhood:
     delta: float | str
     sources: str | shapely.Geometry | None = None
     limits: Limits | None = field(default=None, compare=False)
-    #: Whether neighbours are the cells within δ, and whether moves within δ join all cells.
+    #: Whether cells within δ are neighbours, and whether moves within δ connect all cells.
     on_grid: ClassVar[bool] = True
     connected: ClassVar[bool] = True
     #: The limits that no other limit implies, sorted by distance.
@@ -112,11 +112,11 @@ class Neighbourhood:
 
         Parameters
         ----------
-        domain : the cells, or the number n of places that are numbered from 0 (a line from 0 to n with n cells).
-        edges : pairs (M, 2) of flat cell indices, a sparse matrix or a networkx graph with an entry for each edge, or
-            a CSV file with a pair in each line, perhaps a length in its third column. A line of names is skipped.
-        delta, lengths : with delta, neighbours are all cells whose shortest path is at most δ long. A sparse matrix or
-            a file may contain the lengths (M,); edges without lengths are 1 long.
+        domain : the cells, or a number n for a line from 0 to n with n cells (numbered from 0).
+        edges : pairs (M, 2) of flat cell indices; a sparse matrix or networkx graph with an entry for each edge; or a
+            CSV file with a pair in each line and an optional length in the third column. A header line is skipped.
+        delta, lengths : with delta, cells are neighbours if the shortest path between them is at most δ long. A sparse
+            matrix or a file may contain the lengths (M,). The default length is 1.
         sources : cells, or a mask of cells, where entities may appear or vanish (None: membership is fixed).
         limits : caps on the cost of longer moves, as in `Neighbourhood`. Distances are numbers of edges.
 
@@ -257,7 +257,7 @@ class Neighbourhood:
         if self.domain.ndim == 3:
             moves = np.argwhere(self._nearby)
             every = np.unique(np.concatenate([moves * signs for signs in itertools.product((1, -1), repeat=3)]), axis=0)
-            return every[len(every) // 2 + 1 :]  # every ascends from -d to d, with the null move in the middle
+            return every[len(every) // 2 + 1 :]  # `every` ascends from -d to d, with the null move in the middle
         check_memory(32 * int((2 * self.reach + 1).sum()), f"the list of all moves within delta={self.delta!r}")
         columns = [
             np.column_stack([np.full(2 * r + 1, dx, dtype=np.int64), np.arange(-r, r + 1)])
@@ -268,7 +268,7 @@ class Neighbourhood:
 
     @functools.cached_property
     def source_cells(self) -> NDArray[np.bool_]:
-        """Mask (domain.shape) of the cells that touch a source: cells that count points within δ of a source."""
+        """Mask (domain.shape) of the cells that touch a source: points within δ of a source are counted in them."""
         near = np.zeros(self.domain.shape, dtype=bool)
         if isinstance(self.sources, shapely.Geometry):
             near = find_touched_cells(self.sources, self.domain, self.radius)
@@ -384,12 +384,12 @@ class GraphNeighbourhood(Neighbourhood):
     """One entity moves along an edge of a graph on the cells, or appears or vanishes at a source (`Neighbourhood.of`).
 
     Distances are numbers of edges, so δ is 1. The guarantee is for the cells in which points are counted. Moves between
-    parts of the graph that no path joins are not covered, unless a limit covers any move.
+    disconnected parts of the graph are not covered, unless a limit covers any move.
 
     Parameters
     ----------
     graph : the edges (`pack_pairs`).
-    hops : the number of edges that a move may be long.
+    hops : the largest number of edges in a move.
     """
 
     graph: str = field(default="", repr=False)
@@ -399,15 +399,15 @@ class GraphNeighbourhood(Neighbourhood):
     def __post_init__(self) -> None:
         profile = read_limits(self.limits or (), 1.0, lambda far: check_whole(**{"the distance of a limit": far}))
         limits = None if self.limits is None else profile
-        # A file whose edges or sources are in another order is refused, because it states others.
+        # Sort edges and sources. A file that lists them in another order does not match, and is refused.
         graph, sources = pack_pairs(self.pairs, self.domain.size), self.sources
         if sources is not None:
             places = np.unique(np.array([*map(operator.index, sources)], dtype=np.int64))  # type: ignore[arg-type]
             sources = tuple(np.ravel_multi_index((places,), (self.domain.size,)).tolist())  # raises if out of range
         for name, value in (("limits", limits), ("profile", profile), ("graph", graph), ("sources", sources)):
             object.__setattr__(self, name, value)
-        del vars(self)["pairs"]  # which may have been in another order
-        check_finite(most=16, **{"number of limits on a graph": len(profile)})  # each has a matrix of its own
+        del vars(self)["pairs"]  # cached, perhaps in another order
+        check_finite(most=16, **{"number of limits on a graph": len(profile)})  # each has its own matrix
 
     @functools.cached_property
     def pairs(self) -> NDArray[np.int64]:
@@ -423,17 +423,17 @@ class GraphNeighbourhood(Neighbourhood):
 
     @functools.cached_property
     def connected(self) -> bool:  # type: ignore[override]
-        """Whether a path joins all cells."""
+        """Whether paths connect all cells."""
         return bool(scipy.sparse.csgraph.connected_components(self.adjacency, directed=False)[0] == 1)
 
     @functools.cached_property
     def diameter(self) -> float:  # type: ignore[override]
-        """Bound on the number of edges between cells that a path joins, exact up to 2,000 cells."""
+        """Upper bound on the number of edges between connected cells, exact for up to 2,000 cells."""
         size, graph = self.domain.size, self.adjacency
         if size <= 2000:
             far = scipy.sparse.csgraph.shortest_path(graph, unweighted=True, directed=False)
             return float(max(1.0, far[np.isfinite(far)].max()))
-        # Every path is at most twice as long as the longest one from any cell of its part.
+        # In a connected part, no shortest path is over twice as long as the longest one from a given cell.
         _, part = scipy.sparse.csgraph.connected_components(graph, directed=False)
         starts = np.unique(part, return_index=True)[1]
         far = scipy.sparse.csgraph.dijkstra(graph, indices=starts, unweighted=True, directed=False, min_only=True)
@@ -469,7 +469,7 @@ class GraphNeighbourhood(Neighbourhood):
         return tuple(out)
 
     def _widen(self, hops: int) -> Neighbourhood:
-        """Return the neighbourhood of moves, and arrivals, over `hops` edges, or over any number if these are many."""
+        """Allow moves and arrivals over up to `hops` edges, or over any number if this gives too many pairs."""
         wide = replace(self, hops=hops, limits=())
         return self.anywhere() if hops >= self.diameter or wide._reachable is None else wide
 
@@ -483,7 +483,7 @@ class GraphNeighbourhood(Neighbourhood):
 
     @functools.cached_property
     def _reachable(self) -> scipy.sparse.csr_array | None:
-        """Matrix of the pairs of cells within `hops` edges, or None if there are too many."""
+        """Matrix of the pairs of cells within `hops` edges of each other, or None if there are too many."""
         near = scipy.sparse.eye_array(self.domain.size, dtype=bool, format="csr") + self.adjacency
         found, degrees, work = near, np.diff(near.indptr), 0
         for _ in range(self.hops - 1):
@@ -518,11 +518,11 @@ class GraphNeighbourhood(Neighbourhood):
         return out | {"limits": describe_limits(self.profile)} if self.profile else out
 
     def check_on_map(self) -> None:
-        """Do nothing, because cells have no places."""
+        """Do nothing, because the cells of a graph have no positions."""
 
 
 def pack_pairs(pairs: ArrayLike, size: int) -> str:
-    """Return pairs (M, 2) of cells, without direction, repetitions and loops, as text: 32-bit numbers in base 64."""
+    """Drop direction, repetitions and loops from pairs (M, 2) of cells. Encode them as 32-bit numbers in base 64."""
     check_finite(below=1 << 31, **{"number of cells of a graph": size})
     ends = np.sort(np.asarray(pairs), axis=1)
     ends = np.unique(ends[ends[:, 0] != ends[:, 1]], axis=0)
@@ -533,15 +533,15 @@ def pack_pairs(pairs: ArrayLike, size: int) -> str:
 
 def _find_pairs_within(pairs: NDArray[Any], lengths: NDArray[np.float64], size: int, delta: float) -> NDArray[np.int64]:
     """Return all pairs of cells whose shortest path is at most `delta` long."""
-    pack_pairs(pairs, size)  # raises if there are no such cells
+    pack_pairs(pairs, size)  # raises if a cell does not exist
     check_finite(least=0, shortest_length=lengths.min(initial=1.0))
-    # Of repeated edges, the shortest counts.
+    # If an edge is repeated, use the shortest.
     order = np.lexsort((lengths, *np.sort(pairs, axis=1).T))
     ends, lengths = np.sort(pairs, axis=1)[order].astype(np.int64), lengths[order]
     first = np.append(True, (np.diff(ends, axis=0) != 0).any(axis=1))[: len(ends)]
     graph = scipy.sparse.csr_array((lengths[first], tuple(ends[first].T)), shape=(size, size))
     found, block, most = [], max(1, (1 << 22) // size), check_positive(delta=delta) * (1 + 1e-12)
-    for start in range(0, size, block):  # `most` allows for sums of lengths that are rounded up
+    for start in range(0, size, block):  # `most` allows for rounding in sums of lengths
         some = np.arange(start, min(start + block, size))
         far = scipy.sparse.csgraph.dijkstra(graph, directed=False, indices=some, limit=most)
         one, other = np.nonzero(np.isfinite(far))
@@ -564,7 +564,7 @@ def _make_plain(value: Any) -> Any:
 
 
 def read_limits(given: Limits, within: float, measure: Callable[[Any], float]) -> tuple[Limit, ...]:
-    """Check limits, sort them by distance, and drop limits that a limit on longer moves implies.
+    """Check limits, sort them by distance, and drop those that a limit on longer moves implies.
 
     The budget itself applies up to the length `within`. `measure` converts a distance to a length.
     """
@@ -585,7 +585,7 @@ def read_limits(given: Limits, within: float, measure: Callable[[Any], float]) -
 
 
 def read_lasting(given: Limits, window: int | None) -> tuple[Limit, ...]:
-    """Check limits on changes that last longer than a window of steps. None is an endless window."""
+    """Check limits on changes that last longer than a window of steps. None means an endless window."""
     within = math.inf if window is None else float(window)
     return read_limits(given, within, lambda steps: check_whole(**{"the steps of a limit": steps}))
 
@@ -641,9 +641,9 @@ def is_far(geometry: shapely.Geometry, domain: Domain, radius: int) -> bool:
 
 
 def find_touched_cells(geometry: shapely.Geometry, domain: Domain, radius: int) -> NDArray[np.bool_]:
-    """Return a mask (domain.shape) of the cells that count points less than `radius` lattice steps from a geometry.
+    """Return a mask (domain.shape) of the cells that receive points less than `radius` lattice steps from a geometry.
 
-    A point outside the domain counts in the nearest cell, so cells at the rim have no outer edge here (in 1-D, only
+    A point outside the domain is counted in the nearest cell, so cells at the rim have no outer edge here (in 1-D, only
     along x). The geometry's vertices are rounded to whole lattice steps, which makes distances along an axis exact.
     Proof: docs/privacy/histogram.md, lemma 2.
     """
@@ -653,13 +653,13 @@ def find_touched_cells(geometry: shapely.Geometry, domain: Domain, radius: int) 
     steps = np.array((*domain.steps, 0)[:2], dtype=np.float64)
     limit = radius - 0.25  # rounding must not add a cell that is exactly δ away
 
-    # Extend cells at the rim this far, because no point further out is nearer to the geometry.
+    # Extend cells at the rim only this far, because no point further out is nearer to the geometry.
     bounds = np.array(shapely.bounds(placed))
     outer_low = np.where(steps > 0, np.minimum(0, bounds[:2] - radius), 0)
     outer_high = np.where(steps > 0, np.maximum(shape * steps, bounds[2:] + radius), 0)
 
     near = np.zeros(tuple(shape), dtype=bool)
-    # Divide one block that contains the grid into 8 × 8 parts, again and again, down to single cells.
+    # Start with one block that contains the grid. Divide blocks into 8 × 8 parts until they are single cells.
     split = 8
     block, low = split ** math.ceil(math.log(shape.max(), split)), np.zeros((1, 2), dtype=np.int64)
     while True:

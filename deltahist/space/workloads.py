@@ -42,7 +42,7 @@ class _OfSpans(abc.ABC):
         """Return the intervals along each axis, in cells."""
 
     def cover(self, domain: Domain) -> BoxCover:
-        """Return the share of each cell inside each query, and the position of that part in the cell."""
+        """Return the share of each cell that is inside each query, and the position of that part in the cell."""
         return BoxCover(self.spans(domain))
 
     def matrix(self, domain: Domain) -> scipy.sparse.csr_array:
@@ -85,7 +85,7 @@ class Boxes(_OfSpans):
         return len(self.corners)
 
     def take_evenly(self, most: int) -> Boxes:
-        """Return every k-th box, at most `most` in total."""
+        """Return at most `most` boxes, at regular intervals in the list."""
         return self if len(self) <= most else Boxes(self.corners[:: -(-len(self) // most)])
 
     def spans(self, domain: Domain) -> tuple[Span, ...]:
@@ -137,7 +137,7 @@ class AllRanges(_OfSpans):
         rng = np.random.default_rng(seed)
         low, high = [], []
         for axis, n in enumerate(self.domain.shape):
-            # Rank ranges by their ends. The e + 1 ranges that end at cell e have the ranks from e (e + 1) / 2 on.
+            # Rank ranges by their ends. The e + 1 ranges that end at cell e have ranks starting at e (e + 1) / 2.
             begins = np.cumsum(np.arange(n + 1))
             rank = rng.integers(0, begins[-1], number)
             end = np.searchsorted(begins, rank, side="right")
@@ -220,7 +220,7 @@ def boxes(corners: ArrayLike) -> Boxes:
 
 
 def regions(geometries: Iterable[Any], names: Sequence[str] | None = None) -> Regions:
-    """Make regions from valid, non-empty polygons or multipolygons. Without `names`, regions are numbered."""
+    """Make regions from valid, non-empty polygons or multipolygons. If `names` is None, regions are numbered."""
     array = np.asarray(list(getattr(geometries, "geometry", geometries)), dtype=object)
     labels = [str(i) for i in range(len(array))] if names is None else [str(n) for n in names]
     # Types 3 and 6 are polygons and multipolygons.
@@ -311,7 +311,7 @@ def sums_between(total: Field, spans: Sequence[Span]) -> Field:
         w *= row
         e *= row
         return flat[e + n] - flat[w + n] - flat[e + s] + flat[w + s]
-    # Handle all corners at once, because calls dominate the time if there are few boxes.
+    # Handle all corners at once, because the overhead of calls dominates if there are few boxes.
     x, y = np.array([east, west, east, west]), np.array([north, north, south, south])
     i, j = np.minimum(x.astype(np.int64), rows - 2), np.minimum(y.astype(np.int64), row - 2)
     f, g, at = x - i, y - j, i * row + j
@@ -344,9 +344,9 @@ class Pieces:
     """Intervals [low, high), each split into part of a first cell, whole cells, and part of a last cell.
 
     first, last : (m,) cells in which the intervals begin and end.
-    before : (m,) share of the first cell before the interval.
-    head, tail : (m,) shares of the first and the last cell inside the interval. If both are the same cell, head is the
-        interval's length, and tail is 1.
+    before : (m,) share of the first cell that lies before the interval.
+    head, tail : (m,) shares of the first and last cells that lie inside the interval. If both are the same cell, head
+        is the interval's length, and tail is 1.
     whole : True if no interval cuts a cell.
     """
 
@@ -493,14 +493,14 @@ class BoxCover:
         return BoxCover(tuple((low[some], high[some]) for low, high in self.spans))
 
     def list_cells(self, shape: tuple[int, ...]) -> RegionCover:
-        """Convert to a cover on a grid that lists every cut cell."""
+        """Convert to a `RegionCover`, which lists every cut cell of a grid."""
         starts, ends = zip(*self.spans, strict=True)
         touched, inner = (
             [(rounded(low).astype(np.int64), other(high).astype(np.int64)) for low, high in self.spans]
             for rounded, other in ((np.floor, np.ceil), (np.ceil, np.floor))
         )
         owners, cells = [], []
-        # List the cells in cut columns, and then the cells in cut rows and whole columns.
+        # List the cells in cut columns, and then those in cut rows and whole columns.
         for axis, (first, last) in enumerate((touched[1], inner[0])):
             (begin, end), (after, before) = touched[axis], inner[axis]
             for cell, cut in ((begin, begin < after), (end - 1, (before < end) & (after < end))):
@@ -536,7 +536,7 @@ def cover_polygons(geometries: NDArray[Any], domain: Domain) -> RegionCover:
         owner, *cut, whole, first, last = _cover_parts(*_list_edges(geometries[some], domain), domain.shape)
         parts.append((owner + some.start, *cut, whole + some.start, first, last))
     owner, x, y, area, along_x, along_y, *rectangles = map(np.concatenate, zip(*parts, strict=True))
-    # Convert moments, which are in cells, to half cells.
+    # Convert moments from cells to half cells.
     return RegionCover(len(geometries), domain.shape, owner, x, y, area, (2 * along_x, 2 * along_y), *rectangles)
 
 
@@ -611,14 +611,14 @@ def _merge_runs(owner: Index, x: Index, y: Index, tall: Index) -> tuple[Index, I
     """Merge equal vertical runs in adjacent columns. Return the rectangles' owners, low corners and high corners."""
     columns = np.stack([owner, y, tall, x - np.arange(len(x))])
     new = (columns[:, 1:] != columns[:, :-1]).any(axis=0)
-    # Without runs, no index is first or last.
+    # If there are no runs, no index is first or last.
     first, last = (np.flatnonzero(each) for each in (np.append(len(x) > 0, new), np.append(new, len(x) > 0)))
     low = np.column_stack([x[first], y[first]])
     return owner[first], low, np.column_stack([x[last] + 1, y[first] + tall[first]])
 
 
 def _list_edges(geometries: NDArray[Any], domain: Domain) -> tuple[Field, Field, Index]:
-    """Return starts and ends (k, 2) of edges, in cells with the inside on the left, and the edges' polygons (k,)."""
+    """Return starts and ends (k, 2) of edges, in units of cells, and their polygons (k,). The inside is on the left."""
     polygons, owner = shapely.get_parts(geometries, return_index=True)
     rings, polygon = shapely.get_rings(polygons, return_index=True)
     outer = np.append(True, polygon[1:] != polygon[:-1])
@@ -649,7 +649,7 @@ def _cut_edges(start: Field, end: Field) -> tuple[Field, Field, Index]:
         edges.append(edge)
         times.append((line - start[:, axis].take(edge)) / along[:, axis].take(edge))
     edge, time = np.concatenate(edges), np.clip(np.concatenate(times), 0, 1)
-    # Sort complex pairs (edge, time). The rounding of edge + time would depend on the number of earlier edges.
+    # Sort pairs (edge, time) as complex numbers. Rounding edge + time would depend on the number of earlier edges.
     both = np.empty(len(edge), dtype=np.complex128)
     both.real, both.imag = edge, time
     order = np.argsort(both, kind="stable")
