@@ -73,7 +73,7 @@ def open_input(path: str | Path | Any, reading: Reading) -> Iterator[Any]:
                 "message may quote records, so it is hidden"
             )
         else:
-            said = next(iter(str(problem).splitlines()), "")[:300] or type(problem).__name__  # later lines quote rows
+            said = next(iter(str(problem).splitlines()), "")[:300] or type(problem).__name__  # the rest may quote rows
             hint = " (an unclosed quote, mixed line endings, or a truncated line?)" if "CSV " in said else ""
             failed = InputError(f"input {Path(str(path)).name!r} cannot be read: {said}{hint}")
     if failed is not None:  # raised outside `except`, so that tracebacks hide the database's message
@@ -123,7 +123,7 @@ def _open_path(path: Path, reading: Reading, connection: Any, stack: ExitStack) 
     def finish() -> int:
         tail = b""
         if path.name.endswith(".gz"):
-            with gzip.open(path) as packed:  # fails on a truncated file; DuckDB would not
+            with gzip.open(path) as packed:  # fails on a truncated file, unlike DuckDB
                 while part := packed.read(_LONGEST_LINE):
                     tail = (tail + part)[-_LONGEST_LINE:]
         elif opener is _open_csv:
@@ -177,7 +177,7 @@ def _open_csv(path: Path, name: str, reading: Reading, connection: Any, stack: E
         if any(row)
     )
     skipped, first = next(rows, (0, []))
-    # If columns are given by number, a first line that contains a number is data. The private value does not matter.
+    # If columns are given by number, a first line that contains a number is data. Its private value does not matter.
     numbers = [field for field in first if re.fullmatch(r"[-+]?[\d.,]+([eE][-+]?\d+)?|nan|inf", field)]
     header = not (numbers and all(map(str.isdigit, reading.coordinates)))
     names = [f"{f} [{i}]" if not header or first.count(f) > 1 else f for i, f in enumerate(first)]

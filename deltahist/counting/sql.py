@@ -185,7 +185,7 @@ class Relation:
         if self.find_kind(column, "text", "number") == "text":
             name = self.dialect.normal.format(f"CAST({name} AS VARCHAR)")
             known = f"{name} NOT IN ({', '.join(map(quote_text, MISSING))})"
-        elif re.match(_FRACTIONS, self.types[column].lower()):  # floats beyond 2^53 do not represent all whole numbers
+        elif re.match(_FRACTIONS, self.types[column].lower()):  # floats beyond 2^53 skip whole numbers
             known = f"{name} = floor({name}) AND abs({name}) <= {write_number(2**53)}"
             name = f"CAST({name} AS BIGINT)"
         return f"CASE WHEN {known} THEN {self.dialect.hash.format(name)} END"
@@ -396,8 +396,8 @@ def _write_cell(domain: Domain, axes: str) -> str:
     flat = ""
     for axis, at in enumerate(axes):
         low, high, step = domain.low[axis], domain.high[axis], domain.step[axis]
-        # Clamp first, which changes no step, because very large floats could overflow, and PostgreSQL could reject tiny
-        # ones. NaN and NULL become the upper bound, but are not used.
+        # Clamp first, because very large floats could overflow and PostgreSQL could reject tiny ones. This changes no
+        # step. NaN and NULL become the upper bound, but are not used.
         near = f"least(greatest({at}, {write_number(low + step * 2.0**-20)}), {write_number(high + (high - low))})"
         place = f"floor(({near} - {write_number(low)}) * {write_number(1.0 / step)} + {write_number(0.5)})"
         place = f"least(greatest({place}, {write_number(0)}), {write_number(domain.lattice_shape[axis] - 1)})"

@@ -508,7 +508,7 @@ def draw_noise(mechanism: BaseMechanism, rng: np.random.Generator | None) -> lis
 
     def draw_part(start: int, law: Law, number: int) -> NDArray[Any]:
         values = sample_law(law, min(BLOCK, number - start), rng)
-        if law.variance() < 2.0**40:  # at most one in e^2000 draws does not fit
+        if law.variance() < 2.0**40:  # at most one draw in e^2000 does not fit
             short = values.astype(np.int32)
             return short if np.array_equal(short, values) else values
         return values
@@ -562,7 +562,7 @@ def read_state(path: Path, form: str, parse: Callable[..., Any] = lambda *conten
     truncated or not a state of this form and version, or if `parse` fails.
     """
     with open_regular(path, "state") as file:
-        if zipfile.is_zipfile(file):  # other files are not states, whatever their permissions
+        if zipfile.is_zipfile(file):  # only zip files can be states
             check_secret(path, "state")
             if (names := path.stat().st_nlink) > 1:
                 raise InputError(

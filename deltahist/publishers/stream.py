@@ -198,7 +198,7 @@ class Stream:
         labels = [self.clock.label(step) for step in range(steps)]
         found = step_files(Path(source), labels, [labels[step] for step in due])
         outside = reading.get("outside")
-        reading["outside"] = outside or "clamp"  # the limit on points outside is for all steps together
+        reading["outside"] = outside or "clamp"  # the limit on points outside applies to all steps together
         counted = {step: count_file(found[labels[step]], domain, **reading) for step in due}
         if outside is None:
             usable = sum(each.rows - each.bad_rows - each.unmatched for each in counted.values())

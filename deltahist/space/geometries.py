@@ -398,5 +398,5 @@ def bend_boxes(corners: NDArray[np.float64], domain: Domain) -> NDArray[Any]:
             f"box is {corners[np.argmax(wide)].tolist()}: west is above east, so it crosses the antimeridian (180°), "
             f"and must not span more than 180° if the map spans {area[0]:.6g} to {area[2]:.6g} (is the box reversed?)"
         )
-    # Split long edges, because `fit` would replace them by shorter ones across the antimeridian.
+    # Split long edges, because `fit` would replace them with shorter ones across the antimeridian.
     return np.asarray(shapely.segmentize(shapely.box(west, south, west + width, north), 90))

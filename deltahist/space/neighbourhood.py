@@ -175,9 +175,9 @@ class Neighbourhood:
 
     def steps_of(self, distance: float | str) -> int:
         """Convert a distance (in the units of delta) to whole lattice steps, rounded up."""
-        # Dividing by the shorter step never understates a distance. The tolerance of 0.05 steps covers the
-        # rounding of cell sizes where bounds are far from zero. The guarantee for raw coordinates allows for a whole
-        # step, which includes this tolerance.
+        # Dividing by the shorter step never understates a distance. The tolerance of 0.05 steps covers the rounding of
+        # cell sizes if bounds are far from zero. The guarantee for raw coordinates allows for a whole step, which
+        # includes this tolerance.
         steps = self.domain.length(distance, name="distance") / min(self.domain.step)
         return max(1, math.ceil(steps - 0.05))
 
@@ -535,7 +535,7 @@ def _find_pairs_within(pairs: NDArray[Any], lengths: NDArray[np.float64], size: 
     """Return all pairs of cells whose shortest path is at most `delta` long."""
     pack_pairs(pairs, size)  # raises if a cell does not exist
     check_finite(least=0, shortest_length=lengths.min(initial=1.0))
-    # If an edge is repeated, use the shortest.
+    # If an edge is repeated, use its shortest length.
     order = np.lexsort((lengths, *np.sort(pairs, axis=1).T))
     ends, lengths = np.sort(pairs, axis=1)[order].astype(np.int64), lengths[order]
     first = np.append(True, (np.diff(ends, axis=0) != 0).any(axis=1))[: len(ends)]

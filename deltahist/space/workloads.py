@@ -625,7 +625,7 @@ def _list_edges(geometries: NDArray[Any], domain: Domain) -> tuple[Field, Field,
     turned = shapely.is_ccw(rings) != outer
     place, ring = shapely.get_coordinates(rings, return_index=True)
     place = (place - domain.low) / domain.cell
-    edge = np.rint(place)  # snap vertices to grid lines that are very near
+    edge = np.rint(place)  # snap vertices to grid lines that are very close
     place = np.clip(np.where(np.abs(place - edge) < 1e-8, edge, place), 0, domain.shape)
     here = np.flatnonzero(ring[1:] == ring[:-1])
     back = turned[ring[here]].astype(np.int64)
