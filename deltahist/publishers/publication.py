@@ -179,7 +179,7 @@ def publish_sorted(
     contributions : number of points of one user that may move at once; None means as many as `points_file` kept, or 1.
     weak_protection_accepted, account, state, rng : as for `publish_mechanism`.
 
-    Raises InputError if there are no points or over `most`, one is infinite, the map is 2-D, or group sums overflow.
+    Raises InputError if there are no points or too many, one is infinite, the map is 2-D, or group sums overflow.
 
     >>> import deltahist as dh, numpy as np
     >>> near = dh.Neighbourhood(dh.Domain((0, 100), (20,)), delta=5)
@@ -329,7 +329,7 @@ def tighten(
         release does not record, and for Gaussian noise that is too small for whole numbers.
     rng : a seeded generator, for experiments only. The copy is then marked as not for publication.
 
-    Raises InputError if the budget is not smaller, a quantile is given, or the state is missing or of another chain.
+    Raises InputError if the budget is not smaller, a quantile is given, or the state is missing or from another chain.
 
     >>> import deltahist as dh, numpy as np
     >>> near = dh.Neighbourhood(dh.Domain((0, 8), (8,)), delta=1)

@@ -208,7 +208,7 @@ class Stream:
 
 
 def check_folders(source: Path, time: Any, clock: Clock, out: Path, table: str | None = None) -> None:
-    """Raise InputError unless the input suits the clock, and `out` is a writable folder outside the input."""
+    """Raise InputError unless the input suits the clock, and `out` can be written and is outside the input."""
     folder = source.is_dir()
     timeless = folder and table is None and clock.format is None and clock.tz is None
     if (time is None and not timeless) or (folder and out.resolve().is_relative_to(source.resolve())):
