@@ -82,7 +82,7 @@ def allocate_online(
     scenarios: int = 1000,
     rng: np.random.Generator | None = None,
 ) -> float:
-    """Return the amount for the current step, from the weights so far and a model of later weights.
+    """Return the amount for the current step, given the weights so far and a model of later weights.
 
     Minimises w_i e^−a + (1/N) Σ_n Σ_(j>i) w_nj x_nj^−a within the limits of all windows. All N scenarios share the
     amount e of this step, and scenario n spends x_nj later. Whatever weights follow, no window exceeds its limit.
@@ -129,7 +129,7 @@ def limits_ahead(past: NDArray[Any], length: int, horizon: int, limit: float = 1
 
 
 def allocate_current_step(now: Array, ahead: Array, limits: Array, length: int, power: float) -> Array:
-    """Return amounts (R,) for the current step of R independent problems with N scenarios, in units of the limit.
+    """Return amounts (R,) for the current step of R independent problems with N scenarios each, in units of the limit.
 
     Each window has a price λ. A step's amount is (a w / s)^(1/(a+1)), where s is the sum of the prices of the windows
     that contain it. If a window spends u of its limit b, each round multiplies its price by (u/b)^(0.8 (a+1)). Once

@@ -30,7 +30,7 @@ SCHEMA = "deltahist"
 PATIENCE = 120.0
 
 METADATA = sa.MetaData()
-#: Groups of people. Each account is about one group. `rule` limits what all its accounts may spend; {} means no limit.
+#: Groups of people. `rule` limits what all accounts of a group together may spend; {} means no limit.
 POPULATIONS = sa.Table(
     "populations", METADATA, sa.Column("name", sa.Text, primary_key=True), sa.Column("rule", sa.JSON, nullable=False)
 )
@@ -129,7 +129,7 @@ class Database:
     @contextlib.contextmanager
     def begin_transaction(self, write: bool) -> Iterator[Connection]:
         """Begin a consistent read, or an exclusive write that commits at the end and rolls back if the block raises."""
-        # Writing threads take turns here, because a thread waiting for the database's lock would keep polling it.
+        # Writing threads take turns here, because a thread waiting for a lock would keep polling the database.
         nested = write and self._owner == threading.get_ident()
         if nested or (write and not self._turn.acquire(timeout=PATIENCE)):
             holder = "this thread" if nested else "other threads"

@@ -1,4 +1,4 @@
-"""The ledger: accounts that are charged durably before noise is drawn, with their rules and an audit."""
+"""The ledger: accounts, their rules, durable charges before noise is drawn, and an audit."""
 
 from __future__ import annotations
 
@@ -289,7 +289,7 @@ class Ledger:
             return list_charges(connection, check_text(account=account))
 
     def find_problems(self) -> list[str]:
-        """Audit the ledger without changing it, and return its problems."""
+        """Audit the ledger without changing it, and return any problems."""
         self._database.check_ledger(thorough=True)
         with self.read() as connection:
             return list(_audit_accounts(connection))
@@ -403,7 +403,7 @@ class Limit:
 
 
 def list_limits(connection: Connection, row: Any, rule: Rule, step: int) -> list[Limit]:
-    """Return the limits on a charge at a step: first the account's `Rule.spans`, in order, then its population."""
+    """Return the limits on a charge at a step: first the account's `Rule.spans`, in order, then its population's."""
     limits = []
     for length, most in rule.spans:
         subject, spent = f"account {row.name!r} has", row.spent

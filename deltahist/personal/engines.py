@@ -313,7 +313,7 @@ class PostgreSQLEngine(Engine):
             rule = "PostgreSQL needs a driver (pip install '.[postgresql]')"
         except psycopg.ProgrammingError:
             pass
-        # If the address has a password that contains @, the part after @ would be parsed as the host and shown.
+        # If a password in the address contains an @, the part after it would be parsed as the host and shown.
         port = str(parts.get("port") or "0").replace(",", "")
         if any("@" in str(parts.get(name, "")) for name in ("host", "dbname")) or not port.isdigit():
             raise InputError(f"the database cannot be opened: {rule}")
@@ -327,7 +327,7 @@ class PostgreSQLEngine(Engine):
         return None
 
     def compare_as_bytes(self, column: Any) -> Any:
-        # PostgreSQL has no function `bytewise`: `write_sql` replaces it with the collation "C".
+        # PostgreSQL has no function `bytewise`, so `write_sql` replaces it with the collation "C".
         return _make_function("bytewise", "string", "string")(column.cast("string"))
 
     def put_table(self, connection: Any, name: str, rows: Any) -> None:

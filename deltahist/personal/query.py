@@ -42,7 +42,7 @@ SMALLEST, LARGEST, _FACTOR = 1e-100, 1e100, (1e-150, 1e150)
 _MOST_NODES, _MOST_DEEP = 4000, 60
 #: Maximum length of strings, in characters. Longer strings in records are truncated, to keep reading fast.
 LONGEST_TEXT = 1000
-#: Operations on values of one kind: kind, number of parts, function. Beyond A to Z, databases change case differently.
+#: Each operation's kind, number of parts and function. Databases agree on upper and lower case only for A to Z.
 _OPERATIONS: dict[str, tuple[str, int, Any]] = {
     "And": ("truth", 1, operator.and_),
     "Or": ("truth", 1, operator.or_),
@@ -229,7 +229,7 @@ class _Reader:
         text = str(node.this)
         if node.is_string:
             return make_constant(text)
-        # Keep only 20 digits. Even these are too many, and parsing thousands would take Python a long time.
+        # Keep only 20 digits. These already exceed the limit, and parsing thousands would be slow.
         return make_constant(int(text.lstrip("0")[:20] or "0") if text.isdigit() else float(text))
 
     def _compare(self, node: Any) -> SafeExpression | None:

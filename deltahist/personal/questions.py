@@ -32,7 +32,7 @@ from deltahist.publishers.publication import sample_law
 
 #: Coverage of intervals.
 LEVEL = 0.95
-#: Column of a histogram that holds the index of a record's value.
+#: In a histogram, the column with the index of a record's value.
 _CELL = f"{OWNER}_cell"
 _ABOUT = "records whose owners could pay; the true number of records may be larger"
 _Model = TypeVar("_Model", bound=BaseModel)

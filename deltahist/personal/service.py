@@ -35,7 +35,7 @@ from deltahist.personal.people import InterruptedQuestionError, KeyReuseError, P
 from deltahist.personal.questions import Question, Strict, check_model
 
 _LOG = logging.getLogger("deltahist.personal")
-#: Fractions of a step: one for reading records, one for its end, when nothing is read. The rest is for planning.
+#: Fractions of a step: for reading records, and for the end of a step, when nothing is read. The rest is for planning.
 _READ, _LAST = 0.64, 0.1
 
 _Text = Annotated[str, Field(min_length=1)]
@@ -43,7 +43,7 @@ _Positive = Annotated[int, Field(ge=1)]
 
 
 class AskedAccount(Strict):
-    """An account that clients may query: the table of its records, and the column of their owners."""
+    """An account that clients may query: the table of its records, and the column that names their owners."""
 
     table: _Text
     owner: _Text
@@ -61,7 +61,7 @@ class PrivateSettings(Strict):
     """An operator's settings.
 
     database, ledger : files or URLs, as for `People`.
-    accounts : accounts by name in the ledger. clients : clients by name.
+    accounts : the accounts, by their names in the ledger. clients : the clients, by name.
     host, port : address to listen on. tls_in_front : whether a proxy encrypts traffic to other machines.
     step : seconds from a query to its answer. max_bytes : maximum size of a query.
     max_waiting : maximum number of queries that share a step. Further queries are refused.
@@ -215,7 +215,7 @@ def _ask_people(people: People, settings: PrivateSettings, name: str, body: byte
             asked = getattr(question, field)
             if asked not in (None, own):
                 return _refuse(400, field, f"{field} is {asked!r}: account {name!r} has {own!r}, so leave it out")
-        # All queries of a step must fit in the step.
+        # All queries that share a step must fit in it.
         seconds = _READ * settings.step / settings.max_waiting
         records = replace(people.records, seconds=seconds, until=until)
         return JSONResponse(question.ask(records, key).to_json())
