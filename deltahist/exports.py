@@ -39,8 +39,9 @@ KEY = "deltahist_export"
 _COLUMNS = {
     "column": ("1", "number of the cell from the west, starting at 0"),
     "row": ("1", "number of the cell from the south, starting at 0"),
-    **{side: ("units of the map", f"{side} edge") for side in ("west", "south", "east", "north")},
-    **{axis: ("units of the map", f"{axis} of the centre") for axis in ("x", "y")},
+    "level": ("1", "number of the cell from the bottom, starting at 0"),
+    **{side: ("units of the map", f"{side} edge") for side in ("west", "south", "bottom", "east", "north", "top")},
+    **{axis: ("units of the map", f"{axis} of the centre") for axis in "xyz"},
     "rank": ("1", "possible ranks, where 1 is the largest; the level is the probability that all rows are right"),
     "step": ("1", "step of the series"),
     "before": ("", "estimate of the earlier period"),

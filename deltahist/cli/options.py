@@ -74,8 +74,8 @@ def parse_corners(text: Any) -> tuple[float, ...]:
         values = tuple(map(float, str(text).split(",")))
     except ValueError:
         values = ()
-    if len(values) not in (2, 4) or not all(abs(value) <= 1e12 for value in values):
-        raise BadParameter(f"{str(text)[:80]!r} is not W,S,E,N (or LOW,HIGH in one dimension)")
+    if len(values) not in (2, 4, 6) or not all(abs(value) <= 1e12 for value in values):
+        raise BadParameter(f"{str(text)[:80]!r} is not W,S,E,N (or LOW,HIGH in 1D, or W,S,BOTTOM,E,N,TOP in 3D)")
     return values
 
 
@@ -127,7 +127,9 @@ Published = Annotated[Path, Argument(metavar="RELEASE", parser=parse_place, help
 ColumnOfX = Annotated[str | None, Column(help="Name or number of the column with x or longitude.")]
 ColumnOfY = Annotated[str | None, Column(help="Column with y or latitude; omit it in one dimension.")]
 PointsCrs = Annotated[str | None, Option("--crs", help="CRS of points, such as EPSG:4326, or none for plain numbers.")]
-Bounds = Annotated[Any, Option(metavar="W,S,E,N", parser=parse_corners, help="Map corners, or LOW,HIGH in 1D.")]
+Bounds = Annotated[
+    Any, Option(metavar="W,S,E,N", parser=parse_corners, help="Map corners; LOW,HIGH in 1D; W,S,BOTTOM,E,N,TOP in 3D.")
+]
 Cell = Annotated[Any, Length(help="Side of a cell, such as 250m. [default: auto]")]
 Delta = Annotated[Any, Length(help="δ: hide moves of up to this distance.")]
 Sources = Annotated[str, Option(metavar="WHERE", help="Where points may enter: none, boundary, left, right or a file.")]
@@ -206,6 +208,7 @@ class MapOptions:
 
     x: ColumnOfX = None
     y: ColumnOfY = None
+    z: Annotated[str | None, Column(help="Column with the third coordinate, such as the floor.")] = None
     crs: PointsCrs = None
     project: Annotated[str | None, Option(metavar="CRS", help="CRS of the map, or auto for bounds in degrees.")] = None
     bounds: Bounds
@@ -218,7 +221,7 @@ class MapOptions:
     @property
     def columns(self) -> dict[str, str | None]:
         """Columns and CRS of the points, as keyword arguments for `count_file`."""
-        return {"x": self.x, "y": self.y, "crs": read_crs(self.crs)}
+        return {"x": self.x, "y": self.y, "z": self.z, "crs": read_crs(self.crs)}
 
     def find_extent(self) -> tuple[tuple[float, ...], str | None]:
         """Return the corners and the CRS of the map. Raises InputError if its units would be degrees."""

@@ -188,12 +188,12 @@ def _read_boxes(box: Sequence[tuple[float, ...]] | None, file: Path | None, doma
     array = np.array(box or [], dtype=np.float64).reshape(-1, wanted)
     if file is None:
         return array, names
-    more, labels = read_box_file(file, wanted, "--boxes")
+    more, labels = read_box_file(file, domain.sides, "--boxes")
     return np.concatenate([array, more]), names + labels
 
 
 def _name_corners(domain: Domain) -> list[str]:
-    return ["west", "south", "east", "north"] if domain.ndim == 2 else ["box_low", "box_high"]
+    return ["box_low", "box_high"] if domain.ndim == 1 else domain.sides
 
 
 def _deliver(answers: Answers, domain: Domain, form: str, out: Path | None, about: dict[str, Any], boxes: bool) -> None:

@@ -285,6 +285,7 @@ def count(
     *,
     x: str | None = None,
     y: str | None = None,
+    z: str | None = None,
     crs: str | None = None,
     outside: str | None = None,
     user: ArrayLike | None = None,
@@ -298,7 +299,7 @@ def count(
     points : (m, 2) x and y, or (m,) in 1-D, in the domain's coordinates; a pandas, polars or Arrow table; or a
         GeoSeries or GeoDataFrame of points, which are projected if their CRS differs. Masked values and NA count as
         missing. Private.
-    x, y : names of a table's coordinate columns. They may be None if the table has no other columns.
+    x, y, z : names of a table's coordinate columns. They may be None if the table has no other columns.
     crs : CRS of an array or a table. None means the domain's CRS.
     outside : "clamp" counts a point outside the domain in the nearest cell, which never lengthens a move. "drop" leaves
         it out, which is valid only if the boundary is a source. None clamps points too, but raises OutsideBounds if
@@ -318,7 +319,7 @@ def count(
     """
     named = None if user is None else "user"
     options: dict[str, Any] = {"max_per_user": max_per_user, "outside": outside, "drop_bad_rows": drop_bad_rows}
-    reading = Reading(x, y, crs, named, **options)
+    reading = Reading(x, y, z, crs, named, **options)
     columns, operation = _read_columns(points, domain, reading)
     users = None if user is None else _number_users(user, points, len(columns[0]))
     rows = RowCounter(domain, reading)
@@ -334,7 +335,7 @@ def _read_columns(points: Any, domain: Domain, reading: Reading) -> tuple[list[N
     """Return the unprojected coordinates, one column per axis, and the operation that projects them to the map."""
     names, crs, geometry = reading.coordinates, reading.crs, getattr(points, "geometry", None)
     if geometry is not None and not names:
-        columns = [geometry.x.to_numpy(np.float64), geometry.y.to_numpy(np.float64)][: domain.ndim]
+        columns = [getattr(geometry, axis).to_numpy(np.float64) for axis in "xyz"[: domain.ndim]]
         return columns, choose_operation(crs, geometry.crs, domain, "points")
     operation = None if crs is None else choose_operation(crs, None, domain, "points")
     if hasattr(points, "__arrow_c_stream__") and getattr(points, "ndim", 2) == 2:
@@ -386,6 +387,7 @@ def count_file(
     *,
     x: str | int | None = None,
     y: str | int | None = None,
+    z: str | int | None = None,
     crs: str | None = None,
     user: str | int | None = None,
     max_per_user: int | None = None,
@@ -406,8 +408,8 @@ def count_file(
         partitioned ("day=2026-11-01"), on disk or in object storage ("s3://bucket/visits", "gs://…", "az://…"), or the
         newest ".metadata.json" of an Iceberg table. If `table` is set, it is a database: a DuckDB file,
         "postgresql://user@host/city", "sc://host:15002" for Spark, or an open Spark session.
-    x, y : coordinate columns by name, or by number from 0 for text without a header. None for files with geometry, or
-        with a text column `wkt` or `geom` that contains points ("POINT (8 52)").
+    x, y, z : coordinate columns by name, or by number from 0 for text without a header. None for files with geometry
+        or with a text column `wkt` or `geom` that contains points ("POINT (8 52)").
     crs : CRS of the coordinates, required if the domain has a CRS. Omit it for files with geometry, which state their
         own CRS. For databases the default is the domain's CRS.
     user, max_per_user, outside : as in `count`, but `user` is a column. Each user's points are chosen before points
@@ -431,7 +433,7 @@ def count_file(
     (2, [[1, 0], [1, 0]])
     """
     how = Reading.of(
-        x=x, y=y, crs=crs, user=user, max_per_user=max_per_user, outside=outside, drop_bad_rows=drop_bad_rows,
+        x=x, y=y, z=z, crs=crs, user=user, max_per_user=max_per_user, outside=outside, drop_bad_rows=drop_bad_rows,
         where=where, table=table, time=time,
     )  # fmt: skip
     return _count_rows(path, RowCounter(domain, how, steps=steps), clock)
@@ -521,9 +523,10 @@ def _read_batch(rows: Any, axes: int) -> Batch:
         text = "string" in str(rows.schema.field("g").type)
         points = shapely.from_wkt(given, on_invalid="ignore") if text else shapely.from_wkb(given)
         points[shapely.is_empty(points)] = None
-        columns = [shapely.get_x(points), shapely.get_y(points)][:axes]  # NaN for geometries other than points
+        # NaN for geometries other than points.
+        columns = [get(points) for get in (shapely.get_x, shapely.get_y, shapely.get_z)[:axes]]
     else:
-        columns = [rows[n].fill_null(np.nan).to_numpy(zero_copy_only=False) for n in "xy"[:axes]]
+        columns = [rows[n].fill_null(np.nan).to_numpy(zero_copy_only=False) for n in "xyz"[:axes]]
     if rows["chosen"].null_count:  # a row is bad if the condition cannot compare its value
         columns = [np.where(rows["chosen"].is_null(), np.nan, column) for column in columns]
     return columns, known("u"), known("step"), np.asarray(rows["chosen"].fill_null(True))

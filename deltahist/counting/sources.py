@@ -328,7 +328,7 @@ class PostgreSQL(Source):
     def batches(self, statement: str) -> Iterator[Any]:
         import pyarrow as pa
 
-        kinds = {"x": pa.float64(), "y": pa.float64(), "chosen": pa.bool_()}  # other columns are whole numbers
+        kinds = dict.fromkeys("xyz", pa.float64()) | {"chosen": pa.bool_()}  # other columns are whole numbers
         with self.connection.cursor("deltahist", binary=True) as cursor:
             cursor.execute(self.dialect.write(statement))
             names = [column.name for column in cursor.description]

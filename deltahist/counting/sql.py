@@ -105,6 +105,7 @@ class Reading:
 
     x: str | None = None
     y: str | None = None
+    z: str | None = None
     crs: str | None = None
     user: str | None = None
     max_per_user: int | None = None
@@ -117,7 +118,7 @@ class Reading:
     @classmethod
     def of(cls, **given: Any) -> Reading:
         """Make a reading from parameters, converting column numbers to text."""
-        columns = {name: str(given[name]) for name in ("x", "y", "user", "time") if given.get(name) is not None}
+        columns = {name: str(given[name]) for name in ("x", "y", "z", "user", "time") if given.get(name) is not None}
         return cls(**{**given, **columns})
 
     def __post_init__(self) -> None:
@@ -131,7 +132,7 @@ class Reading:
     @property
     def coordinates(self) -> list[str]:
         """The coordinate columns that were named. The list is empty for geometries."""
-        return [c for c in (self.x, self.y) if c is not None]
+        return [c for c in (self.x, self.y, self.z) if c is not None]
 
     def preprocessing(self, operation: Operation | None) -> Preprocessing:
         """Record how rows become counts, including every kind of row that may be dropped, even if none was."""
@@ -337,8 +338,8 @@ def write_reading(
         names = [c for c in given.types if c.lower() in ("wkt", "geom", "geometry", "the_geom")]
         geometry = next((c for c in names if classify_type(given.types[c]) == "text"), None)
     if places or geometry is None:
-        check_choice((axes,), **{f"number of coordinate columns (x, y) of input {given.label!r}": len(places)})
-        columns = [f"{given.write_floats(c)} AS {n}" for c, n in zip(places, "xy", strict=False)]
+        check_choice((axes,), **{f"number of coordinate columns of input {given.label!r}": len(places)})
+        columns = [f"{given.write_floats(c)} AS {n}" for c, n in zip(places, "xyz", strict=False)]
     else:
         columns = [f"{given.quote_column(geometry)} AS g"]
         fields = [f"{geometry}.x", f"{geometry}.y"][:axes]  # GeoArrow's points
@@ -360,7 +361,7 @@ def write_reading(
 
 def write_placing(rows: str, domain: Domain, *, steps: int = 0, users: bool = False) -> str:
     """Write SQL that returns the places of rows. `rows` is a statement with the columns of `write_reading`."""
-    axes, largest = "xy"[: domain.ndim], float(np.finfo(np.float64).max)
+    axes, largest = "xyz"[: domain.ndim], float(np.finfo(np.float64).max)
     point = " AND ".join(f"{axis} BETWEEN {write_number(-largest)} AND {write_number(largest)}" for axis in axes)
     sides = zip(axes, domain.low, domain.high, strict=True)
     inside = " AND ".join(f"{axis} BETWEEN {write_number(low)} AND {write_number(high)}" for axis, low, high in sides)

@@ -199,11 +199,7 @@ class BaseRelease(OfMechanism, abc.ABC):
         domain = self.domain
         index = np.indices(domain.shape).reshape(domain.ndim, -1)
         low, high = (np.stack([domain.edges(axis)[each + end] for axis, each in enumerate(index)]) for end in (0, 1))
-        names = {
-            1: ["column", "low", "high", "x"],
-            2: ["column", "row", "west", "south", "east", "north", "x", "y"],
-            3: ["column", "row", "level", "west", "south", "bottom", "east", "north", "top", "x", "y", "z"],
-        }[domain.ndim]
+        names = [*("column", "row", "level")[: domain.ndim], *domain.sides, *"xyz"[: domain.ndim]]
         table: dict[str, NDArray[Any]] = dict(zip(names, [*index, *low, *high, *(low + high) / 2], strict=True))
         cells, errors = self.estimate_cells(nonnegative=nonnegative)
         return pd.DataFrame({**table, "estimate": cells.ravel(), "std_error": errors.ravel()})
@@ -215,7 +211,7 @@ class BaseRelease(OfMechanism, abc.ABC):
 
         check_choice((2,), dimensions=self.domain.ndim)
         frame = self.to_pandas(nonnegative=nonnegative)
-        shapes = shapely.box(*(frame.pop(side).to_numpy() for side in ("west", "south", "east", "north")))
+        shapes = shapely.box(*(frame.pop(side).to_numpy() for side in self.domain.sides))
         return gpd.GeoDataFrame(frame, geometry=shapes, crs=self.domain.crs)
 
     def to_xarray(self, *, nonnegative: bool = False) -> xr.Dataset:

@@ -109,8 +109,7 @@ def read_box(text: str, domain: Domain) -> NDArray[np.float64]:
     except ValueError:
         corners = np.array([np.nan])
     if len(corners) != sides or not np.isfinite(corners).all():
-        order = "west,south,east,north" if sides == 4 else "low,high"
-        raise InputError(f"bbox is {text[:80]!r}: it must be {sides} numbers, {order}")
+        raise InputError(f"bbox is {text[:80]!r}: it must be {sides} numbers, {','.join(domain.sides)}")
     return corners
 
 

@@ -170,6 +170,12 @@ class Domain:
         return math.prod(self.shape)
 
     @property
+    def sides(self) -> list[str]:
+        """Names of the bounds, in their order."""
+        names = ("low high", "west south east north", "west south bottom east north top")
+        return names[self.ndim - 1].split()
+
+    @property
     def low(self) -> tuple[float, ...]:
         """Lower corner."""
         return self.bounds[: len(self.bounds) // 2]

@@ -114,11 +114,10 @@ def read_sources(text: str, domain: Domain, name: str = "sources") -> str | shap
     return project_frame(read_geometries(text, domain, name), domain, f"{name} {text!r}").union_all()
 
 
-def read_box_file(file: Path, wanted: int, name: str = "boxes") -> tuple[NDArray[np.float64], list[str]]:
-    """Read boxes (m, wanted) and their names from a CSV file. `wanted` is 4 in 2-D and 2 in 1-D."""
+def read_box_file(file: Path, columns: list[str], name: str = "boxes") -> tuple[NDArray[np.float64], list[str]]:
+    """Read boxes (m, 2 d) and their names from a CSV file with the columns `Domain.sides`."""
     import pandas as pd
 
-    columns = ["west", "south", "east", "north"] if wanted == 4 else ["low", "high"]
     with _open_untrusted(file, name, f" (it must be CSV with the columns {','.join(columns)}, and may have name)"):
         warnings.simplefilter("error", pd.errors.ParserWarning)  # raised if a row is longer than the header
         frame = pd.read_csv(file, dtype=str, encoding="utf-8-sig", index_col=False, skipinitialspace=True)

@@ -109,21 +109,13 @@ def test_a_flow_in_the_plane_keeps_its_promise_and_too_little_noise_is_caught(fl
     assert refuted(in_the_plane(strategy, near, seed=4))
 
 
-def test_arrivals_are_hidden_and_halved_noise_is_caught(monkeypatch):
+@pytest.mark.parametrize("chosen", [Flow.tuned, GraphFlow.suited])
+def test_arrivals_are_hidden_and_halved_noise_is_caught(monkeypatch, chosen):
     near = Neighbourhood(line(4), 1, "left")
-    draw = at_once(near, Flow.tuned(near), lambda v: np.cumsum(v[:, ::-1], axis=1)[:, ::-1], epsilon=1)
+    if chosen == GraphFlow.suited:
+        near = Neighbourhood.of(line(4), [(0, 1), (1, 2), (2, 3)], sources=[0], limits=())
+    draw = at_once(near, chosen(near), lambda v: np.cumsum(v[:, ::-1], axis=1)[:, ::-1], epsilon=1)
     pairs = worst_pairs(Read(near.domain, np.tri(4, dtype=int).T), near)
-    assert any(pair.name.startswith("1 from outside") for pair in pairs)
-    findings = audit(draw, pairs, pure(1.0), releases=10_000, seed=5)
-    assert not refuted(findings), report(findings)
-    scaled_noise(monkeypatch, Fraction(1, 2))
-    assert refuted(audit(draw, pairs, pure(1.0), releases=10_000, seed=6))
-
-
-def test_a_flow_on_a_graph_keeps_its_promise_and_halved_noise_is_caught(monkeypatch):
-    near = Neighbourhood.of(line(4), [(0, 1), (1, 2), (2, 3)], sources=[0], limits=())
-    draw = at_once(near, GraphFlow.suited(near), lambda v: np.cumsum(v[:, ::-1], axis=1)[:, ::-1], epsilon=1)
-    pairs = worst_pairs(Cumulative(near.domain), near)
     assert any(pair.name.startswith("1 from outside") for pair in pairs)
     findings = audit(draw, pairs, pure(1.0), releases=10_000, seed=5)
     assert not refuted(findings), report(findings)

@@ -8,23 +8,10 @@ import deltahist as dh
 
 PLANE = dh.Domain(bounds=(0, 0, 12_000, 9_000), shape=(12, 9), crs="EPSG:32618")
 LINE = dh.Domain(bounds=(0, 40), shape=(40,))
-#: Strategies by name, each with a neighbourhood that it serves.
-STRATEGIES = {
-    "auto": {},
-    "identity": {},
-    "wavelet": {},
-    "hierarchical": {},
-    "hierarchical:3": {},
-    "cumulative": {},
-    "cumulative:prefix": {},
-    "shifted:4,2": {},
-    "dyadic": {},
-    "tents": {},
-    "tents:3,2": {},
-    "flow": {},
-    "flow:2": {},
-    "spectral": {},
-}
+STRATEGIES = (
+    *("auto", "identity", "wavelet", "hierarchical", "hierarchical:3", "cumulative", "cumulative:prefix"),
+    *("shifted:4,2", "dyadic", "tents", "tents:3,2", "flow", "flow:2", "spectral"),
+)
 BOXES = {
     2: [[0, 0, 12_000, 9_000], [1_000, 2_000, 5_000, 4_000], [1_250, 2_600, 5_125, 4_000], [3_100, 100, 3_900, 700]],
     1: [[0, 40], [3, 9], [2.25, 7.5], [11.25, 11.5]],

@@ -76,7 +76,7 @@ def test_names_are_found(columns, names):
 def test_boxes_are_read_with_their_names(tmp_path):
     text = 'name,North, east ,south,west\n"a,b",3,2,1,0\n\n007,4,4,2,2\n'
     (tmp_path / "boxes.csv").write_text(text, encoding="utf-8-sig")
-    corners, names = read_box_file(tmp_path / "boxes.csv", 4)
+    corners, names = read_box_file(tmp_path / "boxes.csv", CITY.sides)
     assert corners.tolist() == [[0, 1, 2, 3], [2, 2, 4, 4]]
     assert names == ["a,b", "007"]
 
@@ -89,7 +89,7 @@ def test_boxes_are_read_with_their_names(tmp_path):
 def test_files_without_boxes_are_refused(tmp_path, content):
     (tmp_path / "boxes.csv").write_bytes(content)
     with pytest.raises(dh.InputError, match="boxes"):
-        read_box_file(tmp_path / "boxes.csv", 4)
+        read_box_file(tmp_path / "boxes.csv", CITY.sides)
 
 
 CITY = dh.Domain.from_cell((580_000, 4_495_000, 605_000, 4_525_000), "250m", "EPSG:32618")

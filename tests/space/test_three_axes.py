@@ -1,12 +1,15 @@
 """Domains with three axes: neighbours, costs and errors against their definitions."""
 
 import itertools
+import json
 
 import numpy as np
+import pandas as pd
 import pytest
 import shapely
 
 import deltahist as dh
+from deltahist.cli import main
 from deltahist.decode import DenseDecoder, make_decoder
 from deltahist.mechanisms.histogram import explicit_edge_cost
 from deltahist.strategies import Cumulative, CutAugmented, Flow, Hierarchical, Identity, ShiftedGrids
@@ -69,8 +72,10 @@ def test_a_cube_publishes_answers_and_states_its_promise(tmp_path):
     cube = dh.Domain((0,) * 3 + (side,) * 3, (side,) * 3)
     points = rng.random((50_000, 3)) * side
     near = dh.Neighbourhood(cube, 2, limits=[(6, 2), ("any", 3)])
-    release = dh.publish(dh.count(points, cube), near, epsilon=1, rng=rng)
-    release.save(tmp_path / "cube.parquet")
+    pd.DataFrame(points, columns=[*"xyz"]).to_csv(tmp_path / "points.csv", index=False)
+    counts = dh.count_file(tmp_path / "points.csv", cube, x="x", y="y", z="z").counts
+    assert (counts.array == dh.count(points, cube).array).all()
+    dh.publish(counts, near, epsilon=1, rng=rng).save(tmp_path / "cube.parquet")
     again = dh.load(tmp_path / "cube.parquet")
     corners = dh.workloads.all_ranges(cube).sample(100).corners
     pairs = zip(corners[:, :3], corners[:, 3:], strict=True)
@@ -84,6 +89,19 @@ def test_a_cube_publishes_answers_and_states_its_promise(tmp_path):
     assert again.any_move <= 3
     assert "any move" in dh.write_statement(again)
     assert again._repr_html_().startswith("<pre>")
+
+
+def test_commands_publish_and_answer_three_axes(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "points.csv").write_text("x,y,floor\n" + "1.5,0.5,2.5\n" * 500)
+    where = "--x x --y y --z floor --bounds 0,0,0,3,2,4 --cell 1 --delta 1 --epsilon 2 --out r.parquet"
+    (tmp_path / "boxes.csv").write_text("west,south,bottom,east,north,top\n1,0,2,2,1,3\n")
+    assert main(["publish", "points.csv", *where.split()]) == 0
+    capsys.readouterr()
+    assert main(["query", "r.parquet", "--box", "1,0,2,2,1,3", "--boxes", "boxes.csv", "--format", "json"]) == 0
+    one, other = json.loads(capsys.readouterr().out)["answers"]
+    assert one["box"] == other["box"] == [1, 0, 2, 2, 1, 3]
+    assert abs(one["estimate"] - 500) < 40
 
 
 def test_what_needs_a_map_refuses_a_third_axis():
