@@ -264,7 +264,8 @@ class Guarantee:
         """Largest probability that an observer of a release guesses the right one of two equally likely neighbours.
 
         It is (1 + total variation) / 2. For pure ε this is e^ε / (1 + e^ε), which randomised response attains. For
-        Gaussian noise it is Φ(√(ρ/2)), which integer noise far below one can exceed by 0.006 (docs/privacy/weak.md).
+        Gaussian noise it is Φ(√(ρ/2)), which integer noise with a scale far below one can exceed by 0.006
+        (docs/privacy/weak.md).
 
         >>> round(Guarantee(epsilon=1).certainty, 3), round(Guarantee(rho=Fraction(1, 2)).certainty, 3)
         (0.731, 0.691)

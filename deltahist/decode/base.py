@@ -481,7 +481,7 @@ class DenseDecoder(Decoder):
     def _invert_correlated(self, dense: FloatArray, entry: FloatArray) -> FloatArray:
         """Return least squares for noise of covariance R Σ Rᵀ, with equal weights if this covariance is singular."""
         covariance = (entry * self.draw_variance) @ entry.T
-        # Scale to correlations first, because tents' values are 10⁹ times as large as cells.
+        # Scale to correlations first, because the values of tents are 10⁹ times as large as those of cells.
         std = np.sqrt(np.diag(covariance))
         if not std.all() or scipy.linalg.eigvalsh(covariance / np.outer(std, std), subset_by_index=[0, 0])[0] < 1e-9:
             return np.asarray(scipy.linalg.pinv(dense, rtol=1e-12))

@@ -210,7 +210,7 @@ def project_nonnegative(
                 break
         if done == turn:
             if balanced is not None:
-                # Where multipliers have changed more than cells, longer steps find them sooner.
+                # Where multipliers have changed more than cells, longer steps reach the new multipliers sooner.
                 moved = float(np.linalg.norm(point - balanced[0]))
                 pushed = float(np.linalg.norm(multipliers - balanced[1]))
                 step = pushed / moved / 2 if moved > 0 and pushed > 0 else step

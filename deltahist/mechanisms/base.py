@@ -38,7 +38,7 @@ class Chain:
     Source: 2015, eq. (2), Theorem 12, eq. (35); 2015 abstract, Theorem 2, eq. (3).
 
     name : 32 random hexadecimal digits; empty for a more private copy of a release that is not in a chain.
-    amounts : ε or ρ of the releases up to this one, ascending. Together the releases cost the last amount.
+    amounts : ε or ρ of the releases up to this one, ascending. The last amount is the total cost of the releases.
     copied : ε or ρ if the release is a more private copy of the last release (`dh.tighten`); None otherwise.
     origin : SHA-256 of the original of a copy. An original and its copies together cost as much as the original alone.
     """
