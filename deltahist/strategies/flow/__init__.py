@@ -33,13 +33,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Flow(Strategy):
-    """Add noise to moves instead of cells, as mass that flows between neighbouring blocks of cells.
+    """Add noise to the flows between neighbouring blocks of cells instead of to the cells.
 
     The release contains the block sums S c + D φ, where φ is noise on the borders between blocks and D maps flows to
     the gain of each block. So the total is exact, and the noise in a box is the flow across its perimeter. The flow
     across every grid line combines noise on single borders (`straight` and `diagonal` moves) with noise on weighted
     sums of neighbouring borders (`widths`), so the noise grows with the logarithm of the perimeter. If blocks have
-    several cells, the release also contains the cells with separate noise, and decoding combines both.
+    several cells, the release also contains each cell with separate noise, and decoding combines the two.
     Source: docs/privacy/factorisation.md (E = K U); He et al. 2014 and Haney et al. 2015 (noise on policy graphs).
 
     Parameters
@@ -53,7 +53,7 @@ class Flow(Strategy):
     arrivals : blocks where entities may appear or vanish: None, "boundary" (the outermost) or increasing flat indices.
     hubs : the distance between hubs in blocks, an odd number. A long move goes through the hubs nearest to its two
         ends, which caps its cost. None means no hubs, so a move costs as much as all borders on its path.
-    hub_widths : the distance in hubs between sums over squares of hubs on each level, each a multiple of the previous.
+    hub_widths : for each level, the distance in hubs between sums over squares of hubs. Each divides the next.
     centred : whether sums along lines extend equally beyond both ends, which requires one more sum (used with limits).
     hub_strips : whether there are also sums over hubs within one row or column.
 
@@ -255,7 +255,7 @@ class Flow(Strategy):
 
     @functools.cached_property
     def kind_shares(self) -> dict[str, Fraction]:
-        """The share of ε for each kind of draws, with flows counted in whole points."""
+        """The share of ε for each kind of draw, if flows are counted in whole points."""
         if self.shares is not None:
             return dict(zip(self.draw_kinds, read_shares(self.shares, len(self.draw_kinds), "group"), strict=True))
         usual = tuning.choose_usual_shares(len(self.sum_names))
@@ -263,7 +263,7 @@ class Flow(Strategy):
 
     @functools.cached_property
     def groups(self) -> tuple[Group, ...]:
-        # A move changes the draws of a kind by 1 / unit in total, so a group's share is its kind's share times unit.
+        # A move changes the draws of a kind by 1 / unit in total, so the group's share is the kind's share times unit.
         out, end = [], 0
         for name, (number, unit) in self.draw_kinds.items():
             out.append(Group(name, slice(end, end + number), self.kind_shares[name] * unit, unit))
@@ -276,18 +276,18 @@ class Flow(Strategy):
 
     @functools.cached_property
     def lines(self) -> tuple[LineEstimator, ...]:
-        """The estimators of the flow across lines along y and along x, or () in 1-D."""
+        """The flow estimators for lines along y and for lines along x, or () in 1-D."""
         if self.domain.ndim == 1:
             return ()
         variance = {name: float(1 / share) ** 2 for name, share in self.kind_shares.items()}
         own = tuple(variance[name] for name in self.sum_names)
         usual = self.sum_widths, variance[Kind.STRAIGHT], variance[Kind.DIAGONAL], own, self.centred
         along_y, along_x = (LineEstimator(n, *usual) for n in reversed(self.blocks))
-        return along_y, along_y if along_x == along_y else along_x  # equal lines share their tables
+        return along_y, along_y if along_x == along_y else along_x  # axes of equal length share tables
 
     @functools.cached_property
     def hub_grid(self) -> Hubs | None:
-        """The hubs, including the noise ratios that weight their estimates, or None."""
+        """The hubs with the noise ratios that weight their estimates, or None if the flow has no hubs."""
         if self.hubs is None:
             return None
         share = self.kind_shares
@@ -297,7 +297,7 @@ class Flow(Strategy):
         return replace(hubs, ratios=ratios)
 
     def split_draws(self, noise: NDArray[Any]) -> tuple[dict[str, NDArray[Any]], list[Crossings]]:
-        """Return views of the draws (..., draws) by kind, and also of the draws on flows by direction."""
+        """Return views of the draws (..., draws): all draws by kind, and the draws of flows by direction."""
         draws = {g.name: noise[..., g.members] for g in self.groups}
         return draws, Crossings.of_draws(self.blocks, draws, self.lines, self.sum_names)
 
@@ -420,7 +420,7 @@ class PathCosts:
         """Return an upper bound on the cost of moves through hubs, or 0 if no move goes through hubs.
 
         The cost of a move depends on how far each end is from its hub along each axis. The bound is the maximum over
-        all combinations of distances that the neighbourhood allows. Crossing a line in both directions costs less.
+        all combinations of distances that the neighbourhood allows. A line crossed in both directions costs less.
         """
         hubs, limit = self.flow.hub_grid, find_longest_direct(self.flow)
         if hubs is None or max(self.flow.blocks) <= limit + 1:
@@ -446,7 +446,7 @@ class PathCosts:
 
 
 def find_longest_direct(flow: Flow) -> int:
-    """Return the largest distance along an axis, in blocks, over which moves take their direct path instead of hubs.
+    """Return the largest distance along an axis, in blocks, that moves cover directly instead of through hubs.
 
     A direct path of this length costs about as much as the most expensive path through hubs. The distance does not
     depend on the kind of noise or on the neighbourhood, so a move always takes the same path.
@@ -454,17 +454,17 @@ def find_longest_direct(flow: Flow) -> int:
     if flow.hub_grid is None:
         return max(flow.blocks)
     costs = PathCosts(flow, 1)
-    same = 2 * max(line.longest_walk for line in flow.hub_grid.axes)  # between two blocks with the same hub
+    same = 2 * max(line.longest_walk for line in flow.hub_grid.axes)  # blocks with the same hub can be this far apart
     return max(same, 2 * costs.through_hub // max(costs.straight, costs.diagonal))
 
 
 def _find_least_distances(line: HubLine, limit: int) -> tuple[IntArray, IntArray]:
-    """Return the least distance of two blocks, overall and above a limit, by the blocks' distances from their hubs."""
+    """Return the least distance between two blocks, and the least above a limit, by their distances from their hubs."""
     never = 1 << 40  # longer than any move
     block = np.arange(line.n)
     offset = np.abs(block - line.places[block // line.blocks_apart])
     least, beyond = (np.full((line.longest_walk + 1,) * 2, never) for _ in range(2))
-    # Hubs repeat, so combinations that do not occur within three hub distances never occur.
+    # The pattern of hubs repeats, so combinations that do not occur within three hub distances never occur.
     for distance in range(min(line.n, limit + 3 * line.blocks_apart + 1)):
         seen = np.zeros(least.shape, dtype=bool)
         seen[offset[: line.n - distance], offset[distance:]] = True
@@ -508,7 +508,7 @@ class Routes:
 
     A move takes diagonal steps between blocks first, then straight steps. A long move (`find_longest_direct`) leaves
     the map at the hub of its first block and re-enters at the hub of its last block. From its entry block, an arrival
-    proceeds like a move. The draws at every border on the path change.
+    proceeds like a move. Each step changes the draws at the borders that it crosses.
     """
 
     def __init__(self, flow: Flow, near: Neighbourhood) -> None:

@@ -1,8 +1,8 @@
-"""The decoder of flows, with errors of boxes in closed form and errors of other queries from their perimeter.
+"""The decoder of flows. Errors of boxes have a closed form, and errors of other queries follow from their perimeter.
 
-Released block sums are also the estimates, and the cells of a block share the block's gain. Noise on a border changes
-an answer only if the query's weights differ across the border, so only at the query's perimeter. Sums along a line
-spread the flow across the line over all its borders, through a matrix of low rank. Hubs contribute products of waves.
+The released block sums serve as estimates, and the cells of a block share its gain equally. Only noise on a query's
+perimeter changes its answer, because elsewhere the query has the same weight on both sides of a border. Sums along a
+line redistribute the flow among the line's borders, through a low-rank matrix. Hubs contribute products of waves.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Diagonal(forms.QuadraticForm):
 
 
 class Steps(forms.QuadraticForm):
-    """−½ if the border just before (shift 0) or after (1) an inner edge i is before edge j, plus the transpose."""
+    """−½ where the border just before (shift 0) or after (1) inner edge i precedes edge j, plus the transpose."""
 
     def __init__(self, size: int, shift: int) -> None:
         self.size, self.shift = size, shift
@@ -81,7 +81,7 @@ class LowRank(forms.QuadraticForm):
 
 
 class Patches:
-    """Evaluate forms of intervals along an axis with a small table. Between knots, forms are polynomials in both edges.
+    """Evaluate forms of intervals along an axis from a small table. Between knots, forms are polynomials in both edges.
 
     For edges i < j a form is G_ij = Σ_p a_ip b_jp, where a and b are quadratic on each stretch between knots. At a
     fraction u of a stretch, a and b are combinations of 1, u and u (1 − u). So G_ij is a sum of nine products, weighted
@@ -90,7 +90,7 @@ class Patches:
     knots : edges (s + 1,) that include the first, the last, and every edge where a or b bends.
     own, beside : G_ii (k, n + 1) and G_i,i+1 (k, n) at the edges of cells.
     pairs : a and b (size, p) for the last of the k forms. Other forms are zero between different edges.
-    place : the index of the edge at each cell edge (n + 1,), which grows by 0 or 1 per cell.
+    place : for each cell edge (n + 1,), the index of an edge of the forms. It grows by 0 or 1 per cell.
     """
 
     def __init__(self, knots: IntArray, own: FloatArray, beside: FloatArray, pairs: list[Any], place: IntArray) -> None:
@@ -156,7 +156,7 @@ def _fit_stretches(values: FloatArray, knots: IntArray) -> FloatArray:
     middle = (low + high) // 2
     share = ((middle - low) / (high - low))[:, None]
     rise = values[high] - values[low]
-    # A stretch of one step has no inner edge, so no bend.
+    # A stretch of one step has no inner edge, and therefore no bend.
     bend = (values[middle] - values[low] - share * rise) / np.where(share > 0, share * (1 - share), 1.0)
     return np.concatenate([values[low], rise, bend])
 
@@ -225,7 +225,7 @@ class HubVariance:
 
     @functools.cached_property
     def onto_total(self) -> tuple[FloatArray, float]:
-        """m in waves (k, l), and Σ m, the variance of the total inflow (0 if draws are almost surely 0)."""
+        """The wave coefficients (k, l) of m, and Σ m, the total inflow's variance (0 if draws are almost surely 0)."""
         core = self.waves[1:, 1:] * self.hubs.ones_in_waves
         return core, float((core * self.hubs.ones_in_waves).sum())
 
@@ -236,7 +236,7 @@ class HubVariance:
         return 1.0, WavesKnown(self._lines, self.edges, self.increments, core / np.sqrt(spread) if spread > 0 else core)
 
     def make_fourth_term(self, kurtosis: float) -> tuple[float, tuple[Fourths, ...]]:
-        """Return the hubs' term of the fourth cumulant, which is an upper bound with sums or a known total."""
+        """Return the hubs' term of the fourth cumulant, an upper bound if there are sums or the total is known."""
         lines = zip(self._lines, self.edges, strict=True)
         before = (line.hubs_before if cut is None else interpolate_sums(line.hubs_before, cut) for line, cut in lines)
         return kurtosis * self.own**2, tuple(map(Fourths, before))
@@ -256,7 +256,7 @@ class WavesKnown(forms.BoxFunction):
     """Evaluate Σ_ij K_ij a_i(q) b_j(q) − (Σ_ij M_ij (a_i·q) (b_j·q))² for boxes q.
 
     a_0(q) is the squared length of q along the axis, and a_i(q) is (a_i·q)² for the waves i > 0. K (`squared`) and M
-    (`whole`) have low rank up to rounding. In 1-D, b is a single wave. `edges` is as in `HubVariance`.
+    (`whole`) have low rank up to rounding. In 1-D, b is a single wave. See `HubVariance` for `edges`.
     """
 
     def __init__(
@@ -366,7 +366,7 @@ class FlowDecoder(Decoder):
         return self.solve_adjoint(np.ones(self.domain.size)), self.solve(values), self._inflow_variance
 
     def _add_inflow(self, sums: FloatArray, times: float) -> None:
-        """Add to each block sum `times` the covariance between the block's inflow and the total inflow."""
+        """Add the covariance of each block's inflow with the total inflow, scaled by `times`, to the block's sum."""
         sums.reshape(-1)[self.strategy.entry_blocks] += self._entry_variance * times
         if self._hubs is not None:
             x, y = self._hubs.hubs.axes
@@ -375,7 +375,7 @@ class FlowDecoder(Decoder):
 
     @functools.cached_property
     def _inflow_variance(self) -> float:
-        """The variance of the total inflow, through hubs and arrivals. Flows do not change the total."""
+        """The variance of the total inflow through hubs and arrivals. Flows do not change the total."""
         hubs = 0.0 if self._hubs is None else self._hubs.onto_total[1]
         return hubs + len(self.strategy.entry_blocks) * self._entry_variance
 
@@ -385,7 +385,7 @@ class FlowDecoder(Decoder):
 
     @functools.cached_property
     def _draw_cumulants(self) -> dict[str, Cumulants]:
-        """The variance and fourth cumulant of a draw in points, for each group's name."""
+        """For each group's name, the variance and fourth cumulant of a draw, in points."""
         out = {}
         for group, law in zip(self.strategy.groups, self.laws, strict=True):
             variance = law.variance() * float(group.unit) ** 2
@@ -393,7 +393,7 @@ class FlowDecoder(Decoder):
         return out
 
     def _get_cumulants(self, names: Sequence[str]) -> list[Cumulants]:
-        """Return the cumulants of the groups among `names` that exist."""
+        """Return the cumulants of those groups in `names` that exist."""
         return [self._draw_cumulants[name] for name in names if name in self._draw_cumulants]
 
     @functools.cached_property
@@ -451,7 +451,7 @@ class FlowDecoder(Decoder):
         sums = [self._draw_cumulants[name][0] for name in flow.sum_names]
 
         def sides(axis: int) -> Sides:
-            # Lines that cross x run along y, so their forms are over places along y.
+            # Lines that cross x run along y, so their forms apply to places along y.
             line, (rim,) = flow.lines[1 - axis], self._rim_forms[axis].forms
             return Sides(rim, estimated_flow(line, straight, d, sums), line.knots, self._edges[axis])
 
@@ -465,7 +465,7 @@ class FlowDecoder(Decoder):
     def _fourth_terms(self) -> forms.SumOfProducts:
         """The fourth cumulant of boxes, which is exact for cells and approximate for flows.
 
-        Moves across the perimeter have full weight, a little too much, and corners and sums along lines are ignored.
+        Moves across the perimeter get full weight, slightly too much. Corners and sums along lines are ignored.
         """
         flow, weight = self.strategy, self.laws[0].kurtosis()
         known = {name: weight * variance**2 for name, (variance, _) in self._draw_cumulants.items()}
@@ -473,11 +473,11 @@ class FlowDecoder(Decoder):
             out: list[Any] = [(known[Kind.STRAIGHT], (self._rim_forms[0],))]
         else:
             each = known[Kind.STRAIGHT] + 2 * known[Kind.DIAGONAL]
-            # A side across x crosses one border per row of blocks, so (cells along y) / (block height) borders.
+            # A side across x crosses one border per row of blocks, in total (cells along y) / (block height).
             (wide, high), (x, y), length = flow.sides, self._rim_forms, BlockPower(1, 4)
             out = [(each / high, (x, length)), (each / wide, (length, y))]
         if not flow.blocks_are_cells:
-            # Σ (q − q̄)⁴, because Σ q q̄³ = Σ q̄⁴ within each block
+            # These terms add up to Σ (q − q̄)⁴, because Σ q q̄³ = Σ q̄⁴ within each block.
             for times, own in ((1, 4), (-4, 3), (6, 2), (-3, 1)):
                 moments = tuple(forms.MixedMoment(cut, own, 4 - own) for cut in self._block_edges)
                 out.append((times * known["cells"], moments))
@@ -565,10 +565,10 @@ class FlowDecoder(Decoder):
         return out
 
     def _convert_cover(self, cover: RegionCover, order: int) -> tuple[RegionCover, *tuple[FloatArray, ...]]:
-        """Return queries as shares of blocks, and sums (m,) of residuals' squares (for order 4, also fourth powers)."""
+        """Return queries as shares of blocks, and sums (m,) of squared residuals (for order 4, also fourth powers)."""
         flow = self.strategy
         blocks = [np.searchsorted(cut, np.arange(cut[-1]), "right") - 1 for cut in self._block_edges]
-        # For each rectangle and each block that overlaps it, the number of their common cells.
+        # For each rectangle and each block that overlaps it, the number of cells that they have in common.
         begin, end = ([each[place[:, a]] for a, each in enumerate(blocks)] for place in (cover.low, cover.high - 1))
         wide, tall = (last - first + 1 for first, last in zip(begin, end, strict=True))
         which = np.repeat(np.arange(len(wide)), wide * tall)
@@ -607,7 +607,7 @@ class _NearSums:
         self._tables, self._levels = [forms.Windows(table) for table in tables], windows.covering_sums
 
     def find_near(self, start: IntArray, end: IntArray, low: IntArray, size: int) -> tuple[IntArray, list[FloatArray]]:
-        """Return the sums (queries, s) with places from `start` to `end`, and tables' excerpts (queries, s, size)."""
+        """Return the sums (queries, s) that overlap places `start` to `end`, and table excerpts (queries, s, size)."""
         picked = [np.zeros((len(low), 0), dtype=np.int64)]
         tables: list[list[FloatArray]] = [[np.zeros((len(low), 0, size))] for _ in self._tables]
         for first, last, most in self._levels:
@@ -657,7 +657,7 @@ class _LineSums:
         self._sums = _NearSums(line.windows, theta * line.border_variance, theta)
 
     def find_near(self, around: forms.QueryBoxes, axis: int) -> tuple[IntArray, FloatArray, FloatArray]:
-        """Return sums (queries, s) with borders of each box, and excerpts (queries, s, wide or tall) of Θ V and Θ."""
+        """Return the sums (queries, s) on each box's borders, and excerpts (queries, s, wide or tall) of Θ V and Θ."""
         low, size = around.low[:, axis], around.shares.shape[1 + axis]
         end = np.minimum(around.high[:, axis], self._places - 1)
         picked, (leaf, theta) = self._sums.find_near(np.maximum(low - 1, 0), end, low, size)
@@ -667,7 +667,7 @@ class _LineSums:
 
 
 class RimErrors:
-    """The variance and fourth cumulant of queries from flows between blocks. Lines along y come first."""
+    """Variances and fourth cumulants that flows between blocks add to queries. Lines along y come first."""
 
     def __init__(
         self, lines: Sequence[LineEstimator], straight: Cumulants, diagonal: Cumulants, sums: Sequence[Cumulants]
@@ -676,7 +676,7 @@ class RimErrors:
         self._along = [_LineSums(line, straight[0], diagonal[0], sums) for line in lines]
 
     def price_queries(self, around: forms.QueryBoxes, kurtosis: bool) -> tuple[FloatArray, FloatArray]:
-        """Return variances and fourth cumulants (m,) of queries, from the draws in boxes around them and all sums."""
+        """Return variances and fourth cumulants (m,) of queries from all sums and from the draws around queries."""
         straight, diagonal = self._straight[0], self._diagonal[0]
         rising, falling = around.subtract_shifted((1, 1), (0, 0)), around.subtract_shifted((1, 0), (0, 1))
         flows = around.subtract_shifted((1, 0), (0, 0)), around.subtract_shifted((0, 1), (0, 0))
@@ -696,7 +696,7 @@ class RimErrors:
                 np.multiply(squares, squares, out=squares)
                 fourth += _sum_products(squares * sums.fourth, squares)
             factors.append((waves, theta))
-        # A diagonal move is spread along both lines that it crosses. Add their covariance, shifted if the move falls.
+        # A diagonal move is spread along both lines it crosses. Add the covariance of these parts, shifted if it falls.
         (over, along_y), (up, along_x) = factors
         total += 2 * diagonal * _sum_products(over.mT @ along_x.mT, along_y @ up)
         further = along_x[:, :, 1:].mT, along_y[:, :, 1:]
@@ -724,7 +724,7 @@ class _HubSums:
     def __init__(self, line: HubLine, variance: FloatArray, trust: FloatArray) -> None:
         squares, turn = line.spectrum
         self._places, self._sums = line.places, _NearSums(line.windows, line.windows.theta)
-        #: The coefficient of each sum in each wave (sums, waves), the sum of each wave, and K between sums.
+        #: The coefficient of each sum in each wave (sums, waves), the sum of each wave, and K for pairs of sums.
         self.turn, self.waves, self.known = turn, line.waves.sum(axis=1), (turn * variance[1:, 0]) @ turn.T
         onto, own, alone = turn * squares, to_increments(trust)[1:, 0], trust[1:, 0]
         seen = (turn * alone) @ onto.T, onto @ (alone * self.waves)
@@ -735,7 +735,7 @@ class _HubSums:
         (self.beyond,) = _as_single(trust[1:, 1:] - trust[1:, :1])
 
     def find_near(self, around: forms.QueryBoxes, axis: int) -> tuple[IntArray, IntArray, FloatArray]:
-        """Return boxes' hubs (queries, h) along an axis, their sums (queries, s), and weights (queries, s, h)."""
+        """Return the hubs (queries, h) of boxes along an axis, their sums (queries, s), and weights (queries, s, h)."""
         low, high = around.low[:, axis], around.high[:, axis]
         first, behind = (np.searchsorted(self._places, edge) for edge in (low, high))
         hub = first[:, None] + np.arange(-1, int((behind - first).max()) + 1)
@@ -751,8 +751,8 @@ class _HubSums:
         """Sum, for each query, the fourth powers of the weights on strips along this axis.
 
         `sums` are the queries' sums along this axis (queries, s, h), `some` are the indices of these sums, and `across`
-        contains weights along the other axis (queries, t, h). `found` is in waves along this axis and sums across it.
-        `alike` is subtracted from the weight of every hub.
+        contains weights along the other axis (queries, t, h). `found` has waves along this axis and sums along the
+        other. `alike` is subtracted from the weight of every hub.
         """
         factors = np.concatenate([self.seen[some].mT, self.onto @ found], axis=2)
         seen = factors @ np.concatenate([sums, across], axis=1)
@@ -762,7 +762,7 @@ class _HubSums:
 
 
 class HubErrors:
-    """The variance and fourth cumulant of queries from hubs. `draws` and `sums` are fourth cumulants of the noise."""
+    """Variances and fourth cumulants that hubs add to queries. `draws` and `sums` are fourth cumulants of the noise."""
 
     def __init__(self, known: HubVariance, draws: float, sums: Sequence[float], total_known: bool) -> None:
         self._known, self._draws, self._sums, self._total_known = known, draws, sums, total_known

@@ -1,4 +1,4 @@
-"""The noise of a flow, in which weighted sums improve estimates of the flow across lines and the inflow at hubs."""
+"""The noise of a flow. Weighted sums improve the estimates of the flow across lines and of the inflow at hubs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _X, _Y = -2, -1
 
 
 class Kind(enum.StrEnum):
-    """The kinds of draws, besides sums along lines. A straight flow crosses one border, a diagonal flow crosses two."""
+    """The kinds of draws, besides sums along lines. A straight flow crosses one border, and a diagonal flow two."""
 
     STRAIGHT = "straight flows"
     DIAGONAL = "diagonal flows"
@@ -40,7 +40,7 @@ def count_sums(n: int, width: int, centred: bool = False) -> int:
 
 
 def _find_centres(n: int, width: int, centred: bool) -> IntArray:
-    """Return the centres (sums,) of the sums, in half places."""
+    """Return the centres (sums,) of the sums, in units of half a place."""
     number = count_sums(n, width, centred)
     return 2 * width * np.arange(number) + (n - 1 - (number - 1) * width if centred else width - 1)
 
@@ -48,9 +48,9 @@ def _find_centres(n: int, width: int, centred: bool) -> IntArray:
 def make_hat_weights(n: int, width: int, centred: bool = False) -> IntArray:
     """Return the weight (sums, n) of each place in each sum, in units of 1 / (2 width).
 
-    The weight of a place in a sum falls linearly from one at the sum's centre to zero at its neighbours' centres.
-    Before the first centre and after the last, the weight is one. The weights of a place add up to one. The first sum
-    starts where the line starts, but centred sums extend equally beyond both ends.
+    The weight of a place in a sum falls linearly from one at the sum's centre to zero at the centres of neighbouring
+    sums. Before the first centre and after the last, the weight is one. The weights of a place add up to one. The first
+    sum starts where the line starts, but centred sums extend equally beyond both ends.
     """
     centre = _find_centres(n, width, centred)
     return np.maximum(2 * width - np.abs(np.clip(2 * np.arange(n), centre[0], centre[-1]) - centre[:, None]), 0)
@@ -113,7 +113,7 @@ class WeightedSums:
 class Stretches(NamedTuple):
     """Stretches of a line on which all places have the same variance and all weights are linear.
 
-    Two sums of each level cover a stretch. From place to place, `slope` moves from the first sum to the second.
+    Two sums of each level cover a stretch. Each further place moves weight `slope` from the first sum to the second.
 
     cuts : the first place of each stretch (s,). variance : the variance of a place (s,).
     levels : for each level, the first sum, the weight of the first place in this sum, the second sum, and the slope
@@ -177,7 +177,7 @@ class LineEstimator:
 
     @functools.cached_property
     def knots(self) -> IntArray:
-        """Edges (s,) between which the weights beside an edge and the weights' prefix sums are quadratic."""
+        """Edges (s,) between which both the weights next to an edge and their prefix sums are quadratic."""
         bend = np.concatenate([find_bends(self.n, self.widths, self.centred), [1, self.n - 1]])
         every: IntArray = np.unique(np.add.outer(bend, np.arange(-1, 2)))
         return every[(every >= 0) & (every <= self.n)]
@@ -225,7 +225,7 @@ class LineEstimator:
         return order, below, own
 
     def solve_sums(self, surplus: Array) -> FloatArray:
-        """Return (Θ V Θᵀ + W)⁻¹ (s − Θ T), given s − Θ T (p, lines) in units. Each line is solved independently."""
+        """Return (Θ V Θᵀ + W)⁻¹ (s − Θ T), given s − Θ T (p, lines) in `windows.units`. Lines are independent."""
         order, below, own = self.banded_factors
         out = (surplus / self.windows.units[:, None])[order]
         for j, column in enumerate(below):
@@ -240,7 +240,7 @@ class LineEstimator:
         return solved
 
     def weigh_flows(self, flow: Array) -> Array:
-        """Return Θ T (lines, p) in units for flows T (lines, n), exactly for integers."""
+        """Return Θ T (lines, p) in `windows.units` for flows T (lines, n), exactly for integers."""
         cuts, _, levels = self.stretches
         which = np.repeat(np.arange(len(cuts)), np.diff(cuts, append=self.n))
         plain = np.add.reduceat(flow, cuts, axis=-1)
@@ -340,7 +340,7 @@ class Crossings(NamedTuple):
         return solved.reshape(len(solved), *surplus.shape[:-1])
 
     def add_to_blocks(self, out: Array, line: LineEstimator | None) -> None:
-        """Add flows, corrected by sums of `line`, to gains (..., x, y), with diagonal moves among those to the east."""
+        """Add flows, corrected by sums of `line`, to gains (..., x, y). Flows to the east include diagonal moves."""
         solved = np.zeros(0) if line is None else self.solve_sums(line)
         gained = out if self.axis == 0 else out.mT
         for some, after in self.slice_lines():
@@ -380,7 +380,7 @@ def _split_draws(draws: Array, shapes: Sequence[tuple[int, int]]) -> list[Array]
 
 @dataclass(frozen=True, eq=False)
 class HubLine:
-    """The hubs along one axis of n blocks, in the middle of every `spacing` blocks, and the hubs' weighted sums.
+    """The hubs along one axis of n blocks, one in the middle of every `spacing` blocks, and their weighted sums.
 
     The spacing is odd. `widths` are the distances in hubs between the centres of sums on each level.
     """
@@ -406,7 +406,7 @@ class HubLine:
 
     @functools.cached_property
     def windows(self) -> WeightedSums:
-        """Θ. A hub's weights in the sums of all levels add up to one. Without widths, one sum covers all hubs."""
+        """Θ. A hub's weights in all sums add up to one. If there are no widths, one sum covers all hubs."""
         number = len(self.places)
         if not self.widths or number == 1:
             return WeightedSums(number, [np.ones((1, number), dtype=np.int64)], [1])
@@ -471,15 +471,15 @@ class HubLine:
 
 @dataclass(frozen=True, eq=False)
 class Hubs:
-    """Blocks at regular distances where long moves leave and enter, with a least-squares estimate of the inflow.
+    """Evenly spaced blocks where long moves leave and enter the map, with a least-squares estimate of the inflow.
 
     ζ is the inflow from the hubs' own noise. Sums s over squares of hubs, and over strips of hubs along one axis, have
     separate noise. Let Θ be the weights of each level of sums, and ρ the level's noise variance divided by a hub's. The
     estimate is ζ + T Σ Θᵀ (s − Θ ζ)/ρ with T = (1 + Σ ΘᵀΘ/ρ)⁻¹. A move changes s and Θ ζ by the same amount. The
-    weights are products over the axes, so the eigenvectors on all levels, and of T, are products of two waves.
+    weights are products over the axes, so the eigenvectors of T and of all levels are products of two waves.
 
     axes : the hubs along each axis (in 1-D, the second axis has one block). strips : whether there are strips.
-    ratios : ρ of squares and of strips, or () without sums.
+    ratios : ρ of squares and of strips, or () if there are no sums.
     """
 
     axes: tuple[HubLine, HubLine]
@@ -491,7 +491,7 @@ class Hubs:
         """Return the hubs of a grid of blocks."""
         x, y = (*blocks, 1)[:2]
         line = HubLine(x, spacing, widths)
-        return cls((line, line if x == y else HubLine(y, spacing, widths)), strips)  # equal axes share their tables
+        return cls((line, line if x == y else HubLine(y, spacing, widths)), strips)  # axes of equal length share tables
 
     @functools.cached_property
     def places(self) -> IntArray:
@@ -523,7 +523,7 @@ class Hubs:
 
     @functools.cached_property
     def level_spectra(self) -> list[FloatArray]:
-        """The eigenvalues of squares and strips for products of waves (1 + waves, 1 + waves). Index 0 is all else."""
+        """The eigenvalues of squares and strips for products of waves (1 + waves, 1 + waves). Index 0 is the rest."""
         x, y = (np.concatenate([[0.0], line.spectrum[0]]) for line in self.axes)
         return [np.multiply.outer(x, y), np.add.outer(x, y)]
 
@@ -552,7 +552,7 @@ class Hubs:
         seen = y.spread_sums((sums[0] - y.windows.sum_along(on_x, _Y)) / (y.weight_unit * self.ratios[0]), _Y)
         if self.strips:
             seen += (sums[1] - on_x) / self.ratios[1]
-        # Apply T to Θxᵀ `seen` and to the strips' part along y, in waves along one axis until the last step.
+        # Apply T to Θxᵀ `seen` and to the strips' part along y. Use wave coefficients along one axis until the end.
         along_x, trust = (turn_x * squares_x).T @ (seen / x.weight_unit), self.trust
         mixed = y.project_onto_waves(along_x, _Y) * (trust[1:, 1:] - trust[1:, :1])
         if self.strips:
@@ -573,7 +573,7 @@ class Hubs:
         own[...] = weights.reshape(own.shape)
         if not self.ratios:
             return
-        # Apply T to the weights, in waves along one axis or both.
+        # Apply T to the weights, using wave coefficients along one or both axes.
         weight, along_x = to_increments(self.trust), x.project_onto_waves(own, _X)
         on_x = y.combine_waves(y.project_onto_waves(along_x, _Y) * weight[1:, 1:], _Y)
         if self.strips:
@@ -588,7 +588,7 @@ class Hubs:
 
 
 def to_increments(values: FloatArray) -> FloatArray:
-    """Return values for products of waves minus those at index 0, which belong to the space orthogonal to all waves."""
+    """Return values for products of waves, minus those at index 0 (for the space orthogonal to all waves)."""
     out = values.copy()
     out[1:] -= values[:1]
     out[:, 1:] -= out[:, :1]

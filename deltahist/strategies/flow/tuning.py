@@ -1,4 +1,4 @@
-"""Choose a flow's sums and hubs and their shares of ε for a workload, using only public data."""
+"""Choose a flow's sums, its hubs and their shares of ε for a workload, using only public data."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 Limit: TypeAlias = tuple[int, float]
 #: Sums do not help on lines with fewer blocks than this.
 _SHORT = 16
-#: Optimise the shares of only this many candidates, the best with the usual shares.
+#: Optimise shares only for this many candidates, namely those that are best at the usual shares.
 _REFINED = 3
 
 
@@ -34,7 +34,7 @@ def find_best_parameters(near: Neighbourhood, flow: Flow, workload: Workload | N
 
     A move within δ takes one step and costs one, so limits do not change the noise on borders. A move through hubs
     costs 2 (steps to a hub + share of a hub). If a move's cost exceeds a limit, all noise is scaled up. The hubs' best
-    share balances this against the hubs' own noise. Blocks, arrivals and `centred` are taken from the given flow.
+    share balances this scaling against the hubs' own noise. Blocks, arrivals and `centred` come from the given flow.
     """
     sums = _find_best_sums(flow, workload, norm)
     found: dict[str, Any] = {"widths": sums.widths, "shares": sums.shares}
@@ -64,7 +64,7 @@ def find_best_parameters(near: Neighbourhood, flow: Flow, workload: Workload | N
 
 def choose_usual_widths(blocks: tuple[int, ...]) -> tuple[int, ...]:
     """Return widths that are nearly optimal for all ranges on 64 to 4096 blocks per side, or () in 1-D."""
-    # Lines along one axis exist only if the other axis has two blocks.
+    # Lines along one axis exist only if the other axis has at least two blocks.
     longest = max(n if m > 1 else 0 for n, m in (blocks, blocks[::-1])) if len(blocks) == 2 else 0
     if longest < _SHORT:
         return ()
@@ -129,7 +129,7 @@ def _find_best_sums(flow: Flow, workload: Workload | None, norm: int) -> _BestSu
     error, sums, widths = _find_best_chain(MeanError(flow.blocks, spans, norm, flow.centred))
     cells = 0.0
     if not flow.blocks_are_cells:
-        # The mean variance that noise of variance one on cells adds.
+        # The mean variance that is due to noise of variance one on cells.
         one = BlockPower(1, 2)
         scale = zip(spans, flow.domain.shape, flow.blocks, strict=True)
         of_blocks = math.prod(one(*span) * (n / m) for span, n, m in scale)
@@ -192,7 +192,7 @@ class MeanError:
         """Return the least error of flows with sums of these widths, and the sums' shares of a budget of one."""
         if not widths:
             return self.of_shares(widths, np.zeros(0)), np.zeros(0)
-        logs, error = np.full(len(widths), -0.5), math.inf  # log of (a level's share / unused part of one half)
+        logs, error = np.full(len(widths), -0.5), math.inf  # log of (a level's share / the unused part of one half)
 
         def to_shares() -> FloatArray:
             weight = np.exp(logs)
@@ -311,9 +311,9 @@ class _HubChoice(NamedTuple):
 
 
 def _list_spacings(limits: list[Limit], flow: Flow) -> list[int]:
-    """Return odd spacings for which paths to a hub keep the limits, with at most 2048² hubs if possible.
+    """Return the odd spacings for which paths to a hub keep the limits, preferring those with at most 2048² hubs.
 
-    With 4096² hubs, the error is a seventh lower, but publishing takes 1.5 times and boxes five times as long.
+    With 4096² hubs, the error is a seventh lower, but publishing takes 50% longer and boxes take five times as long.
     """
     most, side = max(factor for _, factor in limits), max(flow.blocks)
     every = [1, *(2 * walk + 1 for walk in range(1, min(20, side // 4) + 1) if 2 * walk < most)]
@@ -330,7 +330,7 @@ def _scale_noise(limits: list[Limit], cells: float, walk: float, share: float) -
 
 
 def _find_best_share(hubs: _HubChoice, sums: _BestSums, limits: list[Limit], norm: int) -> tuple[float, float]:
-    """Return the least error with these hubs, and the share of the hubs that achieves it."""
+    """Return the least error with these hubs, and the hubs' share that achieves it."""
     walk = hubs.spacing // 2
     exact = [(factor - sums.cells) / 2 - walk * (1 - sums.cells) for _, factor in limits]  # shares that use up a limit
     tried = [share for share in exact if share > 0.001] + np.geomspace(0.05, 50, 60).tolist()
@@ -345,8 +345,8 @@ def _find_best_share(hubs: _HubChoice, sums: _BestSums, limits: list[Limit], nor
 class MeanHubError:
     """The mean variance that hubs with a share of one add to a workload's boxes.
 
-    The variance is Σ V_ij a_i b_j minus the part that a public total removes. a and b are a box's squared coefficients
-    for the waves along each axis and for the rest. `HubVariance` has the exact figures.
+    The variance is Σ V_ij a_i b_j minus the part that a public total removes. Here a and b are a box's squared
+    coefficients along each axis, for the waves and for the rest. `HubVariance` has the exact figures.
     """
 
     def __init__(self, flow: Flow, boxes: Boxes, norm: int, total_known: bool) -> None:
@@ -357,7 +357,7 @@ class MeanHubError:
         return _HubChoice(spacing, (), (1.0,), self._as_function(Hubs.on_grid(self.blocks, spacing))((1.0,)))
 
     def with_sums(self, spacing: int) -> Iterator[_HubChoice]:
-        """Yield hubs with sums, and hubs with sums and strips, with the best shares for each distance between sums."""
+        """For each distance between sums, yield hubs with their best shares, first without and then with strips."""
         lengths = [len(line.places) for line in Hubs.on_grid(self.blocks, spacing).axes]
         levels: list[tuple[int, ...]] = [(w,) for w in (4, 5, 6, 8, 12, 18, 27, 40)]
         if max(lengths) >= 1200:  # a second level needs long lines
