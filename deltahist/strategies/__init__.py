@@ -25,10 +25,10 @@ from deltahist.strategies.product import Cumulative, Wavelet
 from deltahist.strategies.spectral import Spectral
 from deltahist.strategies.tents import Tents
 
-for _cls in (
+for _cls in (  # planning tries candidates in this order
     Optimal, Spectral, Flow, GraphFlow, Tents, Identity, Wavelet, Cumulative, Hierarchical, ShiftedGrids, CutAugmented,
 ):  # fmt: skip
-    register(_cls)  # planning tries candidates in this order
+    register(_cls)
 
 __all__ = [
     "Cumulative", "CutAugmented", "Flow", "GraphFlow", "Group", "Hierarchical", "Identity", "Optimal", "ShiftedGrids",

@@ -1,4 +1,4 @@
-"""The base class of strategies, which measure counts with an integer matrix, and the registry of strategies by name."""
+"""The base class of strategies, and the registry of their names. A strategy measures counts with an integer matrix."""
 
 from __future__ import annotations
 
@@ -81,14 +81,14 @@ class Strategy(abc.ABC):
     determines_cells: ClassVar[bool | None] = None
     #: Whether noise leaves the number of points unchanged, so that a release reveals this number.
     keeps_total: bool = False
-    #: Whether the strategy is planned for neighbours that are the edges of any graph.
+    #: Whether the strategy supports neighbourhoods that are defined by the edges of a graph.
     on_graphs: ClassVar[bool] = False
-    #: The most axes of a domain that it supports.
+    #: The largest number of axes that the strategy supports.
     most_axes: ClassVar[int] = 3
-    #: Answers for fewer points than this fit in 64 bits.
+    #: Answers for fewer points than this fit in 64 bits, with room for noise.
     point_limit: ClassVar[int] = 1 << 62
     dtype: ClassVar[np.dtype[Any]] = np.dtype(np.int64)
-    #: How users name the strategy, such as "hierarchical[:b]" (the name ends at [ or :).
+    #: The names that users type, such as "hierarchical[:b]" (the name ends at [ or :).
     texts: ClassVar[tuple[str, ...]] = ()
 
     @functools.cached_property
@@ -141,7 +141,7 @@ class Strategy(abc.ABC):
         return self.scatter(join_groups([group.members for group in self.groups], noise))
 
     def gather(self, weights: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Convert weights (k,) on released values to weights on draws, with the adjoint of R's linear part."""
+        """Convert weights (k,) on released values to weights on draws, using the adjoint of R's linear part."""
         return weights
 
     def changes(self, near: Neighbourhood) -> scipy.sparse.csr_array:
@@ -151,7 +151,7 @@ class Strategy(abc.ABC):
         return (rows @ edges).tocsr()
 
     def decoder_class(self) -> type[Decoder]:
-        """Return the decoder class. The default is general: dense on small domains, else iterative."""
+        """Return the decoder class. The default works for any matrix (dense on small domains, else iterative)."""
         return DenseDecoder if self.domain.size <= MOST_DENSE else IterativeDecoder
 
     def edge_cost(self, near: Neighbourhood, norm: int) -> Fraction | int | None:
@@ -232,7 +232,7 @@ class Strategy(abc.ABC):
 
     def _multiply(self, x: NDArray[Any], adjoint: bool) -> NDArray[Any]:
         x, size = np.asarray(x), self.shape[0 if adjoint else 1]
-        columns = x.reshape(size, *x.shape[1:]).reshape(size, -1)  # NumPy refuses a wrong number of rows
+        columns = x.reshape(size, *x.shape[1:]).reshape(size, -1)  # NumPy raises if the number of rows is wrong
         found = np.asarray((self._rmatmat if adjoint else self._matmat)(columns))
         return found.reshape(len(found), *x.shape[1:])
 
@@ -359,7 +359,7 @@ def strategies() -> dict[str, type[Strategy]]:
 
 
 def is_own(strategy: Strategy) -> bool:
-    """Return whether a strategy's class is part of this package, and so is tested here."""
+    """Return whether a strategy's class is part of this package (and therefore tested here)."""
     return type(strategy).__module__.partition(".")[0] == __name__.partition(".")[0]
 
 
@@ -400,7 +400,7 @@ def find_strategy_class(text: str) -> type[Strategy]:
 
 
 def read_numbers(text: str, most: int) -> list[int]:
-    """Return the positive integers after the colon. Raises InputError for anything else, or more than `most`."""
+    """Return the positive integers (at most `most`) after the colon. Raises InputError for anything else."""
     parts = [part.strip() for part in text.partition(":")[2].split(",")] if ":" in text else []
     if len(parts) > most or not all(part.isdecimal() for part in parts):
         raise InputError(f"strategy is {text!r}: at most {most} whole number(s) may follow the colon")

@@ -39,7 +39,7 @@ class BestGaussian(Strategy):
 
     @classmethod
     def _from_solution(cls, **known: Any) -> Self:
-        """Return a strategy with a solution from a file."""
+        """Return a strategy whose solution comes from a file."""
         out = object.__new__(cls)
         out.__dict__.update(near=None, workload=None, **known)
         return out
@@ -70,7 +70,7 @@ def bound_levels(near: Neighbourhood) -> tuple[NDArray[np.intp], FloatArray]:
 
 
 def arrival_squares(near: Neighbourhood) -> FloatArray:
-    """Return a bound on the squared cost of an arrival in each cell (domain.shape), or infinity without arrivals."""
+    """Return a bound on the squared cost of an arrival in each cell (domain.shape), or infinity if there are none."""
     out = np.full(near.domain.shape, np.inf)
     if not near.fixed_membership:
         for factor, relation in reversed(near.relations):

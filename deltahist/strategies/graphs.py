@@ -1,4 +1,4 @@
-"""A flow on any graph: noise on its edges, which cancels inside every region."""
+"""A flow on any graph. The noise on the graph's edges cancels inside every region."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ class GraphFlow(Strategy):
     """Release every cell with noise that flows along the edges of a graph, so that only a region's border has noise.
 
     The noise is E η, where E is the incidence matrix of the graph. A move along an edge changes one draw by one, so it
-    costs 1, and an arrival at a source also costs 1. If there are hubs, each cell also has noise of its own, in which a
-    move between any two cells changes two draws. Without hubs, such a move costs as much as the shortest path.
+    costs 1, and an arrival at a source also costs 1. If there are hubs, each cell also has noise of its own, and a move
+    between any two cells changes two of these draws. Without hubs, such a move costs as much as the shortest path.
     Source: docs/privacy/factorisation.md (E = K U with U = I); for two cells, this is a policy graph (He et al. 2014).
 
     Parameters
     ----------
     graph : the edges, as in `GraphNeighbourhood`.
     sources : cells where entities may appear or vanish, or None.
-    hubs : the share of ε for the cells' own noise, or None for no such noise. A share of half the factor of a limit on
-        any move (the factor over √2 for Gaussian noise) keeps the limit.
+    hubs : the share of ε for the cells' own noise, or None for no such noise. To keep a limit on any move, use half its
+        factor (or its factor over √2 for Gaussian noise).
 
     >>> import deltahist as dh
     >>> near = dh.Neighbourhood.of(100, [(i, (i + 1) % 100) for i in range(100)], limits=())      # a ring road
@@ -57,11 +57,11 @@ class GraphFlow(Strategy):
 
     def __post_init__(self) -> None:
         hubs = None if self.hubs is None else Fraction(self.hubs)
-        # In the order of the neighbourhood, because draws are numbered in this order.
+        # Use the neighbourhood's order, because draws are numbered in that order.
         for name, value in (("hubs", hubs), ("graph", self.near.graph), ("sources", self.near.sources)):
             object.__setattr__(self, name, value)
-        _ = self.groups  # raises if the graph or the share is invalid
-        if hubs is None and not self.near.connected:  # the number of points in each part would be published exactly
+        _ = self.groups  # Raises InputError if the graph or the share is invalid.
+        if hubs is None and not self.near.connected:  # The exact number of points in each part would leak.
             raise InputError("the graph does not connect all cells: set a limit on any move, or give the flow hubs")
 
     @classmethod
@@ -131,7 +131,7 @@ class GraphFlow(Strategy):
         return np.asarray(self._spread.T @ weights)
 
     def changes(self, near: Neighbourhood) -> scipy.sparse.csr_array:
-        """Return U (draws, M): an own edge is its draw, and any other goes through hubs, or along a shortest path."""
+        """Return U (draws, M). The graph's edges change one draw. Others use hubs or follow a shortest path."""
         edges = near.edges()
         own = {edge: place for place, edge in enumerate(map(tuple, self.near.edges().tolist()))}
         found = scipy.sparse.lil_array((self.draws, len(edges)), dtype=np.int64)
@@ -180,7 +180,7 @@ class GraphFlow(Strategy):
 
 
 class GraphDecoder(Decoder):
-    """The released cells are the estimates, but for a public total."""
+    """The estimates are the released cells, adjusted to the public total if there is one."""
 
     def solve(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
         return np.asarray(values, dtype=np.float64)

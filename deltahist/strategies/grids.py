@@ -30,7 +30,7 @@ class Grids(Strategy):
     """
 
     shares: tuple[Fraction, ...] | None
-    #: For each grid and axis, the first cells of its blocks, increasing from 0. Then the names of the grids.
+    #: For each grid and axis, the first cells of the blocks, increasing from 0.
     starts: tuple[Starts, ...]
     names: tuple[str, ...]
 
@@ -152,8 +152,8 @@ class ShiftedGrids(Grids):
     only one grid. So the move costs at most 4 in 2-D and 2 in 1-D, for any number of grids.
 
     The paper has `m` grids with blocks of `width` cells, each shifted by `shift` cells along both axes from the
-    previous grid. m defaults to ⌊width / shift⌋. The paper's ⌈width / shift⌉ may place lines of the last and first
-    grids closer than shift. A move by `shift` that crosses both lines would cost 6 (4 in 1-D).
+    previous grid. m defaults to ⌊width / shift⌋. The paper's ⌈width / shift⌉ may place lines of the first and last
+    grids less than `shift` apart. A move by `shift` that crosses both lines would cost 6 (4 in 1-D).
 
     Parameters
     ----------
@@ -224,7 +224,7 @@ def _place_lines(width: int, offset: int, n: int) -> NDArray[np.int64]:
 
 
 def dyadic_grids(domain: Domain, delta_cells: int) -> ShiftedGrids:
-    """Return grids of widths 2δ, 4δ, 8δ, … with lines at odd multiples of δ, at half of the rest, and so on."""
+    """Return grids of widths 2δ, 4δ, 8δ, … with lines at odd multiples of δ, 2δ, 4δ, … respectively."""
     spacing = check_whole(delta_cells=delta_cells)
     widths, offsets = [2 * spacing], [spacing]
     while widths[-1] < max(domain.shape):
@@ -320,11 +320,11 @@ class CutAugmented(Strategy):
 
     @classmethod
     def greedy(cls, base: Strategy, near: Neighbourhood, gram: NDArray[np.float64] | None = None) -> CutAugmented:
-        """Repeatedly add to a base strategy the box that helps a workload most without raising the sensitivity.
+        """Extend a base strategy: repeatedly add the box that helps a workload most without raising the sensitivity.
 
         Parameters
         ----------
-        base : a strategy with equal shares and rows of 0 and 1, which come first.
+        base : a strategy with equal shares and rows of 0 and 1. Its rows come first.
         near : the neighbourhood that determines the sensitivity.
         gram : V = QᵀQ (N, N) of the workload Q (all ranges by default).
 

@@ -30,7 +30,7 @@ class Hierarchical(Grids):
 
     Parameters
     ----------
-    branching : b, the number of blocks along each axis that form a block of the next level, at least 2.
+    branching : b (at least 2), the number of blocks along each axis that form one block of the next coarser level.
     shares : one share of ε per level, from the whole domain down to the cells (equal by default).
 
     >>> A = Hierarchical(Domain((0, 1), (4,)), branching=2)
@@ -82,8 +82,8 @@ class TreeDecoder(Decoder):
     """Least squares on nested grids, by one pass up from the cells and one pass down from the whole domain.
 
     The pass up combines a block's own value y of variance v with its children's sum S = Σ z of variance V_S into z = S
-    + t (y − S), where t = V_S / (v + V_S). z has variance u = v V_S / (v + V_S). The pass down divides the difference x
-    − S, where x is a block's final estimate (z for the whole domain), among the block's children in proportion to their
+    + t (y − S), where t = V_S / (v + V_S). z has variance u = v V_S / (v + V_S). Let x be a block's final estimate (z
+    for the whole domain). The pass down divides the difference x − S among the block's children in proportion to their
     variances u: x_child = z_child + u_child / V_S · (x − S).
     """
 
@@ -145,7 +145,7 @@ class TreeDecoder(Decoder):
             on_estimate[level + 1], on_cells = on_cells, _divide(passed, of_sums[level])
             on_sum[level] = -on_cells
         on_estimate[0] = on_cells
-        # z = S + t (y − S) with S the children's sum, from the whole domain down
+        # z = S + t (y − S), where S is the children's sum, from the whole domain down
         on_values = []
         for level in range(levels):
             trust = self._get_trust(level)
@@ -206,7 +206,7 @@ class TreeDecoder(Decoder):
 
     @property
     def _with_total(self) -> PublicTotal:
-        """The variance that a public total removes, where V1 = Σ u g over the blocks of the first level."""
+        """The variance that a public total removes. V1 is Σ u g over the blocks of the first level."""
         _, share, starts = self._covariance_levels[0]
         return PublicTotal(share * spread_blocks(self._variances[1][0], starts, self.domain.shape))
 
@@ -227,7 +227,7 @@ class TreeDecoder(Decoder):
         domain if the total is known. For a box q, qᵀP_l q S_l is the product over axes of `BlockPower(width, 2)`.
 
         Blocks that extend beyond the domain's upper edges count as whole blocks with unknown counts outside. In fact,
-        the counts outside are zero. Using this could only lower the variance, so the variance is never understated.
+        the counts outside are zero. Using this fact could only lower the variance, so the result never understates it.
         """
         if order == 4 or min(self.level_variance) <= 0:
             return None

@@ -1,9 +1,9 @@
-"""The strategy with the least mean variance under Gaussian noise, found by convex optimisation, with a certificate.
+"""Find the strategy with the least mean variance under Gaussian noise, and a certificate, by convex optimisation.
 
 `Optimal` minimises tr(V X⁻¹) over X = AᵀA, where V = QᵀQ for the workload Q, subject to eᵀ X e ≤ w_e² for every edge e.
-w_e is the least factor that the neighbourhood promises for the edge, which is 1 within δ. For λ ≥ 0 with sum one and L
-= Σ λ_e e eᵀ / w_e², f(λ)² with f(λ) = tr (L^½ V L^½)^½ is a lower bound. Let X be the geometric mean of L⁻¹ and V. X
-divided by its largest eᵀ X e / w_e² is feasible, and the gap closes at the best λ (docs/internals/theory.md, section
+w_e is the least factor that the neighbourhood promises for the edge, which is 1 within δ. Let L = Σ λ_e e eᵀ / w_e² for
+λ ≥ 0 with sum one, and f(λ) = tr (L^½ V L^½)^½. Then f(λ)² is a lower bound. Let X be the geometric mean of L⁻¹ and V.
+X divided by its largest eᵀ X e / w_e² is feasible, and the gap closes at the best λ (docs/internals/theory.md, section
 6). With fixed membership, the total is public, so only cell vectors with sum zero matter.
 """
 
@@ -34,7 +34,7 @@ MOST_STEPS, MOST_CELLS = 200, 2000
 
 
 class Certificate(NamedTuple):
-    """Mean variance of queries at σ = Δ₂ (ρ = ½): `primal` of the integer rows, `dual` a bound for every strategy."""
+    """Mean query variance at σ = Δ₂ (ρ = ½): `primal` for the integer rows, and a bound `dual` for every strategy."""
 
     primal: float
     dual: float
@@ -148,7 +148,7 @@ def solve_optimal(near: Neighbourhood, gram: FloatArray) -> tuple[IntArray, Cert
         form, variance, bound = _geometric_mean(parts, _weighted_laplacian(weight / bounds, edges, domain.size))
         return form, evaluate_edges(form, edges) / bounds, variance, bound
 
-    # At first, all bounds share λ equally, or the many long moves would dominate.
+    # At first, all bounds share λ equally, because otherwise the many long moves would dominate.
     _, place, number = np.unique(bounds, return_inverse=True, return_counts=True)
     # Allow the iteration 80% of the gap, rounding 10%, and making the matrix invertible 5%.
     climb = gaussian.maximise_bound(evaluate, -np.log(number[place]), MOST_STEPS, 0.8 * gaussian.GAP)

@@ -80,14 +80,14 @@ class _Sums:
 
 @dataclass(frozen=True, eq=False)
 class Cumulative(Product):
-    """Cumulative sums of cells, in 2-D along both axes: C_n (2014, section 5.2, eq. (6), section 5.4.1).
+    """Cumulative sums of cells (along both axes in 2-D): C_n (2014, section 5.2, eq. (6), section 5.4.1).
 
     In 1-D, a move by d cells costs d. Arrivals cost 1 at the left end for suffix sums (eq. (6)), and at the right end
     for prefix sums (section 5.4.1).
 
     Parameters
     ----------
-    direction : "suffix" sums each cell and all cells after it, "prefix" sums each cell and all cells before it.
+    direction : "suffix" to sum each cell and all cells after it, "prefix" to sum each cell and all cells before it.
 
     >>> Cumulative(Domain((0, 1), (3,))).matrix().toarray().tolist()
     [[1, 1, 1], [0, 1, 1], [0, 0, 1]]
@@ -231,9 +231,9 @@ class Wavelet(Product):
     def edge_cost(self, near: Neighbourhood, norm: int) -> int:
         """Return the largest cost of an edge, in closed form.
 
-        Let h(u) be the number of rows of one axis' factor that contain cell u. In 2-D, rows are products, so an arrival
+        Let h(u) be the number of rows of an axis's factor that contain cell u. In 2-D, rows are products, so an arrival
         at (u, v) costs h(u) h(v). `_cost` computes the costs of moves, for all distinct pairs of cells along x and y
-        that are within reach. The reach along y falls with dx, so each pair along x is tried only at its least dx.
+        that are within reach. The reach along y falls as dx grows, so each pair along x is tried only at its least dx.
         """
         most = 0
         if near.source_cells.any():
@@ -259,7 +259,7 @@ class Wavelet(Product):
 
 
 class Pair(NamedTuple):
-    """The numbers of rows that contain u (`first`), u' (`second`), and both with equal or opposite signs."""
+    """The numbers of rows that contain u (`first`), u' (`second`), or both with equal (`agree`) or opposite signs."""
 
     first: Any
     second: Any
@@ -282,17 +282,17 @@ def _cost(x: Pair, y: Pair, norm: int) -> Any:
 def _list_pairs(haar: _Haar, longest: int) -> list[set[Pair]]:
     """Return the distinct pairs of cells d apart, for d = 0, ..., longest.
 
-    Let m be the level of the coarsest segment with a split between u < u'. On each of the m levels above, one row has
-    both cells in the same half. On level m, one row has the cells in opposite halves. No row on lower levels contains
-    both. So a pair depends only on m and the two depths, and few such triples exist. A pair is listed in both orders,
-    because the move along the other axis may go either way.
+    Let m be the level of the coarsest segment that is split between cells u < u'. On each of the m levels above, one
+    row has both cells in the same half. On level m, one row has the cells in opposite halves. No row on lower levels
+    contains both. So a pair depends only on m and the two depths, and few such triples exist. A pair is listed in both
+    orders, because the move along the other axis may go either way.
     """
     n, depth, number = haar.n, haar.depth, 1 + len(haar.levels)
     split = np.zeros(n, dtype=np.int64)  # the level of the segment split just before each cell
     for level, (_, _, mid, _) in enumerate(haar.levels, start=1):
         split[mid] = level
     out = [{Pair(1 + i, 1 + i, 1 + i, 0) for i in depth.tolist()}]
-    parting = np.full(n, np.iinfo(np.int64).max)  # the least split between u and u + d
+    parting = np.full(n, np.iinfo(np.int64).max)  # the level of the coarsest split between u and u + d
     for d in range(1, longest + 1):
         parting = np.minimum(parting[: n - d], split[d:])
         pairs: set[Pair] = set()
@@ -360,7 +360,7 @@ class ProductDecoder(Decoder):
     def __init__(self, strategy: Strategy, laws: Sequence[Law], total_known: bool) -> None:
         super().__init__(strategy, laws, total_known)
         self.forms = tuple(map(PrefixForm, self.strategy.factors))
-        #: The variance's factor along each axis.
+        #: The factor of the variance along each axis.
         self._squares = tuple(forms.IntervalForms([form]) for form in self.forms)
 
     def solve(self, values: forms.FloatArray) -> forms.FloatArray:

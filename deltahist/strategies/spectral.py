@@ -2,7 +2,7 @@
 
 `Spectral` minimises Σ V̂/X̂ subject to 2 (x(0) − x(d)) ≤ w(d)² for every displacement d of a move, and x(0) ≤ w² for
 arrivals. Each round raises the multipliers of constraints whose ratio of cost to w² is above the mean. The gap closes
-when all positive multipliers have the largest ratio. Derivation: docs/internals/theory.md, section 6.
+when every constraint with a positive multiplier has the largest ratio. Derivation: docs/internals/theory.md, section 6.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from deltahist.space.workloads import AllRanges, Boxes, Pieces, Regions, Span, W
 from deltahist.strategies import gaussian
 from deltahist.strategies.base import Strategy
 
-#: Larger tori start from the multipliers of a torus with this many cells per side (more if δ is long).
+#: Larger tori start from the multipliers of a torus with this many cells per side (more if δ is large).
 _COARSE = 256
 #: The weight of single cells, which are added to a workload so that every frequency occurs.
 _CELLS = 1e-3
@@ -47,7 +47,7 @@ class Spectral(gaussian.BestGaussian):
 
     Parameters
     ----------
-    near : the neighbourhood. With sources, arrivals in every cell are protected with the least factor for any arrival.
+    near : the neighbourhood. If it has sources, the least factor for arrivals protects arrivals in every cell.
     workload : the queries; only their sizes matter (all ranges by default).
 
     Raises InputError if the workload does not fit the domain, or if the torus does not fit in memory.
@@ -76,7 +76,7 @@ class Spectral(gaussian.BestGaussian):
 
     @functools.cached_property
     def torus(self) -> tuple[int, ...]:
-        """The cells of the torus along each axis. Raises InputError if the torus does not fit in memory."""
+        """The number of cells of the torus along each axis. Raises InputError if the torus does not fit in memory."""
         padded = [n + n // 4 for n in self.domain.shape]
         halves = [1 << max(0, n.bit_length() - 6) for n in padded]
         # Round up to numbers with many factors of 2, for fast transforms.
@@ -175,7 +175,7 @@ class Spectral(gaussian.BestGaussian):
 
 
 class SpectralDecoder(Decoder):
-    """Estimate ĉ as the domain's part of A⁻¹y. A table by side lengths has the variances of all boxes."""
+    """Estimate ĉ as the domain's part of A⁻¹y. A table by side lengths contains the variances of all boxes."""
 
     strategy: Spectral
     has_closed_form = True
@@ -295,7 +295,7 @@ def solve_spectral(near: Neighbourhood, workload: Workload | None, torus: tuple[
 
 
 class _Chart:
-    """A quarter of a torus with marks on the bounded displacements. Displacement 0 represents arrivals.
+    """A quarter of a torus, in which the bounded displacements are marked. Displacement 0 represents arrivals.
 
     Multipliers are a flat array over the marked displacements, each summed over all mirror images.
     """
@@ -340,7 +340,7 @@ class _Chart:
         return np.asarray(start / start.sum())
 
     def find_costs(self, multipliers: FloatArray) -> tuple[FloatArray, FloatArray, float]:
-        """Return X̂, the ratios of costs to bounds (for arrivals, then 2 (x(0) − x(d)) / w²), and the mean ratio f."""
+        """Return X̂, ratios of costs to bounds (arrivals first, then 2 (x(0) − x(d)) / w²), and the mean ratio f."""
         forces = np.zeros(self.place.shape)
         forces[self.bounded] = multipliers * self.scale / self.times
         entry = float(forces.flat[0])
@@ -359,7 +359,7 @@ class _Chart:
 
 
 def _climb_plain(chart: _Chart, start: FloatArray, number: int, gap: float) -> tuple[FloatArray, FloatArray, float]:
-    """Return the multipliers, feasible spectrum and gap after rounds of λ ← λ · cost, without limits beyond δ."""
+    """Without limits beyond δ, return the multipliers, feasible spectrum and gap after rounds of λ ← λ · cost."""
     multipliers = start
     for left in range(number, -1, -1):
         spectrum, relative, mean = chart.find_costs(multipliers)
@@ -442,12 +442,12 @@ def _split_digits(field: IntArray, bits: int) -> list[IntArray]:
 
 
 def _product_error(a: IntArray, b: IntArray) -> float:
-    """Return a bound on the error of a ∗ b by three transforms. No entry of a's spectrum exceeds a's 1-norm."""
+    """Return a bound on the error of a ∗ b via three transforms. No entry of a's spectrum exceeds a's 1-norm."""
     return transform_error(a.size) * float(np.linalg.norm(b) * (2 * np.linalg.norm(a) + np.abs(a).sum()))
 
 
 def transform_error(size: int) -> float:
-    """Return a bound on a transform's relative error in the 2-norm, with 8 roundings per doubling of its length."""
+    """Return a bound on a transform's relative error in the 2-norm, assuming 8 roundings per doubling of its length."""
     return float(8 * max(1.0, math.log2(size)) * np.finfo(np.float64).eps)
 
 
@@ -482,7 +482,7 @@ def cosine_transform(quarter: FloatArray, torus: Sequence[int]) -> FloatArray:
 
 
 def workload_power(work: Boxes | AllRanges | Regions | None, domain: Domain, torus: tuple[int, ...]) -> FloatArray:
-    """Return the mean |q̂(ω)|² of queries (None: all ranges), in whole cells, and of their mirror images on a torus."""
+    """Return the mean |q̂(ω)|² of queries (None: all ranges), rounded to cells, and their mirror images on a torus."""
     if isinstance(work, Regions):
         return _power_of_regions(work, domain, torus)
     frequencies = [2 * np.pi * np.arange(p) / p for p in torus]
@@ -504,7 +504,7 @@ def workload_power(work: Boxes | AllRanges | Regions | None, domain: Domain, tor
 
 
 def _power_of_all(n: int, omega: FloatArray) -> FloatArray:
-    """Return the mean of |q̂|² over all intervals on n cells, through Fejér's kernel."""
+    """Return the mean of |q̂|² over all intervals on n cells, using Fejér's kernel."""
     # An interval of l cells has |q̂|² = (1 − cos lω) / (1 − cos ω).
     out = np.full(len(omega), (n + 1) * (n + 2) / 6)
     half = omega[1:] / 2

@@ -28,13 +28,13 @@ from deltahist.strategies.flow.tuning import find_minimum
 
 #: The number of array entries (boxes × waves, or regions × products of waves) that fit in the processor's cache.
 _TOGETHER = 1 << 18
-#: The largest number of tents along an axis, whose eigenvectors need dense linear algebra.
+#: The largest number of tents along an axis. Their eigenvectors need dense linear algebra.
 MOST_TENTS = 4128
 
 
 @dataclass(frozen=True, eq=False)
 class Tents(Strategy):
-    """Measure every cell, and tents over the cells, which are products of B-splines centred every few cells.
+    """Measure every cell, and also tents over the cells: products of B-splines that are centred every few cells.
 
     A short move hardly changes the tents, and a move of any length changes only its two cells and the tents over them.
     With shares a for the cells and h for the tents, every move costs at most 2 (a + h). Least squares estimates smooth
@@ -43,7 +43,7 @@ class Tents(Strategy):
 
     Parameters
     ----------
-    spacing : the cells between centres of tents, as one number or one per axis. The default suits all ranges.
+    spacing : the distance in cells between tents' centres, as one number or one per axis. The default suits all ranges.
     degree : the degree of the B-splines: 1 for hats, 2 or 3 for smoother and wider tents.
     shares : the shares of ε for the cells and for the tents (equal by default).
 
@@ -121,7 +121,7 @@ class Tents(Strategy):
 
     @functools.cached_property
     def apart(self) -> tuple[int, ...]:
-        """The distance between centres of tents in cells along each axis, at most the whole axis."""
+        """The distance in cells between centres of tents along each axis, at most the axis's length."""
         shape, given = self.domain.shape, self.spacing
         if given is None:
             given = tuple(round(1.5 * n ** (1 / 3)) for n in shape)
@@ -168,7 +168,7 @@ class Tents(Strategy):
 
     @property
     def point_limit(self) -> int:  # type: ignore[override]
-        return (1 << 62) // self.scale  # answers fit in 64 bits, with room for noise
+        return (1 << 62) // self.scale
 
     def decoder_class(self) -> type[Decoder]:
         return TentsDecoder
@@ -194,7 +194,7 @@ class TentsDecoder(Decoder):
     def __init__(self, strategy: Strategy, laws: Sequence[Law], total_known: bool) -> None:
         super().__init__(strategy, laws, total_known)
         self._lattices = self.strategy.lattices
-        #: The variance of a cell's noise, and r in points. r is at most 10¹², because beyond that cells do not help.
+        #: The variance of a cell's noise, and r in points. r is at most 10¹², because cells do not help beyond that.
         self._cells, tents = self.laws[0].variance(), self.laws[1].variance() / self.strategy.scale**2
         self._precision = self._cells / max(tents, self._cells / 1e12) if self._cells > 0 else 0.0
 
@@ -217,7 +217,7 @@ class TentsDecoder(Decoder):
         return self.estimate_cells(values, None).ravel()
 
     def estimate_cells(self, values: NDArray[Any], total: int | None) -> FloatArray:
-        # Adjusting the few tents to the total instead of the cells saves memory.
+        # To match the total, adjust the few tents instead of the many cells, which saves memory.
         cells, tents = values[: self.domain.size], values[self.domain.size :]
         field = self._invert_gram(tents.reshape(self.strategy.tents) / self.strategy.scale - self._to_tents(cells))
         if self.total_known and total is not None:
@@ -247,7 +247,7 @@ class TentsDecoder(Decoder):
             asked = [sum_intervals(axis.wave_sums, *span) for axis, span in zip(self._lattices, boxes, strict=True)]
             taken = _sum_waves([each**2 for each in asked], known)
             if self.total_known:
-                # Half of the waves are odd about the axis' middle, so they do not contribute to the total.
+                # Half of the waves are odd about the middle of the axis, so they do not contribute to the total.
                 held = [np.abs(axis.wave_sums[-1]) > 1e-9 for axis in self._lattices]
                 seen = [each[:, waves] for each, waves in zip(asked, held, strict=True)]
                 taken += _sum_waves(seen, onto[np.ix_(*held)]) ** 2 / spread
@@ -299,7 +299,7 @@ class TentsDecoder(Decoder):
 
 @dataclass(frozen=True, eq=False)
 class TentMetric(Metric):
-    """The waves of tents (n, w) along each axis. The last variance along every axis is that of all other fields."""
+    """The waves of tents (n, w) along each axis. The last variance along each axis applies to everything else."""
 
     waves: tuple[FloatArray, ...]
 
@@ -316,7 +316,7 @@ class TentMetric(Metric):
 
 
 def _spread_cut_cells(cover: RegionCover, lattices: Sequence[Lattice]) -> RegionCover:
-    """Return T q as shares of tents, where q are the parts of queries in cells that the queries cut."""
+    """Return T q as shares of tents, where q is the part of each query in the cells that it cuts."""
     over = list(zip(lattices, (cover.x, cover.y), strict=True))
     first, weights = [axis.first[cell] for axis, cell in over], [axis.weights[cell] for axis, cell in over]
     begins = np.flatnonzero(np.diff(cover.owner, prepend=-1))
@@ -369,11 +369,11 @@ class TentSearch:
         every = near.relations
         some = np.unique(np.geomspace(1, len(every), 12).round().astype(int)) - 1
         self.relations = [every[i] for i in some.tolist()]
-        #: The best choice for a spacing and a degree, with an infinite error if tents are too many or too large.
+        #: The best choice for a spacing and a degree, with infinite error if there are too many or too large tents.
         self.best_shares = functools.cache(self._find_shares)
 
     def descend_from_guess(self, degree: int) -> Choice:
-        """Return the best choice for a degree, by coarse and then fine steps along all axes and along single axes."""
+        """Search for the best choice at a degree, by coarse and then fine steps along all axes or along single axes."""
         reach = self.near.frontier.max(axis=0, initial=1).tolist()
         guess = {1: 1.5, 2: 1.4, 3: 1.3}[degree]
         start = [round(guess * n ** (1 / 3) * min(r, 16) ** 0.28) for n, r in zip(self.shape, reach, strict=True)]
@@ -427,7 +427,7 @@ class TentSearch:
 def split_covariance(lattices: Sequence[Lattice], precision: float) -> tuple[FloatArray, FloatArray, float]:
     """Return k and V1 for every product of waves, and 1ᵀV1, if cells have variance one.
 
-    `precision` is r of docs/internals/theory.md, section 7. Tents add up to one, so V1 is a combination of waves.
+    `precision` is r in docs/internals/theory.md, section 7. Tents add up to one, so V1 is a combination of waves.
     """
     precise = precision * outer_product([axis.wave_values for axis in lattices])
     ones = outer_product([axis.wave_sums[-1] for axis in lattices])
@@ -436,7 +436,7 @@ def split_covariance(lattices: Sequence[Lattice], precision: float) -> tuple[Flo
 
 
 class TentError:
-    """The mean variance over boxes (None: all ranges) for cells of variance one. Public totals use `waves` only."""
+    """The mean variance over boxes (None: all ranges) for cells of variance one. A public total uses `waves` waves."""
 
     def __init__(
         self, lattices: Sequence[Lattice], boxes: Sequence[Span] | None, total_known: bool, waves: int | None = None
@@ -480,12 +480,12 @@ class Lattice:
     def __init__(self, n: int, spacing: int, degree: int) -> None:
         self.n, self.spacing = n, spacing
         first, weights = np.zeros(1, dtype=np.int64), np.ones((1, 1), dtype=np.int64)
-        if n > 1:  # places are in half cells from the middle of the axis
+        if n > 1:  # measure places in half cells from the middle of the axis
             place, apart, order = 2 * np.arange(n) - (n - 1), 2 * spacing, degree + 1
             first = (place - order * spacing) // apart + 1
             centres = apart * (first[:, None] + np.arange(order))
             weights = _evaluate_spline(np.abs(place[:, None] - centres), apart, degree)
-        #: The first tent over each cell (n,), and the weights (n, degree + 1) of this tent and the next ones there.
+        #: The first tent over each cell (n,), and the weights (n, degree + 1) of this and the next tents over it.
         self.first, self.weights = first - first[0], weights // np.gcd.reduce(weights, axis=None)
         #: The sum of the weights over any cell.
         self.scale = int(self.weights[0].sum())
@@ -530,7 +530,7 @@ class Lattice:
 
     @functools.cached_property
     def tent_waves(self) -> FloatArray:
-        """The coefficients (m, w) of the tents in each wave, so that q · wave = T q · column."""
+        """The coefficients (m, w) of the tents in each wave, such that q · wave = T q · column."""
         values = self.wave_values
         return self.gram_eigen[1][:, : len(values)] / (self.scale * np.sqrt(values))
 
@@ -591,7 +591,7 @@ def outer_product(factors: Sequence[NDArray[Any]]) -> NDArray[Any]:
 
 
 def _evaluate_spline(away: IntArray, apart: int, degree: int) -> IntArray:
-    """Return the centred B-spline with this knot distance, times apart, 8 apart² or 6 apart³ (degree 1, 2 or 3)."""
+    """Return the centred B-spline with this knot distance, scaled by apart, 8 apart² or 6 apart³ (degree 1, 2 or 3)."""
     if degree == 1:
         return np.maximum(apart - away, 0)
     if degree == 2:
@@ -601,7 +601,7 @@ def _evaluate_spline(away: IntArray, apart: int, degree: int) -> IntArray:
 
 
 def largest_changes(lattices: Sequence[Lattice], near: Neighbourhood) -> list[tuple[int, int]]:
-    """Return how many cells, and what weight of tents, the most expensive move and arrival change."""
+    """Return the number of cells and the weight of tents that the most expensive move and arrival change."""
     out = []
     if near.frontier.any():
         out.append((2, largest_change(lattices, near)))
@@ -613,7 +613,7 @@ def largest_changes(lattices: Sequence[Lattice], near: Neighbourhood) -> list[tu
 def largest_change(lattices: Sequence[Lattice], near: Neighbourhood) -> int:
     """Return the largest Σ |T(u) − T(v)| over moves u → v, where T(u) are the weights of the tents over u.
 
-    The sum never decreases as the ends move apart, so only the longest displacements matter, from every position
+    The sum never decreases as the ends move apart, so it is enough to try the longest displacements from every position
     relative to the tents. The weights over each end add up to W, so the sum is 2 (W − Σ min(T(u), T(v))).
     """
     whole = math.prod(lattice.scale for lattice in lattices)
