@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 
 #: Parquet metadata keys of a release's description and digest. In a JSON release, the digest has the same key.
 KEY, DIGEST = b"deltahist", "sha256"
-#: Maximum size of a description in bytes. Real descriptions have a few thousand bytes.
+#: Maximum size of a description in bytes. Real descriptions are a few thousand bytes long.
 _MOST_DESCRIPTION = 64 << 20
-#: Text that is a number with an exponent of four digits or more.
+#: Pattern of a JSON string that is a number whose exponent has four digits or more.
 _HUGE = r'"(\\\w+|\s)*[-+]?[\d_.]*[eE][-+]?[\d_]{4,}(\\\w+|\s)*"'
 _Read = TypeVar("_Read")
-#: Schemes of object storage, and the pattern of an address. It accepts a single slash, because `Path` collapses two.
+#: Schemes of object storage, and an address pattern, which accepts one slash because `Path` collapses two.
 STORES = ("s3", "gs", "az")
 _ADDRESS = re.compile(r"([a-z][a-z0-9+.-]+):/+(.*)", re.IGNORECASE | re.DOTALL)
 
@@ -120,16 +120,16 @@ def _report_damage(path: str | Path) -> Iterator[None]:
 
 
 def _parse_description(text: bytes) -> dict[str, Any]:
-    # A description over the limit is cut, which makes it invalid JSON.
+    # Truncating a description that is too long makes it invalid JSON.
     found = dict(json.loads(text[:_MOST_DESCRIPTION]))
-    # An exact fraction of a number such as "1e999999999" would take all memory.
+    # Converting a number such as "1e999999999" to an exact fraction would use all memory.
     if re.search(_HUGE, json.dumps(found, ensure_ascii=False)):
         raise ValueError("it contains a number with a huge exponent")
     return found
 
 
 def open_regular(path: Path, what: str) -> BinaryIO:
-    """Open a regular file for reading. If that fails, raises InputError and calls the file `what`."""
+    """Open a regular file for reading. If that fails, raises InputError, which calls the file `what`."""
     reason: str | None = "it must be a regular file"
     try:
         # Opening a named pipe would wait for its writer.
@@ -153,7 +153,7 @@ def read_values(file: Any) -> NDArray[np.int64]:
     """Return the column `value` of an open Parquet file. Callers must first check the stated number of rows."""
     import numpy as np
 
-    # Surplus rows do not fit and raise an error. Missing rows and other types give values that do not match the digest.
+    # Extra rows do not fit and raise an error. Missing rows or wrong types give values that do not match the digest.
     values, start = np.zeros(file.metadata.num_rows, dtype=np.int64), 0
     for batch in file.iter_batches(1 << 17, columns=["value"], use_threads=False):
         part = batch.column("value")
@@ -195,11 +195,12 @@ def check_creatable(target: str | Path) -> None:
 def write_whole(target: Path, write: Callable[[Path], Any], *, secret: bool = False, replace: bool = True) -> bool:
     """Call `write(path)` on a temporary file next to the target, then rename it, so that no partial file appears.
 
-    Only the owner can ever read a secret, whose content and name are synced to disk. A link to an older secret is
-    followed, so that none remains. If not `replace`, an existing file is kept, and the result is False.
+    Only the owner can ever read a secret, which is synced to disk along with its name. If the target is a link to an
+    older secret, replace that secret, not the link. Unless `replace`, an existing file is kept, and the result is
+    False.
     """
     target = target.resolve() if secret else target
-    # Delete temporary files of killed processes. Another process may be doing the same.
+    # Delete temporary files that killed processes have left. Another process may be doing the same.
     for left in target.parent.glob(f".{glob.escape(target.name)}.????????{glob.escape(target.suffix)}"):
         with contextlib.suppress(OSError):
             if time.time() - left.stat().st_mtime > 3600:
@@ -226,7 +227,7 @@ def write_whole(target: Path, write: Callable[[Path], Any], *, secret: bool = Fa
 
 
 def check_secret(path: Path, what: str, *, readable: bool = False) -> None:
-    """Raise InputError if other users can access a secret file, or, if it is `readable`, can change it."""
+    """Raise InputError if other users can access a secret file. If `readable`, they may read but not change it."""
     mode = stat.S_IMODE(path.stat().st_mode)
     if os.name == "posix" and mode & (0o022 if readable else 0o077):
         mended = "go-w" if readable else "600"
@@ -262,7 +263,7 @@ def first_line(problem: Exception) -> str:
 
 
 class UnseenObject(InputError):  # noqa: N818
-    """An object that does not exist, or that the credentials may not read."""
+    """An object that does not exist, or that the given credentials cannot read."""
 
 
 def is_address(path: str | Path) -> bool:
@@ -285,7 +286,7 @@ def is_stored_file(place: str | Path) -> bool:
 
 
 def read_address(path: str | Path, what: str, schemes: tuple[str, ...] = STORES) -> tuple[str, str]:
-    """Split an address into store and key. Raises InputError if the scheme is wrong, or it may contain a secret."""
+    """Split an address into store and key. Raises InputError if its scheme is wrong or it may contain a secret."""
     match = _ADDRESS.fullmatch(Path(path).as_posix())
     assert match is not None
     scheme, rest = match[1].lower(), match[2]
@@ -300,7 +301,7 @@ def read_address(path: str | Path, what: str, schemes: tuple[str, ...] = STORES)
 
 
 def read_object(place: str | Path, kind: str, most: int | None = None) -> bytes:
-    """Return an object's bytes. Messages call the object `kind`.
+    """Return an object's bytes. Error messages call the object `kind`.
 
     Raises UnseenObject if the object is missing or hidden, and InputError if it cannot be read, has more than `most`
     bytes or does not fit in memory. Messages omit the storage service's text, which may contain keys and signatures.

@@ -20,7 +20,7 @@ def apply_settings(
     """Apply settings before the first statement of a transaction, or of a session if `isolation` is None.
 
     `own` contains additional settings. `timeouts` are not checked, because the server reports them in other units.
-    Raises InputError with the name `what` if the server keeps different values.
+    Raises InputError, which names `what`, if the server keeps different values.
     """
     wanted = {
         "standard_conforming_strings": "on",

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 #: Columns of answers, each (m,), by name.
 Columns: TypeAlias = dict[str, NDArray[Any]]
-#: All columns that answers may have. Columns of regions with the same names are renamed.
+#: All columns that answers may have. Region columns with these names are renamed.
 COLUMNS = (
     *("rank", "step", "before", "after", "estimate", "std_error", "low", "high"),
     *("noise_error", "placement_error", "cut"),
@@ -60,7 +60,7 @@ def answer(
     nonnegative : answer from non-negative cells (`Release.cells`). Such answers are biased, but usually closer to the
         truth. Their intervals are those of the unbiased answers, clipped to possible counts and widened to include the
         estimate. In a series, the sum is made non-negative, not each step.
-    simultaneous : whether all m intervals hold together with probability `level`. Each then has the level
+    simultaneous : whether, with probability `level`, all m intervals contain the true values. Each then has the level
         1 − (1 − level)/m (Bonferroni), whatever the correlation of the answers.
 
     Returns
@@ -85,9 +85,9 @@ def answer(
     - `outside` : the share of the geometry's area outside the map, if any. The other columns describe the part inside;
     - `note` : whether a geometry was clipped or repaired, why it has no answer, or that most of it lies in cut cells.
 
-    Raises InputError if a query is reversed, empty or outside the domain, no geometry can be answered, steps of a
-    series are missing, or `nonnegative` is set for a change. Warns about geometries that are clipped, repaired or not
-    answered, renamed columns, and boxes in degrees.
+    Raises InputError if a query is reversed, empty or outside the domain, if no geometry can be answered, if steps of a
+    series are missing, or if `nonnegative` is set for a change. Warns about boxes in degrees, renamed columns, and
+    geometries that are clipped, repaired or not answered.
 
     >>> import deltahist as dh, numpy as np
     >>> domain = dh.Domain((0, 1), (4,))
@@ -177,7 +177,7 @@ def rank(release: Release, workload: Workload | Any, *, level: float = 0.95) -> 
     asked, framed = read_workload(workload, release.domain)
     found, rows = release.answer_workload(asked, level=level, nonnegative=False), asked.matrix(release.domain)
     estimate = found["estimate"]
-    # Add the placement errors of two answers, not their variances, because they may be correlated.
+    # Placement errors of two answers may be correlated, so add the errors, not their variances.
     placed, number = found.get("placement_error", np.zeros(len(estimate))), len(estimate)
     share = 1 - (1 - level) / max(1, math.comb(number, 2))
     above, below = np.zeros((2, number), dtype=np.int64)
@@ -242,7 +242,7 @@ def _frame(columns: Columns, index: pd.Index | None = None) -> pd.DataFrame:
 
     if any(column.dtype != np.float64 for column in columns.values()):
         return pd.DataFrame(columns, index=index)
-    names = _names(tuple(columns)).view()  # a view, because naming it must not name the cached index
+    names = _names(tuple(columns)).view()  # a view, so that naming it does not name the cached index
     return pd.DataFrame(np.stack(list(columns.values())).T, index, names, copy=False)
 
 
@@ -257,7 +257,7 @@ def _shapes(workload: Any) -> tuple[Any, Any]:
     """Return a workload's geometries (m,) and their CRS, or None for both if it consists of corners of boxes."""
     if isinstance(workload, np.ndarray) and workload.dtype.kind in "if" and workload.size:
         return None, None
-    # A frame without geometries fails here, because its columns may be in another order than corners.
+    # A frame without geometries fails here, because its columns may not be in the order of box corners.
     if hasattr(workload, "columns") or (hasattr(workload, "geometry") and hasattr(workload, "crs")):
         return workload.geometry, workload.crs
     if hasattr(workload, "geom_type") and not hasattr(workload, "__len__"):

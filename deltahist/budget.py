@@ -105,7 +105,7 @@ class Budget:
 
     @functools.cached_property
     def guarantee(self) -> Guarantee:
-        """The guarantee of a mechanism that spends the whole budget, with the exact amount."""
+        """The guarantee, with the exact amount, of a mechanism that spends the whole budget."""
         exact = {}
         for unit, given in (("epsilon", self.epsilon), ("rho", self.rho)):
             if isinstance(given, Charge):
@@ -143,7 +143,7 @@ class Population:
     """The joint spending of all accounts about the same people. It is public, as budgets are.
 
     name : name of the population. accounts : number of its accounts, not counting people's own budgets.
-    sums : per unit, the amount spent, the joint limit or None, and the limit if one window of each stream counts.
+    sums : per unit, the amount spent, the joint limit or None, and the limit if only one window of each stream counts.
 
     own_budgets : whether people also pay from their own budgets. Their spending is private, so it is not included.
 

@@ -26,7 +26,7 @@ def check_strategy(strategy: Strategy, near: Neighbourhood) -> None:
     - The description must restore the same strategy.
     - The decoder must be unbiased and state its true error.
 
-    On more than 2,048 cells, the checks use random counts, and skip costs and the decoder: also check a small domain.
+    Above 2,048 cells, the checks use random counts and skip costs and the decoder, so check a small domain too.
 
     >>> import deltahist as dh
     >>> near = dh.Neighbourhood(dh.Domain((0, 1), (6,)), delta=0.5)
@@ -51,7 +51,7 @@ def check_strategy(strategy: Strategy, near: Neighbourhood) -> None:
 def check_foreign(strategy: Strategy, mechanism: Mechanism | None = None) -> None:
     """Check a strategy from another package, and its mechanism if given, before `publish` trusts it.
 
-    Raises InputError unless answers and noise are integers, answers are linear, and adjoints and sensitivity correct.
+    Raises InputError unless answers are linear and integer, noise is integer, and adjoints and sensitivity are correct.
     """
     _require(strategy, _check_answers(strategy))
     _require(strategy, _check_noise(strategy))
@@ -61,7 +61,7 @@ def check_foreign(strategy: Strategy, mechanism: Mechanism | None = None) -> Non
 
 
 def _require(strategy: Strategy, checks: Iterable[tuple[Any, str]]) -> None:
-    """Raise InputError on the first check that fails. Later checks rely on earlier ones, so they are not computed."""
+    """Raise InputError on the first check that fails. Later checks, which rely on it, are not run."""
     for holds, text in checks:
         if not holds:
             raise InputError(f"strategy {strategy.name}: {text}")
@@ -162,7 +162,7 @@ def _check_description(strategy: Strategy) -> Iterator[tuple[Any, str]]:
 
 
 def _check_decoder(strategy: Strategy) -> Iterator[tuple[Any, str]]:
-    # The noise of groups differs by more than their shares do, which exposes a decoder that ignores the noise.
+    # Let the noise of groups differ by more than their shares do, to expose a decoder that ignores the noise.
     laws = [Gaussian((i + 2) / g.share**2) for i, g in enumerate(strategy.groups)]
     rng = np.random.default_rng(17)
     found = make_decoder(strategy, laws, total_known=False)

@@ -21,11 +21,11 @@ Field = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Combined:
-    """The best estimates from a release and from other measurements of its cells, whose noise is independent.
+    """The best estimates from a release and from other measurements of its cells with independent noise.
 
     Let ĉ be the release's estimates with covariance V, and z = B c + noise, with covariance Γ, the other measurements.
-    Then ĉ + V Bᵀ S⁻¹ (z − B ĉ), S = B V Bᵀ + Γ, has the least variance among all unbiased linear combinations of ĉ and
-    z. The privacy costs of the releases add up. Public numbers cost nothing, and may be exact (Γ = 0).
+    Then ĉ + V Bᵀ S⁻¹ (z − B ĉ), where S = B V Bᵀ + Γ, has the least variance among all unbiased linear combinations of
+    ĉ and z. The privacy costs of the releases add up. Public numbers cost nothing, and may be exact (Γ = 0).
     Source: docs/internals/theory.md, section 3.
 
     Parameters
@@ -33,9 +33,9 @@ class Combined:
     release : a release of counts whose strategy determines every cell.
     other : public numbers, or `measurements()` of another release with the same cells.
 
-    A release shares noise with its refinements and copies, so join only one of them.
+    A release shares noise with its refinements and copies, so combine only one of them.
 
-    Raises InputError if the strategy does not determine every cell, or the measurements are of other cells.
+    Raises InputError if the strategy does not determine every cell, or the measurements are of different cells.
 
     >>> import deltahist as dh, numpy as np
     >>> near = dh.Neighbourhood(dh.Domain((0, 4), (4,)), 1, sources="boundary")

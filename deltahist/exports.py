@@ -29,13 +29,13 @@ if TYPE_CHECKING:
     from deltahist.releases.base import BaseRelease
     from deltahist.releases.histogram import Release
 
-#: Formats of tables, by the suffix of their files.
+#: Table formats by file suffix.
 TABLES = {f".{form}": form for form in ("csv", "json", "geojson", "parquet", "gpkg")} | {".geoparquet": "parquet"}
-#: Formats of cells, by the suffix of their files.
+#: Formats of cells by file suffix.
 FORMS = {**TABLES, ".json": "geojson", ".tif": "geotiff", ".tiff": "geotiff"}
-#: Key under which Parquet and GeoJSON files contain a table's description.
+#: Metadata key of a table's description in Parquet and GeoJSON files.
 KEY = "deltahist_export"
-#: Unit and meaning of each column. An empty unit stands for the unit of the estimate.
+#: Unit and meaning of each column. An empty unit means the unit of the estimate.
 _COLUMNS = {
     "column": ("1", "number of the cell from the west, starting at 0"),
     "row": ("1", "number of the cell from the south, starting at 0"),
@@ -79,7 +79,7 @@ def export(release: Release, path: str | Path, *, nonnegative: bool = False) -> 
     path : .gpkg, .parquet, .geojson, .csv or .tif, which requires `pip install '.[geotiff]'`.
     nonnegative : write non-negative estimates instead of unbiased ones.
 
-    Raises InputError if the suffix is unknown, the format of a 1-D release is not CSV, or memory is short.
+    Raises InputError if the suffix is unknown, the format of a 1-D release is not CSV, or there is too little memory.
 
     >>> import tempfile, pandas as pd, deltahist as dh, numpy as np
     >>> near = dh.Neighbourhood(dh.Domain((0, 0, 4, 4), (4, 4)), delta=1)
@@ -105,9 +105,9 @@ def export(release: Release, path: str | Path, *, nonnegative: bool = False) -> 
 def synthetic(release: Release, number: int | None = None, rng: np.random.Generator | None = None) -> pd.DataFrame:
     """Return synthetic points that are distributed like the points of a release, for tools that need points.
 
-    Every cell gets its share of the points by the non-negative estimates, rounded so that a run of cells differs from
-    its share by less than one point. Inside a cell, the density is linear, with the slope that `dh.answer` assumes. The
-    points cost no privacy, are nobody's, and clump less than real points. Source: docs/internals/placement.md.
+    Each cell gets points in proportion to its non-negative estimate. Rounding changes the sum over any run of cells by
+    less than one point. Inside a cell, the density is linear, with the slope that `dh.answer` assumes. The points cost
+    no privacy, belong to nobody, and clump less than real points. Source: docs/internals/placement.md.
 
     Parameters
     ----------
@@ -129,8 +129,8 @@ def synthetic(release: Release, number: int | None = None, rng: np.random.Genera
     number = round(float(cells.sum()) if release.total is None else release.total) if number is None else number
     steps = np.append(np.cumsum(cells)[:-1] / max(cells.sum(), 1e-300), 1.0) * number
     own = np.repeat(np.arange(domain.size), np.diff(np.floor(steps + rng.random()), prepend=0.0).astype(np.int64))
-    # A density 1 + Σ b_i u_i on the unit cell, |u_i| ≤ ½, is a mixture of densities that vary along one axis each. Such
-    # a point is a uniform one, mirrored if the mirrored place is denser than a random level.
+    # The density 1 + Σ b_i u_i on the unit cell, |u_i| ≤ ½, is a mixture of densities that each vary along one axis. To
+    # draw from one, draw a uniform place, and mirror it if the density there is below a random level.
     everywhere = (slice(None),) * domain.ndim
     slopes = 2 * np.stack(release.placement.slope_terms(np.ones(domain.shape), everywhere)).reshape(domain.ndim, -1)
     steep = np.minimum(abs(slopes).sum(axis=0), 2.0)
@@ -152,7 +152,7 @@ def encode_table(
     """Encode a table as the content of a file.
 
     frame : a table, or a GeoDataFrame in any CRS. Geometries without a CRS are in the domain's coordinates.
-    form : the format. csv and json omit geometries, geojson has them in degrees, the others in the CRS of the domain.
+    form : the format. csv and json omit geometries, geojson uses degrees, and the others use the CRS of the domain.
     about : the description that all formats except csv contain (`describe_cells`, `describe_answers`).
     layer : the name of the layer in a GeoPackage.
     """
@@ -256,7 +256,7 @@ def facts_of(source: Any) -> dict[str, Any]:
 def explain_below(about: dict[str, Any]) -> str:
     """Return two lines to print below a table of answers."""
     digest = about["digest"]
-    # The promise of a folder begins with its number of releases, which includes withdrawn ones.
+    # The promise of a folder begins with the number of its releases, including withdrawn ones.
     whose = "" if isinstance(digest, dict) else f"Release {str(digest)[:16]}: "
     return f"Unit: {about['unit']}. Estimates: {about['estimator']}. {about['how_to_read']}\n{whose}{about['promise']}."
 

@@ -38,7 +38,7 @@ class Law(abc.ABC):
     #: Unit of the budget that the noise spends, and norm in which changes are measured.
     unit: ClassVar[str]
     norm: ClassVar[int]
-    #: Whether the law serves releases that can be refined, releases that cannot, or both.
+    #: Whether the law applies to releases that can be refined, releases that cannot, or both.
     refinable: ClassVar[tuple[bool, ...]]
 
     @classmethod
@@ -149,7 +149,7 @@ class Gaussian(Law):
     def _moments(self) -> tuple[float, float]:
         """Second and fourth moments."""
         value, (second, slope, fourth) = float(self.parameter), self._OFF
-        if value > 25:  # far above the point from which sums and integrals agree to the last digit
+        if value > 25:  # far above the values from which sums and integrals agree to the last digit
             return value + second, 3 * value * value + (slope * value + fourth)
         k = np.arange(0, 200, dtype=np.float64)
         weight = self.weights(k) * np.where(k == 0, 1.0, 2.0)
@@ -317,7 +317,7 @@ def gaussian_epsilon(rho: float, probability: float, *, least_variance: float, d
         if kappa > 0.1:
             continue
         mu = math.sqrt(2 * rho * least_variance / (least_variance - aside))
-        # Leave a margin for rounding, and skip a τ² that cannot improve on the best so far.
+        # Leave a margin for rounding, and skip τ² if it cannot improve on the best so far.
         target = probability * math.exp(-kappa) * (1 - 1e-9)
         if best == math.inf or gaussian_failure(mu, max(best - 2 * kappa, 0.0)) <= target:
             best = min(best, gaussian_curve(mu, target) + 2 * kappa)

@@ -1,4 +1,4 @@
-"""How rows become counts: the unit of privacy, the rows that may be left out, and the steps of time.
+"""How rows become counts: the unit of privacy, the rows that may be left out, and the time steps.
 
 These choices are public, and made before any row is read.
 """
@@ -17,15 +17,15 @@ from typing import Any
 
 from deltahist.errors import InputError, check_choice, check_whole, is_number
 
-#: Kind of rows that are left out because their users cannot pay.
+#: Kind of row that is left out because its user cannot pay.
 UNPAID = "people who cannot pay"
-#: Kinds of rows that may be left out before counting.
+#: Kinds of row that may be left out before counting.
 DROPS = ("bad rows", "points outside", UNPAID)
 
 
 @dataclass(frozen=True)
 class Correction:
-    """The SHA-256 of a faulty release that a new one replaces, and the public reason."""
+    """The SHA-256 of a faulty release that a new one replaces, and the public reason for replacing it."""
 
     digest: str
     reason: str
@@ -116,13 +116,13 @@ def check_line(**given: Any) -> str:
     return line
 
 
-#: The choices for single points in the map's own coordinates, with no rows left out.
+#: The default choices: a unit of privacy of one point, the map's own coordinates, and no rows left out.
 POINTS = Preprocessing()
 
 
 #: Names of time formats that have no pattern: seconds or milliseconds since 1970 in UTC.
 SINCE_1970 = ("unix", "unix-ms")
-#: Seconds of an average calendar month. Clocks represent a period of n months as n times this number.
+#: Seconds in an average calendar month. Clocks represent a period of n months as n times this number.
 MONTH = 2_629_746
 
 
@@ -183,7 +183,7 @@ class Clock:
         return 12 * at.year + at.month - 1
 
     def step(self, text: str, name: str = "until") -> int:
-        """Return the number of the step, counted from 0, that contains a time in text."""
+        """Return the number, counted from 0, of the step that contains a time given as text."""
         at = read_seconds(text, name, numbered=self.every == 0)
         if self.months:
             return (Clock(at, MONTH).first_month - self.first_month) // self.months
@@ -247,7 +247,7 @@ def read_seconds(text: str, name: str, numbered: bool = False) -> int:
 
 
 def check_format(format: str) -> str:
-    """Return the format. Raises InputError unless it is in SINCE_1970, or a `strptime` pattern of a whole date."""
+    """Return the format. Raises InputError unless it is in SINCE_1970 or is a `strptime` pattern of a full date."""
     day = datetime.datetime(2031, 12, 30, tzinfo=datetime.UTC)
     try:
         if format in SINCE_1970 or datetime.datetime.strptime(day.strftime(format), format).date() == day.date():

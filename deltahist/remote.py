@@ -118,7 +118,7 @@ class RemoteRelease:
         return columns
 
     def _check_digest(self, digest: str) -> None:
-        if digest != self.digest:  # do not mix answers from two releases
+        if digest != self.digest:  # never mix answers from two releases
             raise InputError(f"the release at {self.url} was replaced: connect again")
 
 

@@ -18,7 +18,7 @@ def sample_points(seed: int = 7) -> pd.DataFrame:
     """Return the visits of 2,000 invented users to a city with clustered homes, a busy centre and an empty river.
 
     The table has 20,000 rows in random order, with columns `user` (0 to 1999, each at least once), `lon` and `lat`
-    (degrees inside `BOUNDS`, EPSG:4326, six decimals). Users have between one visit and over a hundred, so bounds on
+    (degrees inside `BOUNDS`, EPSG:4326, six decimals). Users have from one to over a hundred visits each, so bounds on
     contributions matter. The same seed always gives the same table.
 
     >>> city = sample_points()
@@ -28,10 +28,10 @@ def sample_points(seed: int = 7) -> pd.DataFrame:
     import pandas as pd
 
     rng, users, points, places = np.random.default_rng(seed), 2_000, 20_000, 300
-    # Draw each user once. Draw the users of the other points in proportion to a heavy-tailed activity.
+    # Give every user one point. Draw the users of the other points in proportion to heavy-tailed activities.
     activity = 1_000_000 // rng.integers(20, 1_000, size=users)
     user = rng.permutation(np.concatenate([np.arange(users), _pick(rng, activity, points - users)]))
-    # Draw homes in 14 clusters and places to visit, in metres from the centre.
+    # Draw homes in 14 clusters, and places to visit. Units are metres from the centre.
     middle = rng.uniform((-4_800, -6_000), (4_800, 6_000), size=(14, 2))
     spread = rng.uniform(300, 900, size=14)
     cluster = _pick(rng, rng.integers(1, 10, size=14), users)
@@ -47,7 +47,7 @@ def sample_points(seed: int = 7) -> pd.DataFrame:
         ]
     )
     x, y = options[_pick(rng, np.array([50, 25, 20, 5]), points), np.arange(points)].T
-    # Mirror points in a 500 m wide river at the nearer bank, so that no point remains in the river.
+    # Reflect points inside a 500 m wide river across the nearer bank, so that none remains in the river.
     offset = x - (-1_600.0 + 0.12 * y + 600.0 * np.sin(y / 2_300.0))
     side = np.where(offset < 0, -1.0, 1.0)
     x = np.where(np.abs(offset) < 250.0, x + 2 * (side * 250.0 - offset), x)

@@ -28,7 +28,7 @@ class Peer:
     Parameters
     ----------
     run : a function (counts, epsilon, *, rng) that returns estimates of all cells.
-    relation : the data sets between which it promises ε, in words.
+    relation : the pairs of data sets that it protects with ε, in words.
     any_move : the largest cost of any move, in multiples of ε (infinity if unknown).
 
     >>> even = Peer(lambda counts, epsilon, *, rng: np.full(counts.shape, counts.mean()), "any move", 0)
@@ -52,18 +52,18 @@ def sweep(
     seed: int = 0,
     nonnegative: bool = False,
 ) -> pd.DataFrame:
-    """Return the errors of mechanisms in all settings, and what any move costs in each.
+    """Return the errors of mechanisms in all settings, and the largest cost of any move in each.
 
     Parameters
     ----------
     nears, workloads, epsilons : settings, with names for the table. All neighbourhoods have the same domain.
     mechanisms : by name: strategies, their texts (such as "auto" or "tents:8"), functions from a neighbourhood to a
         strategy (such as `Flow.tuned`), or peers. Each strategy is chosen for the first ε and kept for the others.
-    counts : exact counts (domain.shape) to measure errors on. Without them, peers have no figures. Errors measured on
+    counts : exact counts (domain.shape) to measure errors on. If None, peers have no errors. Errors measured on
         private counts are private.
     trials : the number of releases from which an error is measured. They are seeded, so they must not be published.
-    seed : of the releases, and of the 5,000 ranges that stand for all ranges when errors are measured.
-    nonnegative : measure non-negative estimates of strategies. Expected errors are always those of unbiased ones.
+    seed : seed of the releases, and of the 5,000 ranges that represent all ranges when errors are measured.
+    nonnegative : measure non-negative estimates of strategies. Expected errors are always those of unbiased estimates.
 
     Returns a frame with one row per setting and mechanism: `neighbourhood`, `workload`, `epsilon`, `mechanism`,
     `relation` (what ε protects), `any_move` (its largest cost), and the root mean square errors `expected` and

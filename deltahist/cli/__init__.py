@@ -140,7 +140,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # the terminal may be unable to print δ and ε
             stream.reconfigure(errors="backslashreplace")
-    if arguments is None:  # running as a program, not called from Python
+    if arguments is None:  # Running as a program, not called from Python.
         # Matrices are small. With several threads, planning took 3 times as long.
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
         for name in ("SIGTERM", "SIGHUP"):  # raise SystemExit, so that temporary files are removed
@@ -193,13 +193,13 @@ class Command(TyperCommand):
             if name in ("epsilon", "rho"):
                 print_note(f"{name} is {value}, from {file}")
             if re.match(r"postgres(ql)?(\+psycopg)?://", str(value), re.IGNORECASE):
-                os.environ.pop("PGPASSWORD", None)  # the driver would send the password to this server
+                os.environ.pop("PGPASSWORD", None)  # otherwise the driver would send the password to this server
                 print_note(f"{name} is a server named in {file}: PGPASSWORD is not sent to it")
         return rest
 
 
 def _read_project(file: Path, command: TyperCommand) -> dict[str, Any]:
-    """Return a command's options: keys below its heading, and for `publish`, `stream` and `plan` those above all."""
+    """Return a command's options: keys below its heading and, for `publish`, `stream` and `plan`, top-level keys."""
     import tomllib
 
     try:
@@ -245,7 +245,7 @@ def format_table(header: Sequence[str], rows: Iterable[Sequence[str]], *, left: 
     """Return a text table. The first column and those named in `left` are left-aligned, the others right-aligned."""
     from rich.cells import cell_len
 
-    # A rich table takes 0.4 ms per row, more than computing the answer.
+    # A rich table takes 0.4 ms per row, longer than computing the answer.
     columns: list[list[str]] = []
     for name, *texts in zip(header, *rows, strict=True):
         # Control characters in the data could manipulate the terminal.

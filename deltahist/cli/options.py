@@ -33,12 +33,12 @@ if TYPE_CHECKING:
 
     Queries: TypeAlias = Callable[[Domain], Workload]
 
-#: Number of points to assume without --points.
+#: Number of points to assume if --points is not given.
 USUAL_POINTS = 100_000
 
 
 def require(satisfied: object, rule: str) -> None:
-    """Raise InputError with a rule as its message, unless the options satisfy the rule."""
+    """Raise InputError with the message `rule` unless the options satisfy it."""
     if not satisfied:
         raise InputError(rule)
 
@@ -49,7 +49,7 @@ def require(satisfied: object, rule: str) -> None:
 def parse_number(text: str) -> Fraction | None:
     """Parse a decimal number or a fraction exactly. Return None for anything else, and for huge numbers."""
     try:
-        # A large exponent could make an integer of a billion digits.
+        # A large exponent could produce an integer with a billion digits.
         decimal = None if "/" in text or len(text) > 1000 else Decimal(text)
         if len(text) > 1000 or (decimal and not (decimal.is_finite() and abs(decimal.adjusted()) <= 400)):
             return None
@@ -234,7 +234,7 @@ class MapOptions:
         return self.bounds, choose_crs(self.project, self.crs)
 
     def make_neighbourhood(self) -> Neighbourhood:
-        """Return the neighbourhood on cells of width --cell (or δ if auto), or of pairs of cells with --edges."""
+        """Return the neighbourhood on cells of width --cell (δ if auto), or that of the pairs of cells in --edges."""
         from deltahist.space.domain import Domain, check_memory_for
         from deltahist.space.geometries import read_sources
         from deltahist.space.neighbourhood import Neighbourhood, is_far
@@ -367,7 +367,7 @@ class PayerOptions:
     account_limit: Annotated[Fraction | None, Amount(help="Lifetime budget of a new account.")] = None
 
     def open(self, budget: dict[str, Any], chain: str | None = None) -> Account | None:
-        """Return the account or None, uncharged. Raises BudgetExceeded if it cannot pay (chains pay differences)."""
+        """Return the account, if any, uncharged. Raises BudgetExceeded if it cannot pay (chains pay the difference)."""
         from deltahist.accounts.ledger import Ledger
         from deltahist.accounts.window import Account
         from deltahist.budget import LETTERS
@@ -425,7 +425,7 @@ def warn_of_release(path: Path | str, publishable: bool, weakness: str | None) -
 
 
 def open_release(path: Path | str, *, refuse_withdrawn: bool = True) -> BaseRelease:
-    """Open a release of any kind, with warnings. Raises InputError if it was withdrawn and `refuse_withdrawn`."""
+    """Open a release of any kind, with warnings. If `refuse_withdrawn`, raises InputError for a withdrawn one."""
     from deltahist.kinds import read_release
 
     if isinstance(path, str) and not is_stored_file(path):

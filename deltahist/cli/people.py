@@ -157,7 +157,7 @@ def _note_isolated_users(network: Network, data: pd.DataFrame) -> None:
     print_note(f"{len(data):,} rows read")
     if absent:
         print_note(f"{len(absent):,} of {len(network):,} users of the network have no data, so they can only ask")
-    if isolated == users:  # refuse a network of other people
+    if isolated == users:  # reject a network that has none of the users
         network.find_places(list(data.index))
     if isolated:
         print_note(f"{len(isolated):,} users in the table have no edges")

@@ -119,7 +119,7 @@ def publish(
         find_strategy_class(strategy)
     reading: dict[str, Any] = place.columns | vars(rows)
     counting = files.add_correction(Reading.of(**reading).preprocessing(None))
-    if not dry_run:  # find a misspelt column before comparing cells and strategies
+    if not dry_run:  # catch a misspelt column before comparing cells and strategies
         check_file(source, len(place.bounds) // 2, **reading)
     chosen = options.choose_mechanism(place, points, regions, strategy=strategy, counting=counting, **amount)
     mechanism = chosen.mechanism

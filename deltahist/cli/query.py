@@ -153,7 +153,7 @@ def _choose_steps(series: Series, between: Steps, compare: Steps, each: bool, me
 
 
 def _ask_boxes(box: list[Any] | None, file: Path | None, domain: Domain, ask: Callable[[Any], Answers]) -> Answers:
-    """Return the name, corners and answer of each box (and step), without importing pandas if possible, to be fast."""
+    """Return the name, corners and answer of each box (and step). To save time, avoid importing pandas if possible."""
     import numpy as np
 
     from deltahist import workloads
@@ -197,7 +197,7 @@ def _name_corners(domain: Domain) -> list[str]:
 
 
 def _deliver(answers: Answers, domain: Domain, form: str, out: Path | None, about: dict[str, Any], boxes: bool) -> None:
-    """Write answers, which for boxes include the corners (a list in JSON), and polygons if the format has them."""
+    """Write answers. For boxes, include the corners (a list in JSON) and, if the format has geometries, polygons."""
     from deltahist._files import write_whole
     from deltahist.exports import encode_table, explain_below
     from deltahist.space.crs import LONGITUDE_LATITUDE

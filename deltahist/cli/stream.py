@@ -89,7 +89,7 @@ def plan(
     how |= options.BudgetOptions(epsilon=epsilons and epsilons[0], rho=rho).read()
     chosen = options.choose_mechanism(place, points, regions, **how)
     best = chosen.mechanism
-    # With --cell, rank on the neighbourhood as given, because ranking applies the cap anyway.
+    # If --cell is given, pass the neighbourhood without the default cap, because ranking adds it.
     near = best.neighbourhood if chosen.cells else place.make_neighbourhood()
     with show_progress("Comparing strategies …"):
         ranked = rank_strategies(near, chosen.work, **how)
@@ -231,7 +231,7 @@ def publish_stream(
     rule = Rule.from_budget(**vars(budget), length=window, limits=longer)
     reading: dict[str, Any] = place.columns | vars(rows)
     counting = Reading.of(**reading).preprocessing(None)
-    if not dry_run:  # find a misspelt column before comparing cells and strategies
+    if not dry_run:  # catch a misspelt column before comparing cells and strategies
         if "://" not in state:
             check_target(Path(state), option="--state")
         check_folders(Path(source), time, clock, out, rows.table)

@@ -1,7 +1,7 @@
 """The table of all kinds of releases, and the reader of their files.
 
-Releases of counts are in `mechanisms` and `releases`. Every other kind has a file here with its mechanism, to state the
-guarantee and measure data, and its release, to compute estimates. Publishers draw noise and charge accounts.
+Releases of counts are in `mechanisms` and `releases`. Every other kind has a file here. In it, the mechanism states the
+guarantee and measures data, and the release computes estimates. Publishers draw noise and charge accounts.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = [
     "read_release",
 ]  # fmt: skip
 
-#: Release classes by the name of the kind in files. To add a kind, add a file to this package and its class here.
+#: Release classes by kind, as named in files. To add a kind, add a file to this package and its class here.
 RELEASES: dict[str, type[BaseRelease]] = {cls.mechanism_class.kind: cls for cls in (Release, SortedRelease, Quantile)}
 _read = functools.partial(read_content, RELEASES)
 
@@ -32,7 +32,7 @@ def load(path: str | Path) -> BaseRelease:
     """Open a release file, which is untrusted input, and return a Release, SortedRelease or Quantile.
 
     Warns if the release is withdrawn (docs/streams.md). Raises DamagedFile if the file or its notice of withdrawal is
-    truncated, foreign, altered, or from a newer version. Raises InputError if the file is missing or too large.
+    truncated, altered, too new or not from deltahist. Raises InputError if the file is missing or too large.
 
     >>> import tempfile, deltahist as dh, numpy as np
     >>> near = dh.Neighbourhood(dh.Domain((0, 1), (4,)), delta=0.25)
@@ -53,5 +53,5 @@ def read_release(path: str | Path) -> BaseRelease:
 
 
 def parse_release(content: bytes | BinaryIO, path: str | Path) -> BaseRelease:
-    """Return the release in an open Parquet file or its bytes. Raises the errors of `load` for `path`."""
+    """Return the release in an open Parquet file, or in its bytes. Raises the same errors as `load`, about `path`."""
     return read_parquet(content, path, _read)

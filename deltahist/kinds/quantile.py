@@ -100,7 +100,7 @@ class PointsAround:
 
 @dataclass(frozen=True)
 class InverseNoise:
-    """Noise that draws a place z with probability ∝ e^(−rate · m), where m moves within δ would make z the quantile.
+    """Draws a place z with probability ∝ e^(−rate · m), where it takes m moves within δ to make z the quantile.
 
     The rate is ε/(2K). Log-ratios between neighbours lie in an interval of length ε, so the draw is also (ε²/8)-zCDP.
     """
@@ -166,12 +166,12 @@ class QuantileMechanism(BaseMechanism):
     q : level of the quantile, which is the ⌈q n⌉-th smallest of n points.
     number : n, public.
     budget : ε or, only for the method "inverse", ρ.
-    method : "inverse" draws a place, whose probability falls with the number of moves within δ that would make it the
-        quantile. "smooth" adds noise proportional to the smooth sensitivity.
+    method : "inverse" draws a place; the more moves within δ it takes to make a place the quantile, the less likely it
+        is. "smooth" adds noise proportional to the smooth sensitivity.
     counting : how rows became points. No rows may be left out.
 
-    Raises InputError for q outside 0 to 1, sources, two dimensions, rows left out, or a method that the budget or
-    limits rule out.
+    Raises InputError if q is outside 0 to 1, if there are sources, two dimensions or rows left out, or if the budget or
+    limits rule out the method.
 
     >>> import deltahist as dh
     >>> near = dh.Neighbourhood(dh.Domain((0, 100), (100,)), delta=5)
@@ -319,7 +319,7 @@ class Quantile(BaseRelease):
     @classmethod
     def read_fields(cls, description: dict[str, Any], values: NDArray[np.int64] | None) -> dict[str, Any]:
         mechanism = QuantileMechanism.from_description(description)
-        # If clamping changes the step, the release contradicts the file, which is then refused.
+        # If clamping changes the step, the release no longer matches the file, and the file is refused.
         step = min(check_whole(least=0, step=description["step"]), mechanism.lattice_steps - 1)
         return {"mechanism": mechanism, "values": np.array([step], dtype=np.int64)}
 

@@ -66,7 +66,7 @@ def rank_of(q: ArrayLike, number: float) -> NDArray[np.float64]:
     >>> rank_of([0.5, 0], 101).tolist(), rank_of(0.1, 10).tolist()
     ([51.0, 1.0], 1.0)
     """
-    # Subtract a little, so that 0.1 of 10 points is one point and not two.
+    # Subtract a little, so that rounding errors do not give the 0.1-quantile of 10 points rank 2.
     return np.asarray(np.clip(np.ceil(np.multiply(q, number) - 1e-9), 1, max(number, 1)))
 
 
@@ -113,8 +113,8 @@ def group_size(near: Neighbourhood, number: int, budget: Budget, contributions: 
 class SortedMechanism(BaseMechanism):
     """The mechanism that publishes sums of consecutive sorted coordinates with exact integer noise.
 
-    Source: 2014, section 5.5.1; docs/internals/sorted.md. Coordinates are in lattice steps. With a source at one end,
-    missing points are placed at that end, and all points there count as absent.
+    Source: 2014, section 5.5.1; docs/internals/sorted.md. Coordinates are in lattice steps. If there is a source at one
+    end, missing points are placed at that end, and all points there count as absent.
 
     Parameters
     ----------
@@ -125,8 +125,8 @@ class SortedMechanism(BaseMechanism):
     counting : how rows became points. No rows may be left out.
     chain : place in a chain, if the release can be refined (`dh.refine`).
 
-    Raises InputError if the neighbourhood has two dimensions or a source other than one end, if rows were left out, or
-    if a group exceeds the number of points or its sum is too large.
+    Raises InputError if the neighbourhood has two dimensions or a source that is not at one end, if rows were left out,
+    if a group exceeds the number of points, or if its sum is too large.
 
     >>> import deltahist as dh
     >>> near = dh.Neighbourhood(dh.Domain((0, 100), (20,)), delta=5)
@@ -226,7 +226,7 @@ class SortedRelease(BaseRelease):
     Parameters
     ----------
     mechanism : the public choices.
-    values : (⌈number/group⌉,) int64, sums of `group` consecutive sorted coordinates; the last sum may have fewer.
+    values : (⌈number/group⌉,) int64, sums of `group` consecutive sorted coordinates; the last sum may be of fewer.
     payment, withdrawn : as for `BaseRelease`.
 
     >>> import deltahist as dh
@@ -264,9 +264,9 @@ class SortedRelease(BaseRelease):
     def count_between(self, low: ArrayLike, high: ArrayLike, *, level: float = 0.95) -> dict[str, NDArray[np.float64]]:
         """Estimate how many points lie between places (m,), given in cells from the start of the domain.
 
-        Returns the columns of `dh.answer` (m,). The standard error is approximate, from simulated noise on the
-        `simplest_knots` and `variance_within` groups. The interval contains the exact number with a probability of at
-        least `level`, whatever the points, so it is several standard errors wide.
+        Returns the columns of `dh.answer` (m,). The standard error is approximate: it combines simulated noise on the
+        `simplest_knots` with `variance_within` groups. The interval contains the exact number with a probability of at
+        least `level`, wherever the points are, so it is several standard errors wide.
         """
         check_level(level)
         # A cell's edge is half a step below its first lattice step.
@@ -282,7 +282,7 @@ class SortedRelease(BaseRelease):
         for v in ends:
             variance += np.where((v > -0.5) & (v < self.mechanism.lattice_steps - 0.5), within, 0.0)
         estimate = np.maximum(b - a, 0.0)
-        # Allot a quarter of the error probability 1 − level to each side of each end.
+        # Allocate a quarter of the error probability 1 − level to each side of each end.
         (a_least, a_most), (b_least, b_most) = (self.decoder.bound_count_below(v, (1 - level) / 4) for v in ends)
         least, most = np.minimum(np.maximum(b_least - a_most, 0.0), estimate), np.maximum(b_most - a_least, estimate)
         return {"estimate": estimate, "std_error": np.sqrt(variance), "low": least, "high": most}
@@ -313,7 +313,7 @@ class SortedRelease(BaseRelease):
         q : one or more numbers from 0 to 1. The q-quantile of n points is the ⌈q n⌉-th smallest.
         level : each interval contains its quantile with at least this probability.
 
-        Returns a DataFrame of q, estimate, low and high, in the domain's units.
+        Returns a DataFrame with q, and with estimate, low and high in the domain's units.
 
         >>> import deltahist as dh, numpy as np
         >>> near = dh.Neighbourhood(dh.Domain((0, 100), (100,)), delta=1)
@@ -351,7 +351,7 @@ class SortedRelease(BaseRelease):
 
 @dataclass(frozen=True, eq=False)
 class Isotonic:
-    """Estimates from noisy sums of groups of sorted whole numbers below `size`. Groups end at the ranks `ends`."""
+    """Estimates of sorted whole numbers below `size`, from noisy sums of groups. Groups end at the ranks `ends`."""
 
     values: NDArray[np.int64]
     ends: NDArray[np.int64]
@@ -380,7 +380,7 @@ class Isotonic:
             return np.array([0.0, below, below, number]), np.array([low, low, high, high])
         first, last = inside[0], inside[-1]
         ranks, steps = ranks[first : last + 1], steps[first : last + 1]
-        # Extend each outer block beyond its centre, with the density between it and the next block.
+        # Extend each outermost block beyond its centre, at the density between this centre and the next one.
         start, stop = steps[0], steps[-1]
         if len(steps) > 1:
             start -= (ranks[0] - edges[first]) * (steps[1] - steps[0]) / (ranks[1] - ranks[0])
@@ -391,10 +391,10 @@ class Isotonic:
 
     @functools.cached_property
     def simplest_knots(self) -> Knots:
-        """The estimate with the fewest places that satisfies the `confidence_bounds` at α = ½, from the left."""
+        """The estimate with the fewest places within the `confidence_bounds` at α = ½, built from the left."""
         upper, lower = self.confidence_bounds(0.5)
         rows, cuts = len(self.values), [0]
-        # A place that begins at boundary i can end at the last j with lower[j] ≤ upper[i].
+        # A place that begins at boundary i can end as late as the last j with lower[j] ≤ upper[i].
         following = np.maximum(np.searchsorted(lower, upper, side="right") - 1, np.arange(1, rows + 2)).tolist()
         while cuts[-1] < rows:
             cuts.append(following[cuts[-1]])
@@ -406,7 +406,7 @@ class Isotonic:
 
     @functools.cached_property
     def simulated_knots(self) -> list[Knots]:
-        """Estimates from sums of the `simplest_knots` with simulated noise, which is public and so may be seeded."""
+        """Estimates from sums of the `simplest_knots` with simulated noise, which is public, so it may be seeded."""
         rng, rows = np.random.default_rng(0), len(self.values)
         ranks, places = self.simplest_knots
         each = np.searchsorted(ranks[1::2], self.ends[1:])
@@ -440,7 +440,7 @@ class Isotonic:
         """Return bounds on the number of points below each step; each is wrong with probability at most `alpha`."""
         upper, lower = self.confidence_bounds(alpha)
         rows, number = len(self.values), int(self.ends[-1])
-        # A value is certainly below a step if its upper bound is below it, and certainly not if its lower bound is not.
+        # A value is certainly below a step if its upper bound is, and certainly not below it if its lower bound is not.
         known = np.searchsorted(upper, steps, side="left")
         least = np.where(known > 0, self.ends[np.maximum(known, 1) - 1] + 1, 0)
         beyond = np.searchsorted(lower, steps, side="left")
@@ -452,7 +452,7 @@ class Isotonic:
 
 
 def count_below(knots: Knots, steps: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the estimated number of points below steps; at a jump, the number after the jump."""
+    """Return the estimated number of points below each step; at a jump, the number after the jump."""
     ranks, at = knots
     found = np.interp(steps, at, ranks)
     return np.where(steps <= at[0], 0.0, np.where(steps >= at[-1], ranks[-1], found))

@@ -128,7 +128,7 @@ def _write_ticks(ax: Axes) -> None:
 
     for axis in (ax.xaxis, ax.yaxis):
         low, high = axis.get_view_interval()
-        if axis.get_scale() == "log" and high < 30 * low:  # too short for ticks only at powers of ten
+        if axis.get_scale() == "log" and high < 30 * low:  # an axis too short to have ticks at powers of ten only
             axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
         axis.set_minor_formatter(NullFormatter())
         axis.set_major_formatter(lambda value, _: ground.figure_of(value))
@@ -145,7 +145,7 @@ def plot_sweep(table: pd.DataFrame, errors: str = "expected", ax: Axes | None = 
     for number, (setting, rows) in enumerate(table.dropna(subset=errors).groupby(varied, sort=False)):
         rows = rows.sort_values("epsilon")
         label = f"{', '.join(map(str, setting))}: any move {rows['any_move'].iloc[0] / rows['epsilon'].iloc[0]:.3g} ε"
-        # Colours repeat after ten lines, so the dashes change.
+        # Colours repeat after ten lines, so change the dashes.
         dashes = ("-", "--", ":")[number // 10 % 3]
         ax.plot(rows["epsilon"], rows[errors], dashes, marker="o", markersize=3, label=label)
     ax.set(xscale="log", yscale="log", xlabel="ε", ylabel=f"{errors} RMSE of a query (points)")
@@ -156,7 +156,7 @@ def plot_sweep(table: pd.DataFrame, errors: str = "expected", ax: Axes | None = 
 
 
 def _divide_into_periods(series: Series) -> tuple[list[tuple[int, Series | None]], str]:
-    """Return at most 60 periods, and their kind. A period is its first step and its series (None without releases)."""
+    """Return at most 60 periods, and their kind. Each has a first step and a series (None if it has no releases)."""
     import pandas as pd
 
     clock, steps = series.clock, np.arange(series.first, series.last + 1)
@@ -197,7 +197,7 @@ def draw_lines(
     found = {place: ask(each.per_step()) for place, (_, each) in enumerate(periods) if each is not None}
     first = next(iter(found.values()))
     names = [str(name) for name in first["name"]]
-    # Indices: the estimate and both ends of its interval, the period, the region.
+    # Axes of the table: the estimate and both ends of its interval, the periods, the regions.
     table = np.full((3, len(periods), len(names)), np.nan)
     for place, answers in found.items():
         table[:, place] = answers[["estimate", "low", "high"]].to_numpy(np.float64).T
@@ -206,7 +206,7 @@ def draw_lines(
     shown, clock = order[:_PANELS], series.clock
     edges: Any = np.array([clock.begin(start) for start, _ in periods] + [clock.begin(series.last + 1)])
     edges = date2num(edges.astype("datetime64[s]")) if clock.every else edges - 0.5
-    # Unbiased answers have no column of estimators.
+    # Unbiased answers have no estimator column.
     estimators = {str(name) for each in found.values() if "estimator" in each for name in each["estimator"].dropna()}
     domain, each_step = series.domain, clock.period.removeprefix("1 ") or "step"
     notes = [f"Published with noise for privacy: {series.promise}; cells of "]

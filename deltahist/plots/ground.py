@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 #: Picture format for each file suffix.
 FORMS = {".png": "png", ".svg": "svg", ".pdf": "pdf"}
-#: Width of every picture in inches, so that text is legible on a phone.
+#: Width of every picture in inches, narrow enough to keep text legible on a phone.
 WIDTH = 5.0
 
 
@@ -46,7 +46,7 @@ def own_axes(ax: Axes | None) -> Axes:
 
 
 def write_around(figure: Figure, title: str, below: str, height: float, *, publishable: bool) -> None:
-    """Write a title and small text around panels of a height in inches. Stamp figures not for publication."""
+    """Write a title and small text around panels (height in inches). Stamp figures that are not for publication."""
     lines = textwrap.wrap(title, int(WIDTH * 10.5), max_lines=2, placeholder="…")
     small = textwrap.wrap(below, int(WIDTH * 16))
     figure.set_size_inches(WIDTH, height + 0.25 + 0.19 * len(lines) + 0.15 * len(small))
@@ -79,7 +79,7 @@ def unit_of_area(domain: Domain) -> str:
 
 
 def block_areas(domain: Domain, ends: Sequence[NDArray[np.int64]]) -> NDArray[np.float64]:
-    """Return the areas of blocks of cells with edges `ends` (cell numbers), in km² or in map units without a CRS."""
+    """Return the areas of blocks with edges `ends` (cell numbers), in km², or in map units if there is no CRS."""
     if domain.crs is None:
         return math.prod(domain.cell) * functools.reduce(np.multiply.outer, map(np.diff, ends)).astype(np.float64)
     areas, taken = _areas_in_parts(domain)
@@ -201,11 +201,11 @@ class ColourScale:
 
 
 def smooth_scale(values: NDArray[np.float64], *, linear: float | None, least: float) -> ColourScale:
-    """Return a scale, proportional up to `linear` (default: top / 50), then logarithmic, that reaches `least`."""
+    """Return a scale that reaches `least`: proportional up to `linear` (default: top / 50), logarithmic above it."""
     from matplotlib.colors import AsinhNorm
 
     most = float(values.max())
-    # Do not let a few large cells take up the whole scale, or nearly equal values make the whole map dark.
+    # Keep a few large cells from taking up the whole scale, and nearly equal values from making the whole map dark.
     top = max(float(np.quantile(values, 0.9995)), least, 2 * float(np.median(values)))
     top = float(f"{top:.2g}") if most > 1.5 * top else max(most, top)
     norm, ticks = AsinhNorm(linear_width=linear or top / 50, vmin=0.0, vmax=top), [top] if most > top else []
@@ -216,7 +216,7 @@ def smooth_scale(values: NDArray[np.float64], *, linear: float | None, least: fl
 
 
 def classed_scale(values: NDArray[np.float64]) -> ColourScale:
-    """Return a colour scale of at most seven classes with round limits. Some value (m,) must be above zero."""
+    """Return a colour scale of at most seven classes with round limits. At least one value (m,) must be above zero."""
     from matplotlib.colors import BoundaryNorm
     from matplotlib.ticker import MaxNLocator
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from deltahist.releases.histogram import Release
     from deltahist.space.domain import Domain
 
-#: Maximum number of regions with a label on the map, or a row in the list of values.
+#: Maximum number of regions labelled on a map and listed below it.
 ROWS = 40
 
 
@@ -127,8 +127,8 @@ def merge_cells(release: Release, level: float = 0.05) -> tuple[NDArray[np.float
 
     Blocks are nested. A block is divided if some part of it differs from an even spread over the next larger block. A
     block stands out if it almost certainly has points. Both tests cover all blocks together, and each block size gets
-    an equal share of `level`. So the probability that any empty block stands out is at most `level`, and so is that of
-    any false difference. Merging preserves the sums of blocks.
+    an equal share of `level`. So the probability that any empty block stands out is at most `level`, and so is the
+    probability of any false difference. Merging preserves the sums of blocks.
     """
     cells, branching = release.cells(), int(getattr(release.mechanism.strategy, "branching", 2))
     shape, widths = cells.shape, [1]
@@ -169,7 +169,7 @@ class Values:
 
     names : (m,) names of the regions. shapes : (m,) polygons, clipped to the map and in its coordinates.
     value, low, high : (m,) estimates and their intervals in `unit`; NaN where there is no answer.
-    doubtful : (m,) True if a value does not stand out from the noise, testing all regions together.
+    doubtful : (m,) True if a value does not stand out from the noise when all regions are tested together.
     unit : unit of the values in words. estimator : name of the estimates.
     bounds : west, south, east and north of the drawn part of the map.
     """
@@ -229,7 +229,7 @@ def values_of(release: Any, answers: gpd.GeoDataFrame, per: str = "area") -> Val
     estimator = release.name_estimator(False)
     if "estimator" in answers.columns:  # unbiased answers have no such column
         estimator = ", ".join(map(str, answers["estimator"].dropna().unique()))
-    # Draw the bounding box of the regions with a margin, and with neither side shorter than half the other.
+    # Show the regions' bounding box and a margin. Neither side may be shorter than half the other.
     low_corner, high_corner = shapely.total_bounds(shapes[known]).reshape(2, 2)
     extent = high_corner - low_corner
     margin = 0.04 * extent.max() + np.maximum(0.5 * extent.max() - extent, 0) / 2

@@ -39,7 +39,7 @@ _Release = TypeVar("_Release", bound="BaseRelease")
 #: Names of estimates. The errors stated for non-negative estimates are those of the unbiased ones.
 UNBIASED, NONNEGATIVE = "unbiased", "non-negative"
 PLACED = "unbiased by noise (positions inside cells are assumed)"
-#: Columns about cut cells. For a query that cuts no cell, each equals the column named here, or is zero.
+#: Columns about cut cells. If a query cuts no cell, each equals the column named here, or is zero if none is named.
 UNCUT = {"noise_error": "std_error", "placement_error": None, "cut": None, "inner": "estimate", "outer": "estimate"}
 VERSION = 1
 
@@ -91,7 +91,7 @@ class BaseRelease(OfMechanism, abc.ABC):
     withdrawn : the notice next to the file, if the release is withdrawn.
     """
 
-    #: Class of the mechanism, and bytes of memory that reading a file needs for each cell and each value.
+    #: Class of the mechanism, and bytes of memory needed per cell and per value to read a file.
     mechanism_class: ClassVar[type[Any]]
     bytes_each: ClassVar[int] = 0
     #: Whether a publisher drew the noise from the operating system's entropy. False for seeded noise, and for values
@@ -311,7 +311,7 @@ def read_content(
 
 
 def attach_notice(release: _Release, path: str | Path) -> _Release:
-    """Return a release marked as withdrawn if there is a notice next to its file or, for a link, the link's target.
+    """Return the release, marked as withdrawn if a notice is next to its file (or, for a link, next to the target).
 
     A notice is untrusted input. Raises DamagedFile if a notice cannot be read or is about a different release.
     """

@@ -42,8 +42,8 @@ _MOST = 1 << 24
 class Measurements(NamedTuple):
     """Measurements y = A c + noise of cells c (N,), flat with x varying slowest (`Release.measurements`).
 
-    matrix : A (k, N). values : y (k,), in the units of A. covariance : of the noise (k, k), 0 for exact numbers. The
-    matrices may be arrays, sparse, or SciPy operators.
+    matrix : A (k, N). values : y (k,), in the units of A. covariance : that of the noise (k, k), 0 for exact numbers.
+    The matrices may be arrays, sparse, or SciPy operators.
 
     >>> import deltahist as dh, numpy as np
     >>> near = dh.Neighbourhood(dh.Domain((0, 4), (4,)), delta=1)
@@ -68,7 +68,7 @@ class CountEstimates:
         """Return estimates of all cells (domain.shape).
 
         The default estimates (least squares) are unbiased, so some are negative. With `nonnegative`, cells are equal
-        inside blocks that look empty (`estimate_nonnegative`), and all cells add up to the total if public. These
+        inside blocks that look empty (`estimate_nonnegative`), and all cells add up to the total if it is public. These
         estimates are biased, but usually much closer to the truth if many cells are empty.
         """
         return self.projection.cells if nonnegative else self._unbiased_cells  # type: ignore[no-any-return]
@@ -88,7 +88,7 @@ class CountEstimates:
         _ = sums.prefix_sums, sums.rim_sums
 
     def answer_workload(self: Any, work: Workload, *, level: float, nonnegative: bool = False) -> Columns:
-        """Return the columns of `dh.answer`, arrays (m,). Raises InputError for reversed, empty or outside queries."""
+        """Return columns of `dh.answer`, arrays (m,). Raises InputError if a query is reversed, empty or outside."""
         domain = self.decoder.domain
         return answer_in_batches(work, domain, lambda batch: self._answer_batch(batch, level, nonnegative))
 
@@ -110,8 +110,8 @@ class CountEstimates:
             share, room = cover.cut_share, np.maximum(np.maximum(whole, touched) - unbiased, 0.0)
             if len(alone := np.flatnonzero(share == 1)):
                 # A query that contains no whole cell may have been drawn around points (docs/internals/placement.md).
-                # So extend the interval upwards by one point, or by the size-weighted mean of points if larger,
-                # and scale the noise in proportion.
+                # Extend the interval upwards by one point, or by the size-weighted mean number of points if that is
+                # larger, and scale the noise in proportion.
                 found = np.maximum(unbiased[alone], 1e-9)
                 more = np.maximum(np.minimum(misplaced[alone], room[alone] * found) / found, 1.0)
                 times = np.maximum((found + more) / np.maximum(found, (found + more) * cover.area[alone]), 1.0)
@@ -119,7 +119,7 @@ class CountEstimates:
                 up[alone] = more + np.hypot(up[alone], NormalDist().inv_cdf((1 + level) / 2) * np.sqrt(variance))
                 room[alone], most[alone] = np.maximum(room[alone], 1.0), most[alone] * times
             # Wherever points lie in cut cells, the answer is between the sum of whole cells and the sum of all touched
-            # cells. The interval may exceed this range by 1.5 half-widths of the noise alone.
+            # cells. The interval may exceed this range by 1.5 times the half-width for noise alone.
             least = np.maximum(unbiased - np.minimum(whole, touched), 0.0) + 1.5 * least
             most = room + 1.5 * most
             down, up = (np.where(cover.cut, np.minimum(h, m), h) for h, m in ((down, least), (up, most)))
@@ -213,7 +213,7 @@ class Release(CountEstimates, BaseRelease):
     def block_moments(self, width: int) -> Moments:
         """Return the moments of the noise in all blocks with sides of `width` cells. x varies slowest."""
         domain, shape = self.domain, [-(-n // width) for n in self.domain.shape]
-        # Evaluate a closed form in batches to save memory. Without a closed form, all blocks share simulated noise.
+        # Evaluate a closed form in batches to save memory. If there is none, all blocks share simulated noise.
         part = max(1, 8 * _CELLS_AT_A_TIME * shape[0] // math.prod(shape)) if self.decoder.has_closed_form else shape[0]
         found = []
         for start in range(0, shape[0], part):

@@ -43,7 +43,7 @@ class Series:
     ----------
     clock : the definition of steps.
     first, last : numbers of the first and the last step on the clock.
-    releases : step -> its release. A step without one is missing, not empty: queries fail without `skip_missing`.
+    releases : step -> its release. A step without one is missing, not empty: queries then require `skip_missing`.
     mean : whether answers are divided by the number of steps that have a release.
     skipping : whether `skip_missing` left missing steps out.
     withdrawn : step -> its withdrawn release. The step is missing, but its cost remains spent.
@@ -89,12 +89,12 @@ class Series:
         """Read all releases in a folder. `Stream.publish` names the files of releases after their steps.
 
         A withdrawn release counts as missing. Raises InputError if there is no release, if releases differ in more than
-        budgets, or a name is wrong. Raises DamagedFile as `dh.load` does, or if a release is not of counts.
+        budgets, or if a name is wrong. Raises DamagedFile as `dh.load` does, or if a release is not of counts.
         """
         folder = Path(folder)
         files = sorted(f for f in folder.glob("*.parquet") if not f.name.startswith("."))
-        # All releases are kept in memory. The sizes of compressed files do not show how much memory they need.
-        first = _open_step(files[0] if files else folder / "*.parquet")  # raises InputError without files
+        # All releases are kept in memory. The size of a compressed file does not show how much memory it needs.
+        first = _open_step(files[0] if files else folder / "*.parquet")  # Raises InputError if there are no files.
         needed = 24 * len(files) * (first.domain.size + len(first.values))
         check_memory(needed, f"{len(files):,} releases in {str(folder)!r}")
         releases = [first, *map(_open_step, files[1:])]
@@ -306,7 +306,7 @@ class Summed(CountEstimates):
 
     @functools.cached_property
     def projection(self) -> ProjectedCells:
-        # Project only the sum, because projecting each release would add up their biases.
+        # Project only the sum, because the biases of separate projections would add up.
         parts = [each.decoder.estimate_on_grid(each.values, each.total) for each in self.releases]
         noise = find_least_count(self.decoder)
         return estimate_nonnegative(np.sum(parts, axis=0), self._noise_metric, self.total, noise)
@@ -355,7 +355,7 @@ class JointNoise:
 
 @dataclass(frozen=True, eq=False)
 class JointPlacement:
-    """The positions inside cells of several releases (`parts`) and of their sum (`learnt`), with errors that add up."""
+    """Models of the positions inside cells, for several releases (`parts`) and their sum (`learnt`). Errors add up."""
 
     parts: Sequence[Placement]
     learnt: Placement

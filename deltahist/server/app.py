@@ -88,7 +88,7 @@ def serve_files(paths: list[Path], settings: Settings) -> FastAPI:
     sys.setswitchinterval(0.0005)  # so that worker threads wait less for the event loop
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
     logging.getLogger("deltahist.server").setLevel(logging.INFO)
-    # Answers include warnings. A log of warnings would reveal queries.
+    # Answers already include warnings, and a log of warnings would reveal queries.
     warnings.simplefilter("ignore", DeltaHistWarning)
     app = create_app(Catalogue(paths), settings)
     # Otherwise answers wait while the garbage collector scans all releases: p99 was 65 ms instead of 24 ms.
@@ -124,7 +124,7 @@ def _answer_head(app: ASGIApp) -> ASGIApp:
     """Treat HEAD as GET. The server then omits the body."""
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
-        # A download has a route for HEAD, because GET would read the file.
+        # Downloads have their own route for HEAD, because GET would read the file.
         if scope.get("method") == "HEAD" and not scope["path"].endswith("/download"):
             scope = {**scope, "method": "GET"}
         await app(scope, receive, send)

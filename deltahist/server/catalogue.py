@@ -40,7 +40,7 @@ class Served:
 
 
 class Catalogue:
-    """Releases named after their files. `problems` lists why files of `paths` (files or folders) are not served."""
+    """Releases named after their files. `problems` says why files in `paths` (files or folders) are not served."""
 
     def __init__(self, paths: Sequence[str | Path]) -> None:
         self._paths = [Path(path) for path in paths]
@@ -69,7 +69,7 @@ class Catalogue:
         return next((each for each, old in named if old is not None and old.digest == release.digest), None)
 
     def folders(self) -> dict[str, list[Served]]:
-        """Return the releases of each folder, by folder name. Of several folders with the same name, use the first."""
+        """Return the releases of each folder, by folder name. If several folders have the same name, use the first."""
         found: dict[str, list[Served]] = {}
         for path in self._paths:
             if path.is_dir():
@@ -152,7 +152,7 @@ def _file_stamp(path: Path) -> _Stamp | None:
     try:
         about = path.stat()
     except OSError as problem:
-        # A broken link does not count as missing, because it may lead to a notice.
+        # A broken link does not count as missing, because its target may be a notice.
         missing = isinstance(problem, FileNotFoundError) and not path.is_symlink()
         return None if missing else (0, 0, problem.errno or 0)
     return about.st_ctime_ns, about.st_size, about.st_ino

@@ -29,7 +29,7 @@ from deltahist.space.geometries import bend_boxes, fit, to_degrees
 from deltahist.space.workloads import boxes, regions
 from deltahist.strategies.base import sum_blocks
 
-#: Number of times that block sizes are doubled to find larger blocks that stand out.
+#: How many times to double the block size when looking for larger blocks that stand out.
 _DOUBLINGS = 4
 #: Confidence level of intervals, and decimal places of degrees (a centimetre on the ground).
 LEVEL, DIGITS = 0.95, 7
@@ -97,8 +97,8 @@ def _test_blocks(source: Source, ends: list[Index]) -> tuple[NDArray[np.float64]
     kurtosis = source.decoder.moments(work).kurtosis if counted else np.nan  # type: ignore[union-attr]
     level = (1 - LEVEL) / (1 + _DOUBLINGS)
     signal = stands_out(found["estimate"], found["std_error"], kurtosis, level=level, either_side=either)
-    if "unresolved" in found:  # the strategy may not measure some blocks separately from their neighbours
-        signal &= found["unresolved"] < 1e-6  # up to rounding
+    if "unresolved" in found:  # drop blocks that the strategy does not measure separately from their neighbours
+        signal &= found["unresolved"] < 1e-6
     areas = block_areas(source.domain, ends)
     return found["estimate"].reshape(areas.shape) / areas, signal.reshape(areas.shape)
 

@@ -84,7 +84,7 @@ async def explain(service: ServiceOf, name: str) -> Response:
 
 async def _show_statement(release: BaseRelease | Series, title: str) -> HTMLResponse:
     page = await asyncio.to_thread(_render, release, title)
-    # A statement contains its own style and pictures, and no scripts.
+    # A statement embeds its styles and pictures, and has no scripts.
     policy = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
     return HTMLResponse(page, headers={"vary": "Accept", "content-security-policy": policy})
 
@@ -166,7 +166,7 @@ def _series_of(served: Sequence[Served]) -> Series | None:
 def _make_series(named: tuple[tuple[str, Release], ...]) -> Series | None:
     try:
         return Series.from_names(dict(named)) if named else None
-    except InputError:  # the names are not those of steps, or the releases belong to several streams
+    except InputError:  # the names are not step names, or the releases belong to several streams
         return None
 
 
@@ -189,7 +189,7 @@ async def sum_periods(service: Service, stream: str, asked: OfSeries) -> tuple[S
     return Difference(*periods), about | {"compare": ends[1], "difference": f"{second} minus {first}"}
 
 
-@functools.lru_cache(maxsize=16)  # because sums over many steps take long
+@functools.lru_cache(maxsize=16)  # because sums over many steps are slow
 def _choose_period(series: Series, span: str | None, mean: bool, skip: bool) -> Series:
     period = series if span is None else series.between(*span.split(","))
     check_finite(most=100_000, steps=period.last - period.first + 1)

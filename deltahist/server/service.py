@@ -1,4 +1,4 @@
-"""What routes share: settings, releases by name, batches of boxes, and turns for long calls."""
+"""What routes share: settings, releases by name, batches of boxes, and a queue for long calls."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ CRS84 = "http://www.opengis.net/def/crs/OGC/1.3/CRS84"
 class Settings:
     """An operator's settings. Limits apply to each worker."""
 
-    origins: tuple[str, ...] = ()  # web origins that may send requests; "*" allows all
-    max_bytes: int = 16 << 20  # limit on the size of a request body
-    max_boxes: int = 100_000  # limit on boxes, or features, per request
-    tiles: str | None = None  # URL of background tiles, with {z}, {x} and {y}
+    origins: tuple[str, ...] = ()  # Web origins that may send requests; "*" allows all.
+    max_bytes: int = 16 << 20  # Limit on the size of a request body.
+    max_boxes: int = 100_000  # Limit on boxes, or features, per request.
+    tiles: str | None = None  # URL of background tiles, with {z}, {x} and {y}.
     attribution: str = ""
 
 
@@ -50,7 +50,7 @@ class BoxQuery:
     """A source that answers boxes, and the options of `dh.answer`."""
 
     release: Source
-    degrees: bool  # boxes are in longitude and latitude, not in the release's own coordinates
+    degrees: bool  # whether boxes are in longitude and latitude, not in the release's own coordinates
     level: float
     nonnegative: bool
 
@@ -83,7 +83,7 @@ class BoxQuery:
             return [*self.answer_separately(corners[:half]), *self.answer_separately(corners[half:])]
         if len(corners) == 1:
             return [_select_row(columns, 0)]
-        unanswered = np.isnan(columns["estimate"])  # such a box raises an error with the reason if it is answered alone
+        unanswered = np.isnan(columns["estimate"])  # answered alone, such a box raises an error that states the reason
         return [
             self.answer_separately([each])[0] if unanswered[at] else _select_row(columns, at)
             for at, each in enumerate(corners)
@@ -153,7 +153,7 @@ class Batcher:
 
 @dataclass
 class Service:
-    """The service's releases, settings and waiting boxes, and turns for long calls."""
+    """The service's releases, settings and waiting boxes, and a queue for long calls."""
 
     catalogue: Catalogue
     settings: Settings
@@ -185,7 +185,7 @@ class Service:
         return about | {"replacement": None if successor is None else successor.name}
 
     def find_source(self, name: str, compare: str | None) -> tuple[Source, dict[str, Any]]:
-        """Return a release, or `compare` minus that release, and the fields that describe it in answers."""
+        """Return a release, or `compare` minus that release, and the fields that describe this source in answers."""
         release = self.find(name).release
         if compare is None:
             return release, {"digest": release.digest}
