@@ -57,7 +57,7 @@ class Group:
 
 
 class Strategy(abc.ABC):
-    """A matrix A of k integer rows over the N cells, with a method that adds noise to the rows' answers.
+    """An integer matrix A with k rows over the N cells, and a method that adds noise to its answers.
 
     A strategy is a frozen dataclass and a linear operator for scipy's `aslinearoperator`. `A @ counts.ravel()` returns
     the answers and `A.T @ y` applies the adjoint, both exactly in int64. A new strategy needs only the field `domain`,
@@ -79,7 +79,7 @@ class Strategy(abc.ABC):
     domain: Domain
     #: Whether the rows determine every cell, or None if the rank must be computed to find out.
     determines_cells: ClassVar[bool | None] = None
-    #: Whether noise leaves the number of points unchanged, so that a release reveals this number.
+    #: Whether noise leaves the number of points unchanged, so that a release reveals it.
     keeps_total: bool = False
     #: Whether the strategy supports neighbourhoods that are defined by the edges of a graph.
     on_graphs: ClassVar[bool] = False
@@ -300,7 +300,7 @@ def sum_blocks(cube: NDArray[Any], starts: Starts) -> NDArray[Any]:
         if len(first) == n:
             continue
         if cube.dtype in (bool, np.int64, np.float64) and np.array_equal(first, np.arange(0, n, 2)):
-            # Web maps sum pairs of cells at every zoom level, and `reduceat` is twenty times slower for pairs.
+            # Web maps add pairs of cells at every zoom level, for which `reduceat` is twenty times slower.
             cells = np.moveaxis(cube, axis, 0)
             sums = np.array(cells[::2], dtype=np.int64 if cube.dtype == bool else cube.dtype)
             sums[: n // 2] += cells[1::2]

@@ -131,7 +131,7 @@ class GraphFlow(Strategy):
         return np.asarray(self._spread.T @ weights)
 
     def changes(self, near: Neighbourhood) -> scipy.sparse.csr_array:
-        """Return U (draws, M). The graph's edges change one draw. Others use hubs or follow a shortest path."""
+        """Return U (draws, M). Edges of the graph change one draw. Other edges use hubs or a shortest path."""
         edges = near.edges()
         own = {edge: place for place, edge in enumerate(map(tuple, self.near.edges().tolist()))}
         found = scipy.sparse.lil_array((self.draws, len(edges)), dtype=np.int64)

@@ -56,7 +56,7 @@ class Grids(Strategy):
     @property
     def determines_cells(self) -> bool:  # type: ignore[override]
         lines = [np.concatenate([s[axis] for s in self.starts]) for axis in range(self.domain.ndim)]
-        if self.domain.ndim == 1:  # the count before each line is a sum of rows
+        if self.domain.ndim == 1:  # each cumulative count up to a line is a sum of answers
             return len(np.unique(lines[0])) == self.domain.size
         return self.domain.shape in self.blocks
 
@@ -86,7 +86,7 @@ class Grids(Strategy):
         most = int(weight.sum()) if near.source_cells.any() else 0
         crossable = [any(len(s[axis]) > 1 for axis in range(self.domain.ndim)) for s in self.starts]
         bound = 2 * int(weight[crossable].sum())
-        # A longer move crosses all lines that a shorter move crosses, so trying the frontier is enough.
+        # A longer move crosses all lines that a shorter move crosses, so it is enough to try the frontier.
         for move in near.frontier:
             if most >= bound:
                 break
@@ -247,7 +247,7 @@ class CellsDecoder(Decoder):
         if order == 4:
             return [(law.kurtosis() * law.variance() ** 2, CentralFourth(n if self.total_known else math.inf))]
         own: SumOfProducts = [(law.variance(), (BlockPower(1, 2),) * self.domain.ndim)]
-        # With the whole axis as one block, this is the squared length of an interval.
+        # A `BlockPower` with the whole axis as one block is the squared length of an interval.
         squared = tuple(BlockPower(cells, 2) for cells in self.domain.shape)
         return [*own, (-law.variance() / n, squared)] if self.total_known else own
 
@@ -388,7 +388,7 @@ def choose_greedy_rows(
     # A small prior precision keeps the gains finite while the rows do not determine all cells.
     factor = scipy.linalg.cho_factor(rows.T @ rows + 1e-6 * np.eye(rows.shape[1]))
     inverse = scipy.linalg.cho_solve(factor, np.eye(rows.shape[1]))
-    # A row may be added several times, to average its noise.
+    # A row may be added several times, to average out its noise.
     alive = np.ones(len(candidates), dtype=bool)
     added: list[int] = []
     while True:

@@ -114,7 +114,7 @@ class TreeDecoder(Decoder):
         return of_sums, of_best
 
     def _get_trust(self, level: int) -> FloatArray:
-        """Return t for each block of a level, or 0 where both variances are zero in floats."""
+        """Return t for each block of a level, or 0 where both variances are zero as floats."""
         of_sums = self._variances[0][level]
         return _divide(of_sums, self.level_variance[level] + of_sums)
 
@@ -232,7 +232,7 @@ class TreeDecoder(Decoder):
         if order == 4 or min(self.level_variance) <= 0:
             return None
         sides = self.strategy.widths
-        # Limit sides to the smallest block that contains the axis.
+        # Limit the sides to the smallest side of a block that contains the axis.
         widths = [[min(w, min(s for s in sides if s >= n)) for w in sides] for n in self.domain.shape]
         cells = np.prod(np.array(widths, dtype=np.float64), axis=0)  # S_l, coarse to fine
         precision = np.cumsum((cells / np.array(self.level_variance))[::-1])[::-1]

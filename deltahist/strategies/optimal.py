@@ -1,9 +1,9 @@
 """Find the strategy with the least mean variance under Gaussian noise, and a certificate, by convex optimisation.
 
 `Optimal` minimises tr(V X⁻¹) over X = AᵀA, where V = QᵀQ for the workload Q, subject to eᵀ X e ≤ w_e² for every edge e.
-w_e is the least factor that the neighbourhood promises for the edge, which is 1 within δ. Let L = Σ λ_e e eᵀ / w_e² for
-λ ≥ 0 with sum one, and f(λ) = tr (L^½ V L^½)^½. Then f(λ)² is a lower bound. Let X be the geometric mean of L⁻¹ and V.
-X divided by its largest eᵀ X e / w_e² is feasible, and the gap closes at the best λ (docs/internals/theory.md, section
+w_e is the least factor that the neighbourhood promises for the edge (1 within δ). Let L = Σ λ_e e eᵀ / w_e² for λ ≥ 0
+with sum one, and f(λ) = tr (L^½ V L^½)^½. Then f(λ)² is a lower bound. Let X be the geometric mean of L⁻¹ and V. X
+divided by its largest eᵀ X e / w_e² is feasible, and the gap closes at the best λ (docs/internals/theory.md, section
 6). With fixed membership, the total is public, so only cell vectors with sum zero matter.
 """
 
@@ -154,7 +154,7 @@ def solve_optimal(near: Neighbourhood, gram: FloatArray) -> tuple[IntArray, Cert
     climb = gaussian.maximise_bound(evaluate, -np.log(number[place]), MOST_STEPS, 0.8 * gaussian.GAP)
     best = climb.form
     if rank < domain.size - free:
-        # A convex combination of feasible matrices is feasible. The identity's weight bounds the rise of the variance.
+        # A convex combination of feasible matrices is feasible. The identity's weight bounds the increase in variance.
         best = (1 - 0.05 * gaussian.GAP) * best + 0.05 * gaussian.GAP / 2 * np.eye(domain.size)
 
     def mean_variance(matrix: NDArray[Any]) -> float:

@@ -246,7 +246,7 @@ class Wavelet(Product):
             reach = near.reach.tolist()
             along_y = _list_pairs(self.factors[1], reach[0])
         along_x = _list_pairs(self.factors[0], len(reach) - 1)
-        within = list(accumulate(along_y, operator.or_))  # the pairs along y at most 0, 1, 2, ... cells apart
+        within = list(accumulate(along_y, operator.or_))  # the pairs along y that are at most 0, 1, 2, ... cells apart
         tried = set[Pair]()
         for dx, dy in enumerate(reach):
             fresh = along_x[dx] - tried
@@ -284,11 +284,11 @@ def _list_pairs(haar: _Haar, longest: int) -> list[set[Pair]]:
 
     Let m be the level of the coarsest segment that is split between cells u < u'. On each of the m levels above, one
     row has both cells in the same half. On level m, one row has the cells in opposite halves. No row on lower levels
-    contains both. So a pair depends only on m and the two depths, and few such triples exist. A pair is listed in both
-    orders, because the move along the other axis may go either way.
+    contains both. So a pair depends only on m and the two depths, and there are few such triples. A pair is listed in
+    both orders, because the move along the other axis may go either way.
     """
     n, depth, number = haar.n, haar.depth, 1 + len(haar.levels)
-    split = np.zeros(n, dtype=np.int64)  # the level of the segment split just before each cell
+    split = np.zeros(n, dtype=np.int64)  # the level of the segment that is split just before each cell
     for level, (_, _, mid, _) in enumerate(haar.levels, start=1):
         split[mid] = level
     out = [{Pair(1 + i, 1 + i, 1 + i, 0) for i in depth.tolist()}]

@@ -107,7 +107,7 @@ class Spectral(gaussian.BestGaussian):
 
     @functools.cached_property
     def transform(self) -> FloatArray:
-        """The spectrum of the rounded kernel at the frequencies of a real transform, never zero."""
+        """The spectrum (never zero) of the rounded kernel at the frequencies of a real transform."""
         out = np.asarray(scipy.fft.rfftn(self.kernel.astype(np.float64)).real)
         if np.abs(out).min() <= 1e-12 * np.abs(out).max():
             raise InputError("the kernel of strategy Spectral is damaged: its spectrum must be nonzero everywhere")
@@ -159,7 +159,7 @@ class Spectral(gaussian.BestGaussian):
         size, times = math.prod(self.torus), count_mirrored(self.torus)
         squares = self.transform[slice_quarter(self.torus)] ** 2
         covariance = cosine_transform(squares, self.torus) / size
-        # A bound from the 2-norm errors of both transforms.
+        # A bound that follows from the 2-norm errors of both transforms.
         largest, norm = (times * squares).sum() / size, math.sqrt((times * squares**2).sum() / size)
         return 2 * (covariance.flat[0] - covariance), float(4 * transform_error(size) * (2 * largest + norm))
 
@@ -482,7 +482,7 @@ def cosine_transform(quarter: FloatArray, torus: Sequence[int]) -> FloatArray:
 
 
 def workload_power(work: Boxes | AllRanges | Regions | None, domain: Domain, torus: tuple[int, ...]) -> FloatArray:
-    """Return the mean |q̂(ω)|² of queries (None: all ranges), rounded to cells, and their mirror images on a torus."""
+    """Return the mean |q̂(ω)|² of queries rounded to cells (None: all ranges) and of their mirror images on a torus."""
     if isinstance(work, Regions):
         return _power_of_regions(work, domain, torus)
     frequencies = [2 * np.pi * np.arange(p) / p for p in torus]

@@ -37,8 +37,8 @@ class Tents(Strategy):
     """Measure every cell, and also tents over the cells: products of B-splines that are centred every few cells.
 
     A short move hardly changes the tents, and a move of any length changes only its two cells and the tents over them.
-    With shares a for the cells and h for the tents, every move costs at most 2 (a + h). Least squares estimates smooth
-    parts of the map from the tents and finer parts from the cells.
+    With shares a for the cells and h for the tents, every move costs at most 2 (a + h). The least-squares estimates
+    take smooth parts of the map from the tents and finer parts from the cells.
     Source: docs/internals/theory.md, section 7; costs: docs/privacy/tents.md.
 
     Parameters
@@ -369,7 +369,7 @@ class TentSearch:
         every = near.relations
         some = np.unique(np.geomspace(1, len(every), 12).round().astype(int)) - 1
         self.relations = [every[i] for i in some.tolist()]
-        #: The best choice for a spacing and a degree, with infinite error if there are too many or too large tents.
+        #: The best choice per spacing and degree (infinite error if there are too many tents or they are too large).
         self.best_shares = functools.cache(self._find_shares)
 
     def descend_from_guess(self, degree: int) -> Choice:
@@ -401,7 +401,7 @@ class TentSearch:
         many = any(n // s + degree > MOST_TENTS for n, s in zip(self.shape, spacing, strict=True))
         if many or scale > 1 << 34:  # 2^34 leaves room for 268 million points
             return Choice(math.inf, spacing, degree, (1.0, 1.0))
-        # The largest changes of cells and tents in each relation, divided by the relation's factor.
+        # The largest changes in cells and tents for each relation, divided by the relation's factor.
         costs = [
             (n / factor, change / scale / factor)
             for factor, relation in ((float(factor), relation) for factor, relation in self.relations)
@@ -570,7 +570,7 @@ class Lattice:
         return u, v
 
 
-#: Axes and strategies share equal lattices, because the lattice of a large map takes hundreds of megabytes.
+#: Share equal lattices between axes and strategies, because the lattice of a large map takes hundreds of megabytes.
 make_lattice = functools.lru_cache(maxsize=2)(Lattice)
 
 

@@ -53,7 +53,7 @@ class Flow(Strategy):
     arrivals : blocks where entities may appear or vanish: None, "boundary" (the outermost) or increasing flat indices.
     hubs : the distance between hubs in blocks, an odd number. A long move goes through the hubs nearest to its two
         ends, which caps its cost. None means no hubs, so a move costs as much as all borders on its path.
-    hub_widths : for each level, the distance in hubs between sums over squares of hubs. Each divides the next.
+    hub_widths : for each level, the distance in hubs between sums over squares of hubs. Each width divides the next.
     centred : whether sums along lines extend equally beyond both ends, which requires one more sum (used with limits).
     hub_strips : whether there are also sums over hubs within one row or column.
 
@@ -352,7 +352,7 @@ class Flow(Strategy):
         costs = PathCosts(self, norm)
         most, far = costs.find_direct(near), costs.bound_far(near)
         if far > most and self.domain.size <= 400 and (self.hub_widths or self.sum_widths):
-            return None  # the bound may not be tight, and on small domains the exact cost is affordable
+            return None  # the bound may be loose, and the exact cost is cheap on small domains
         most = max(most, far)
         if near.source_cells.any():
             block, point, by_hub = find_entrances(self, near)
@@ -459,7 +459,7 @@ def find_longest_direct(flow: Flow) -> int:
 
 
 def _find_least_distances(line: HubLine, limit: int) -> tuple[IntArray, IntArray]:
-    """Return the least distance between two blocks, and the least above a limit, by their distances from their hubs."""
+    """Return the least distance between two blocks, overall and above a limit, indexed by their distances from hubs."""
     never = 1 << 40  # longer than any move
     block = np.arange(line.n)
     offset = np.abs(block - line.places[block // line.blocks_apart])

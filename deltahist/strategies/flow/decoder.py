@@ -422,7 +422,7 @@ class FlowDecoder(Decoder):
         return [IntervalForms([form], edge) for form, edge in zip(inner, self._edges, strict=True)]
 
     def box_cumulant(self, order: int) -> forms.SumOfProducts | None:
-        # With a public total, there is no closed form for arrivals.
+        # If the total is public, there is no closed form for arrivals.
         flow = self.strategy
         if flow.arrivals and self.total_known:
             return None
@@ -465,7 +465,7 @@ class FlowDecoder(Decoder):
     def _fourth_terms(self) -> forms.SumOfProducts:
         """The fourth cumulant of boxes, which is exact for cells and approximate for flows.
 
-        Moves across the perimeter get full weight, slightly too much. Corners and sums along lines are ignored.
+        Moves across the perimeter get full weight (slightly too much). Corners and sums along lines are ignored.
         """
         flow, weight = self.strategy, self.laws[0].kurtosis()
         known = {name: weight * variance**2 for name, (variance, _) in self._draw_cumulants.items()}
@@ -473,7 +473,7 @@ class FlowDecoder(Decoder):
             out: list[Any] = [(known[Kind.STRAIGHT], (self._rim_forms[0],))]
         else:
             each = known[Kind.STRAIGHT] + 2 * known[Kind.DIAGONAL]
-            # A side across x crosses one border per row of blocks, in total (cells along y) / (block height).
+            # A side across x crosses one border per row of blocks, or (cells along y) / (block height) in total.
             (wide, high), (x, y), length = flow.sides, self._rim_forms, BlockPower(1, 4)
             out = [(each / high, (x, length)), (each / wide, (length, y))]
         if not flow.blocks_are_cells:
@@ -591,7 +591,7 @@ class FlowDecoder(Decoder):
         one, two, *more = (per_block(power) for power in range(1, order + 1))
         own, block = np.divmod(place[by_block[begins]], flow.size)
         mean = one / self._block_sizes.ravel()[block]
-        # Subtract block by block, so that whole blocks leave exactly zero.
+        # Subtract block by block, so that whole blocks leave a remainder of exactly zero.
         left = [two - mean * one]
         if more:
             three, four = more
@@ -696,14 +696,14 @@ class RimErrors:
                 np.multiply(squares, squares, out=squares)
                 fourth += _sum_products(squares * sums.fourth, squares)
             factors.append((waves, theta))
-        # A diagonal move is spread along both lines it crosses. Add the covariance of these parts, shifted if it falls.
+        # A diagonal move is spread along two lines. Add the covariance of the two parts, shifted if the move falls.
         (over, along_y), (up, along_x) = factors
         total += 2 * diagonal * _sum_products(over.mT @ along_x.mT, along_y @ up)
         further = along_x[:, :, 1:].mT, along_y[:, :, 1:]
         total -= 2 * diagonal * _sum_products(over[:, :-1].mT @ further[0], further[1] @ up[:, :-1])
         if not kurtosis:
             return total, fourth
-        # Weights of the draws in a box, minus the parts that the lines spread.
+        # Weights of the draws in a box, minus the parts that are spread along the lines.
         east, north, rising, falling, *spread = _as_single(*flows, rising, falling, over, along_y, along_x.mT, up.mT)
         over, up = spread[0] @ spread[1], spread[2] @ spread[3]
         rising -= over

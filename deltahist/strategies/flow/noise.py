@@ -24,7 +24,7 @@ _X, _Y = -2, -1
 
 
 class Kind(enum.StrEnum):
-    """The kinds of draws, besides sums along lines. A straight flow crosses one border, and a diagonal flow two."""
+    """The kinds of draws, other than sums along lines. A straight flow crosses one border, and a diagonal flow two."""
 
     STRAIGHT = "straight flows"
     DIAGONAL = "diagonal flows"
@@ -459,7 +459,7 @@ class HubLine:
         return np.asarray(sums @ turn if axis == _Y else turn.T @ sums)
 
     def combine_waves(self, waves: FloatArray, axis: int) -> FloatArray:
-        """Return the values at hubs along an axis for coefficients of waves."""
+        """Return the values at hubs along an axis, given the coefficients of waves."""
         turn = self.spectrum[1]
         return self.spread_sums(waves @ turn.T if axis == _Y else turn @ waves, axis)
 
@@ -552,7 +552,7 @@ class Hubs:
         seen = y.spread_sums((sums[0] - y.windows.sum_along(on_x, _Y)) / (y.weight_unit * self.ratios[0]), _Y)
         if self.strips:
             seen += (sums[1] - on_x) / self.ratios[1]
-        # Apply T to Θxᵀ `seen` and to the strips' part along y. Use wave coefficients along one axis until the end.
+        # Apply T to Θxᵀ `seen` and the strips' part along y. Use wave coefficients along one axis until the last step.
         along_x, trust = (turn_x * squares_x).T @ (seen / x.weight_unit), self.trust
         mixed = y.project_onto_waves(along_x, _Y) * (trust[1:, 1:] - trust[1:, :1])
         if self.strips:

@@ -159,7 +159,7 @@ def _find_best_chain(mean: MeanError) -> tuple[float, FloatArray, tuple[int, ...
         for width in sorted({max(2, round(times * math.sqrt(longest))) for times in over_root}):
             if 2 * width <= longest:
                 chains.append((width,))
-                if longest >= 400 and width < math.sqrt(longest):  # a second level needs long lines
+                if longest >= 400 and width < math.sqrt(longest):  # a second level helps only on long lines
                     chains += [(width, width * times) for times in (5, 7, 10, 14) if 2 * width * times <= longest]
     chains.sort(key=mean.at_usual_shares)
     found = [(*mean.find_best_shares(widths), widths) for widths in chains[:_REFINED]]
@@ -360,7 +360,7 @@ class MeanHubError:
         """For each distance between sums, yield hubs with their best shares, first without and then with strips."""
         lengths = [len(line.places) for line in Hubs.on_grid(self.blocks, spacing).axes]
         levels: list[tuple[int, ...]] = [(w,) for w in (4, 5, 6, 8, 12, 18, 27, 40)]
-        if max(lengths) >= 1200:  # a second level needs long lines
+        if max(lengths) >= 1200:  # a second level helps only on long lines
             levels += [(w, w * times) for w in (12, 18, 27) for times in (10, 16)]
         for widths in levels:
             if 2 * widths[-1] > max(lengths):
