@@ -1,6 +1,6 @@
 """Decoding turns a release into estimates of all cells, and gives the error of every query.
 
-A mechanism has its decoder before any data are read. The decoder computes the variance of every answer:
+A mechanism's decoder exists before any data are read. The decoder computes the variance of every answer:
 
 >>> import deltahist as dh
 >>> near = dh.Neighbourhood(dh.Domain((0, 8), (8,)), delta=1)

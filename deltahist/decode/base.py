@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 #: Boxes, regions, or explicit queries (m, N).
 Asked: TypeAlias = "Boxes | AllRanges | RegionCover | scipy.sparse.csr_array"
-#: Squares of smaller variances underflow. Such noise is too rare for its kurtosis to matter.
+#: Squares of smaller variances underflow. Noise this small is almost always 0, so its kurtosis does not matter.
 LEAST_SQUARED = 1e-140
 #: Largest number of cells for which matrices are dense.
 MOST_DENSE = 1024
@@ -66,8 +66,8 @@ def interval(moments: Moments, law: Law, level: float) -> tuple[FloatArray, Floa
 
     The distance is the normal (or Student) quantile with the Cornish-Fisher correction for the excess kurtosis of
     symmetric noise, z + κ (z³ − 3 z) / 24. Single Laplace draws need wider intervals than sums of many draws. Where the
-    noise is a plain sum of draws of `law`, the interval contains the number of integers whose probability is nearest
-    the level. An even number extends one further up than down: a symmetric interval could miss the level by more.
+    noise is a plain sum of draws of `law`, the interval has the number of integers that brings its probability nearest
+    the level. An even number extends one further up than down, as symmetric intervals could miss the level by more.
     """
     z = -NormalDist().inv_cdf((1 - level) / 2)
     start = z if np.isinf(moments.freedom) else float(scipy.special.stdtrit(moments.freedom, (1 + level) / 2))
@@ -80,7 +80,7 @@ def interval(moments: Moments, law: Law, level: float) -> tuple[FloatArray, Floa
     whole = np.flatnonzero(moments.draws > 0)
     integers = np.maximum(np.rint(2 * half[whole]), 1.0)
     draws = moments.draws[whole]
-    few = draws * law.variance() <= 4.0**2  # above it, the normal approximation is off by less than an integer
+    few = draws * law.variance() <= 4.0**2  # above this variance, the normal approximation is off by less than one
     numbers, place = np.unique(draws[few], return_inverse=True)
     integers[few] = np.array([_count_integers(law, int(n), level) for n in numbers])[place]
     down[whole] = (integers - 1) // 2 + 0.5
@@ -115,12 +115,12 @@ def stands_out(
 ) -> NDArray[np.bool_]:
     """Test all estimates together, and return which of them exceed zero by more than noise explains.
 
-    A map shows hundreds of blocks, so the largest of them is often noise. Holm's method (1979) bounds the chance that
-    any reported count is truly zero by `level`, whatever the dependence between errors (`_log_tail` for each).
+    A map shows hundreds of blocks, so the largest of them is often noise. With Holm's method (1979), the chance that
+    any reported count is truly zero is at most `level`, whatever the dependence between errors (`_log_tail` for each).
 
     Coarse noise on integers has a kurtosis above 3. For such noise, the test uses the standard error of the continuous
     Laplace law of the same scale, whose moment generating function is larger everywhere. The test also subtracts half a
-    count from each estimate: k counts or more are at most as likely as more than k − ½ on a continuous scale.
+    count from each estimate, because k counts or more are at most as likely as a continuous value above k − ½.
 
     Parameters
     ----------
@@ -145,7 +145,7 @@ def stands_out(
     errors, steps, _ = np.broadcast_arrays(errors * coarse, steps, size)
     half = np.minimum(errors, 1) / 2
     found = np.zeros(size.shape, dtype=bool)
-    while True:  # each estimate found leaves more of the level for the rest
+    while True:  # each estimate that stands out leaves more of the level for the others
         alone = level / (1 + either_side) / max(1, size.size - int(found.sum()))
         limits = np.array([_find_limit(alone, step) for step in range(_STEPS + 1)])
         now = size > limits[steps] * errors + half
@@ -154,13 +154,13 @@ def stands_out(
         found = now
 
 
-#: Number of steps of r = √(κ/3) from 0 to 1 in the table of `_find_limit`. A kurtosis is rounded up to a step.
+#: Number of steps of r = √(κ/3) from 0 to 1 in the table of `_find_limit`. Kurtosis is rounded up to the next step.
 _STEPS = 16
 
 
 @functools.lru_cache(maxsize=1024)
 def _find_limit(chance: float, step: int) -> float:
-    """Return how many standard errors noise exceeds with at most this chance, for r up to step / `_STEPS`."""
+    """Return the number of standard errors that noise exceeds with at most this chance, for r up to step / `_STEPS`."""
     low, high = (0.0 if step == 0 else _find_limit(chance, step - 1)), 64.0
     for _ in range(30):
         middle = (low + high) / 2
@@ -198,7 +198,7 @@ def _log_tail(x: float, step: int) -> float:
 
 
 def _log_moment(s: Any, total: Any, most: Any) -> Any:
-    """Return a bound on log E e^(sV) for shares that add up to `total`, with squares that add up to at most `most`²."""
+    """Return a bound on log E e^(sV) for shares that add up to `total` and whose squares add up to at most `most`²."""
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.where(s * most < 1, s * (total - most) - np.log1p(-s * most), np.inf)
 
@@ -234,7 +234,7 @@ class Decoder(ABC):
         """Return Σ⁻¹ A V q (k,), the adjoint of `solve`."""
 
     def box_cumulant(self, order: int) -> SumOfProducts | None:
-        """Return the variance (order 2) or fourth cumulant (order 4) of boxes in closed form, with any public total."""
+        """Return variances (order 2) or fourth cumulants (order 4) of boxes in closed form, given any public total."""
         return None
 
     @functools.cached_property
@@ -259,7 +259,7 @@ class Decoder(ABC):
         ones = self.solve_adjoint(np.ones(self.domain.size))
         if not self.strategy.determines_cells:
             unseen = 1 - np.asarray(self.strategy.rmatvec(ones))
-            if unseen @ unseen > 1e-9 * self.domain.size:  # a smaller part is a rounding error
+            if unseen @ unseen > 1e-9 * self.domain.size:  # anything smaller is a rounding error
                 return ones, unseen, float(unseen.sum())
         direction = self.solve(self.strategy.scatter(self.draw_variance * self.strategy.gather(ones)))
         return ones, direction, float(direction.sum())
@@ -281,7 +281,7 @@ class Decoder(ABC):
         return self.estimate_cells(values, total)
 
     def noise_metric(self) -> Metric:
-        """Return the estimates' noise metric, simulated without private data. Errors in it only reduce accuracy."""
+        """Return the estimates' noise metric, simulated without private data. Its errors only reduce accuracy."""
         rng = np.random.default_rng(20140605)
         return simulate_metric(lambda: self.simulate_noise(rng), self.domain.shape, total_known=self.total_known)
 
@@ -321,7 +321,7 @@ class Decoder(ABC):
         return evaluate_boxes(terms, spans)
 
     def moments(self, work: Asked) -> Moments:
-        """Return errors of boxes or queries (m, N), in closed form, query by query, or simulated for many boxes."""
+        """Return errors of boxes or queries (m, N): in closed form, query by query, or (for many boxes) simulated."""
         if not isinstance(work, Boxes | AllRanges):
             return self.solved_moments(work)
         if self.has_closed_form:
@@ -384,7 +384,7 @@ class Decoder(ABC):
         found = self._moments_of(part.sum(axis=1), np.einsum("mk,mk,k->m", part, part, self.draw_kurtosis))
         unresolved = np.zeros(len(queries))
         if not self.strategy.determines_cells:
-            # aᵀA is the measured part of q. A public total measures a further part.
+            # aᵀA is the measured part of q. A public total measures another part.
             missing = queries - np.asarray(self.strategy.rmatmat(np.ascontiguousarray(weight.T))).T
             if self.total_known:
                 _, direction, spread = self.onto_total
@@ -420,7 +420,7 @@ class Decoder(ABC):
         return out
 
     def _unknown_kurtosis(self, number: int) -> FloatArray:
-        """Return the excess kurtosis of each query if it is not computed: NaN, or 0 if the noise is Gaussian."""
+        """Return the value for each excess kurtosis that is not computed: NaN, or 0 if the noise is Gaussian."""
         return np.full(number, 0.0 if all(law.unit == "rho" for law in self.laws) else np.nan)
 
     def bound_kurtosis(self, variance: FloatArray) -> FloatArray:
@@ -442,13 +442,13 @@ class Decoder(ABC):
 
     @property
     def rounding_floor(self) -> float:
-        """Smaller variances are rounding errors of exact answers, such as the public total."""
+        """Variance below which an answer, such as the public total, is exact up to rounding."""
         return 1e-12 * self._largest_draw
 
 
 def make_decoder(strategy: Strategy, laws: Sequence[Law], *, total_known: bool) -> Decoder:
     """Return the decoder of a strategy with a noise law for each of its groups (`Strategy.decoder_class`)."""
-    # A single cell whose count is public has no noise, so there is nothing to weigh.
+    # A single cell whose count is public has no noise, so no weights are needed.
     kind = strategy.decoder_class() if any(law.parameter for law in laws) else DenseDecoder
     return kind(strategy, laws, total_known)
 
@@ -479,7 +479,7 @@ class DenseDecoder(Decoder):
             self.inverse = scipy.linalg.pinv(weight[:, None] * dense, rtol=1e-12) * weight
 
     def _invert_correlated(self, dense: FloatArray, entry: FloatArray) -> FloatArray:
-        """Return least squares for noise of covariance R Σ Rᵀ, with equal weights if this covariance is singular."""
+        """Return the least-squares inverse for noise of covariance R Σ Rᵀ, or for equal weights if it is singular."""
         covariance = (entry * self.draw_variance) @ entry.T
         # Scale to correlations first, because the values of tents are 10⁹ times as large as those of cells.
         std = np.sqrt(np.diag(covariance))
@@ -501,7 +501,7 @@ class DenseDecoder(Decoder):
     def moments(self, work: Asked) -> Moments:
         if isinstance(work, Boxes | AllRanges) and len(work) * self.strategy.shape[0] > 50_000_000:
             variance = self._corner_variance(work.spans(self.domain))
-            # The unresolved share would need every coefficient.
+            # Computing the unresolved share would require every coefficient.
             unknown = None if self.strategy.determines_cells else np.full(len(variance), np.nan)
             return Moments(variance, self._unknown_kurtosis(len(variance)), unresolved=unknown)
         return self.solved_moments(work)

@@ -21,7 +21,7 @@ from deltahist.space.workloads import Edges, Pieces, RegionCover, Span, count_up
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
-#: Number of cells (in boxes around queries) processed together, few enough for the processor's cache.
+#: Number of cells (in boxes around queries) to process together, small enough for the processor's cache.
 _CELLS = 1 << 16
 
 
@@ -41,7 +41,7 @@ class IntervalFunction(ABC):
 class BoxFunction(ABC):
     """A function that returns one number for each box and is not a product over the axes.
 
-    Functions in a variance also have a method `mean_over_boxes(shape)`, the mean over all boxes of whole cells.
+    Functions used in a variance also have a method `mean_over_boxes(shape)`, the mean over all boxes of whole cells.
     """
 
     @abstractmethod
@@ -49,7 +49,7 @@ class BoxFunction(ABC):
         """Return the function's values at boxes (m,)."""
 
 
-#: Terms of a sum: a coefficient, times the product of a function of intervals for each axis, or a function of boxes.
+#: Terms of a sum. Each is a coefficient times a function of boxes or a product of interval functions, one per axis.
 SumOfProducts = Sequence[tuple[float, tuple[IntervalFunction, ...] | BoxFunction]]
 
 
@@ -85,7 +85,7 @@ def mean_over_boxes(terms: SumOfProducts, shape: tuple[int, ...]) -> float:
 
 
 def multiply_rows(rows: FloatArray, matrix: FloatArray) -> FloatArray:
-    """Return rows (m, k) times a matrix (k, r), each bit for bit as if alone: BLAS adds by the number of rows."""
+    """Return rows (m, k) times a matrix (k, r). Unlike in BLAS, no bit of a result depends on the number of rows."""
     number = -(-len(rows) // 16)
     padded = np.zeros((number * 16, rows.shape[1]))
     padded[: len(rows)] = rows
@@ -168,7 +168,7 @@ class IndependentIncrements(QuadraticForm):
         return intervals.head**2 * (after - near) + np.where(intervals.two_cells, apart, 0.0)
 
     def value_at(self, weight: FloatArray) -> float:
-        # min(s_i, s_j) is the sum of the steps of s up to the lower edge. A step counts for all pairs from its edge on.
+        # min(s_i, s_j) sums the steps of s up to the lower edge, so each step counts for all pairs at or after it.
         return float(np.diff(self.sums, prepend=0.0) @ np.cumsum(weight[::-1])[::-1] ** 2)
 
 
@@ -248,7 +248,7 @@ class IntervalForms(IntervalFunction):
         """Convert intervals [low, high) from cells to blocks."""
         if self.edges is None:
             return Pieces.of(low, high)
-        # Indexing by the cell avoids the search of `np.interp`.
+        # Indexing by cell avoids the search in `np.interp`.
         cells = [(place, place.astype(np.int64)) for place in (low, high)]
         return Pieces.of(*(self.edges.take(cell) + (place - cell) * self._widths.take(cell) for place, cell in cells))
 
@@ -362,11 +362,11 @@ def iterate_query_boxes(
     wide, tall = (high - low + 2).T
     largest = int((wide * tall).max(initial=0))
     check_memory(128 * largest, f"the error of a region of {largest:,} cells")
-    order = np.lexsort((tall, np.floor(8 * np.log2(wide))))  # eight classes of widths for each doubling
+    order = np.lexsort((tall, np.floor(8 * np.log2(wide))))  # eight width classes per doubling
     wide, tall = wide[order], tall[order]
     here = 0
     while here < len(order):
-        # Take as many queries as fit if every box has the size of the largest.
+        # Take as many queries as fit when every box is padded to the size of the largest.
         rest = slice(here, here + max(1, min(most, _CELLS // int(wide[here] * tall[here]))))
         sizes = np.maximum.accumulate(wide[rest]) * np.maximum.accumulate(tall[rest])
         fit = max(1, int(np.searchsorted(sizes * np.arange(1, len(sizes) + 1), _CELLS, side="right")))
@@ -382,7 +382,7 @@ def _fill_boxes(
     """Return shares of the cells in boxes around some queries (queries, wide, tall)."""
     out = np.zeros((len(some), *size))
     entries = []
-    for end in ends:  # owners, as indices among these queries, and the places of their entries in the cover
+    for end in ends:  # owners, as indices into these queries, and the positions of their entries in the cover
         number = end[some + 1] - end[some]
         query = np.repeat(np.arange(len(some)), number)
         entries.append((query, end[some][query] + count_up_to(number)))
@@ -402,7 +402,7 @@ class Windows:
         self._padded = np.pad(table, ((0, 0), (1, table.shape[1] + 2)))
 
     def slice_windows(self, low: IntArray, size: int, first: IntArray | int = 0, number: int = 0) -> FloatArray:
-        """Return rows of the table from `first`, at places from the one before `low` (queries, number, size)."""
+        """Return rows of the table from `first`, at places that start one before `low` (queries, number, size)."""
         (across, along), wide = self._padded.strides, number or len(self._padded)
         shape = (len(self._padded) - wide + 1, self._padded.shape[1] - size + 1, wide, size)
         return np.asarray(
@@ -429,7 +429,7 @@ class QueryBoxes:
 
     def subtract_shifted(self, ahead: tuple[int, int], behind: tuple[int, int]) -> FloatArray:
         """Return q(place + ahead) − q(place + behind) at the places of each box; 0 off the grid."""
-        # Boxes are adjacent in memory, each with an empty rim, so a shift past the end reads a rim.
+        # Boxes are adjacent in memory and each has an empty rim, so a shift past the end of a box reads a rim.
         one, other = (across * self.shares.shape[2] + along for across, along in (ahead, behind))
         flat, out = self.shares.ravel(), np.empty_like(self.shares)
         size = len(flat) - max(one, other)

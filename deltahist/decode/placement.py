@@ -22,9 +22,9 @@ from deltahist.space.workloads import Boxes
 FloatArray = NDArray[np.float64]
 #: An index into a map's arrays: slices, or places along each axis.
 Chosen: TypeAlias = tuple[slice | NDArray[np.int64], ...]
-#: Function from a block's numbers of cells along each axis to its typical noise variance.
+#: Function that maps a block's size (in cells along each axis) to its typical noise variance.
 BlockVariance = Callable[[tuple[int, ...]], float]
-#: With fewer halves than this, larger blocks are used.
+#: Larger blocks are used if there are fewer halves than this.
 _FEWEST_HALVES = 20
 
 
@@ -82,7 +82,7 @@ class Clumping:
 
 
 def learn_placement(cells: FloatArray, blocks: BlockVariance) -> Placement:
-    """Learn how points lie in unbiased cells (domain.shape), from the smallest blocks that stand out from the noise."""
+    """Learn from unbiased cells (domain.shape) how points lie in the smallest blocks that stand out from the noise."""
     halves, levels = _Halves(cells, blocks, 2), 1
     while len(halves.points) < _FEWEST_HALVES and min(cells.shape) >= 4 * halves.width:
         halves, levels = _Halves(halves.sums, blocks, 2 * halves.width), levels + 1
@@ -120,8 +120,8 @@ class _Halves:
     def fit_law(self) -> tuple[float, float, float]:
         """Return ψ, ρ ≥ 0 and the trust in slopes.
 
-        Without noise, E (d − t B g)² = B + ψ B + ρ (B² − B). The fit equates the sums of both sides, once plain and
-        once divided by B, so that no size of block dominates. With enough halves, t is the slope of d over B g.
+        Without noise, E (d − t B g)² = B + ψ B + ρ (B² − B). The fit equates the sums of both sides, once as they are
+        and once divided by B, so that no block size dominates. With enough halves, t is the slope of d over B g.
         """
         b, lean, trust = self.points, self.expected, 0.0
         if len(b) >= _FEWEST_HALVES and lean.any():
@@ -167,7 +167,7 @@ def _find_slopes(cells: FloatArray, error: float, chosen: Chosen) -> tuple[Float
 
 
 def _with_neighbours(cells: FloatArray, chosen: Any) -> tuple[FloatArray, Chosen, list[tuple[Any, Any]]]:
-    """Return cells, and the indices of chosen cells and their neighbours (at the edge, themselves) along each axis."""
+    """Return cells, and the indices of chosen cells and their neighbours along each axis (at an edge, themselves)."""
     if not isinstance(chosen[0], slice):
         ends = zip(chosen, cells.shape, strict=True)
         return cells, chosen, [(np.maximum(some - 1, 0), np.minimum(some + 1, n - 1)) for some, n in ends]
@@ -191,10 +191,10 @@ def block_variance(decoder: Any) -> BlockVariance:
 
 
 def find_least_count(decoder: Any) -> float:
-    """Return the number of points from which a block of cells does not look empty (`estimate_nonnegative`).
+    """Return the smallest number of points with which a block does not look empty (`estimate_nonnegative`).
 
-    It is the standard error of a sum over 16 cells, which allows for noise that cancels out between neighbours, and up
-    to half more for the heavy tails of single Laplace draws. Figures: docs/internals/theory.md, section 8.
+    It is the standard error of a sum over 16 cells (so noise can cancel out between neighbours), plus up to half of
+    that for the heavy tails of single Laplace draws. Figures: docs/internals/theory.md, section 8.
     """
     ndim = decoder.domain.ndim
     error, _ = block_error(decoder, ((16,), (4, 4), (4, 2, 2))[ndim - 1])

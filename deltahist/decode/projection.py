@@ -17,7 +17,7 @@ from deltahist.errors import DeltaHistWarning
 FloatArray = NDArray[np.float64]
 #: Squared distance from the best estimate, in standard errors, at which the method stops.
 CLOSE = 0.1
-#: Side of the largest blocks of equal cells, and the shifts of their grids, which differ in every bit on both axes.
+#: Side of the largest blocks of equal cells, and the shifts of their grids. Any two differ in each bit on some axis.
 _SIDE, _SHIFTS = 64, ((0, 0, 0), (21, 42, 10), (42, 21, 53), (63, 63, 63))
 
 
@@ -64,7 +64,7 @@ class Metric:
 def simulate_metric(field: Callable[[], FloatArray], grid: tuple[int, ...], *, total_known: bool) -> Metric:
     """Return the metric, in cosines, of the noise that `field` draws on a grid."""
     size = math.prod(grid)
-    # Larger maps have more similar waves, so that a smoothed spectrum needs fewer fields (4 to 100).
+    # Larger maps have more waves of similar frequency, so a smoothed spectrum needs fewer fields (4 to 100).
     fields = int(np.clip(6400 / math.sqrt(size), 4, 100))
     power = np.zeros(grid)
     for _ in range(fields):
@@ -81,8 +81,8 @@ def simulate_metric(field: Callable[[], FloatArray], grid: tuple[int, ...], *, t
 def shrink_long_waves(metric: Metric) -> Metric:
     """Return the metric with the variance of long waves reduced by a power of the frequency.
 
-    Clipping negative cells adds a little to every empty cell, always in the same direction. Over a box this bias grows
-    with the area, and noise more slowly. A power from 0.5 to 1.5 makes the reduced variance proportional to the
+    Clipping negative cells adds a little to every empty cell, always in the same direction. Over a box, this bias grows
+    with the area, but noise grows more slowly. A power from 0.5 to 1.5 makes the reduced variance proportional to the
     frequency to the power 1.5, if possible. If the total is unknown, the variance of the mean is reduced to that of the
     longest wave. No variance increases, so the certificate still bounds the error in standard errors.
     """
@@ -115,7 +115,7 @@ def _fit_slope(variance: FloatArray, waves: FloatArray) -> float:
 
 @dataclass(frozen=True, eq=False)
 class ProjectedCells:
-    """Cells (domain.shape) with answers within √`distance` standard errors of the nearest ones, and the steps."""
+    """Cells (domain.shape) with answers within √`distance` standard errors of the nearest ones, and the step count."""
 
     cells: FloatArray
     distance: float
@@ -130,10 +130,10 @@ def estimate_nonnegative(field: FloatArray, metric: Metric, total: float | None,
 
     `project_nonnegative` alone leaves the positive noise of empty areas on the map. Here, all cells of a block with at
     most `least` points are equal, so their noise cancels. Blocks come from a first estimate, which itself has blocks.
-    The average over shifted grids of blocks hides the grids' lines. This is a function of the release, so it costs no
+    Averaging over shifted grids hides the lines between blocks. The result depends only on the release, so it costs no
     privacy. Figures: docs/internals/theory.md, section 8.
     """
-    # Finding blocks needs no precision: even stopping at 100 changes errors by less than 0.2%, in half the steps.
+    # Blocks can be found at low precision: even stopping at 100 changes errors by less than 0.2% and halves the steps.
     first = project_nonnegative(field, metric, total, close=10.0).cells
     first = project_nonnegative(field, metric, total, merge_cells(first, least), close=10.0).cells
     # Two grids suffice on a million cells, where four would take more than five minutes.
@@ -146,7 +146,7 @@ def estimate_nonnegative(field: FloatArray, metric: Metric, total: float | None,
 def merge_cells(cells: FloatArray, least: float, shift: Sequence[int] = (0, 0, 0)) -> NDArray[np.int64]:
     """Return the block of each cell (size,), as whole numbers, on a grid that is shifted by some cells along each axis.
 
-    A block of 64 cells a side is divided into halves along each axis, and so on, while it has over `least` points.
+    Blocks start at 64 cells a side, and are halved along each axis for as long as they have more than `least` points.
 
     >>> import numpy as np
     >>> merge_cells(np.array([0.0, 0, 0, 0, 9, 0, 0, 0]), 3).tolist()
@@ -157,7 +157,7 @@ def merge_cells(cells: FloatArray, least: float, shift: Sequence[int] = (0, 0, 0
     while side and divided.any():
         index = [place // side for place in places]
         each = np.ravel_multi_index(np.ix_(*index), [int(i[-1]) + 1 for i in index]).ravel()
-        blocks[divided] = each[divided] + side * (2 * cells.size + 1)  # unlike the numbers at other sizes
+        blocks[divided] = each[divided] + side * (2 * cells.size + 1)  # differs from block numbers at other sizes
         divided &= np.bincount(each, cells.ravel())[each] > least
         side //= 2
     return np.unique(blocks, return_inverse=True)[1].ravel()
@@ -192,7 +192,7 @@ def project_nonnegative(
         return ProjectedCells(_project_plainly(field, metric.inside, total, blocks)[0][metric.inside], 0.0, 0)
     variance = metric.variance
     step = 30 / metric.cell_variance
-    # A state contains cells above a level and, below it, minus the multipliers divided by the step.
+    # Above a level, a state contains cells. Below it, a state contains minus the multipliers divided by the step.
     state, accelerated = field, Anderson(field.size)
     # Compute the certificate every 10 steps, and balance the step length after 20, 40, 80, ... steps.
     nearest, cells, done, turn = np.inf, field, 0, 20
@@ -210,7 +210,7 @@ def project_nonnegative(
                 break
         if done == turn:
             if balanced is not None:
-                # Where multipliers have changed more than cells, longer steps reach the new multipliers sooner.
+                # If multipliers have changed more than cells, longer steps reach the new multipliers sooner.
                 moved = float(np.linalg.norm(point - balanced[0]))
                 pushed = float(np.linalg.norm(multipliers - balanced[1]))
                 step = pushed / moved / 2 if moved > 0 and pushed > 0 else step
@@ -258,9 +258,9 @@ def _bound_distance(
 ) -> float:
     """Return a bound on the squared distance from the nearest cells, given multipliers ν and the total's multiplier −λ.
 
-    ν + λ must be non-negative on the domain, or only in its means over blocks whose cells must be equal. The minimum of
-    ½ |c − ĉ|²_M − νᵀc over all c with the right total is at least −νᵀĉ − ½ νᵀM⁻¹ν. Half the squared distance of a point
-    c exceeds it by ½ |c − ĉ − M⁻¹ν|²_M + (ν + λ)ᵀc. By strong convexity, ½ |c − c*|²_M is at most this excess.
+    ν + λ must be non-negative on the domain, or on average over each block if its cells must be equal. The minimum of ½
+    |c − ĉ|²_M − νᵀc over all c with the right total is at least −νᵀĉ − ½ νᵀM⁻¹ν. Half the squared distance of a point c
+    exceeds this minimum by ½ |c − ĉ − M⁻¹ν|²_M + (ν + λ)ᵀc. By strong convexity, ½ |c − c*|²_M is at most this excess.
     """
     rest = cells - field - metric.filter(multipliers, metric.variance)
     return float((rest * metric.filter(rest, metric.precision)).sum() + 2 * ((multipliers + level) * cells).sum())
@@ -271,7 +271,7 @@ class Anderson:
 
     Plain iteration, x ↦ x + r(x), moves a point by its residual. `step` first subtracts the combination of recent
     changes that leaves the smallest residual, and the matching moves of the points (Walker and Ni 2011). For affine r
-    this is GMRES. It needs 120 bytes per coordinate, and remembers fewer steps if that would exceed 2 GiB.
+    this is GMRES. Memory use is 120 bytes per coordinate. If that would exceed 2 GiB, fewer steps are kept.
 
     >>> import numpy as np
     >>> matrix, accelerated, point = np.diag([0.5, 0.9, 0.99]), Anderson(3), np.ones(3)
@@ -283,7 +283,7 @@ class Anderson:
 
     def __init__(self, size: int) -> None:
         memory = int(np.clip((1 << 28) // max(size, 1), 2, 15))
-        self._changes = np.empty((memory, size), dtype=np.float32)  # of residuals, scaled to length 1
+        self._changes = np.empty((memory, size), dtype=np.float32)  # changes of residuals, scaled to length 1
         self._moves = np.empty((memory, size), dtype=np.float32)
         self._gram = np.empty((memory, memory))
         self.forget()
@@ -297,7 +297,7 @@ class Anderson:
         """Return the next point, given a point and its residual (of the same shape)."""
         plain, norm = point + residual, float(np.linalg.norm(residual))
         if norm > 2 * self._least:
-            # Return to the plain iteration's next point after the best point, where the residual does not grow.
+            # Go back to the best point and take a plain step from it, which does not increase the residual.
             best = self._best
             self.forget()
             return best

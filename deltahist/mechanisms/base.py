@@ -80,7 +80,7 @@ class Chain:
 
     @classmethod
     def from_description(cls, description: dict[str, Any] | None) -> Chain | None:
-        """Recreate a chain from its `describe` in an untrusted file. Returns None if there is no chain."""
+        """Recreate a chain from its description in an untrusted file. Returns None if there is no chain."""
         if description is None:
             return None
         amounts = tuple(Fraction(a) for a in description["amounts"][: _LONGEST + 1])
@@ -129,7 +129,7 @@ class Step:
 
     @classmethod
     def from_description(cls, description: dict[str, Any]) -> Step:
-        """Recreate a step from its `describe` in an untrusted file."""
+        """Recreate a step from its description in an untrusted file."""
         start = check_whole(least=-(10**15), start=description["start"])
         clock = Clock(start, check_whole(least=0, every=description["every"]), tz=description.get("tz"))
         epsilon, rho = (Fraction(description[k]) if k in description else None for k in ("epsilon", "rho"))
@@ -166,13 +166,13 @@ class OfMechanism:
 
 
 class BaseMechanism(abc.ABC):
-    """A neighbourhood, a budget and a measurement, with the noise and guarantees that follow. It stores no data.
+    """A neighbourhood, a budget and a measurement, with the noise and guarantees that result. It stores no data.
 
     Each kind of release derives a frozen dataclass of its public choices from this class. Subclasses also check and
-    measure private data, and define the noise that protects the data, for publishers alone (`publish_mechanism`).
+    measure private data, and define the noise that protects it. Only publishers use these (`publish_mechanism`).
     """
 
-    #: Name of the kind in files.
+    #: Name of this kind of release in files.
     kind: ClassVar[str]
     neighbourhood: Neighbourhood
     budget: Budget
@@ -269,7 +269,7 @@ class BaseMechanism(abc.ABC):
 
     @abc.abstractmethod
     def cost_under(self, moves: Neighbourhood) -> Fraction | float:
-        """Return the largest cost of the moves in a different relation, in the budget's unit (ε or ρ)."""
+        """Return the largest cost of a move in a different relation, in the budget's unit (ε or ρ)."""
 
     def describe(self) -> dict[str, Any]:
         """Return the complete public description, JSON-ready, with exact amounts."""
@@ -369,7 +369,7 @@ class BaseMechanism(abc.ABC):
         if (weakness := weakness_of(self.guarantee)) is not None:
             return weakness
         sure = self.guarantee.certainty
-        # If counts are almost exact, protection is already weak if an attacker's certainty exceeds 90%.
+        # If counts are almost exact, an attacker's certainty above 90% already counts as weak protection.
         noise = self.noise_of_a_cell if sure > 0.9 else None
         if noise is not None and noise < 1:
             return (
@@ -401,7 +401,7 @@ def weakness_of(guarantee: Guarantee) -> str | None:
 def factor_promised(near: Neighbourhood, distance: float) -> Fraction | float:
     """Return a bound on the cost of moving over a ground distance, in one or more moves, as a multiple of ε.
 
-    The bound is infinite if no moves within δ lead from one place to another, as between parts of a graph.
+    The bound is infinite if no moves within δ lead from one place to another, as between disconnected parts of a graph.
 
     >>> import deltahist as dh
     >>> near = dh.Neighbourhood(dh.Domain((0, 90), (90,)), 1, limits=[(10, 2), ("any", 8)])
@@ -421,7 +421,7 @@ def factor_promised(near: Neighbourhood, distance: float) -> Fraction | float:
 def _cover(distance: int, lengths: Sequence[tuple[int, Fraction]]) -> Fraction:
     """Return the least sum of factors of moves that together cover a distance, in whole lattice steps.
 
-    The moves exist, because the cells at the ends of a line segment are no further apart than the segment's length.
+    The moves exist because the cells at the ends of a line segment are no further apart than the segment's length.
     """
     (far, factor), *rest = lengths
     most = max(0, -(-distance // far))
@@ -431,12 +431,12 @@ def _cover(distance: int, lengths: Sequence[tuple[int, Fraction]]) -> Fraction:
 
 
 def budget_of(description: dict[str, Any]) -> Budget:
-    """Recreate the budget in a mechanism's description. Raises InputError unless it has exactly one amount."""
+    """Recreate the budget in a mechanism's description. Raises InputError unless there is exactly one amount."""
     return Budget(*(None if description[k] is None else Fraction(description[k]) for k in ("epsilon", "rho")))
 
 
 class Root(float):
-    """A float that is the square root of an exact number, its attribute `squared`.
+    """The square root of an exact number, as a float whose attribute `squared` is that number.
 
     >>> Root.of(Fraction(2)).squared
     Fraction(2, 1)
@@ -453,7 +453,7 @@ class Root(float):
 
 
 def scale_noise(budget: Budget, change: Fraction | Root, times: Fraction | int = 1, *, refinable: bool = False) -> Law:
-    """Return the law that hides `times` the `change` (L1 norm for ε, L2 norm for ρ), rounded if `refinable`."""
+    """Return the law that hides `times` · `change` (an L1 norm for ε, an L2 norm for ρ), rounded if `refinable`."""
     law = budget.law(refinable=refinable)
     power = change.squared if isinstance(change, Root) else Fraction(change) ** law.norm
     return law.hiding(times**law.norm * power, budget.amount)

@@ -43,7 +43,7 @@ def sensitivity(strategy: Strategy, near: Neighbourhood, *, norm: int = 1) -> Fr
 
     Returns a Fraction for the 1-norm, and for the 2-norm a float whose attribute `squared` is the exact square.
 
-    Raises InputError if the domains differ, or if the strategy needs a grid and `near` is any other graph.
+    Raises InputError if the domains differ, or if the strategy needs a grid but `near` is another kind of graph.
 
     >>> import deltahist as dh
     >>> domain = dh.Domain((0, 1), (4,))
@@ -86,7 +86,7 @@ def explicit_edge_cost(strategy: Strategy, near: Neighbourhood, norm: int) -> Fr
     """Return the largest column sum of (share · |entry|)^norm in A E, computed from all entries."""
     shares, denominator = strategy.whole_shares
     change = abs(strategy.changes(near))
-    # Larger entries would overflow int64 unnoticed, and understate the cost.
+    # Larger entries would silently overflow int64 and understate the cost.
     most = int(change.max() if change.nnz else 0) ** norm * change.shape[0]
     check_finite(below=1 << 63, **{f"largest sum of entries of A E for strategy {strategy.name}": most})
     if norm == 2:
@@ -112,7 +112,7 @@ class Mechanism(BaseMechanism):
     step : step of the stream, if the map is part of a stream.
     chain : place in a chain, if the release can be refined (`dh.refine`).
 
-    Raises InputError if the strategy has another domain or reveals a private number of points, or the step overspends.
+    Raises InputError if the strategy has another domain or reveals a private point count, or if the step overspends.
 
     >>> import deltahist as dh
     >>> near = dh.Neighbourhood(dh.Domain((0, 1), (4,)), delta=0.25, sources="left")
@@ -164,7 +164,7 @@ class Mechanism(BaseMechanism):
             )
         self.strategy.check_points(total)
         counts = array.astype(np.int64, copy=False)
-        if not is_own(self.strategy):  # errors in a user's strategy must come before the charge
+        if not is_own(self.strategy):  # errors in a user's strategy must be raised before the charge
             self.strategy.measure(counts)
         return counts
 
@@ -235,7 +235,7 @@ class Mechanism(BaseMechanism):
 
     @functools.cached_property
     def noise_of_a_cell(self) -> float | None:
-        """Standard deviation of the noise in the middle cell or, without cells, in the least noisy number."""
+        """Noise standard deviation of the middle cell or, if cells are not determined, of the least noisy number."""
         if self.strategy.determines_cells:
             sides = [(self.domain.edges(axis), n // 2) for axis, n in enumerate(self.domain.shape)]
             cell = [edges[middle + end] for end in (0, 1) for edges, middle in sides]
@@ -248,14 +248,14 @@ class Mechanism(BaseMechanism):
         The sensitivity is the largest Σ share |A (e_u − e_v)| over neighbouring cells u and v. For ρ, it is squared.
         """
         own, wide = self.sensitivity, sensitivity(self.strategy, moves, norm=self.norm)
-        if not own:  # without noise, no other relation may change the numbers (`laws`)
+        if not own:  # if there is no noise, no move may change the numbers (checked in `laws`)
             return Fraction(0)
         if isinstance(own, Root) and isinstance(wide, Root):
             return self.budget.amount * wide.squared / own.squared
         return self.budget.amount * Fraction(wide) / Fraction(own)
 
     def approximate(self, probability: float) -> float:
-        # Both zCDP and Gaussian noise prove a bound. The guarantee is the smaller of the two.
+        # zCDP and Gaussian noise each prove a bound. The guarantee is the smaller of the two bounds.
         known, rho = super().approximate(probability), self.guarantee.rho
         times = 1.0 if self.chain is None else float(self.budget.amount / self.chain.amounts[0])
         variances = [least for law in self.laws if (least := law.least_variance(times)) is not None]
@@ -296,7 +296,7 @@ class Mechanism(BaseMechanism):
 
     @classmethod
     def from_description(cls, description: dict[str, Any]) -> Mechanism:
-        """Recreate a mechanism from its `describe` in an untrusted file. The noise stated there is ignored."""
+        """Recreate a mechanism from its description in an untrusted file. The noise in the description is ignored."""
         domain = Domain(**description["domain"])
         return cls(
             Neighbourhood.from_description(domain, description["neighbourhood"]),

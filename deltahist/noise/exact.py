@@ -19,12 +19,12 @@ from deltahist.errors import InputError
 
 #: Bits of the fixed-point numbers that tables are built from. Tables keep 64 of them, and the rest absorb rounding.
 TABLE_BITS = 192
-#: Number of values drawn at a time, to limit memory. Drawing in blocks of this length does not change the numbers.
+#: Number of values drawn at a time, to limit memory. Drawing in blocks does not change the values.
 BLOCK = 1 << 20
 
 #: Fixed-point bounds on a real number: whole numbers with low ≤ 2^bits · value ≤ high.
 Interval = tuple[int, int]
-#: Functions that return certified bounds, with a given number of bits, on a real number, or on F(k) for a given k.
+#: Functions that return certified bounds with a given number of bits: on a real number, or on F(k) for a given k.
 Bounds = Callable[[int], Interval]
 BoundsAt = Callable[[int, int], Interval]
 

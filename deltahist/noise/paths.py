@@ -30,7 +30,6 @@ from deltahist.errors import NANO, InputError, check_whole
 
 #: Array of float64, or of Decimal objects.
 Reals = NDArray[Any]
-
 #: Number of planes (64 bits of every uniform real) that floats use. Decimal uses more, with 20 digits per plane.
 _FLOAT_PLANES = 2
 #: Upper bound on values and levels.
@@ -38,6 +37,7 @@ _FARTHEST = 1 << 62
 
 
 # --- uniform reals, in two precisions -----------------------------------------------------------------------
+
 # Formulas that use `Uniforms` and the functions below run on float64 arrays for all rows at once, and on arrays of
 # Decimal objects for the few rows that floats cannot decide. Both precisions use the first bits of the same reals.
 
@@ -63,7 +63,7 @@ def keyed_words(
 
 
 class Uniforms:
-    """Independent uniform reals in (0, 1), of which only the first bits are known.
+    """Independent uniform reals in (0, 1), known only by their first bits.
 
     words : (rows, slots, planes) uint64; plane p contains bits 64 p to 64 p + 63 of every real.
     exact : whether to calculate in Decimal, in the caller's decimal context, instead of float64.
@@ -101,7 +101,7 @@ class Uniforms:
         return self._words[:, slot, 0] >= 1 << 63
 
     def normals(self, slot: int, number: int) -> tuple[Reals, Reals]:
-        """Return Box–Muller normals (rows, number), in pairs from `slot`, and the root of all squared radii (rows,)."""
+        """Return Box–Muller normals (rows, number), in pairs from `slot`, and √(sum of squared radii) (rows,)."""
         parts, length = [], np.zeros(len(self.value), dtype=self.value.dtype)
         for first in range(slot, slot + number, 2):
             square = 2 * self.exponential(first)
@@ -168,28 +168,28 @@ def _pi(digits: int) -> Decimal:
 class Jump(NamedTuple):
     """A new value times its level, with the quantities that bound its rounding error."""
 
-    value: Reals  # (rows, n)
-    scale: Reals  # (rows,) factor of the normal vector
-    normal: Reals  # (rows, n)
-    radius: Reals  # (rows,) root of the sum of the normal pairs' squared radii
-    spread: Reals  # (rows,) squared radius of the normals that the scale uses
+    value: Reals  # The new value times its level (rows, n).
+    scale: Reals  # Factor of the normal vector (rows,).
+    normal: Reals  # The normal vector (rows, n).
+    radius: Reals  # Root of the sum of the normal pairs' squared radii (rows,).
+    spread: Reals  # Squared radius of the normals that the scale uses (rows,).
 
 
 class JumpUp(NamedTuple):
     """A jump upwards, with the quantities that determine it."""
 
     jump: Jump
-    size: Reals  # z = |w| before the jump
-    roots: tuple[Reals, Reals]  # the smaller and the larger root of the inverse Gaussian law
-    coin: Reals  # uniform real that selects a root
-    smaller: NDArray[np.bool_]  # whether it selected the smaller root
-    total: Reals  # T = W + S
-    share: Reals  # S / T
+    size: Reals  # z = |w| before the jump.
+    roots: tuple[Reals, Reals]  # The smaller and the larger root of the inverse Gaussian law.
+    coin: Reals  # The uniform real that selects a root.
+    smaller: NDArray[np.bool_]  # Whether it selects the smaller root.
+    total: Reals  # T = W + S.
+    share: Reals  # S / T.
 
 
 #: Numbers of uniform reals that a step down and a step up use, excluding the normal vector.
 DOWN_SLOTS, UP_SLOTS = 2, 7
-#: Purposes for which uniform reals are drawn; each purpose has random words of its own.
+#: Purposes for which uniform reals are drawn; each purpose has its own random words.
 _BASE, _DOWN, _UP, _RESET = range(4)
 
 
@@ -241,7 +241,7 @@ def jump_down(dimension: int, uniforms: Uniforms) -> Jump:
 
 
 def next_level_above(size: Reals, uniforms: Uniforms) -> tuple[Reals, Reals]:
-    """Return the next levels (rows,), relative to this one, where clocks of rate 1 in ln ε and `size`/ε in ε ring."""
+    """Return the levels (rows,), relative to this one, where two clocks ring: at rate 1 in ln ε and `size`/ε in ε."""
     with np.errstate(divide="ignore", over="ignore"):  # at the value 0, the second clock never rings
         return 1 / uniforms.value[:, 0], 1 + uniforms.exponential(1) / size
 
@@ -270,11 +270,11 @@ def jump_up(value: Reals, by_size: NDArray[np.bool_], uniforms: Uniforms) -> Jum
 class _Path(NamedTuple):
     """The evaluated part of one user's path at whole levels, as K values, one after each jump."""
 
-    span: tuple[int, int]  # evaluated levels
-    perhaps: NDArray[np.int64]  # (K,) first level at which each value may apply, ascending
-    surely: NDArray[np.int64]  # (K,) first level at which each value certainly applies
-    values: NDArray[np.int64]  # (K, n)
-    open: NDArray[np.bool_]  # (K,) whether a value is undecided
+    span: tuple[int, int]  # The evaluated levels.
+    perhaps: NDArray[np.int64]  # First level at which each value may apply, ascending (K,).
+    surely: NDArray[np.int64]  # First level at which each value certainly applies (K,).
+    values: NDArray[np.int64]  # The values themselves (K, n).
+    open: NDArray[np.bool_]  # Whether each value is undecided (K,).
 
     def decided(self, first: int, end: int) -> bool:
         """Return whether the values with indices first ≤ i < end, and the levels of their jumps, are certain."""
@@ -321,7 +321,7 @@ def _sort_parts(parts: Sequence[tuple[Any, ...]]) -> list[NDArray[Any]]:
 
 
 class KeyedPaths(abc.ABC):
-    """Base class of keyed paths, which draws the reals, and caches and searches evaluated paths.
+    """Base class of keyed paths. It draws the reals, and caches and searches evaluated paths.
 
     key : 32 secret bytes.
     label : name of the noise. Different labels give independent noise under the same key.
@@ -429,7 +429,7 @@ def _number_users(users: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[
 
 
 def _step_error(planes: int) -> float:
-    """Return a bound on the error of a step, relative to its terms. Rounding and unread bits use at most 2% of it."""
+    """Return a bound on the error of a step, relative to its terms. Rounding and unread bits cause at most 2% of it."""
     return 2.0 ** (-44 * (planes - 1))
 
 
@@ -456,11 +456,11 @@ class _State(NamedTuple):
     """The current state of some users' paths, after a jump at `level`."""
 
     rows: NDArray[np.int64]
-    level: Reals  # (rows,)
-    value: Reals  # (rows, n) times the level
-    blur: NDArray[np.float64]  # (rows,) bound on the relative error of the level
-    drift: NDArray[np.float64]  # (rows,) bound on the length of the value's error
-    undecided: NDArray[np.bool_]  # (rows,) whether the last step has an undecided decision
+    level: Reals  # The level of each path (rows,).
+    value: Reals  # Each value times its level (rows, n).
+    blur: NDArray[np.float64]  # Bound on the relative error of the level (rows,).
+    drift: NDArray[np.float64]  # Bound on the length of the value's error (rows,).
+    undecided: NDArray[np.bool_]  # Whether the last step left a decision open (rows,).
 
 
 def _is_open(difference: Reals, error: NDArray[np.float64]) -> NDArray[np.bool_]:
@@ -471,7 +471,7 @@ def _is_open(difference: Reals, error: NDArray[np.float64]) -> NDArray[np.bool_]
 class VectorPaths(KeyedPaths):
     """Noise for every user at every level ε, in whole lattice steps, with density ∝ e^(−ε|v|/reach) before rounding.
 
-    For a vector u of whole numbers, u + noise is the nearest such vector to u + V_ε (docs/internals/processes.md).
+    For whole-number vectors u, u + noise is the whole-number vector nearest to u + V_ε (docs/internals/processes.md).
     Source: 2018, Theorem 2 (α is reach), Definition 3.
 
     Parameters
@@ -568,7 +568,7 @@ class VectorPaths(KeyedPaths):
         jump = step_up.jump
         parts = (step_up.size, step_up.total, step_up.share, jump.scale, jump.spread)
         z, total, share, width, spread = (_as_floats(part) for part in parts)
-        # Errors before the jump: `carried` for the vector, `bend` for its size, to which the second clock adds a real.
+        # Errors before the jump: `carried` is the vector's, `bend` its length's (the second clock adds a real to it).
         carried = _as_floats(ratio) * state.drift + unit * z
         bend = np.where(by_size, state.drift + unit * z, carried)
         rounding = unit * (z + total + spread + np.sqrt(spread * z))

@@ -195,7 +195,7 @@ def _gaussian_sums(variance: Fraction, bits: int) -> tuple[list[Interval], Inter
     # e^(−(k+1)²/2σ²) = e^(−k²/2σ²) · e^(−(2k+1)/2σ²), and the second factor shrinks by e^(−1/σ²) each time.
     term, factor = (1 << bits, 1 << bits), exp_bounds(1 / (2 * variance), bits)
     shrink = exp_bounds(1 / variance, bits)
-    # Stop here: rounding up keeps the upper bound above 1 / (1 − factor), which is less than variance + 4 by then.
+    # Stop at variance + 4: rounding up keeps the upper bound of terms above 1 / (1 − factor), which is smaller by then.
     while term[1] > math.ceil(variance) + 4:
         term, factor = exact.multiply_bounds(term, factor, bits), exact.multiply_bounds(factor, shrink, bits)
         total = total[0] + 2 * term[0], total[1] + 2 * term[1]
@@ -340,7 +340,7 @@ class LaplaceSampler:
 
 
 class GaussianSampler:
-    """Discrete Gaussian noise on whole numbers, which cannot be refined exactly."""
+    """Discrete Gaussian noise on whole numbers. It cannot be refined exactly."""
 
     def variance(self, level: Fraction) -> Fraction:
         """Return σ² at a level."""
@@ -351,12 +351,12 @@ class GaussianSampler:
 
     def draw_addition(self, level: Level, coarser: Level, shape: Shape = (), *, rng: Rng = None) -> Integers:
         a, b = _read_levels(coarser=coarser, level=level)
-        # The sum of two discrete Gaussians is nearly discrete Gaussian if this is at least 3, as e^(−2π² · 3) is 10⁻²⁶.
+        # The sum of two discrete Gaussians is nearly discrete Gaussian if (1 − a/b) / b ≥ 3, as e^(−2π² · 3) is 10⁻²⁶.
         if (1 - a / b) / b < 3:
             raise InputError(
                 "the release has too little Gaussian noise for this copy: use a smaller budget, or pass the state"
             )
-        # Slightly more noise than the copy states makes up for the difference (docs/privacy/gradual.md).
+        # Adding slightly more noise than the copy states makes up for the difference (docs/privacy/gradual.md).
         return _draw_gaussian((1 + Fraction(1, 1 << 30)) / a - 1 / b, shape, rng)
 
     def round_values(self, values: Integers) -> Integers:
@@ -419,7 +419,7 @@ Sampler = LaplaceSampler | GaussianSampler
 #: Samplers whose values can be moved to other levels.
 Refinable = LaplaceSampler | RoundedGaussianSampler
 
-#: Functions that return a law's sampler for a chain that starts at a given level, by name of the law.
+#: For the name of each law, a function that returns the law's sampler for a chain starting at a given level.
 SAMPLERS: dict[str, Callable[[Fraction], Sampler]] = {
     Laplace.kind: lambda first: LaplaceSampler(),
     Gaussian.kind: lambda first: GaussianSampler(),
@@ -433,7 +433,7 @@ def sampler_of(law: Law, first: Fraction | None = None) -> Sampler:
 
 
 def sample_law(law: Law, size: int, rng: Rng) -> Integers:
-    """Draw exact noise (size,) from a law. All noise of single releases is drawn here."""
+    """Draw exact noise (size,) from a law. All noise for single releases is drawn here."""
     if not law.parameter:  # the answers are the same for all neighbours, so no noise is needed
         return np.zeros(size, dtype=np.int64)
     sampler = sampler_of(law)
@@ -516,7 +516,7 @@ def _inward_table(a: Fraction, b: Fraction) -> InversionTable:
 
 @functools.lru_cache(maxsize=64)
 def _outward_table(a: Fraction, b: Fraction) -> InversionTable:
-    """Return a table that draws 0, a jump outwards, with probability 1 − (1 − e^(−2a)) / (1 − e^(−a − b))."""
+    """Return a table that draws 0 (a jump outwards) with probability 1 − (1 − e^(−2a)) / (1 − e^(−a − b))."""
     return exact.chance_table(lambda bits: complement(_share_bounds(2 * a, a + b, bits), bits))
 
 
@@ -533,7 +533,7 @@ def _first_move_table(a: Fraction, b: Fraction) -> InversionTable:
 
 @functools.lru_cache(maxsize=64)
 def _tightening_table(a: Fraction, b: Fraction) -> InversionTable:
-    """Return a table that draws 0, to add nothing, with probability (e^−b / e^−a) ((1 − e^−a) / (1 − e^−b))²."""
+    """Return a table that draws 0 (nothing is added) with probability (e^−b / e^−a) ((1 − e^−a) / (1 − e^−b))²."""
 
     def bounds(bits: int) -> Interval:
         more = bits + 64
@@ -572,14 +572,14 @@ def _draw_gaussian_around(values: Integers, share: Fraction, variance: Fraction,
 
 
 # --- quantiles ----------------------------------------------------------------------------------------------
-#
-# Notation of docs/internals/quantiles.md: points x_1 ≤ … ≤ x_n lie at whole places of a line, and x_r is the quantile.
-# A move shifts one point by at most D places. It takes m(z) moves to make z the quantile. P(z) = e^(−λ m(z)) / W.
-# For z above x_r, every point i ≥ r with x_i < z must move to z. This takes ⌈(z − x_i)/D⌉ moves, the number of *marks*
-# x_i, x_i + D, x_i + 2D, … below z. Let e_0 ≤ e_1 ≤ … be the sorted marks of all points, with e_0 = x_r. So m(z) is the
+
+# Notation of docs/internals/quantiles.md: points x_1 ≤ … ≤ x_n lie at whole places on a line, and x_r is the quantile.
+# A move shifts one point by at most D places. It takes m(z) moves to make z the quantile. P(z) = e^(−λ m(z)) / W. For z
+# above x_r, every point i ≥ r with x_i < z must move to z. This takes ⌈(z − x_i)/D⌉ moves, the number of *marks* x_i,
+# x_i + D, x_i + 2D, … below z. Let e_0 ≤ e_1 ≤ … be the sorted marks of all points, with e_0 = x_r. So m(z) is the
 # number of marks below z, and the places e_(l−1) < z ≤ e_l, a *stretch*, need l moves. Places below x_r mirror this.
 
-#: Function from k to the distances of the k nearest points above and below the quantile, each sorted from 0 (itself).
+#: Function of k that returns sorted distances of the k nearest points above and below the quantile (itself at 0).
 NearestDistances = Callable[[int], tuple[Integers, Integers]]
 
 

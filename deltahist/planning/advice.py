@@ -119,7 +119,7 @@ def on_cells(
     sources: Any = None,
     limits: Any = None,
 ) -> Iterator[Neighbourhood]:
-    """Yield a neighbourhood for each cell size from 2 δ, δ, … down to δ/8 that divides the map into 2 to `most` cells.
+    """Yield a neighbourhood for each cell size 2 δ, δ, …, δ/8 that divides the map into 2 to `most` cells.
 
     >>> [near.domain.shape for near in on_cells((0, 0, 3, 3), 1)]
     [(2, 2), (3, 3), (6, 6), (12, 12), (24, 24)]
@@ -155,7 +155,7 @@ def advise(
     ----------
     bounds, crs : bounds and CRS of the map, as for `Domain`.
     points : rough public number of points on the map.
-    workload : the queries, or a function from a domain to them; squares, a twentieth of the shorter side long, if None.
+    workload : the queries, or a function from a domain to them; if None, squares a twentieth of the shorter side wide.
     deltas : values of δ, the distance within which places are hidden.
     epsilons : budgets of pure ε.
     per_user : numbers of points to keep per user, if users are protected as a whole. None protects single points.
@@ -170,7 +170,7 @@ def advise(
     - `area`, `count` : the median area of a query, and its number of points if they are evenly spread;
     - `error`, `noise_error`, `placement_error` : root mean square error of unbiased answers, in points, and its parts;
     - `of_count` : the error divided by the count;
-    - `observer` : how sure an observer can become of one of two places within δ (before: 50%);
+    - `observer` : how sure an observer can become which of two places within δ is true (50% before the release);
     - `any_move` : the ε of a move between any two places.
 
     >>> table = advise((0, 0, 20, 20), 20_000, deltas=[1], epsilons=[0.5, 2])
@@ -262,7 +262,7 @@ def stream_figures(
 ) -> list[StreamSum]:
     """Return costs and errors for a step, each limited span, a month, a year and all steps.
 
-    Steps have independent noise, so a sum over k equal steps costs k times as much as one, with √k times the error.
+    Steps have independent noise, so a sum over k equal steps costs k times as much as one and has √k times the error.
 
     mechanism : the mechanism of a step, with its share of the budget.
     spans : for each limit, the number of steps that it covers (None for all steps), and the ε or ρ that they may spend.

@@ -18,7 +18,7 @@ from deltahist.space.neighbourhood import Neighbourhood
 from deltahist.space.workloads import AllRanges, Boxes, Regions, Workload, all_ranges
 from deltahist.strategies.base import Strategy, parse_strategy, strategies
 
-#: `auto` compares all strategies on this many boxes, and those within this factor of the least error on all queries.
+#: `auto` compares all strategies on this many boxes, then those within this factor of the least error on all queries.
 _FEW_QUERIES, _CLOSE = 200, 1.5
 
 
@@ -94,7 +94,7 @@ def _read_budget(epsilon: Any, rho: Any) -> Budget:
 def _rank_candidates(
     near: Neighbourhood, workload: Workload, measured: Workload, budget: Budget, counting: Preprocessing
 ) -> list[Candidate]:
-    """Return candidates for a workload, ranked by error on `measured`, with the default cap if `limits` are None."""
+    """Return a workload's candidates, ranked by error on `measured`. If `limits` are None, the default cap applies."""
     near = near.capped()
     found = []
     for label, strategy in _list_candidates(near, workload, budget.law().norm, tuple(strategies().values())):
@@ -109,7 +109,7 @@ def _rank_candidates(
 def _list_candidates(
     near: Neighbourhood, workload: Workload, norm: int, kinds: tuple[type[Strategy], ...]
 ) -> tuple[tuple[str, Strategy], ...]:
-    """Return candidates for Laplace noise (norm 1) or Gaussian noise (norm 2), which do not depend on the budget."""
+    """Return candidates for Laplace noise (norm 1) or Gaussian noise (norm 2). They do not depend on the budget."""
     suitable = [kind for kind in kinds if kind.suits(near)]
     return tuple(found for kind in suitable for found in kind.candidates(near, workload, norm))
 
@@ -137,7 +137,7 @@ def mechanism_for(
     if not isinstance(workload, AllRanges):
         few = (workload.boxes() if isinstance(workload, Regions) else workload).take_evenly(_FEW_QUERIES)
     best, *_ = ranked = _rank_candidates(near, workload, few, budget, counting)
-    # Select the best strategy of each kind on the few boxes, if it is close to the best. Compare these on all queries.
+    # Keep each kind's best strategy on the few boxes, if it is close to the overall best. Compare those on all queries.
     close: dict[tuple[type[Strategy], str], Mechanism] = {}
     for c in ranked:
         if c.resolves == best.resolves and c.rmse <= _CLOSE * best.rmse:
