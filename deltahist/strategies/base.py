@@ -61,7 +61,7 @@ class Strategy(abc.ABC):
 
     A strategy is a frozen dataclass and a linear operator for scipy's `aslinearoperator`. `A @ counts.ravel()` returns
     the answers and `A.T @ y` applies the adjoint, both exactly in int64. A new strategy needs only the field `domain`,
-    the methods `_matmat` and `_rmatmat`, and `shape` if it does not have one row per cell. All other methods have
+    the methods `_matmat` and `_rmatmat`, and `shape` unless the matrix has one row per cell. All other methods have
     general (dense) implementations. Override `edge_cost` for speed, and `candidates`, `texts` and `from_text` so that
     planning and users can find the strategy. See docs/internals/adding-a-strategy.md.
 
@@ -208,7 +208,7 @@ class Strategy(abc.ABC):
 
     @classmethod
     def candidates(cls, near: Neighbourhood, workload: Workload, norm: int) -> Iterator[tuple[str, Strategy]]:
-        """Yield labelled strategies for planning to try, from public data only (norm 1: Laplace, 2: Gaussian noise)."""
+        """Yield labelled strategies for planning, using public data only (norm 1: Laplace, 2: Gaussian noise)."""
         return iter(())
 
     def matvec(self, x: NDArray[Any]) -> NDArray[Any]:

@@ -98,7 +98,7 @@ def maximise_bound(
     Every λ yields a bound and a feasible form, X divided by its largest cost. If edges did not interact, p = 2 would
     find the best λ in one step. The exponent p grows while f grows. If f falls, p is halved and the momentum restarts.
 
-    evaluate : a function of λ (M,) with sum one that returns X, each edge's cost / bound (M,), tr(V X⁻¹) and f.
+    evaluate : a function that takes λ (M,) with sum one and returns X, each edge's cost / bound (M,), tr(V X⁻¹) and f.
     start : the initial ln λ (M,), up to a constant.
     """
     at = before = start

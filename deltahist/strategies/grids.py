@@ -385,7 +385,7 @@ def choose_greedy_rows(
     cuts = np.abs(rows @ incidence).sum(axis=0)
     limit = cuts.max(initial=0)
     cut_by = np.abs(scipy.sparse.csr_array(candidates) @ incidence).tocsr()
-    # A small prior precision keeps the gains finite while the rows do not determine all cells.
+    # A small prior precision keeps the gains finite until the rows determine all cells.
     factor = scipy.linalg.cho_factor(rows.T @ rows + 1e-6 * np.eye(rows.shape[1]))
     inverse = scipy.linalg.cho_solve(factor, np.eye(rows.shape[1]))
     # A row may be added several times, to average out its noise.

@@ -141,7 +141,7 @@ def solve_optimal(near: Neighbourhood, gram: FloatArray) -> tuple[IntArray, Cert
     free = not (edges < 0).any()
     parts = _split_symmetric(near, gram, free)
     rank = sum(part.factor.shape[1] for part in parts)
-    if not rank:  # one cell, or all queries are answered by the public total
+    if not rank:  # there is one cell, or the public total answers all queries
         return np.eye(domain.size, dtype=np.int64), Certificate(0.0, 0.0)
 
     def evaluate(weight: FloatArray) -> tuple[FloatArray, FloatArray, float, float]:
@@ -150,7 +150,7 @@ def solve_optimal(near: Neighbourhood, gram: FloatArray) -> tuple[IntArray, Cert
 
     # At first, all bounds share λ equally, because otherwise the many long moves would dominate.
     _, place, number = np.unique(bounds, return_inverse=True, return_counts=True)
-    # Allow the iteration 80% of the gap, rounding 10%, and making the matrix invertible 5%.
+    # Allocate 80% of the gap to the iteration, 10% to rounding, and 5% to making the matrix invertible.
     climb = gaussian.maximise_bound(evaluate, -np.log(number[place]), MOST_STEPS, 0.8 * gaussian.GAP)
     best = climb.form
     if rank < domain.size - free:

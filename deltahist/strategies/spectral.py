@@ -327,8 +327,8 @@ class _Chart:
     def start_from(self, coarse: _Chart, multipliers: FloatArray) -> FloatArray:
         """Return initial multipliers based on the multipliers of a smaller torus.
 
-        Relations that fit on the smaller torus keep their multipliers. The multipliers of any other relation are spread
-        evenly, keeping their sum (but at least 1% divided by the number of relations).
+        Relations that fit on the smaller torus keep their multipliers. The multipliers of every other relation are
+        spread evenly and keep their sum (raised to at least 1% divided by the number of relations).
         """
         place, before = self.place[self.bounded], coarse.place[coarse.bounded]
         number = int(place.max()) + 1
@@ -514,7 +514,7 @@ def _power_of_all(n: int, omega: FloatArray) -> FloatArray:
 
 
 def _power_of_regions(work: Regions, domain: Domain, torus: tuple[int, ...]) -> FloatArray:
-    """Return the mean of |q̂|² over at most 64 regions. Boxes of equal area would have 6 to 58% more error."""
+    """Return the mean of |q̂|² over at most 64 regions. Using boxes of equal area would raise the error by 6 to 58%."""
     rows = work.matrix(domain)
     out = np.zeros(torus)
     chosen = range(0, rows.shape[0], -(-rows.shape[0] // 64))

@@ -347,7 +347,7 @@ def _sum_waves(asked: Sequence[FloatArray], field: FloatArray) -> FloatArray:
 
 
 class Choice(NamedTuple):
-    """A choice of tents with the best shares and the mean variance for a budget of one."""
+    """A choice of tents, with its best shares and its mean variance for a budget of one."""
 
     error: float
     spacing: tuple[int, ...]
@@ -356,7 +356,7 @@ class Choice(NamedTuple):
 
 
 class TentSearch:
-    """Search for the tents with the least error, without trying any choice twice."""
+    """Search for the tents with the least error. No choice is evaluated twice."""
 
     def __init__(self, near: Neighbourhood, workload: Workload | None) -> None:
         self.near, self.shape = near, near.domain.shape

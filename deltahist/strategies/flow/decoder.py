@@ -26,7 +26,7 @@ from deltahist.strategies.flow.noise import UNITS, HubLine, Hubs, Kind, LineEsti
 if TYPE_CHECKING:
     from deltahist.strategies.flow import Flow
 
-#: Variance and fourth cumulant of a draw, in points.
+#: The variance and fourth cumulant of a draw, in points.
 Cumulants: TypeAlias = tuple[float, float]
 
 
@@ -232,7 +232,7 @@ class HubVariance:
     def make_variance_term(self, total_known: bool) -> tuple[float, WavesKnown]:
         """Return the hubs' term of the variance of boxes."""
         core, spread = self.onto_total if total_known else (np.zeros_like(self.increments[1:, 1:]), 1.0)
-        # If there is no noise, a known total removes nothing.
+        # If there is no noise, a known total removes no variance.
         return 1.0, WavesKnown(self._lines, self.edges, self.increments, core / np.sqrt(spread) if spread > 0 else core)
 
     def make_fourth_term(self, kurtosis: float) -> tuple[float, tuple[Fourths, ...]]:
@@ -417,7 +417,7 @@ class FlowDecoder(Decoder):
 
     @functools.cached_property
     def _rim_forms(self) -> list[IntervalForms]:
-        """For each axis, the sum of squared weights of the inner lines at the two ends of an interval."""
+        """For each axis, a form that sums the squared weights of the inner lines at both ends of an interval."""
         inner = (Diagonal(np.pad(np.ones(m - 1), 1)) for m in self.strategy.blocks)
         return [IntervalForms([form], edge) for form, edge in zip(inner, self._edges, strict=True)]
 
@@ -634,7 +634,7 @@ def _sum_fourths(values: NDArray[Any]) -> FloatArray:
 
 
 def _pick_pairs(table: NDArray[Any], some: IntArray) -> NDArray[Any]:
-    """Return the entries (queries, s, s) of a table (sums, sums) for all pairs among some sums (queries, s)."""
+    """Return the entries (queries, s, s) of a table (sums, sums) for all pairs of each query's sums (queries, s)."""
     return np.asarray(table[some[:, :, None], some[:, None, :]])
 
 
@@ -771,7 +771,7 @@ class HubErrors:
         self._everywhere = all(len(line.places) == line.n for line in (x, y))
 
     def price_queries(self, around: forms.QueryBoxes, kurtosis: bool) -> tuple[FloatArray, FloatArray]:
-        """Return variances and fourth cumulants (m,) from hubs inside queries, strips through them, and all sums."""
+        """Return variances and fourth cumulants (m,) due to hubs inside queries, strips through them, and all sums."""
         hubs, known, (x, y) = self._known.hubs, self._known.increments, self._axes
         (at_x, some_x, over), (at_y, some_y, up) = x.find_near(around, 0), y.find_near(around, 1)
         share = around.shares
@@ -799,7 +799,7 @@ class HubErrors:
         share, found, on_x, on_y, over, up, turn_x, turn_y, alike, trust, weight = _as_single(
             share, found, on_x, on_y, over, up, turn_x, turn_y, alike, hubs.trust, to_increments(hubs.trust)
         )
-        # A hub's own draw has the query's weight at the hub minus the weight of its sums.
+        # The weight of a hub's own draw is the query's weight at the hub minus the weight of the hub's sums.
         along_x, along_y = turn_x @ (weight[1:, 1:] * found) @ turn_y.mT @ up, np.zeros_like(on_y)
         if hubs.ratios:
             fourth += self._sums[0] * _sum_fourths(x.onto @ ((trust[1:, 1:] * found) @ y.onto.T) / hubs.ratios[0])

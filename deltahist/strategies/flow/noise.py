@@ -64,7 +64,7 @@ def find_bends(n: int, widths: Sequence[int], centred: bool) -> IntArray:
 
 
 class WeightedSums:
-    """Weighted sums of places along a line, with integer weights (sums, places) and their unit for each level."""
+    """Weighted sums of places along a line. The weights (sums, places) are integers, with one unit per level."""
 
     def __init__(self, n: int, levels: Sequence[IntArray], units: Sequence[int]) -> None:
         numbers = [len(weights) for weights in levels]
@@ -103,7 +103,7 @@ class WeightedSums:
         return out
 
     def iterate_weights(self, place: IntArray) -> Iterator[tuple[IntArray, IntArray]]:
-        """Yield two sums per level that contain each place, and the place's weights in them (the second may be 0)."""
+        """For each level, yield two sums that contain each place, and its weights in them (the second may be 0)."""
         for first, last, _ in self.covering_sums:
             one, other = first[place], last[place]
             yield one, self.weights[one, place]
@@ -256,7 +256,7 @@ class LineEstimator:
     def correct_prefixes(self, solved: FloatArray) -> FloatArray:
         """Return prefix sums (lines, n + 1) of C (s − Θ T), given the result (p, lines) of `solve_sums`."""
         cuts, variance, levels = self.stretches
-        # On each stretch, C (s − Θ T) is linear with value `level` at the first place and slope 2 · `rise`.
+        # On each stretch, C (s − Θ T) is linear: its value at the first place is `level`, and its slope is 2 · `rise`.
         level, rise = np.zeros((2, len(cuts), solved.shape[1]))
         for width, (left, weight, right, slope) in zip(self.widths, levels, strict=True):
             one, other = solved[left], solved[right]
@@ -373,7 +373,7 @@ def _copy_wide(draws: Array) -> Array:
 
 
 def _split_draws(draws: Array, shapes: Sequence[tuple[int, int]]) -> list[Array]:
-    """Return draws (..., number) as consecutive arrays of these shapes."""
+    """Split draws (..., number) into consecutive arrays of these shapes."""
     parts = np.split(draws, np.cumsum([math.prod(shape) for shape in shapes[:-1]]), axis=-1)
     return [part.reshape(*draws.shape[:-1], *shape) for part, shape in zip(parts, shapes, strict=True)]
 
@@ -454,7 +454,7 @@ class HubLine:
         return np.asarray(out.cumsum(axis=0))
 
     def project_onto_waves(self, hubs: FloatArray, axis: int) -> FloatArray:
-        """Return the coefficients of waves for values at hubs along an axis."""
+        """Return the wave coefficients of values at hubs along an axis."""
         sums, turn = self.windows.sum_along(hubs, axis) / self.weight_unit, self.spectrum[1]
         return np.asarray(sums @ turn if axis == _Y else turn.T @ sums)
 

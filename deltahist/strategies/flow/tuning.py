@@ -151,7 +151,7 @@ def _find_best_sums(flow: Flow, workload: Workload | None, norm: int) -> _BestSu
 
 
 def _find_best_chain(mean: MeanError) -> tuple[float, FloatArray, tuple[int, ...]]:
-    """Return the least error of a flow, with the shares and widths of its sums."""
+    """Return the least error of a flow, and the shares and widths of the sums that achieve it."""
     longest = max(mean.blocks)
     chains: list[tuple[int, ...]] = [()]
     if len(mean.blocks) > 1 and longest >= _SHORT:
@@ -169,10 +169,10 @@ def _find_best_chain(mean: MeanError) -> tuple[float, FloatArray, tuple[int, ...
 class MeanError:
     """The mean variance of a flow's answers over a workload's boxes, as a function of its sums and their shares.
 
-    The noise in a box consists of the noise on cells and of the flow through the box's sides. Let the noise have
-    variance v per border and W on the sums Θ. By least squares (`LineEstimator`), the flow through a stretch q of
-    borders then has variance v |q|² − v² (Θq)ᵀ (v Θ Θᵀ + W)⁻¹ Θq. The means of |q|² and Θq (Θq)ᵀ over the boxes do not
-    depend on the shares, so they are computed once. Boxes and widths are in blocks.
+    The noise in a box consists of the noise on cells and the flow through the box's sides. Let the noise have variance
+    v per border and W on the sums Θ. By least squares (`LineEstimator`), the flow through a stretch q of borders then
+    has variance v |q|² − v² (Θq)ᵀ (v Θ Θᵀ + W)⁻¹ Θq. The means of |q|² and Θq (Θq)ᵀ over the boxes do not depend on the
+    shares, so they are computed once. Boxes and widths are in blocks.
     """
 
     def __init__(self, blocks: tuple[int, ...], spans: Sequence[Span], norm: int, centred: bool) -> None:
@@ -228,7 +228,7 @@ class MeanError:
         return out + (self._of_corners(widths, each, diagonal, own) if self._with_corners else 0.0)
 
     def _of_corners(self, widths: tuple[int, ...], each: float, diagonal: float, own: list[float]) -> float:
-        """Return the covariance from moves at corners on block borders (docs/internals/theory.md, section 5)."""
+        """Return the covariance due to moves at corners on block borders (docs/internals/theory.md, section 5)."""
         parts, whole = [], True
         for n, ends, (low, high) in self._sides:
             line = LineEstimator(n, widths, each, 0.0, tuple(own), self.centred)
@@ -384,7 +384,7 @@ class MeanHubError:
             waves = inside[axis] ** 2
             squared[axis] = np.column_stack([length - waves.sum(axis=1), waves])
         asked = squared[0].T @ np.broadcast_to(squared[1], (len(squared[0]), squared[1].shape[1])) / len(squared[0])
-        # A public total removes little if there are many sums, so a sample of the boxes is enough.
+        # A public total removes little variance if there are many sums, so a sample of the boxes is enough.
         step = max(1, len(inside[0]) * asked.size // 4_000_000)
         inside = [each[::step] for each in inside]
 
