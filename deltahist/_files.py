@@ -132,7 +132,7 @@ def open_regular(path: Path, what: str) -> BinaryIO:
     """Open a regular file for reading. If that fails, raises InputError, which calls the file `what`."""
     reason: str | None = "it must be a regular file"
     try:
-        # Opening a named pipe would wait for its writer.
+        # Opening a named pipe would block until another process writes to it.
         if path.is_file() or not path.exists():
             return path.open("rb")
     except OSError as problem:
@@ -196,8 +196,7 @@ def write_whole(target: Path, write: Callable[[Path], Any], *, secret: bool = Fa
     """Call `write(path)` on a temporary file next to the target, then rename it, so that no partial file appears.
 
     Only the owner can ever read a secret, which is synced to disk along with its name. If the target is a link to an
-    older secret, replace that secret, not the link. Unless `replace`, an existing file is kept, and the result is
-    False.
+    older secret, replace that secret, not the link. Unless `replace`, keep an existing file and return False.
     """
     target = target.resolve() if secret else target
     # Delete temporary files that killed processes have left. Another process may be doing the same.

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from deltahist.remote import RemoteRelease
 
-#: Columns of answers, each (m,), by name.
+#: Answer columns (m,) by name.
 Columns: TypeAlias = dict[str, NDArray[Any]]
 #: All columns that answers may have. Region columns with these names are renamed.
 COLUMNS = (
@@ -61,11 +61,11 @@ def answer(
         truth. Their intervals are those of the unbiased answers, clipped to possible counts and widened to include the
         estimate. In a series, the sum is made non-negative, not each step.
     simultaneous : whether, with probability `level`, all m intervals contain the true values. Each then has the level
-        1 − (1 − level)/m (Bonferroni), whatever the correlation of the answers.
+        1 − (1 − level)/m (Bonferroni), however the answers are correlated.
 
     Returns
     -------
-    DataFrame with one row per query, and numbers in points. A GeoDataFrame keeps its rows, columns, index and CRS, but
+    DataFrame with one row per query. Numbers are in points. A GeoDataFrame keeps its rows, columns, index and CRS, but
     columns with the names below get the suffix "_region". Answers from sorted points have only the first four columns
     (`SortedRelease.count_between`).
 
@@ -83,7 +83,7 @@ def answer(
       every cell. If it is above 0, the error can be larger than stated;
     - `estimator` : the method that made the estimates non-negative;
     - `outside` : the share of the geometry's area outside the map, if any. The other columns describe the part inside;
-    - `note` : whether a geometry was clipped or repaired, why it has no answer, or that most of it lies in cut cells.
+    - `note` : a remark if a geometry was clipped or repaired, lies mostly in cut cells, or has no answer (and why).
 
     Raises InputError if a query is reversed, empty or outside the domain, if no geometry can be answered, if steps of a
     series are missing, or if `nonnegative` is set for a change. Warns about boxes in degrees, renamed columns, and

@@ -16,7 +16,7 @@ LETTERS = {"epsilon": "ε", "rho": "ρ"}
 
 
 def read_amount(**amount: Any) -> Fraction:
-    """Return the keyword's value as an exact fraction. A float is read as the decimal that it prints.
+    """Return the argument's value as an exact fraction. A float is read as the decimal that it prints.
 
     Ten amounts of 0.1 must add up to 1, although the float 0.1 exceeds 1/10. Raises InputError outside 0 to 10^9.
 

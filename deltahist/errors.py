@@ -80,7 +80,7 @@ def _is_finite(value: Any) -> bool:
 def check_finite(
     *, above: Any = -math.inf, least: Any = -math.inf, below: Any = math.inf, most: Any = math.inf, **parameter: Any
 ) -> Any:
-    """Return the keyword's value. Raises InputError unless it is a finite number within the limits.
+    """Return the argument's value. Raises InputError unless it is a finite number within the limits.
 
     >>> check_finite(above=0, most=1, epsilon=-1)
     Traceback (most recent call last):
@@ -96,12 +96,12 @@ def check_finite(
 
 
 def check_positive(**parameter: Any) -> Any:
-    """Return the keyword's value. Raises InputError unless it is a finite number above 0."""
+    """Return the argument's value. Raises InputError unless it is a finite number above 0."""
     return check_finite(above=0, **parameter)
 
 
 def check_whole(*, least: int = 1, **parameter: Any) -> int:
-    """Return the keyword's value as an int. Raises InputError unless it is a whole number of at least `least`."""
+    """Return the argument's value as an int. Raises InputError unless it is a whole number of at least `least`."""
     ((name, value),) = parameter.items()
     if not _is_finite(value) or value != int(value) or value < least:
         raise _refuse(name, value, f"a whole number of at least {least}")
@@ -109,7 +109,7 @@ def check_whole(*, least: int = 1, **parameter: Any) -> int:
 
 
 def check_choice(choices: tuple[Any, ...], **parameter: Any) -> Any:
-    """Return the keyword's value. Raises InputError unless it is one of the choices (1.0 does not match 1)."""
+    """Return the argument's value. Raises InputError unless it is one of the choices (1.0 does not match 1)."""
     ((name, value),) = parameter.items()
     if (type(value), value) not in [(type(choice), choice) for choice in choices]:
         listed = ", ".join(map(repr, choices))
@@ -118,7 +118,7 @@ def check_choice(choices: tuple[Any, ...], **parameter: Any) -> Any:
 
 
 def as_exact_fraction(**parameter: Any) -> Fraction:
-    """Return the keyword's value, a positive number, as a fraction. A float is read at its exact binary value."""
+    """Return the argument's value, a positive number, as a fraction. A float is read at its exact binary value."""
     value = check_positive(**parameter)
     # Convert NumPy's integers, which would overflow in fractions.
     if isinstance(value, numbers.Rational):

@@ -108,7 +108,7 @@ class Preprocessing:
 
 
 def check_line(**given: Any) -> str:
-    """Return the keyword's value as one printable line, which privacy statements can quote in full."""
+    """Return the argument's value as one printable line, which privacy statements can quote in full."""
     ((name, value),) = given.items()
     line = value.strip() if isinstance(value, str) else ""
     if not 0 < len(line) <= 1000 or not line.isprintable():
@@ -259,7 +259,7 @@ def check_format(format: str) -> str:
 
 
 def normalize_name(**parameter: Any) -> str:
-    """Return the keyword's value, the name of a user, owner, account or key, in a canonical form for comparison.
+    """Return the argument's value, the name of a user, owner, account or key, in a canonical form for comparison.
 
     Text is converted to NFC without surrounding spaces, and whole numbers and UUIDs become text. Raises InputError for
     empty text, other types, and floats beyond 2^53, which do not represent all whole numbers.

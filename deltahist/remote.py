@@ -27,7 +27,7 @@ from deltahist.releases.base import BaseRelease, join_answers
 from deltahist.space.domain import Domain
 from deltahist.space.workloads import Boxes, Regions, Workload
 
-#: Maximum numbers of queries and of vertices in a request. These are the defaults of a service.
+#: Maximum numbers of queries and vertices in a request, as in the default settings of a service.
 _MOST_QUERIES, _MOST_VERTICES = 100_000, 200_000
 
 

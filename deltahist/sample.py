@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     import geopandas
     import pandas as pd
 
-#: West, south, east and north of all points, in degrees around (-73.99, 40.73). EPSG:32618 suits this area.
+#: Bounds of all points (west, south, east, north) in degrees, around (-73.99, 40.73). EPSG:32618 suits this area.
 BOUNDS = (-74.07, 40.66, -73.91, 40.80)
 
 
@@ -59,7 +59,7 @@ def sample_points(seed: int = 7) -> pd.DataFrame:
 
 
 def sample_districts(number: int = 24, seed: int = 8) -> geopandas.GeoDataFrame:
-    """Return the districts of the invented city, with a `name` and a polygon (EPSG:4326) each. They cover `BOUNDS`.
+    """Return the districts of the invented city, each with a `name` and a polygon (EPSG:4326). They cover `BOUNDS`.
 
     >>> sample_districts().name.iloc[0]
     'District 1'

@@ -77,7 +77,7 @@ def _print_comparison(release: dh.Release, kept: NDArray[Any], sample: pd.DataFr
     table = dh.answer(release, work)[["estimate", "low", "high"]].set_axis(list(places))
     table["kept visits"] = dh.workloads.box_sums(kept.astype("float64"), work.spans(release.domain))
     degrees = geopandas.GeoSeries.from_xy(sample["lon"], sample["lat"], crs="EPSG:4326")
-    on_map = degrees.to_crs(release.domain.crs)  # before limiting the visits of each user
+    on_map = degrees.to_crs(release.domain.crs)  # includes visits beyond the limit per user
     table["all visits"] = [len(on_map.cx[west:east, south:north]) for west, south, east, north in places.values()]
     print(
         "\nAnswers from the release, with 95% intervals, next to the truth, which is known here\n"

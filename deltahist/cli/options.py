@@ -341,7 +341,7 @@ def describe_map(domain: Domain) -> dict[str, str]:
 
 
 def describe_limit(mechanism: Mechanism, asked: Any) -> str:
-    """Return one line with the maximum cost of a move, and how to remove the default cap."""
+    """Return one line that states the maximum cost of a move and how to remove the default cap."""
     hint = " (--limit any:none removes the cap)" if asked is None and mechanism.neighbourhood.profile else ""
     return f"any move costs at most {mechanism.letter} = {mechanism.any_move:.4g}{hint}"
 

@@ -194,7 +194,7 @@ class QuantileMechanism(BaseMechanism):
         check_whole(number=self.number)
         check_choice(tuple(METHODS) if self.budget.unit == "epsilon" else ("inverse",), method=self.method)
         near, amount = self.neighbourhood, self.budget.amount
-        # With far smaller budgets, float arithmetic in the noise and its sampler would fail.
+        # Float arithmetic in the noise and its sampler would fail with budgets far below these limits.
         bounds = [(self.budget.unit, amount, Fraction(self.counting.contributions, 10**11))]
         for limit, (factor, relation) in zip(near.profile, near.relations[1:], strict=True):
             name = f"{self.letter} of {'any move' if limit.any else f'a move over {limit.distance}'}"

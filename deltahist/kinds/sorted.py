@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 #: Largest sum of lattice steps in a group, including noise. Smaller sums are exact in int64 and in floats.
 _MOST_SUM = 1 << 52
-#: Sources that neighbourhoods of sorted points may have.
+#: Values of `sources` allowed for sorted points.
 SOURCES = (None, "left", "right")
 #: Ranks and lattice steps of a piecewise linear estimate.
 Knots = tuple[NDArray[np.float64], NDArray[np.float64]]
@@ -328,7 +328,7 @@ class SortedRelease(BaseRelease):
         wanted = np.array([check_finite(least=0, most=1, q=each) for each in np.ravel(q).tolist()], dtype=np.float64)
 
         def rank_between(absent: float, present: float) -> NDArray[np.float64]:
-            """Return the ranks of the quantiles of the points between two ranks."""
+            """Return the ranks of the quantiles, counting only the points between two ranks."""
             return absent + rank_of(wanted, present - absent)
 
         number, group = self.mechanism.number, self.mechanism.group

@@ -50,7 +50,7 @@ def plot_map(
     ----------
     release : release of counts. ax : axes to draw on. None for a new figure.
     nonnegative : draw non-negative estimates of every cell instead of merged unbiased estimates.
-    per : whether colours show points per "area" (km², or square map units without a CRS) or per "cell".
+    per : whether colours show points per "area" (km², or square map units if there is no CRS) or per "cell".
     context : GeoDataFrames or GeoSeries in any CRS, such as roads, to draw as thin grey lines.
 
     Returns the axes, titled with the kind of estimates.
@@ -215,7 +215,7 @@ def values_of(release: Any, answers: gpd.GeoDataFrame, per: str = "area") -> Val
     domain = release.domain
     columns = (answers[name] for name in ("estimate", "std_error", "low", "high"))
     estimate, error, low, high = (np.asarray(column, dtype=np.float64) for column in columns)
-    # The frame has the columns of the regions, then the columns of the answers.
+    # The frame contains the region columns first, then the answer columns.
     names = add_names(answers.loc[:, :"estimate"].drop(columns="estimate"))["name"]
     shapes = shapely.make_valid(ground.geometries_of(answers, domain, "answers"))
     shapes = np.asarray(shapely.intersection(shapes, shapely.box(*domain.bounds)))
@@ -264,8 +264,8 @@ def plot_regions(
     answers : `dh.answer(release, frame)` for a GeoDataFrame of regions, in any CRS. Names are in the column `name` or
         `id`.
     ax, context : as in `plot_map`.
-    per : whether values are points per "area" (km², or square map units without a CRS) or per "region". With "area", no
-        region stands out merely because it is large.
+    per : whether values are points per "area" (km², or square map units if there is no CRS) or per "region". With
+        "area", no region stands out merely because it is large.
 
     Returns the axes, titled with the kind of estimates.
 

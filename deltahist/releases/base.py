@@ -87,7 +87,7 @@ class BaseRelease(OfMechanism, abc.ABC):
 
     mechanism : the public choices.
     values : the exact noisy whole numbers, int64.
-    payment : the account that paid, and its spending so far; None without an account.
+    payment : the account that paid, and its spending so far; None if no account paid.
     withdrawn : the notice next to the file, if the release is withdrawn.
     """
 

@@ -284,7 +284,7 @@ class _CellSums:
             if not len(cover.cut):
                 return (np.zeros(0),) * 4
             sizes = [high - low for low, high in cover.spans]
-            rims = 4 * float(sum(sizes) @ cover.cut)  # cells at both ends, at twice the cost
+            rims = 4 * float(sum(sizes) @ cover.cut)  # cells at both ends, each at twice the cost
             use_sums = self._use_prefix_sums(len(cover.cut), float(np.prod(sizes, axis=0).sum()), rims)
             if len(sizes) != 2 or use_sums:
                 parts = workloads.in_parts(np.ones(len(cover.cut)), _BOXES_AT_A_TIME)
@@ -367,7 +367,7 @@ class _Sides(NamedTuple):
     @classmethod
     def from_pieces(cls, pieces: Pieces) -> Self:
         head, tail = pieces.head, pieces.tail * pieces.two_cells
-        # The inside part is at the end of the first cell, and at the start of the last one.
+        # The part inside the box is at the end of the first cell, and at the start of the last one.
         lean = np.array([head * (2 * pieces.before + head - 1), tail * (tail - 1)])
         return cls(np.array([pieces.first, pieces.last]), np.array([head, tail]), lean)
 

@@ -139,7 +139,7 @@ class Series:
 
     @property
     def weakness(self) -> str | None:
-        """The reason why one release, or all together, hardly protect anybody; None if there is no such reason."""
+        """The reason why one release, or the whole series, hardly protects anyone; None if there is no reason."""
         if (weakness := weakness_of(self.mechanism.guarantee)) is not None:
             return f"from all {len(self.spent):,} releases together {weakness}"
         return next((w for each in self.releases.values() if (w := each.mechanism.weakness) is not None), None)

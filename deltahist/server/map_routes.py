@@ -33,7 +33,7 @@ from deltahist.strategies.base import sum_blocks
 _DOUBLINGS = 4
 #: Confidence level of intervals, and decimal places of degrees (a centimetre on the ground).
 LEVEL, DIGITS = 0.95, 7
-#: Note in every collection and page, because readers may be tempted to add up features.
+#: Note added to every collection and page, because readers may be tempted to add up features.
 NOTE = (
     "Estimates are unbiased, so some are below zero. Do not add the errors of cells, or their squares: the noise of "
     "one cell depends on that of others. Use /releases/{name}/answer for sums over boxes and regions."

@@ -26,7 +26,7 @@ from deltahist.space.workloads import boxes, regions
 
 #: Sources of answers: a release, a series of steps, or the difference of two.
 Source: TypeAlias = BaseRelease | Series | Difference
-#: Columns of answers (m,), by name.
+#: Answer columns (m,) by name.
 Columns: TypeAlias = dict[str, NDArray[Any]]
 JSON, GEOJSON, CSV = "application/json", "application/geo+json", "text/csv"
 ARROW, PARQUET = "application/vnd.apache.arrow.stream", "application/vnd.apache.parquet"
@@ -105,7 +105,7 @@ def _select_row(columns: Columns, at: int) -> Columns:
 def are_in_degrees(source: Source, crs: str | None) -> bool:
     """Return True if `crs` is longitude and latitude, or False if it is the release's own.
 
-    None means longitude and latitude, or plain numbers on a map without a CRS. Raises InputError for any other CRS. The
+    None means longitude and latitude, or plain numbers if the map has no CRS. Raises InputError for any other CRS. The
     name is never passed to PROJ, which might open a file of that name.
     """
     own = source.domain.crs
@@ -134,7 +134,7 @@ class Batcher:
         return await future
 
     async def _answer_waiting(self) -> None:
-        await asyncio.sleep(0)  # so that requests in the same iteration of the event loop can join
+        await asyncio.sleep(0)  # so that requests in the same iteration of the event loop can join the batch
         while self._waiting:
             query, asked = next(iter(self._waiting.items()))
             del self._waiting[query]
