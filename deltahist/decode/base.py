@@ -94,7 +94,7 @@ def _count_integers(law: Law, draws: int, level: float) -> int:
     size = 1024
     weight = law.weights(np.minimum(np.arange(size), size - np.arange(size)).astype(np.float64))
     pmf = np.fft.irfft(np.fft.rfft(weight / weight.sum()) ** draws, size)
-    # The order 0, 1, −1, 2, −2, ... adds the most likely remaining integer next.
+    # In the order 0, 1, −1, 2, −2, ..., each integer is the most likely of those that remain.
     order = np.arange(1, size) // 2
     order[2::2] *= -1
     return int(np.argmin(np.abs(np.cumsum(pmf[order]) - level))) + 1
@@ -116,7 +116,7 @@ def stands_out(
     """Test all estimates together, and return which of them exceed zero by more than noise explains.
 
     A map shows hundreds of blocks, so the largest of them is often noise. With Holm's method (1979), the chance that
-    any reported count is truly zero is at most `level`, whatever the dependence between errors (`_log_tail` for each).
+    any reported count is truly zero is at most `level`, whatever the dependence between errors (see `_log_tail`).
 
     Coarse noise on integers has a kurtosis above 3. For such noise, the test uses the standard error of the continuous
     Laplace law of the same scale, whose moment generating function is larger everywhere. The test also subtracts half a

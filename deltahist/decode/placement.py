@@ -1,7 +1,7 @@
 """How points lie inside cells, estimated from the release itself at no cost to privacy.
 
-In blocks of two cells a side, points are spread more unevenly over halves than noise explains, because they clump. The
-law of these clumps, extrapolated below the size of a cell, gives the error of answers that cut cells.
+Points clump, so they are spread over the halves of blocks (two cells a side) more unevenly than noise explains. The law
+of these clumps, extrapolated below the size of a cell, gives the error of answers that cut cells.
 docs/internals/placement.md derives it and lists the measurements behind the constants.
 """
 

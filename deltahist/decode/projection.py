@@ -1,4 +1,4 @@
-"""Non-negative estimates: the nearest cells, in the noise's metric, that have the known total and few values."""
+"""Non-negative estimates: the cells nearest in the noise's metric that have the known total and few distinct values."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def estimate_nonnegative(field: FloatArray, metric: Metric, total: float | None,
     # Blocks can be found at low precision: even stopping at 100 changes errors by less than 0.2% and halves the steps.
     first = project_nonnegative(field, metric, total, close=10.0).cells
     first = project_nonnegative(field, metric, total, merge_cells(first, least), close=10.0).cells
-    # Two grids suffice on a million cells, where four would take more than five minutes.
+    # Two grids suffice for a million cells. Four would take more than five minutes.
     shifts = _SHIFTS if field.size < 1 << 20 else _SHIFTS[::3]
     found = [project_nonnegative(field, metric, total, merge_cells(first, least, shift)) for shift in shifts]
     cells = np.mean([each.cells for each in found], axis=0)
@@ -144,7 +144,7 @@ def estimate_nonnegative(field: FloatArray, metric: Metric, total: float | None,
 
 
 def merge_cells(cells: FloatArray, least: float, shift: Sequence[int] = (0, 0, 0)) -> NDArray[np.int64]:
-    """Return the block of each cell (size,), as whole numbers, on a grid that is shifted by some cells along each axis.
+    """Return the number of each cell's block (size,), on a grid that is shifted by some cells along each axis.
 
     Blocks start at 64 cells a side, and are halved along each axis for as long as they have more than `least` points.
 

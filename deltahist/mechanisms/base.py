@@ -179,9 +179,9 @@ class BaseMechanism(abc.ABC):
     counting: Preprocessing
     #: Step of the stream; None outside a stream.
     step: Step | None = None
-    #: Place in a chain of ever finer releases; None if the release cannot be refined, or its kind has no such field.
+    #: Place in a chain of ever finer releases; None if the release cannot be refined or its kind has no such field.
     chain: Chain | None = None
-    #: Cached properties that do not depend on the counting or the budget, and that `with_changes` can therefore copy.
+    #: Cached properties that do not depend on the counting or the budget, so that `with_changes` can copy them.
     _COPIED: ClassVar[tuple[str, ...]] = ()
 
     @property
@@ -419,7 +419,7 @@ def factor_promised(near: Neighbourhood, distance: float) -> Fraction | float:
 
 
 def _cover(distance: int, lengths: Sequence[tuple[int, Fraction]]) -> Fraction:
-    """Return the least sum of factors of moves that together cover a distance, in whole lattice steps.
+    """Return the least total factor of moves that together cover a distance in whole lattice steps.
 
     The moves exist because the cells at the ends of a line segment are no further apart than the segment's length.
     """

@@ -30,7 +30,7 @@ from deltahist.errors import NANO, InputError, check_whole
 
 #: Array of float64, or of Decimal objects.
 Reals = NDArray[Any]
-#: Number of planes (64 bits of every uniform real) that floats use. Decimal uses more, with 20 digits per plane.
+#: Number of planes that float64 uses (a plane is 64 bits of every real). Decimal uses more, with 20 digits per plane.
 _FLOAT_PLANES = 2
 #: Upper bound on values and levels.
 _FARTHEST = 1 << 62
@@ -242,7 +242,7 @@ def jump_down(dimension: int, uniforms: Uniforms) -> Jump:
 
 def next_level_above(size: Reals, uniforms: Uniforms) -> tuple[Reals, Reals]:
     """Return the levels (rows,), relative to this one, where two clocks ring: at rate 1 in ln ε and `size`/ε in ε."""
-    with np.errstate(divide="ignore", over="ignore"):  # at the value 0, the second clock never rings
+    with np.errstate(divide="ignore", over="ignore"):  # if the value is 0, the second clock never rings
         return 1 / uniforms.value[:, 0], 1 + uniforms.exponential(1) / size
 
 

@@ -478,7 +478,7 @@ def _refine_laplace(values: Integers, a: Fraction, b: Fraction, words: Words) ->
     size = np.abs(values)
     outward = np.where(values < 0, -1, 1)
     first = _draw_first_moves(a, b, len(values), words)
-    # 0 means a jump over zero, k + 1 means G = k.
+    # 0 means a jump over zero, and k + 1 means G = k.
     out = outward * (first - 1)
     far = np.flatnonzero(first > size + 1)
     out[far] = values[far]
