@@ -79,7 +79,7 @@ class Strategy(abc.ABC):
     domain: Domain
     #: Whether the rows determine every cell, or None if the rank must be computed to find out.
     determines_cells: ClassVar[bool | None] = None
-    #: Whether noise leaves the number of points unchanged, so that a release reveals it.
+    #: Whether noise leaves the number of points unchanged, in which case a release reveals it.
     keeps_total: bool = False
     #: Whether the strategy supports neighbourhoods that are defined by the edges of a graph.
     on_graphs: ClassVar[bool] = False
@@ -300,7 +300,7 @@ def sum_blocks(cube: NDArray[Any], starts: Starts) -> NDArray[Any]:
         if len(first) == n:
             continue
         if cube.dtype in (bool, np.int64, np.float64) and np.array_equal(first, np.arange(0, n, 2)):
-            # Web maps add pairs of cells at every zoom level, for which `reduceat` is twenty times slower.
+            # Web maps add pairs of cells at every zoom level. For pairs, `reduceat` is twenty times slower.
             cells = np.moveaxis(cube, axis, 0)
             sums = np.array(cells[::2], dtype=np.int64 if cube.dtype == bool else cube.dtype)
             sums[: n // 2] += cells[1::2]

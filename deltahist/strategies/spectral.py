@@ -359,7 +359,7 @@ class _Chart:
 
 
 def _climb_plain(chart: _Chart, start: FloatArray, number: int, gap: float) -> tuple[FloatArray, FloatArray, float]:
-    """Without limits beyond δ, return the multipliers, feasible spectrum and gap after rounds of λ ← λ · cost."""
+    """If no limits apply beyond δ, return the multipliers, feasible spectrum and gap after rounds of λ ← λ · cost."""
     multipliers = start
     for left in range(number, -1, -1):
         spectrum, relative, mean = chart.find_costs(multipliers)

@@ -485,7 +485,7 @@ class Lattice:
             first = (place - order * spacing) // apart + 1
             centres = apart * (first[:, None] + np.arange(order))
             weights = _evaluate_spline(np.abs(place[:, None] - centres), apart, degree)
-        #: The first tent over each cell (n,), and the weights (n, degree + 1) of this and the next tents over it.
+        #: The first tent over each cell (n,), and the weights (n, degree + 1) of this tent and those after it.
         self.first, self.weights = first - first[0], weights // np.gcd.reduce(weights, axis=None)
         #: The sum of the weights over any cell.
         self.scale = int(self.weights[0].sum())

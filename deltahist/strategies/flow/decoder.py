@@ -89,7 +89,7 @@ class Patches:
 
     knots : edges (s + 1,) that include the first, the last, and every edge where a or b bends.
     own, beside : G_ii (k, n + 1) and G_i,i+1 (k, n) at the edges of cells.
-    pairs : a and b (size, p) for the last of the k forms. Other forms are zero between different edges.
+    pairs : a and b (size, p) for the last of the k forms. The other forms are zero for i < j.
     place : for each cell edge (n + 1,), the index of an edge of the forms. It grows by 0 or 1 per cell.
     """
 
@@ -473,7 +473,7 @@ class FlowDecoder(Decoder):
             out: list[Any] = [(known[Kind.STRAIGHT], (self._rim_forms[0],))]
         else:
             each = known[Kind.STRAIGHT] + 2 * known[Kind.DIAGONAL]
-            # A side across x crosses one border per row of blocks, or (cells along y) / (block height) in total.
+            # A side across x crosses one border per row of blocks: (cells along y) / (block height) in total.
             (wide, high), (x, y), length = flow.sides, self._rim_forms, BlockPower(1, 4)
             out = [(each / high, (x, length)), (each / wide, (length, y))]
         if not flow.blocks_are_cells:
@@ -676,7 +676,7 @@ class RimErrors:
         self._along = [_LineSums(line, straight[0], diagonal[0], sums) for line in lines]
 
     def price_queries(self, around: forms.QueryBoxes, kurtosis: bool) -> tuple[FloatArray, FloatArray]:
-        """Return variances and fourth cumulants (m,) of queries from all sums and from the draws around queries."""
+        """Return variances and fourth cumulants (m,) of queries, due to all sums and the draws around the queries."""
         straight, diagonal = self._straight[0], self._diagonal[0]
         rising, falling = around.subtract_shifted((1, 1), (0, 0)), around.subtract_shifted((1, 0), (0, 1))
         flows = around.subtract_shifted((1, 0), (0, 0)), around.subtract_shifted((0, 1), (0, 0))
@@ -751,8 +751,8 @@ class _HubSums:
         """Sum, for each query, the fourth powers of the weights on strips along this axis.
 
         `sums` are the queries' sums along this axis (queries, s, h), `some` are the indices of these sums, and `across`
-        contains weights along the other axis (queries, t, h). `found` has waves along this axis and sums along the
-        other. `alike` is subtracted from the weight of every hub.
+        contains weights along the other axis (queries, t, h). `found` is indexed by waves along this axis and by sums
+        along the other. `alike` is subtracted from the weight of every hub.
         """
         factors = np.concatenate([self.seen[some].mT, self.onto @ found], axis=2)
         seen = factors @ np.concatenate([sums, across], axis=1)

@@ -134,8 +134,8 @@ def _find_best_sums(flow: Flow, workload: Workload | None, norm: int) -> _BestSu
         scale = zip(spans, flow.domain.shape, flow.blocks, strict=True)
         of_blocks = math.prod(one(*span) * (n / m) for span, n, m in scale)
         of_cells = max(0.0, float(np.mean(math.prod(one(*span) for span in boxes.spans(flow.domain)) - of_blocks)))
-        # A move changes two cells. With errors f of flows and c of cells, the best share s of the cells minimises f/(1
-        # − s)² + 8 c/s² for Laplace noise, and f/(1 − s) + 2 c/s for Gaussian noise.
+        # A move changes two cells. If flows have error f and cells have error c, the best share s of the cells
+        # minimises f/(1 − s)² + 8 c/s² for Laplace noise, and f/(1 − s) + 2 c/s for Gaussian noise.
         power, times = (1 / 3, 8) if norm == 1 else (1 / 2, 2)
         a, b = error**power, (times * of_cells) ** power
         cells = min(max(b / (a + b), 0.01), 0.99)
