@@ -192,7 +192,7 @@ def project_nonnegative(
         return ProjectedCells(_project_plainly(field, metric.inside, total, blocks)[0][metric.inside], 0.0, 0)
     variance = metric.variance
     step = 30 / metric.cell_variance
-    # Above a level, a state contains cells. Below it, a state contains minus the multipliers divided by the step.
+    # Above a level, a state contains cells. Below it, a state contains the negated multipliers divided by the step.
     state, accelerated = field, Anderson(field.size)
     # Compute the certificate every 10 steps, and balance the step length after 20, 40, 80, ... steps.
     nearest, cells, done, turn = np.inf, field, 0, 20

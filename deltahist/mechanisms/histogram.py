@@ -70,8 +70,8 @@ def sensitivity(strategy: Strategy, near: Neighbourhood, *, norm: int = 1) -> Fr
             costs[place] = explicit_edge_cost(strategy, relation, norm) if known is None else Fraction(known)
         return costs[place]
 
-    # Costs and factors increase with the distance. For all relations between two, the ratio of cost to factor is
-    # therefore at most the cost of the longer one divided by the smallest factor in between.
+    # Costs and factors increase with the distance. For every relation between two others, cost / factor is therefore at
+    # most the cost of the longer of the two divided by the smallest factor in between.
     largest, spans = Fraction(0), [(0, len(relations) - 1)]
     while spans:
         low, high = spans.pop()

@@ -38,7 +38,7 @@ _FARTHEST = 1 << 62
 
 # --- uniform reals, in two precisions -----------------------------------------------------------------------
 
-# Formulas that use `Uniforms` and the functions below run on float64 arrays for all rows at once, and on arrays of
+# The functions below, and formulas that use `Uniforms`, run on float64 arrays for all rows at once, and on arrays of
 # Decimal objects for the few rows that floats cannot decide. Both precisions use the first bits of the same reals.
 
 
