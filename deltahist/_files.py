@@ -226,7 +226,7 @@ def write_whole(target: Path, write: Callable[[Path], Any], *, secret: bool = Fa
 
 
 def check_secret(path: Path, what: str, *, readable: bool = False) -> None:
-    """Raise InputError if other users can access a secret file. If `readable`, they may read but not change it."""
+    """Raise InputError if others can access a secret file. If `readable` is set, they may read but not change it."""
     mode = stat.S_IMODE(path.stat().st_mode)
     if os.name == "posix" and mode & (0o022 if readable else 0o077):
         mended = "go-w" if readable else "600"

@@ -270,7 +270,7 @@ def _shapes(workload: Any) -> tuple[Any, Any]:
 
 
 def rename_own(names: Iterable[Any]) -> dict[Any, str]:
-    """Return new names for columns of regions that have the same name as an answer column."""
+    """Return new names for region columns that share a name with an answer column."""
     own: dict[Any, str] = {}
     taken = set(names := list(names))
     for name in names:
@@ -282,7 +282,7 @@ def rename_own(names: Iterable[Any]) -> dict[Any, str]:
 
 
 def _own(frame: gpd.GeoDataFrame) -> gpd.GeoDataFrame:
-    """Rename the columns of a frame that have the same name as an answer column."""
+    """Rename the columns of a frame that share a name with an answer column."""
     own = rename_own(frame.columns)
     if own:
         warnings.warn(

@@ -52,7 +52,7 @@ def format_amount(amount: Fraction, limit: Fraction) -> str:
 class Charge:
     """An amount that an account was charged, in the account's unit. `publish(..., epsilon=charge)` spends it.
 
-    Spend each charge on one release only: the account does not notice a second one. Dividing a charge returns one part.
+    Spend each charge on one release only: the account does not notice a second. Dividing by n returns one of n parts.
 
     Parameters
     ----------

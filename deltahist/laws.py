@@ -261,8 +261,7 @@ class Guarantee:
 
     @property
     def certainty(self) -> float:
-        """Largest probability of guessing correctly, from a release, which of two equally likely neighbours it
-        describes.
+        """Largest probability of guessing correctly which of two equally likely neighbours a release describes.
 
         It is (1 + total variation) / 2. For pure ε this is e^ε / (1 + e^ε), which randomised response attains. For
         Gaussian noise it is Φ(√(ρ/2)), which integer noise with a scale far below one can exceed by 0.006

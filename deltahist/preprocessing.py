@@ -222,7 +222,7 @@ class Clock:
 
 
 def read_period(text: str, name: str) -> int:
-    """Return the seconds of a period such as 1d, 6h, 15min, 1w or month."""
+    """Return the length in seconds of a period such as 1d, 6h, 15min, 1w or month."""
     found = re.fullmatch(r"\s*(\d{0,9})\s*(s|min|h|d|w|months?)\s*", text)
     number = 0 if found is None else int(found[1] or found[2] == "month")
     if found is None or not number:

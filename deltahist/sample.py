@@ -28,7 +28,7 @@ def sample_points(seed: int = 7) -> pd.DataFrame:
     import pandas as pd
 
     rng, users, points, places = np.random.default_rng(seed), 2_000, 20_000, 300
-    # Give every user one point. Draw the users of the other points in proportion to heavy-tailed activities.
+    # Give every user one point. Draw the users of the other points with heavy-tailed weights.
     activity = 1_000_000 // rng.integers(20, 1_000, size=users)
     user = rng.permutation(np.concatenate([np.arange(users), _pick(rng, activity, points - users)]))
     # Draw homes in 14 clusters, and places to visit. Units are metres from the centre.

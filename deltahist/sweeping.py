@@ -28,7 +28,7 @@ class Peer:
     Parameters
     ----------
     run : a function (counts, epsilon, *, rng) that returns estimates of all cells.
-    relation : the pairs of data sets that it protects with ε, in words.
+    relation : in words, the pairs of data sets to which its ε applies.
     any_move : the largest cost of any move, in multiples of ε (infinity if unknown).
 
     >>> even = Peer(lambda counts, epsilon, *, rng: np.full(counts.shape, counts.mean()), "any move", 0)

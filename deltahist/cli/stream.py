@@ -55,7 +55,7 @@ def plan(
 
     With one δ and one budget, the command ranks strategies and, without --cell, cell sizes. `publish` uses the best
     ones. With several δ or ε, the command finds the best cells for each choice, and recommends the strongest protection
-    that is still useful. Errors are those of unbiased answers about --points points. They come from noise and from
+    that is still useful. Errors are those of unbiased answers, assuming --points points. They come from noise and from
     unknown positions within cells.
 
     \b

@@ -226,7 +226,7 @@ class SortedRelease(BaseRelease):
     Parameters
     ----------
     mechanism : the public choices.
-    values : (⌈number/group⌉,) int64, sums of `group` consecutive sorted coordinates; the last sum may be of fewer.
+    values : (⌈number/group⌉,) int64, sums of `group` consecutive sorted coordinates; the last sum may cover fewer.
     payment, withdrawn : as for `BaseRelease`.
 
     >>> import deltahist as dh
@@ -313,7 +313,7 @@ class SortedRelease(BaseRelease):
         q : one or more numbers from 0 to 1. The q-quantile of n points is the ⌈q n⌉-th smallest.
         level : each interval contains its quantile with at least this probability.
 
-        Returns a DataFrame with q, and with estimate, low and high in the domain's units.
+        Returns a DataFrame with columns q, estimate, low and high. The last three are in the domain's units.
 
         >>> import deltahist as dh, numpy as np
         >>> near = dh.Neighbourhood(dh.Domain((0, 100), (100,)), delta=1)
@@ -406,7 +406,7 @@ class Isotonic:
 
     @functools.cached_property
     def simulated_knots(self) -> list[Knots]:
-        """Estimates from sums of the `simplest_knots` with simulated noise, which is public, so it may be seeded."""
+        """Estimates from sums of the `simplest_knots` with simulated noise. The noise is public and may be seeded."""
         rng, rows = np.random.default_rng(0), len(self.values)
         ranks, places = self.simplest_knots
         each = np.searchsorted(ranks[1::2], self.ends[1:])

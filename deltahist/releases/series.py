@@ -194,7 +194,7 @@ class Series:
     def between(self, first: str, last: str) -> Series:
         """Return the steps from `first` to `last`, both included.
 
-        A date without a time of day means the whole day. The name of a step means that step. Raises InputError if the
+        A date without a time of day means the whole day. A step's name selects that step. Raises InputError if the
         period has no release, or contains only part of a step, such as some days of a week.
         """
         clock = self.clock
@@ -428,7 +428,7 @@ class Difference:
 
     @property
     def promise(self) -> str:
-        """The joint guarantee of all releases of both periods in one line."""
+        """The joint guarantee of all releases from both periods, in one line."""
         spent = self.before.spent | self.after.spent
         return _promise_together(_join_costs(self.after.first_release, spent), spent)
 

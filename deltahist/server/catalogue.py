@@ -64,7 +64,7 @@ class Catalogue:
         return self._served.get(name)
 
     def find_successor(self, release: BaseRelease) -> Served | None:
-        """Return the release that replaces the given one according to its description, or None."""
+        """Return the release whose description says that it replaces the given one, or None."""
         named = ((each, each.release.counting.replaces) for each in self.in_force())
         return next((each for each, old in named if old is not None and old.digest == release.digest), None)
 

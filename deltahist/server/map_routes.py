@@ -76,7 +76,7 @@ def encode_blocks(source: Source, box: NDArray[np.float64] | None, degrees: bool
 
 
 def _block_ends(domain: Domain, extent: Sequence[tuple[int, int]], width: int) -> tuple[list[Index], int]:
-    """Return the edges of the blocks along each axis, as cell numbers, and the width of a block."""
+    """Return the edges (cell numbers) of the blocks along each axis, and the width of a block."""
     while True:
         most = width << _DOUBLINGS  # so that the extent contains whole blocks of the largest size
         pairs = zip(extent, domain.shape, strict=True)

@@ -40,7 +40,7 @@ class Settings:
 
     origins: tuple[str, ...] = ()  # Web origins that may send requests; "*" allows all.
     max_bytes: int = 16 << 20  # Limit on the size of a request body.
-    max_boxes: int = 100_000  # Limit on boxes, or features, per request.
+    max_boxes: int = 100_000  # Limit on boxes or features per request.
     tiles: str | None = None  # URL of background tiles, with {z}, {x} and {y}.
     attribution: str = ""
 
