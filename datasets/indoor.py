@@ -55,8 +55,8 @@ def indoor_like(seed: int = 2014, *, with_labels: bool = False) -> np.ndarray | 
     Returns
     -------
     numpy.ndarray or pandas.DataFrame
-        float64 (164860, 2) in [0, 1): x / 5.7 m and y / 4.4 m. With labels, the same rows as `person` (A to E),
-        `sequence` (five each, A01 to E05), `tag`, `t` (seconds since the sequence began), `x` and `y` (metres),
+        float64 (164860, 2) in [0, 1): x / 5.7 m and y / 4.4 m. With labels, a table of the same rows: `person` (A to
+        E), `sequence` (five each, A01 to E05), `tag`, `t` (seconds since the sequence began), `x` and `y` (metres),
         ordered by sequence and time.
 
     Examples
@@ -109,7 +109,7 @@ def _walk(rng: np.random.Generator, seconds: float) -> _Path:
         act = _act(rng)
         target, pause = _goal(rng, act)
         step = target - place[-1]
-        heading[-1] = float(np.arctan2(step[1], step[0]))  # a corner's heading holds until the next corner
+        heading[-1] = float(np.arctan2(step[1], step[0]))  # a corner's heading applies until the next corner
         facing = rng.normal(scale=0.15) if act == "lie" else rng.uniform(0.0, 2 * np.pi)  # beds do not turn
         waits = np.hypot(*step) / rng.uniform(0.5, 1.2), _POSE_SECONDS, pause, _POSE_SECONDS
         flat = float(act in ("lie", "floor"))
@@ -136,7 +136,7 @@ def _goal(rng: np.random.Generator, act: str) -> tuple[np.ndarray, float]:
 
 
 def _turn(offset: np.ndarray, heading: np.ndarray) -> np.ndarray:
-    """Turn offsets (n, 2) ahead and to the left of a body to its heading (n,)."""
+    """Rotate offsets (n, 2), ahead and to the left of a body, to its heading (n,)."""
     (ahead, left), cos, sin = offset.T, np.cos(heading), np.sin(heading)
     return np.column_stack([ahead * cos - left * sin, ahead * sin + left * cos])
 
@@ -148,7 +148,7 @@ def _jitter(rng: np.random.Generator, size: int) -> np.ndarray:
 
 
 def _in_room(metres: np.ndarray) -> np.ndarray:
-    """Round to millimetres inside the room, int64 (n, 2). Mirror at the walls, where clipping would pile up."""
+    """Round to millimetres inside the room, int64 (n, 2). Mirror at the walls: clipping would pile points up."""
     mm = np.abs(np.rint(metres * 1000).astype(np.int64))
     last = _MM - 1
     return np.clip(last - np.abs(last - mm), 0, last)

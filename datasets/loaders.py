@@ -32,7 +32,7 @@ def load(
     name : str
         A key of `datasets.REGISTRY`. Each entry gives the file's origin, its citation, and whether it is an excerpt.
     path : path, optional
-        A local copy to read, plain or gzip. Nothing is downloaded then.
+        A local copy to read, plain or gzip, instead of a download.
     cache : path, optional
         Folder for downloads; by default `deltahist` in XDG_CACHE_HOME or ~/.cache.
     sha256 : str, optional
@@ -54,7 +54,7 @@ def load(
     if path is not None:
         content = _local(entry, Path(path), sha256)
     elif sha256 is not None:
-        raise DataError("sha256 requires path, a local file")
+        raise DataError("sha256 requires path (a local file)")
     else:
         file = _fetch(name, entry, cache)
         hint = " (delete the file to download it again)"
@@ -66,7 +66,7 @@ def _local(entry: Entry, path: Path, sha256: str | None) -> bytes:
     """Return the content of the user's copy, checked against the user's hash if there is one."""
     if sha256 is not None:
         return _verified(_read(path), sha256, _MOST, str(path))
-    hint = f" (registered is an excerpt: {entry.excerpt}; for another version give sha256= too)"
+    hint = f" (an excerpt is registered: {entry.excerpt}; for another version, give sha256= too)"
     return _verified(_read(path), entry.sha256, entry.size, str(path), hint if entry.excerpt else "")
 
 
@@ -97,7 +97,7 @@ def _verified(stored: bytes, expected: str, size: int, place: str, hint: str = "
     content: bytes | None = stored
     if stored[:2] == b"\x1f\x8b":
         content = _unzipped(stored, size, place)
-        inside = "more than it should hold" if content is None else hashlib.sha256(content).hexdigest()
+        inside = "unknown, because the text is too long" if content is None else hashlib.sha256(content).hexdigest()
         found.append(inside)
     if content is not None and expected.lower() in found:
         return content

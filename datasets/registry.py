@@ -1,6 +1,6 @@
 """The public files that `datasets.load` can read: their addresses, hashes and parsers.
 
-Every hash was computed from a file we hold. Where we hold only an excerpt, the complete file has no hash here: load it
+Every hash was computed from a file we have. Where we have only an excerpt, the complete file has no hash here: load it
 with a hash that you trust, `load(..., sha256=...)`.
 """
 
@@ -48,7 +48,7 @@ class Entry:
 def person_activity(text: bytes) -> Any:
     """Parse tag readings: person, sequence, tag, t (s since the sequence began), x, y, z (m), activity.
 
-    Reads both published forms: with a header and a running number, or without either and with the date written out.
+    Reads both published forms: with a header and row numbers, or with neither but with the date written out.
     """
     import pandas as pd
 
@@ -73,11 +73,11 @@ def gowalla(text: bytes) -> Any:
 
 
 def histogram(content: bytes) -> np.ndarray:
-    """Parse counts, int64 (256, 256). The file holds floats and does not say which axis is x."""
+    """Parse counts, int64 (256, 256). The file contains floats and does not say which axis is x."""
     stored = np.load(io.BytesIO(content), allow_pickle=False)
     counts = stored.astype(np.int64)
     if not np.array_equal(counts, stored):
-        raise ValueError("the array holds fractions: it is not a histogram of counts")
+        raise ValueError("the array contains fractions: it is not a histogram of counts")
     return counts
 
 

@@ -1,7 +1,7 @@
 """Stand-ins for data sets 1 and 2 of the 2014 paper: Twitter users of the world, and the North American crop.
 
 The originals are no longer published. These points are generated from the populations of real cities and have the
-paper's sizes, so the tables and figures have data of the right shape. They contain no real user.
+paper's sizes, so the tables and figures have data of the right shape. They contain no real users.
 """
 
 from __future__ import annotations

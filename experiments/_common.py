@@ -78,7 +78,7 @@ def text_of(value: Any) -> str:
 
 
 def figure(width: float, height: float) -> Figure:
-    """Return an empty figure of a size in inches. It needs no window system."""
+    """Return an empty figure with its size in inches, which needs no window system."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -88,5 +88,5 @@ def figure(width: float, height: float) -> Figure:
 
 
 def save(drawn: Figure, file: Path) -> None:
-    """Write the figure as PNG. Two equal runs write equal bytes."""
+    """Write the figure as PNG. Identical runs write identical bytes."""
     drawn.savefig(file, dpi=130, metadata={"Software": None})

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from deltahist.noise import paths
 from deltahist.noise.exact import Words, open_words
 
-#: Rows to work on at a time, so that their arrays fit in the processor's cache.
+#: Number of rows per block, so that their arrays fit in the processor's cache.
 _BLOCK = 1 << 14
 
 Rows = NDArray[np.float64]

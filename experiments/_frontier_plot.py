@@ -18,7 +18,7 @@ _NAMES = {"pure": "pure ε", "approx": "(ε, 10⁻⁶)"}
 
 
 class Point(Protocol):
-    """The figures of a mechanism that the plot shows."""
+    """The figures that the plot shows for a mechanism."""
 
     family: str
     privacy: str
@@ -57,7 +57,7 @@ def draw_frontier(results: Sequence[Point], file: Path) -> None:
                 name = ("ours" if family == "ours" else "best peer at the same multiple of ε") + f", {_NAMES[privacy]}"
                 style = "-" if family == "ours" else "--"
                 axes.plot(*zip(*line, strict=True), style, color=colour, marker="o", ms=4, lw=1.8, label=name)
-                if family == "ours":  # a mechanism within a limit is within every larger limit
+                if family == "ours":  # a mechanism that respects a limit respects every larger one
                     axes.plot([line[-1][0], 160], [line[-1][1]] * 2, ":", color=colour, lw=1.2)
         axes.set(xscale="log", yscale="log", title=f"δ = {delta} cell{'s' if delta > 1 else ''}")
         axes.set_xlim(0.9, 160)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-#: The error of publishing with no budget left; it replaces an infinite one.
+#: A finite stand-in for the infinite error of publishing with no budget left.
 _NOTHING_LEFT = 1e9
 
 
@@ -22,12 +22,12 @@ def best_policy(chance: float, steps: int, window: int, parts: int, *, bound: bo
 
         V_n(v) = p · min over u of ((m/u)² + V_(n−1)(v ← u)) + (1 − p) · V_(n−1)(v ← 0),
 
-    where u runs over 1, 2, ... up to the rest of the window's limit. A step of weight 0 spends nothing. The answer is
-    V_n of the state in which nothing was spent.
+    where u runs over 1, 2, ... up to what is left of the window's limit. A step of weight 0 spends nothing. The answer
+    is V_n of the state in which nothing was spent.
 
-    The best policy that spends multiples of 1/m gives an upper bound on the least error. `bound` asks for a
-    lower bound over all policies instead. It charges an amount x as u = ⌊m x⌋ parts, 0 included, so every window that
-    the policy keeps is still kept. It computes the error with one part more: x < (u + 1)/m, so x^−2 > (m/(u + 1))².
+    The best policy that spends multiples of 1/m gives an upper bound on the least error. `bound` asks for a lower bound
+    over all policies instead. It charges an amount x as u = ⌊m x⌋ parts, 0 included, so every window limit that a
+    policy respects is still respected. It computes the error with one part more: x < (u + 1)/m, so x^−2 > (m/(u + 1))².
     """
     states = _States(window - 1, parts)
     idle = states.after(np.arange(states.number), 0)
@@ -49,7 +49,7 @@ class _States:
     """The last `kept` amounts u_1 (the latest), u_2, ... in units of limit/m, m = `parts`, together at most m.
 
     A state is stored as the sums v_k = u_1 + ... + u_k, with 0 ≤ v_1 ≤ v_2 ≤ ... ≤ m. The combinatorial number system
-    numbers such sequences Σ_k C(v_k + k − 1, k), from 0 for nothing spent.
+    numbers such sequences Σ_k C(v_k + k − 1, k), starting at 0 if nothing is spent.
     """
 
     kept: int

@@ -23,7 +23,7 @@ from experiments._squares import SEED, Floats, Squares, grid_answers
 NUMBER = 180_000
 #: Noise fields to simulate: the noise variance of least-squares answers has no closed form.
 FIELDS = 2
-#: An artificial data set for planning: the number of places, and the number of points at each.
+#: The artificial data set for planning: its number of places, and the number of points at each.
 _PLACES, _EACH = 5000, 20
 
 
@@ -143,7 +143,7 @@ def _decode(values: Floats, grids: Shifted, prior: Prior) -> Floats:
     def normal(x: Floats) -> Floats:
         return np.asarray(A.rmatmat(A.matmat(x.reshape(-1, 1))))[:, 0] + through(penalty, x)
 
-    # Every grid counts a cell once, so AᵀA is m plus the cells they share.
+    # Every grid counts a cell once, so AᵀA is m plus terms for cells that share blocks.
     near_inverse = 1 / (penalty + len(A.starts))
     operator, guess = (
         LinearOperator((size, size), matvec=f, dtype=np.float64) for f in (normal, lambda x: through(near_inverse, x))

@@ -72,7 +72,7 @@ def true_counts(points: Floats, corners: Floats) -> Floats:
 
 
 def block_counts(cells: NDArray[np.int64], starts: Sequence[NDArray[np.int64]], shape: Sequence[int]) -> Floats:
-    """Return the points per block of one grid from the points' cells (n, 2), without an array of all cells."""
+    """Return the points per block of one grid from the points' cells (n, 2), without building an array of all cells."""
     x, y = (
         (np.searchsorted(first, np.arange(n), side="right") - 1)[cells[:, axis]]
         for axis, (first, n) in enumerate(zip(starts, shape, strict=True))

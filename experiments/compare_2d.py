@@ -4,7 +4,7 @@ All mechanisms answer the same random rectangles (uniform over all ranges) on on
 neighbour relations differ, so each row names its own: `delta` protects moves of up to δ cells, `any` protects moves of
 any length. A peer's guarantee under any move does not depend on δ, so its line in the picture is flat. A policy graph
 and planar Laplace noise protect moves of up to one cell. `pure` is ε-differential privacy,
-`approx` is (ε, 10⁻⁶). `claimed` is pure in name only, so such a row is in the table only. Non-negative decoding is
+`approx` is (ε, 10⁻⁶). `claimed` is pure in name only, so such a row appears only in the table. Non-negative decoding is
 post-processing, so linear peers get it too; both are listed.
 
 Every row also states the cost of a move of any length, in multiples of ε (for Gaussian noise, in its unit). Our
@@ -234,7 +234,7 @@ def decode(peer: Peer) -> Peer:
 
 
 def read_counts(file: Path, side: int | None = None) -> Counts:
-    """Read a square histogram of whole numbers from an NPY file, summed down to `side` cells a side if given.
+    """Read a square histogram of whole numbers from an NPY file, summed to `side` cells per side if given.
 
     Raises InputError if the file contains something else.
     """
@@ -245,7 +245,7 @@ def read_counts(file: Path, side: int | None = None) -> Counts:
     if array.ndim != 2 or min(array.shape) < 2:
         raise InputError(f"--data {str(file)!r} has shape {array.shape}: it must be a 2-D histogram")
     if not np.isfinite(array).all() or (array < 0).any() or (array != np.rint(array)).any():
-        raise InputError(f"--data {str(file)!r} must hold counts: whole numbers, none negative")
+        raise InputError(f"--data {str(file)!r} must contain counts: whole numbers, none negative")
     counts = array.astype(np.int64)
     if side is None:
         return counts
@@ -256,7 +256,7 @@ def read_counts(file: Path, side: int | None = None) -> Counts:
 
 
 def invent_counts(side: int) -> Counts:
-    """Return an invented histogram: one dense clump among few even points."""
+    """Return an invented histogram: one dense clump among a few evenly spread points."""
     rng = np.random.default_rng(1)
     points = np.concatenate([rng.normal((0.3, 0.6), 0.06, (4000, 2)), rng.random((300, 2))])
     return np.histogram2d(*points.T, bins=side, range=[(0, 1), (0, 1)])[0].astype(np.int64)
@@ -372,7 +372,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Compare on the histogram in a file."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--data", type=Path, required=True, metavar="FILE.npy", help="a 2-D histogram")
-    parser.add_argument("--side", type=int, help="sum the histogram down to this many cells per side")
+    parser.add_argument("--side", type=int, help="coarsen the histogram to this many cells per side")
     parser.add_argument("--epsilon", type=float, default=1.0)
     parser.add_argument("--delta-cells", default="1,2,4,8", metavar="LIST", help="δ in cells")
     parser.add_argument("--queries", type=int, default=QUERIES, help="number of random rectangles")
@@ -396,13 +396,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if deltas[0] < 1:
             raise ValueError
     except ValueError:
-        parser.error(f"--delta-cells is {chosen.delta_cells!r}: it must be whole numbers from 1 on, such as 1,2,4,8")
+        parser.error(f"--delta-cells is {chosen.delta_cells!r}: it must be whole numbers above 0, such as 1,2,4,8")
     try:
         limits = sorted({float(x) for x in chosen.limits.split(",")})
         if not all(1 <= x < math.inf for x in limits):
             raise ValueError
     except ValueError:
-        parser.error(f"--limits is {chosen.limits!r}: it must be numbers from 1 on, such as 1,2,4")
+        parser.error(f"--limits is {chosen.limits!r}: it must be numbers of at least 1, such as 1,2,4")
     try:
         compare(
             Contest(read_counts(chosen.data, chosen.side), chosen.epsilon, chosen.queries, chosen.trials),

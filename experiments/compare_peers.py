@@ -72,7 +72,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run the script from the command line."""
     parser = parser_of(__doc__)
     parser.add_argument("--data", type=Path, nargs="*", default=(), metavar="FILE", help="2-D histograms")
-    parser.add_argument("--side", type=int, help="sum the histograms down to this many cells per side")
+    parser.add_argument("--side", type=int, help="coarsen the histograms to this many cells per side")
     chosen = parser.parse_args(arguments)
     print_found(run(chosen.out, chosen.small, chosen.data, chosen.side))
 

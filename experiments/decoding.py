@@ -22,15 +22,15 @@ if TYPE_CHECKING:
 
 CELLS, EPSILON, SEED = 64, 0.2, 5
 KINDS = {"unbiased": ORANGE, "non-negative": BLUE}
-#: Range queries by name, with their sides in cells (from, to).
+#: The number of range queries, and their smallest and largest sides in cells.
 RANGES, SIDES = 20, (2, 24)
-#: Tick marks of the colour bar in points per cell. The scale is linear up to about the second.
+#: Tick marks of the colour bar in points per cell, and the value up to which its scale is about linear.
 TICKS, LINEAR = (-100, -30, 0, 30, 100, 300, 1_000), 30
 Floats = NDArray[np.float64]
 
 
 def truth(cells: int) -> NDArray[np.int64]:
-    """Return counts of the stand-in for North American Twitter users: the middle `side` cells of 64."""
+    """Return counts of the stand-in for North American Twitter users: the middle `cells` of 64 cells per side."""
     everywhere = dh.Domain((0, 0, 1, 1), (CELLS, CELLS))
     counts = np.asarray(dh.count(datasets.twitter_like_north_america(), everywhere))
     part = slice((CELLS - cells) // 2, (CELLS + cells) // 2)
@@ -85,7 +85,7 @@ def _draw(release: dh.Release, counts: NDArray[np.int64], rows: Sequence[dict[st
     maps = {
         "truth (never published)": counts,
         "unbiased: right on average, cell by cell": release.cells(),
-        "non-negative: what counts can be": release.cells(nonnegative=True),
+        "non-negative: possible counts": release.cells(nonnegative=True),
     }
     panels = above.subplots(1, len(maps))
     for ax, (title, cells) in zip(panels, maps.items(), strict=True):
@@ -123,8 +123,8 @@ def _intervals(ax: Axes, rows: Sequence[dict[str, Any]]) -> None:
         ax.plot(place + aside, middle, "o", color=colour, markersize=4, label=f"{kind}, with its 95% interval")
     ax.axhline(0, color="0.2", linewidth=1)
     ax.set_xticks(place, [f"{value:,.0f}" for value in true], rotation=45, ha="right", fontsize=8)
-    ax.set_xlabel("points that each of twenty squares truly holds")
-    ax.set_ylabel("off the truth, in points")
+    ax.set_xlabel("true number of points in each of twenty squares")
+    ax.set_ylabel("error, in points")
     ax.grid(axis="y", alpha=0.3)
     ax.set_xlim(-0.6, len(rows) - 0.4)
     ax.legend(frameon=False, loc="lower left", ncols=2, bbox_to_anchor=(0, 1))

@@ -1,7 +1,7 @@
 """Do the intervals of districts and squares cover the truth, and are they wider than necessary?
 
 `python -m experiments.districts [--data FOLDER] [--small] [--out DIR]`. FOLDER contains the public data sets under
-their own names (docs/internals/datasets.md); missing ones are skipped. See docs/internals/placement.md.
+their original names (docs/internals/datasets.md); missing ones are skipped. See docs/internals/placement.md.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import deltahist as dh
 from deltahist.planning import CellChoice
 from experiments._common import Found, parser_of, print_found, print_table, write_csv
 
-#: Cell sizes as fractions of δ, and the number of random districts (nearest to random places) and of squares.
+#: Cell sizes as fractions of δ, numbers of random districts (Voronoi cells of random places), and number of squares.
 CELLS, DISTRICTS, SQUARES = (0.125, 0.25, 0.5, 1.0, 2.0), (5, 10, 20, 50, 100, 200), 400
 #: Sides of small squares in cells.
 SIDES = (0.1, 0.25, 0.5, 1.0, 1.5, 2.0, 4.0)

@@ -44,7 +44,7 @@ Floats = NDArray[np.float64]
 
 
 def ego_network(data: Path | None, ego: str) -> dh.Network:
-    """Return the ego, her friends and all friendships among them. She is the first node."""
+    """Return the ego, her friends and all friendships among them. The ego is the first node."""
     whole = made_up() if data is None else dh.Network.from_edges(read_pairs(data / FILE))
     centre = int(whole.find_places([ego], "ego")[0])
     members = np.concatenate([[centre], whole.adjacency[[centre]].indices])
@@ -108,7 +108,7 @@ def run(out: Path, small: bool, data: Path | None = None, ego: str = EGO) -> Fou
 
 
 def _right(levels: NDArray[np.int64], draws: int) -> dict[str, NDArray[np.bool_]]:
-    """Return whether responses (draws, friends) are right: chain, projection of the paper, and independent bits."""
+    """Return whether responses (draws, friends) are right: by chain, the paper's projection and independent bits."""
     rng = np.random.default_rng(SEED)
     key, truth = rng.bytes(32), rng.integers(0, 2, draws)
     # Give each draw the path of a different user.
@@ -146,13 +146,13 @@ def _by_distance(distance: Floats, epsilon: Floats, right: dict[str, NDArray[np.
 
 
 def _by_size(distance: Floats, epsilon: Floats, right: dict[str, NDArray[np.bool_]]) -> list[dict[str, Any]]:
-    """Return how often coalitions of the farthest friends are right: nearest member's bit, or independent vote."""
+    """Return how often coalitions of the farthest friends are right: by nearest member's bit or independent vote."""
     furthest = np.argsort(-distance, kind="stable")
     rows = []
     for size in (1, 2, 3, 5, 8, 12, 18, 27, 40):
         members = furthest[:size]
         nearest = members[np.argmax(epsilon[members])]
-        # Take the likelier bit: every member's vote weighs as much as its ε.
+        # Take the likelier bit: each member's vote is weighted by its ε.
         vote = np.where(right["independent"][:, members], 1, -1) @ epsilon[members]
         rows.append(
             {

@@ -21,11 +21,11 @@ from experiments._shifted import Prior, Shifted, averaged, least_squares
 from experiments._squares import STAND_INS, WIDTHS, Floats, Squares, StandIn, equi_width
 
 SIZES = (0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.15, 0.2, 0.25, 0.3)
-#: Widths are chosen for the sizes from this one on.
+#: Widths are chosen for sizes of at least this value.
 LEAST = 0.02
 #: Public knowledge about each set. People live in cities, whose sizes follow Zipf's law: over 30,000 cities the squared
 #: shares add up to 1/72, as for about a hundred equal cities, and many people share one address. Indoors, a position is
-#: known to within some centimetres, a hundredth of the room.
+#: known to within a few centimetres, a hundredth of the room.
 PRIORS = {1: Prior(100), 2: Prior(100), 3: Prior(1000, length=0.01)}
 AVERAGE, LEAST_SQUARES = "average", "least squares"
 #: One histogram with the same decoder and prior, to separate the gain of the grids from the gain of the decoder.

@@ -46,7 +46,7 @@ def run(out: Path, small: bool) -> Found:
 
 
 def error(weights: np.ndarray, amounts: np.ndarray) -> float:
-    """Return Σ w ε^−2 over the steps with weight."""
+    """Return Σ w ε^−2 over the steps with a positive weight."""
     on = weights > 0
     return float((weights[on] / amounts[on] ** 2).sum())
 

@@ -16,7 +16,7 @@ from experiments.figure7 import error
 #: The first three panels are the paper's.
 PANELS = ((4, 0.5), (7, 0.5), (4, 0.75), (7, 0.75))
 STEPS = 50
-#: The best policy is sought among multiples of the limit over this number.
+#: The best policy may spend only multiples of the limit divided by this number.
 PARTS = {4: 60, 7: 42}
 
 

@@ -81,7 +81,7 @@ def _whole(points: Floats, squares: Squares) -> Squares:
     side = np.repeat(np.rint(np.array(squares.sizes) / CELL) * CELL, len(low) // len(squares.sizes))
     corners = np.minimum(np.column_stack([low, low + side[:, None]]), 1.0)
     boxes = Boxes(corners)
-    # Count in cells, as for a coordinate on an edge.
+    # Count whole cells, so that a point on an edge is in the same cell as in a release.
     domain = Shifted(CELL, CELL, CELL).domain
     counts = dh.count(points, domain).array.astype(np.float64)
     return Squares(squares.sizes, boxes, box_sums(counts, boxes.spans(domain)))

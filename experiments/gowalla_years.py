@@ -33,7 +33,7 @@ from experiments._common import (
 
 BOUNDS, CELL, DELTA = (563_000, 4_480_000, 613_000, 4_532_000), "5km", "5km"
 START, UNTIL, LENGTH, EPSILON = "2009-04-01", "2010-10-22", 7, Fraction(1)
-#: Random squares of these sides in cells, the same every day.
+#: The side of the random squares in cells, and their number. They are the same every day.
 SIDE, BOXES = 2, 60
 
 
@@ -61,7 +61,7 @@ def run(out: Path, small: bool, data: Path | None = None) -> Found:
         data, domain, clock=clock, steps=days, time=1, x=3, y=2, crs="EPSG:4326", user=0, max_per_user=1
     )
     window = dh.Window(length=LENGTH, epsilon=EPSILON)
-    # Choose the strategy for one day's share, from public figures.
+    # Choose the strategy for one day's share, using only public figures.
     by_window = mechanism_for(near, epsilon=window.equal_share).strategy
     once = Fraction(EPSILON, days)
     by_day = mechanism_for(near, epsilon=once).strategy
@@ -101,7 +101,7 @@ def run(out: Path, small: bool, data: Path | None = None) -> Found:
     return {
         "days published": days,
         f"ε of every window of {LENGTH} days, for ever": float(EPSILON),
-        "ε that sequential composition reckons for these days": float(window.equal_share * days),
+        "ε of these days by sequential composition": float(window.equal_share * days),
         f"rmse of a box of {SIDE} × {SIDE} cells, window": float(whole[0]),
         "rmse, one budget of ε = 1 for all days": float(whole[1]),
         "rms count of a box": float(np.sqrt(sizes[:, 1].mean())),

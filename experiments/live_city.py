@@ -1,4 +1,4 @@
-"""A live city under personal budgets: how many queries are possible until the median user has no budget left?
+"""A live city under personal budgets: how many queries are possible before the median user has no budget left?
 
 `python -m experiments.live_city [--small] [--out DIR]`. Users of an invented city come and go through a year. Visits
 arrive day by day, and every day brings queries about that day's visits: the number of one kind, in the whole city or in
@@ -68,7 +68,7 @@ class City:
 
 
 def simulate(city: City) -> list[dict[str, Any]]:
-    """Yield a row per day: queries so far, users without budget, and the share of records left out of the answers."""
+    """Yield a row per day: queries so far, users with no budget left, and the share of records not counted."""
     rng = np.random.default_rng(1)
     residents = city.residents(rng)
     rows: list[dict[str, Any]] = []
@@ -117,7 +117,7 @@ def _found(folder: str) -> tuple[Any, People]:
 
 
 def _spent(people: People) -> NDArray[np.float64]:
-    """Return the private spent budget of each user, which only the experiment may see."""
+    """Return the budget that each user has spent. It is private: only the experiment may see it."""
     with people.purses.open_turn() as turn:
         return turn.spent / 1e9
 

@@ -126,7 +126,7 @@ def _by_distance(
 def _by_size(
     ours: Floats, independent: Floats, epsilon: Floats, coalition: NDArray[np.int64]
 ) -> list[dict[str, float]]:
-    """Return the errors of coalitions by size, where each size takes the first members."""
+    """Return the errors of coalitions by size. A coalition of n consists of the first n members."""
     rows = []
     for size in (1, 2, 3, 5, 8, 12, 18, 27, 40, 60):
         members = coalition[:size]
@@ -205,7 +205,7 @@ def _draw_network(axes: Axes, places: Floats, network: dh.Network, star: int, di
 
 
 def _plain(axis: Axis) -> None:
-    """Write figures such as 20 and 500 on a logarithmic axis, instead of powers."""
+    """Label a logarithmic axis with numbers such as 20 and 500 instead of powers."""
     axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axis.set_minor_formatter(NullFormatter())

@@ -1,4 +1,4 @@
-"""Sums over days: three ways to add up the uncertainty of positions within cells, and the error each makes.
+"""Sums over days: three ways to add up the uncertainty of positions within cells, and the error of each.
 
 `python -m experiments.series_places [--data FILE] [--small] [--out DIR]`. FILE is gowalla_events.tsv.gz
 (docs/internals/datasets.md). Without it the data are an invented city, part of which is seen each day.

@@ -1,7 +1,7 @@
 """2014, Table 3: variance by range size for I_4 and C_4, and a search through all binary strategies on 4 cells.
 
 The paper prints the worst range of each size (8, 16, 24, 32 and 4, 4, 4, 2). Its claim of optimality concerns the total
-over all ten ranges, which those figures do not give: ranges that end at the right end need one row of C_4 instead of
+over all ten ranges, which those figures do not give: ranges that reach the right end need one row of C_4 instead of
 two. The script prints the paper's figures, exact means, totals, and the best of all 32,768 sets of distinct binary
 rows.
 """

@@ -1,8 +1,8 @@
 """2014, Table 5: mean square error of random squares answered by equi-width histograms of several bin widths.
 
-Measured on the stand-ins, next to the paper's figures. ε = 1, Laplace noise of scale 2, answers by shares of area,
-eq. (8). Nothing is simulated: squared bias and noise variance of every query are exact. The paper's data sets are not
-public and its figures are mostly bias, which depends on exact positions of points, so only the pattern is comparable.
+Errors on the stand-ins, next to the paper's. ε = 1, Laplace noise of scale 2, answers by shares of area, eq. (8).
+Nothing is simulated: squared bias and noise variance of every query are exact. The paper's data sets are not public and
+its figures are mostly bias, which depends on exact positions of points, so only the pattern is comparable.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A researcher's tour: a neighbourhood of its own, a sweep with peers, joint errors, other tools, synthetic points.
+"""A researcher's tour: a custom neighbourhood, a sweep with peers, joint errors, other tools, synthetic points.
 
 `python -m experiments.tour [--small] [--out DIR]`. The last step is left out if `mbi` (private-pgm) is not installed.
 """

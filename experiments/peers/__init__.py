@@ -1,4 +1,4 @@
-"""Published mechanisms for 2-D range queries, from their papers. Most protect any move, those of `NEARBY` one cell.
+"""Published mechanisms for 2-D range queries, from their papers. Most protect any move; `NEARBY` lists exceptions.
 
 One point may move anywhere and the number of points is public, so a histogram has sensitivity 2. Papers that let
 points appear or vanish (sensitivity 1) therefore get half of their stated ε. Grid guidelines that contain ε are read
@@ -49,7 +49,7 @@ PEERS: Mapping[str, Peer] = {
     "DPCube": dpcube,
 }
 
-#: Mechanisms that claim ε-differential privacy and do not have it.
+#: Mechanisms that claim ε-differential privacy but do not provide it.
 UNSOUND = ("DAWA as shipped in DPBench",)
 
 #: Mechanisms that protect moves of up to one cell, and the most that a move of any length costs, in multiples of ε.

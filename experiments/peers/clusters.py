@@ -27,7 +27,7 @@ def ahp(counts: NDArray[np.int64], epsilon: float, *, rng: np.random.Generator) 
     2. Sort the noisy counts and cut the order into clusters (`cut_sorted`).
     3. Add noise to each cluster's true sum with ε₂ = ε − ε₁, and spread the sum evenly over its cells.
 
-    The parameters are DPBench's. Neighbours there differ by one point, so formulas get half of ε.
+    The parameters are DPBench's. Their neighbours differ by one point, so formulas use half of ε.
     """
     first = _SHARE * Fraction(epsilon)
     noisy = add_noise(counts, first, rng=rng).ravel()

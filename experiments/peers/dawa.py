@@ -1,12 +1,12 @@
 """DAWA in 2-D (Li, Hay, Miklau 2014, "A data- and workload-aware algorithm for range queries").
 
-Cells follow a Hilbert curve. A quarter of ε chooses buckets of even counts, the rest measures them by GreedyH. The
+Cells follow a Hilbert curve. A quarter of ε chooses buckets of even counts; the rest measures them by GreedyH. The
 noise consists of floats, as in the paper: use it to measure errors, not to publish.
 
 The cost of a bucket of L cells, Σ |count − mean|, changes by up to 2 − 2/L when a point is added or removed: its own
 term by up to 1 − 1/L, the other L − 1 terms by up to 1/L each. The chosen partition stays the cheapest if the noise of
 its bucket at that point falls by this change plus the largest change of any other bucket. So every bucket needs noise
-of scale (2 − 2/L + 2 − 2/n) / ε₁, a single cell too.
+of scale (2 − 2/L + 2 − 2/n) / ε₁, even a single cell.
 
 DPBench draws half of this noise, none for single cells, and raises noisy costs to 1/ε₂. Its guarantee fails: on four
 empty cells with ε₂ ≤ 1, a point added to the second cell multiplies the chance of four buckets by e^(2.6 ε₁). Twice
@@ -26,7 +26,7 @@ from deltahist import Domain
 from deltahist.space.workloads import all_ranges
 from experiments.peers.noise import SENSITIVITY
 
-#: The partition's share of ε (their experiments, as in DPBench), the sample of the workload, tried shares of a node.
+#: The partition's share of ε (as in their experiments and DPBench), the workload's sample size, shares tried at a node.
 _PARTITION, _QUERIES, _SHARES = 0.25, 1000, np.arange(100) / 100
 
 Floats = NDArray[np.float64]
@@ -119,8 +119,8 @@ def greedy_h(sums: Floats, queries: Floats, epsilon: float, *, rng: np.random.Ge
     From the leaves up, each node's own sum gets the share λ of its budget and its subtree the rest, with the λ that
     minimises the subtree's error for the part of the queries inside it (section 5). With C the covariance of the
     subtree alone and t = λ / (1 − λ), Sherman-Morrison gives (C − t² C11ᵀC / (1 + t² 1ᵀC1)) / (1 − λ)²; so the trace
-    of QᵀQC, QC1 and 1ᵀC1 suffice, here `error`, `answers` and `spread`. Ancestors also help with queries over both
-    children, so as in DPBench t² and the cross terms fade by 2^(−d/2) at depth d while λ is chosen.
+    of QᵀQC, QC1 and 1ᵀC1 suffice. Here they are `error`, `answers` and `spread`. Ancestors also help with queries over
+    both children, so as in DPBench t² and the cross terms fade by 2^(−d/2) at depth d while λ is chosen.
     """
     answers, spread, error = queries.T, np.ones(len(sums)), (queries**2).sum(axis=0)
     ratios = (_SHARES / (1 - _SHARES)) ** 2

@@ -30,7 +30,7 @@ def uniform_grid(
     """UG: m × m blocks, m = √(n ε / c), each spread evenly over its cells (guideline 1).
 
     The guideline uses ε times `guide`. The value ½ converts to their neighbour relation: they add or remove a point, so
-    the same noise has half of the ε. The value 1 follows the guideline literally.
+    the same noise costs half of the ε. The value 1 follows the guideline literally.
     """
     m = max(1, math.ceil(math.sqrt(counts.sum() * guide * epsilon / _C)))
     edges = [_edges(n, m, equal) for n in counts.shape]

@@ -22,7 +22,7 @@ def mwem(counts: NDArray[np.int64], epsilon: float, *, rng: np.random.Generator)
     """Measure in each round the rectangle that the estimate answers worst, and update by multiplicative weights.
 
     The total is public. A move changes a rectangle's count by at most 1, so half of a round's ε selects by the
-    exponential mechanism with exp(ε/2 · error), the other half measures. The noise consists of floats.
+    exponential mechanism with exp(ε/2 · error); the other half measures. The noise consists of floats.
     """
     total, domain = float(counts.sum()), Domain((0, 0, *counts.shape), counts.shape)
     spans: Any = all_ranges(domain).sample(_QUERIES, 1).spans(domain)

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from deltahist.noise import discrete_laplace
 
-#: A move of up to one cell, also a diagonal one, takes at most two edges of the grid.
+#: A move of up to one cell, even a diagonal one, follows at most two edges of the grid.
 _EDGES = 2
 
 
@@ -17,8 +17,8 @@ def policy_graph(counts: NDArray[np.int64], epsilon: float, *, rng: np.random.Ge
     """Protect moves of up to one cell (Haney, Machanavajjhala, Ding 2015, "Design of policy-aware mechanisms").
 
     The policy is the grid whose edges join cells with a common side, so counts are differences of amounts on the edges.
-    Parallel edges along one grid line form a line; Privelet publishes each line with noise of its own. A move along an
-    edge changes one line and costs ε/2. The noise of a rectangle is that of the edges through its rim. Moves over
+    Parallel edges along one grid line form a line; Privelet publishes each line with its own noise. A move along an
+    edge changes one line and costs ε/2. The noise of a rectangle is that of the edges across its border. Moves over
     |i| + |j| edges cost at most (|i| + |j|) ε/2.
     """
     out = counts.astype(np.float64)
