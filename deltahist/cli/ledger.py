@@ -78,7 +78,7 @@ def open_account(
 
 @ledger.command("audit", short_help="Check a ledger for damage and overspent accounts.")
 def audit_ledger(where: Where) -> int:
-    """Check a ledger without changing it. Print each problem on one line, and exit with status 2 if there are any.
+    """Check a ledger without changing it. Print problems, one per line. If there are any, exit with status 2.
 
     The command checks that the database is intact, that no account has spent more than its limit in any window, and
     that totals match the charges. The command cannot detect whether an older copy has replaced the ledger.

@@ -186,7 +186,8 @@ class RowOptions:
     max_per_user: MaxPerUser = None
     where: Where = None
     outside: Annotated[
-        Literal["clamp", "drop"] | None, Option(help="Clamp or drop points outside --bounds. [default: clamp up to 1%]")
+        Literal["clamp", "drop"] | None,
+        Option(help="Clamp or drop points outside --bounds. The default clamps up to 1% of them, and refuses more."),
     ] = None
     drop_bad_rows: Annotated[bool, Option("--drop-bad-rows", help="Drop bad rows and say so in the statement.")] = False
     table: Table = None

@@ -44,7 +44,7 @@ def query(
     skip_missing: Annotated[bool, Option("--skip-missing", help="Skip steps that have no release.")] = False,
     level: Annotated[float, Option(metavar="L", help="Confidence level of the intervals.")] = 0.95,
     ranked: Annotated[
-        bool, Option("--rank", help="Rank rows by estimate, with the possible ranks of each at --level.")
+        bool, Option("--rank", help="Show the possible ranks of each row, at confidence --level.")
     ] = False,
     nonnegative: options.Nonnegative = False,
     form: Annotated[
@@ -318,10 +318,10 @@ def plot(
     """
     from deltahist._files import form_of
     from deltahist.answers import answer, make_answerer
-    from deltahist.plots import draw_lines, ground, save_picture
+    from deltahist.plots import draw_lines, figures, save_picture
     from deltahist.space.geometries import read_geometries
 
-    form_of(out, ground.FORMS)
+    form_of(out, figures.FORMS)
     check_target(out, release, regions, *(context or ()))
     if options.is_folder(release):
         rule = "a folder requires --regions, and excludes --only and --context"
@@ -330,7 +330,7 @@ def plot(
         series = series if between is None else series.between(*between)
         asked = options.read_regions(regions, layer, name, series.domain)
         figure = draw_lines(series, make_answerer(series.domain, asked, nonnegative=nonnegative), title=title)
-        ground.write_figure(figure, out)
+        figures.write_figure(figure, out)
     else:
         require(between is None, "--between requires a folder of `deltahist stream`")
         published: Any = options.open_release(release)

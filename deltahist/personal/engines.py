@@ -34,7 +34,7 @@ _COMPILING = threading.Lock()
 
 
 class Session:
-    """One transaction of an engine, rolled back when it ends."""
+    """One transaction on an engine, rolled back when it ends."""
 
     def __init__(self, engine: Engine, connection: Any) -> None:
         self._engine, self.connection = engine, connection

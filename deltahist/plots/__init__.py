@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from deltahist._files import form_of
 from deltahist.errors import check_choice
-from deltahist.plots import ground, maps
+from deltahist.plots import figures, maps
 from deltahist.plots.curves import draw_lines, plot_protection, plot_sweep, protection_curve
 from deltahist.plots.maps import plot_map, plot_regions
 
@@ -59,8 +59,8 @@ def save_picture(
     Raises InputError if the suffix or `only` is unknown.
     """
     check_choice((None, "map", "curve"), only=only)
-    form_of(path, ground.FORMS)
-    ground.write_figure(_make_figure(release, only, answers, level, title, **look), path)
+    form_of(path, figures.FORMS)
+    figures.write_figure(_make_figure(release, only, answers, level, title, **look), path)
 
 
 def draw_png(release: BaseRelease) -> bytes:
@@ -95,11 +95,11 @@ def _make_figure(
         heading += f", step {release.mechanism.step.label}"
     if only != "curve":
         bounds = domain.bounds if values is None else values.bounds
-        heights.append(3.0 if domain.ndim == 1 else ground.height_of(bounds))
+        heights.append(3.0 if domain.ndim == 1 else figures.height_of(bounds))
     if only != "map":
         heights.append(3.3 if values is None else 0.17 * min(len(values.order), maps.ROWS) + 0.8)
     with rc_context({"font.size": 9}):
-        figure = ground.new_figure(figsize=(ground.WIDTH, sum(heights)))
+        figure = figures.new_figure(figsize=(figures.WIDTH, sum(heights)))
         figure.set_layout_engine("constrained", w_pad=0.06, h_pad=0.06)
         panels = figure.subplots(len(heights), squeeze=False, height_ratios=heights)[:, 0]
         if values is not None:
@@ -113,7 +113,7 @@ def _make_figure(
                 plot_protection(release, panels[-1])
         notes += f"Published with noise for privacy: {release.mechanism.promise}; cells of {domain.size_of_cells}"
         notes += f"; map in {domain.crs}." if domain.crs else "."
-        ground.write_around(figure, title or heading, notes, sum(heights), publishable=release.publishable)
+        figures.write_around(figure, title or heading, notes, sum(heights), publishable=release.publishable)
         if values is not None:  # last, because labels depend on the finished layout
             maps.label_regions(panels[0], values)
     return figure

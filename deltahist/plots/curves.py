@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deltahist.mechanisms import BaseMechanism
-from deltahist.plots import ground
+from deltahist.plots import figures
 from deltahist.space.neighbourhood import list_limits
 
 if TYPE_CHECKING:
@@ -83,19 +83,19 @@ def plot_protection(release: Any, ax: Axes | None = None) -> Axes:
     `release` may also be a mechanism, or a `Series`, for the cost of all its steps together. Draw on a new figure if
     `ax` is None. Return the axes.
     """
-    ax = ground.own_axes(ax)
+    ax = figures.own_axes(ax)
     mechanism: BaseMechanism = getattr(release, "mechanism", release)
     near, letter = mechanism.neighbourhood, "ε" if mechanism.budget.rho is None else "ρ"
     curve = protection_curve(release, points=240)  # more steps than a picture can resolve
     factor, unit = (1e-3, "km") if near.unit == "m" and near.diameter >= 2000 else (1.0, near.unit)
     distance, exact, bound = curve["distance"] * factor, curve["exact"], curve["bound"]
     ax.plot(distance, bound, color="0.55", linestyle="--", drawstyle="steps-pre", label="promised")
-    ax.plot(distance, exact, color=ground.CATEGORIES[0], linewidth=2, drawstyle="steps-pre", label="exact")
+    ax.plot(distance, exact, color=figures.CATEGORIES[0], linewidth=2, drawstyle="steps-pre", label="exact")
     ax.set_xscale("log")
     if np.max(bound, where=np.isfinite(bound), initial=0) > 20 * exact.min() > 0:
         ax.set_yscale("log")
     delta = near.delta_ground * factor
-    ax.axvline(delta, color=ground.CATEGORIES[1], linewidth=1, label=f"δ = {ground.figure_of(delta, 6)} {unit}")
+    ax.axvline(delta, color=figures.CATEGORIES[1], linewidth=1, label=f"δ = {figures.figure_of(delta, 6)} {unit}")
     budget, small = float(mechanism.budget.amount), dict[str, Any](textcoords="offset points", fontsize=8)
 
     def mark(far: float, height: float, words: str, colour: str = "0.35") -> None:
@@ -104,14 +104,14 @@ def plot_protection(release: Any, ax: Axes | None = None) -> Axes:
     for far, _ in list_limits(near, _LIMITS):
         if far is not None and near.delta_ground < far < near.diameter:
             height = float(mechanism.promised_within(far))
-            mark(far, height, f"{ground.figure_of(height / budget)} {letter} = {ground.figure_of(height)}")
+            mark(far, height, f"{figures.figure_of(height / budget)} {letter} = {figures.figure_of(height)}")
     most, true = float(bound[-1]), float(exact[-1])
     if math.isfinite(most):
-        mark(near.diameter, most, f"any move: {ground.figure_of(most / budget)} {letter} = {ground.figure_of(most)}")
+        mark(near.diameter, most, f"any move: {figures.figure_of(most / budget)} {letter} = {figures.figure_of(most)}")
     else:
         ax.annotate("any move: no bound (∞)", (0.98, 0.97), xycoords="axes fraction", va="top", ha="right", fontsize=8)
     if true < most * (1 - 1e-9):
-        mark(near.diameter, true, f"any move, exactly: {ground.figure_of(true)}", ground.CATEGORIES[0])
+        mark(near.diameter, true, f"any move, exactly: {figures.figure_of(true)}", figures.CATEGORIES[0])
     ends = [height for height in (most, true) if math.isfinite(height)]
     ax.plot([distance[-1]] * len(ends), ends, "o", color="0.35", markersize=4, clip_on=False)
     _write_ticks(ax)
@@ -131,7 +131,7 @@ def _write_ticks(ax: Axes) -> None:
         if axis.get_scale() == "log" and high < 30 * low:  # an axis too short to have ticks at powers of ten only
             axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
         axis.set_minor_formatter(NullFormatter())
-        axis.set_major_formatter(lambda value, _: ground.figure_of(value))
+        axis.set_major_formatter(lambda value, _: figures.figure_of(value))
 
 
 def plot_sweep(table: pd.DataFrame, errors: str = "expected", ax: Axes | None = None) -> Axes:
@@ -139,7 +139,7 @@ def plot_sweep(table: pd.DataFrame, errors: str = "expected", ax: Axes | None = 
 
     `errors` is the column "expected" or "measured". Draw on a new figure if `ax` is None. Return the axes.
     """
-    ax = ground.own_axes(ax)
+    ax = figures.own_axes(ax)
     names = ["neighbourhood", "workload", "mechanism"]
     varied = [name for name in names if table[name].nunique() > 1] or names[-1:]
     for number, (setting, rows) in enumerate(table.dropna(subset=errors).groupby(varied, sort=False)):
@@ -225,7 +225,7 @@ def draw_lines(
     columns = min(_COLUMNS, len(shown))
     rows = -(-len(shown) // columns)
     with rc_context({"font.size": 8}):
-        figure = ground.new_figure(figsize=(ground.WIDTH, rows * 1.4 + 0.2), layout="constrained")
+        figure = figures.new_figure(figsize=(figures.WIDTH, rows * 1.4 + 0.2), layout="constrained")
         panels = figure.subplots(rows, columns, squeeze=False, sharex=True).ravel()
         for ax, region in zip(panels, shown.tolist(), strict=False):
             middle, low, high = table[:, :, region]
@@ -244,6 +244,6 @@ def draw_lines(
             ax.tick_params(labelbottom=True)
         for ax in panels[len(shown) :]:
             ax.set_axis_off()
-        ground.write_around(figure, title, " ".join(notes), rows * 1.4 + 0.2, publishable=series.publishable)
+        figures.write_around(figure, title, " ".join(notes), rows * 1.4 + 0.2, publishable=series.publishable)
         figure.supylabel(f"points, with {level:.0%} intervals", fontsize=8)
     return figure

@@ -15,7 +15,7 @@ from deltahist.decode import stands_out
 from deltahist.decode.base import MOST_DENSE
 from deltahist.decode.placement import block_error
 from deltahist.errors import check_choice
-from deltahist.plots import ground
+from deltahist.plots import figures
 from deltahist.space.geometries import add_names
 from deltahist.space.workloads import regions
 from deltahist.strategies.base import spread_blocks, sum_blocks
@@ -61,7 +61,7 @@ def plot_map(
     >>> plot_map(release).get_ylabel()
     'northing (km)'
     """
-    ax = ground.own_axes(ax)
+    ax = figures.own_axes(ax)
     notes = draw_map(release, ax, nonnegative=nonnegative, per=per, context=context)
     ax.set_title(notes.partition(".")[0], fontsize=8, loc="left")
     return ax
@@ -77,12 +77,12 @@ def draw_map(release: Any, ax: Axes, *, per: str, context: Sequence[Any], nonneg
     merged, standing = merge_cells(release)
     areas: Any = np.ones(domain.shape)
     if per == "area":
-        areas = ground.block_areas(domain, [np.arange(n + 1) for n in domain.shape])
-    unit = ground.unit_of_area(domain) if per == "area" else "cell"
+        areas = figures.block_areas(domain, [np.arange(n + 1) for n in domain.shape])
+    unit = figures.unit_of_area(domain) if per == "area" else "cell"
     ax.set_facecolor("0.94")
     is_even = np.ptp(merged) <= 1e-9 * np.abs(merged).max()
     if domain.size > 1 and (is_even or not standing.any()):
-        even = ground.figure_of(max(0.0, float(merged.sum() / areas.sum())))
+        even = figures.figure_of(max(0.0, float(merged.sum() / areas.sum())))
         notes = [f"Nothing stands out from the noise. An even {even} points per {unit} would fit the data."]
     else:
         shown, point = (release.cells(nonnegative=True) if nonnegative else merged) / areas, 1 / float(np.median(areas))
@@ -90,20 +90,20 @@ def draw_map(release: Any, ax: Axes, *, per: str, context: Sequence[Any], nonneg
         notes = [f"Estimates: {release.name_estimator(nonnegative)}{merging}."]
         # Keep the scale proportional up to about three standard errors, so that specks of noise are pale.
         linear = 3 * error * point if nonnegative and error else None
-        scale = ground.smooth_scale(shown, linear=linear, least=point)
+        scale = figures.smooth_scale(shown, linear=linear, least=point)
         (west, south), (east, north) = domain.low, domain.high
         style: dict[str, Any] = {"cmap": scale.colours, "norm": scale.norm, "interpolation": "nearest"}
         drawn = np.ma.masked_array(shown, ~standing)
         ax.imshow(drawn.T, origin="lower", extent=(west, east, south, north), **style)
-        ground.add_colour_bar(ax, scale, f"points per {unit}")
+        figures.add_colour_bar(ax, scale, f"points per {unit}")
         if not standing.all():
             notes.append("Grey: may be empty.")
         but = ", but single cells may be empty" * nonnegative
         notes.append(f"On 95 of 100 maps every coloured block has points{but}.")
-    notes.append(f"The unbiased estimate of one cell has a standard error of {ground.figure_of(error)} points.")
+    notes.append(f"The unbiased estimate of one cell has a standard error of {figures.figure_of(error)} points.")
     if "points outside" not in release.counting.dropped:
         notes.append("Cells at the edge also count points from outside.")
-    ground.draw_frame(ax, domain, domain.bounds, context)
+    figures.draw_frame(ax, domain, domain.bounds, context)
     return " ".join(notes)
 
 
@@ -191,9 +191,9 @@ class Values:
         return order[: int(np.isfinite(self.value).sum())]
 
     @property
-    def scale(self) -> ground.ColourScale | None:
+    def scale(self) -> figures.ColourScale | None:
         """The colour scale; None if nothing stands out from the noise."""
-        return None if self.doubtful.all() else ground.classed_scale(self.value[~self.doubtful])
+        return None if self.doubtful.all() else figures.classed_scale(self.value[~self.doubtful])
 
     @property
     def faces(self) -> NDArray[np.float64]:
@@ -217,9 +217,9 @@ def values_of(release: Any, answers: gpd.GeoDataFrame, per: str = "area") -> Val
     estimate, error, low, high = (np.asarray(column, dtype=np.float64) for column in columns)
     # The frame contains the region columns first, then the answer columns.
     names = add_names(answers.loc[:, :"estimate"].drop(columns="estimate"))["name"]
-    shapes = shapely.make_valid(ground.geometries_of(answers, domain, "answers"))
+    shapes = shapely.make_valid(figures.geometries_of(answers, domain, "answers"))
     shapes = np.asarray(shapely.intersection(shapes, shapely.box(*domain.bounds)))
-    area = ground.region_areas(domain, shapes)
+    area = figures.region_areas(domain, shapes)
     known = np.isfinite(estimate) & (area > 0)
     size = np.where(known, area if per == "area" else 1.0, np.nan)
     standing = np.zeros(len(names), dtype=bool)
@@ -235,9 +235,9 @@ def values_of(release: Any, answers: gpd.GeoDataFrame, per: str = "area") -> Val
     margin = 0.04 * extent.max() + np.maximum(0.5 * extent.max() - extent, 0) / 2
     bounds = (*np.maximum(low_corner - margin, domain.low), *np.minimum(high_corner + margin, domain.high))
     labels = tuple(_shorten(name, row) for row, name in enumerate(names))
-    figures = estimate / size, low / size, high / size, ~(standing & (low > 0))
-    unit = f"points per {ground.unit_of_area(domain) if per == 'area' else 'region'}"
-    return Values(labels, shapes, *figures, unit, estimator, tuple(map(float, bounds)))
+    drawn = estimate / size, low / size, high / size, ~(standing & (low > 0))
+    unit = f"points per {figures.unit_of_area(domain) if per == 'area' else 'region'}"
+    return Values(labels, shapes, *drawn, unit, estimator, tuple(map(float, bounds)))
 
 
 def _shorten(name: Any, row: int) -> str:
@@ -278,7 +278,7 @@ def plot_regions(
     >>> sorted(text.get_text() for text in ax.texts)
     ['east', 'west']
     """
-    ax, values = ground.own_axes(ax), values_of(release, answers, per)
+    ax, values = figures.own_axes(ax), values_of(release, answers, per)
     notes = draw_regions(release.domain, values, ax, context)
     ax.set_title(notes.partition(".")[0], fontsize=8, loc="left")
     label_regions(ax, values)
@@ -298,8 +298,8 @@ def draw_regions(domain: Domain, values: Values, ax: Axes, context: Sequence[Any
         notes.append("Hatched regions, with a white dot in lists, may be empty.")
     if scale is not None:
         notes.append("On 95 of 100 maps every coloured region has points.")
-        ground.add_colour_bar(ax, scale, values.unit)
-    ground.draw_frame(ax, domain, values.bounds, context)
+        figures.add_colour_bar(ax, scale, values.unit)
+    figures.draw_frame(ax, domain, values.bounds, context)
     if len(values.order) > ROWS:
         notes.append(f"Only the {ROWS} largest of {len(values.order)} regions may have labels.")
     return " ".join(notes)
@@ -339,11 +339,11 @@ def draw_intervals(values: Values, ax: Axes, level: float) -> None:
     ax.scatter(value, row, s=20, c=fill, edgecolors="0.15", linewidths=0.7, zorder=3, clip_on=False)
     if scale is not None and len(scale.ticks) > 2 and scale.ticks[-1] > 10 * scale.ticks[1]:
         ax.set_xscale("asinh", linear_width=scale.ticks[1] / 2)
-        ax.set_xticks(scale.ticks, labels=[ground.figure_of(tick, 6) for tick in scale.ticks])
+        ax.set_xticks(scale.ticks, labels=[figures.figure_of(tick, 6) for tick in scale.ticks])
         ax.minorticks_off()
     else:
         ax.locator_params(axis="x", nbins=5)
-        ax.xaxis.set_major_formatter(lambda value, _: ground.figure_of(value))
+        ax.xaxis.set_major_formatter(lambda value, _: figures.figure_of(value))
     ax.set_yticks(row, labels=[values.names[i] for i in shown], parse_math=False)
     ax.tick_params(axis="y", length=0)
     ax.tick_params(labelsize=8)

@@ -135,7 +135,7 @@ class Stream:
         due = [step for step in range(done + 1, steps) if shares[step]]
         # Count all steps before the first charge, so that a bad file cannot stop the stream halfway.
         counts = self._count_steps(source, due, steps, tell, dict(user=self.user, **reading)) if due else {}
-        self._check_counting([counted.preprocessing for counted, _ in counts.values()], window)
+        self._check_same_preprocessing([counted.preprocessing for counted, _ in counts.values()], window)
         out.mkdir(exist_ok=True)
         for step in range(steps):
             advance()
@@ -165,7 +165,7 @@ class Stream:
         most = max(amounts or [Fraction(0)])
         return self.mechanism.with_budget(self.budget.of(most)) if most else self.mechanism
 
-    def _check_counting(self, made: Iterable[Preprocessing], window: Window) -> None:
+    def _check_same_preprocessing(self, made: Iterable[Preprocessing], window: Window) -> None:
         """Raise InputError unless counts were made as the stream states, with one projection in all steps."""
         with window.ledger.read() as connection:
             before = get_note(connection, window.name, "counting")

@@ -345,7 +345,7 @@ class _CellSums:
 
 
 def answer_in_batches(work: Workload, domain: Domain, answer: Callable[[Workload], Columns]) -> Columns:
-    """Return columns of answers (m,). Regions are answered in batches to save memory."""
+    """Return the columns of answers, each of shape (m,). Regions are answered in batches to save memory."""
     parts = work.parts(domain) if isinstance(work, Regions) else [work]
     found = []
     while parts:

@@ -15,7 +15,7 @@ from starlette.exceptions import HTTPException
 
 from deltahist.decode import stands_out
 from deltahist.errors import InputError, check_finite
-from deltahist.plots.ground import block_areas, unit_of_area
+from deltahist.plots.figures import block_areas, unit_of_area
 from deltahist.releases import Release
 from deltahist.releases.histogram import CountEstimates
 from deltahist.releases.series import Difference

@@ -19,7 +19,7 @@ class Asked(BaseModel):
 
 
 class Options(Asked):
-    """Options of every answer."""
+    """Options for all answers."""
 
     crs: str | None = Field(None, description="CRS of the coordinates: CRS84 (longitude, latitude) or the release's")
     level: float = Field(0.95, gt=0, lt=1, description="confidence level of the interval")
@@ -61,7 +61,7 @@ class CellsAsked(Asked):
 
     bbox: str | None = Field(None, description="west,south,east,north, or low,high in 1D; the whole map by default")
     crs: str | None = Field(None, description="CRS of bbox: CRS84 (longitude, latitude) or the release's CRS")
-    width: int = Field(1, ge=1, le=1 << 20, description="cells along a block's side, doubled until blocks are few")
+    width: int = Field(1, ge=1, le=1 << 20, description="cells along a block's side, doubled while blocks are too many")
     compare: str | None = Field(None, description="another release; the answer is its cells minus this release's")
 
 

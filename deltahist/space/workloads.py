@@ -70,8 +70,8 @@ class Boxes(_OfSpans):
 
     Parameters
     ----------
-    corners : (m, 4) west, south, east, north, or (m, 2) low, high in 1-D, in the domain's coordinates. In 3-D, (m, 6)
-        three lows and three highs, on the edges of cells.
+    corners : (m, 4) west, south, east, north, or (m, 2) low, high in 1-D, in the domain's coordinates. In 3-D, a row of
+        (m, 6) lists three lows, then three highs, on the edges of cells.
 
     >>> import deltahist as dh
     >>> work = dh.workloads.boxes([[0, 0, 2, 1], [1, 1, 2, 2]])
@@ -107,8 +107,8 @@ class Boxes(_OfSpans):
             first = int(np.argmax(bad.any(axis=0)))
             box, bounds = (",".join(f"{v:.10g}" for v in each) for each in (self.corners[first], domain.bounds))
             raise InputError(
-                f"box {first} is {box}: it must be non-empty and inside the domain, whose bounds are {bounds} (is it "
-                "reversed or in degrees, are x and y swapped, or does a 3-D box cut cells?)"
+                f"box {first} is {box}: it must be non-empty and inside the domain, whose bounds are {bounds}, and "
+                "must not cut cells in 3-D (is it reversed or in degrees, or are x and y swapped?)"
             )
         places /= steps
         return tuple(zip(low, high, strict=True))

@@ -264,7 +264,7 @@ def _draw_pictures(published: Published) -> list[dict[str, str]]:
         look: Any = {"font.size": 13.4, "svg.hashsalt": name, **small}
         file = io.BytesIO()
         with rc_context(look):
-            figure = plots.ground.new_figure(figsize=(4.6, 4.4), layout="compressed")  # the width of a phone
+            figure = plots.figures.new_figure(figsize=(4.6, 4.4), layout="compressed")  # the width of a phone
             draw(published, figure.subplots())
             figure.savefig(file, format="svg", metadata={"Date": None, "Creator": None})
         return {"alt": alt, "caption": caption, "data": base64.b64encode(file.getvalue()).decode()}

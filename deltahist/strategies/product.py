@@ -24,7 +24,7 @@ from deltahist.strategies.base import Strategy
 
 
 class Product(Strategy):
-    """A product F_x ⊗ F_y of square, invertible factors, whose N rows determine every cell."""
+    """A product F_x ⊗ F_y of square, invertible factors. Its N rows determine every cell."""
 
     determines_cells: ClassVar[bool] = True
     #: A square integer matrix F (n, n) for each axis. The methods act on the first axis of an array: `multiply` returns

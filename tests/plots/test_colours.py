@@ -8,7 +8,7 @@ import pytest
 from matplotlib.colors import to_rgb
 
 import deltahist.server
-from deltahist.plots.ground import CATEGORIES, classed_scale
+from deltahist.plots.figures import CATEGORIES, classed_scale
 
 # Machado, Oliveira and Fernandes: A physiologically-based model for simulation of color vision deficiency. IEEE
 # Transactions on Visualization and Computer Graphics 15(6), 2009, table at severity 1.0; they take linear RGB.

@@ -11,7 +11,7 @@ import shapely
 
 import deltahist as dh
 from deltahist.plots import plot_map
-from deltahist.plots.ground import new_figure
+from deltahist.plots.figures import new_figure
 from deltahist.plots.maps import draw_intervals, draw_map, draw_regions, merge_cells, values_of
 from tests.plots.conftest import made
 

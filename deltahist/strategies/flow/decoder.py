@@ -331,7 +331,7 @@ class FlowDecoder(Decoder):
         return self._join_cells(values, self._read_sums(values))
 
     def _read_sums(self, values: NDArray[Any]) -> FloatArray:
-        """Return the block sums y₂ (blocks) in points."""
+        """Return y₂, the sum of each block, in points."""
         flow = self.strategy
         return np.asarray(values[flow.shape[0] - flow.size :].reshape(flow.blocks) / UNITS)
 
