@@ -23,10 +23,10 @@ Field = NDArray[np.float64]
 class Combined:
     """The best estimates from a release and from other measurements of its cells with independent noise.
 
-    Let ĉ be the release's estimates with covariance V, and z = B c + noise, with covariance Γ, the other measurements.
-    Then ĉ + V Bᵀ S⁻¹ (z − B ĉ), where S = B V Bᵀ + Γ, has the least variance among all unbiased linear combinations of
-    ĉ and z. The privacy costs of the releases add up. Public numbers cost nothing, and may be exact (Γ = 0).
-    Source: docs/internals/theory.md, section 3.
+    Let ĉ be the release's estimates, with covariance V. Let z = B c + noise be the other measurements, whose noise has
+    covariance Γ. Then ĉ + V Bᵀ S⁻¹ (z − B ĉ), where S = B V Bᵀ + Γ, has the least variance among all unbiased linear
+    combinations of ĉ and z. The privacy costs of the releases add up. Public numbers cost nothing, and may be exact
+    (Γ = 0). Source: docs/internals/theory.md, section 3.
 
     Parameters
     ----------
@@ -35,7 +35,7 @@ class Combined:
 
     A release shares noise with its refinements and copies, so combine only one of them.
 
-    Raises InputError if the strategy does not determine every cell, or the measurements are of different cells.
+    Raises InputError if the strategy does not determine every cell, or if the numbers of cells differ.
 
     >>> import deltahist as dh, numpy as np
     >>> near = dh.Neighbourhood(dh.Domain((0, 4), (4,)), 1, sources="boundary")
@@ -52,18 +52,18 @@ class Combined:
         cells, domain = np.shape(self.other.matrix)[1], self.release.domain
         if not self.release.strategy.determines_cells or cells != domain.size:
             raise InputError(
-                f"measurements have {cells:,} cells, the release has {domain.size:,}: it must determine each of them"
+                f"measurements have {cells:,} cells: the release (with {domain.size:,}) must determine exactly these"
             )
 
     @functools.cached_property
     def cells(self) -> Field:
-        """Estimates of all cells (domain.shape), in points."""
+        """Estimated number of points in each cell, of shape domain.shape."""
         own = self.release.cells()
         given = np.asarray(self.other.values) - self._matrix @ own.ravel()
         return own + self._spread(self._matrix.rmatvec(self._solve(given))).reshape(own.shape)
 
     def answer(self, workload: Workload | Any) -> pd.DataFrame:
-        """Return the estimate of each query and its standard error from noise (for the workload, see `dh.answer`)."""
+        """Return the estimate of each query and its standard error from noise. `workload` is as in `dh.answer`."""
         asked, framed = read_workload(workload, self.release.domain)
         rows = asked.matrix(self.release.domain)
         variance = []
@@ -79,7 +79,7 @@ class Combined:
         return aslinearoperator(_read_matrix(self.other.matrix))
 
     def _spread(self, query: Field) -> Field:
-        """Return V q (N,)."""
+        """Return V q, of shape (N,)."""
         decoder = self.release.decoder
         draws = decoder.draw_variance * decoder.strategy.gather(decoder.answer_coefficients(query))
         return decoder.estimate_cells(decoder.strategy.scatter(draws), 0 if decoder.total_known else None).ravel()

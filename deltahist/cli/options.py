@@ -61,7 +61,7 @@ def parse_number(text: str) -> Fraction | None:
 
 
 def parse_amount(text: Any) -> Fraction:
-    """Parse a number above zero exactly."""
+    """Parse a positive number exactly."""
     number = parse_number(str(text))
     if number is None or number <= 0:
         raise BadParameter(f"{str(text)[:40]!r} is not a finite number above zero")
@@ -124,11 +124,11 @@ OutFile = partial(Option, "--out", "-o", metavar="FILE")
 Input = Annotated[str, Argument(metavar="INPUT", help="Data: a file, a folder, a URL (s3, gs or az), or - (stdin).")]
 Release = Annotated[Path, Argument(metavar="RELEASE", parser=parse_place, help="A release file or its URL.")]
 Published = Annotated[Path, Argument(metavar="RELEASE", parser=parse_place, help="A release file, folder or URL.")]
-ColumnOfX = Annotated[str | None, Column(help="Name or number of the column with x or longitude.")]
-ColumnOfY = Annotated[str | None, Column(help="Column with y or latitude; omit it in one dimension.")]
+ColumnOfX = Annotated[str | None, Column(help="Name or number of the x (longitude) column.")]
+ColumnOfY = Annotated[str | None, Column(help="Name or number of the y (latitude) column. Omit it in one dimension.")]
 PointsCrs = Annotated[str | None, Option("--crs", help="CRS of points, such as EPSG:4326, or none for plain numbers.")]
 Bounds = Annotated[
-    Any, Option(metavar="W,S,E,N", parser=parse_corners, help="Map corners; LOW,HIGH in 1D; W,S,BOTTOM,E,N,TOP in 3D.")
+    Any, Option(metavar="W,S,E,N", parser=parse_corners, help="Map corners (in 1D LOW,HIGH, in 3D W,S,BOTTOM,E,N,TOP).")
 ]
 Cell = Annotated[Any, Length(help="Side of a cell, such as 250m. [default: auto]")]
 Delta = Annotated[Any, Length(help="δ: hide moves of up to this distance.")]
@@ -142,11 +142,11 @@ Limit = Annotated[
 ]
 Rho = Annotated[Fraction | None, Amount(metavar="R", help="Budget ρ for Gaussian noise, instead of ε.")]
 Strategy = Annotated[str, Name(help="Name of a strategy, such as flow, or auto to use the best one.")]
-Regions = Annotated[Path | None, File(help="Polygons to query later, used to choose cells and strategy.")]
+Regions = Annotated[Path | None, File(help="Polygons to query later, used to choose the cells and the strategy.")]
 Points = Annotated[Fraction | None, Amount(metavar="N", help="Rough number of points, for planning. [default: 100000]")]
 User = Annotated[str | None, Column(help="Column with user names, to protect all points of each user together.")]
 MaxPerUser = Annotated[int | None, Option(metavar="K", min=1, help="Maximum number of points to keep per user.")]
-Where = Annotated[str | None, Option(metavar="EXPR", help="Count only rows matching a public condition: kind = 'bus'.")]
+Where = Annotated[str | None, Option(metavar="EXPR", help="Public condition on rows to count, such as kind = 'bus'.")]
 Table = Annotated[str | None, Name(help="Table to read, if INPUT is a database.")]
 LedgerFile = Annotated[str | None, Option("--ledger", metavar="FILE", help="Ledger: a file or postgresql://...")]
 AccountName = Annotated[str | None, Option("--account", metavar="NAME", help="Account to charge in the ledger.")]
@@ -154,14 +154,14 @@ DryRun = Annotated[bool, Option("--dry-run", help="Show the guarantee and expect
 ReleaseFile = Annotated[Path, OutFile(help="Release file to write (.parquet).")]
 AsJson = Annotated[bool, Option("--json", help="Print JSON instead of text.")]
 Title = Annotated[str | None, Option(metavar="TEXT", help="Title of the page or picture.")]
-Nonnegative = Annotated[bool, Option("--nonnegative", help="Use non-negative estimates: biased, but often closer.")]
+Nonnegative = Annotated[bool, Option("--nonnegative", help="Use non-negative estimates (biased, often more accurate).")]
 RegionLayer = Annotated[str | None, Option("--layer", metavar="NAME", help="Layer of --regions to read.")]
-RegionName = Annotated[str | None, Option("--name", metavar="COL", help="Column with the names of --regions.")]
-Between = Annotated[tuple[str, str] | None, Period(help="Use only steps FIRST to LAST of a folder.")]
+RegionName = Annotated[str | None, Option("--name", metavar="COL", help="Column of --regions that holds the names.")]
+Between = Annotated[tuple[str, str] | None, Period(help="Use only the steps from FIRST to LAST in a folder.")]
 
 
 def read_crs(crs: str | None) -> str | None:
-    """Return the CRS of the points; None for plain numbers."""
+    """Return the CRS of the points, or None for plain numbers."""
     return None if crs == "none" else crs
 
 
@@ -225,7 +225,7 @@ class MapOptions:
         return {"x": self.x, "y": self.y, "z": self.z, "crs": read_crs(self.crs)}
 
     def find_extent(self) -> tuple[tuple[float, ...], str | None]:
-        """Return the corners and the CRS of the map. Raises InputError if its units would be degrees."""
+        """Return the corners and the CRS of the map. Raises InputError if the map would be in degrees."""
         from deltahist.space.crs import are_degrees, extent_of
 
         if self.project == "auto":
@@ -235,7 +235,7 @@ class MapOptions:
         return self.bounds, choose_crs(self.project, self.crs)
 
     def make_neighbourhood(self) -> Neighbourhood:
-        """Return the neighbourhood on cells of width --cell (δ if auto), or that of the pairs of cells in --edges."""
+        """Return the neighbourhood that --delta gives on cells of width --cell (δ if auto), or that --edges gives."""
         from deltahist.space.domain import Domain, check_memory_for
         from deltahist.space.geometries import read_sources
         from deltahist.space.neighbourhood import Neighbourhood, is_far
@@ -260,7 +260,7 @@ class MapOptions:
 
 
 def read_queries(regions: Path | None, domain: Domain) -> tuple[Queries | None, str]:
-    """Return a function from a domain to its queries (None if there are no regions), and a name for these queries."""
+    """Return a function that gives a domain's queries (None if there are no regions), and a name for the queries."""
     import numpy as np
     import shapely
 
@@ -283,7 +283,7 @@ def read_queries(regions: Path | None, domain: Domain) -> tuple[Queries | None, 
 
 @dataclass(frozen=True)
 class Chosen:
-    """A mechanism, the points and queries that it was chosen for, and the compared cell sizes, best first."""
+    """A mechanism, the number of points and the queries it was chosen for, and the compared cell sizes, best first."""
 
     mechanism: Mechanism
     points: float
@@ -292,7 +292,7 @@ class Chosen:
     cells: list[CellChoice]
 
     def describe_error(self) -> str:
-        """Describe the expected error of a query and its two parts."""
+        """Describe the expected error of a query, and the two parts of this error."""
         from deltahist.planning import CellChoice
 
         expected = self.cells[0] if self.cells else CellChoice.of(self.mechanism, self.points, self.work)
@@ -312,7 +312,7 @@ class Chosen:
 
 
 def choose_mechanism(options: MapOptions, points: Fraction | None, regions: Path | None, **how: Any) -> Chosen:
-    """Choose the mechanism, and the cell size if --cell is missing or auto, without reading any rows."""
+    """Choose the mechanism without reading rows. If --cell is auto, or missing in 2D or 3D, also choose a cell size."""
     from deltahist.planning import mechanism_for, on_cells, plan_cells
 
     number, near = float(points or USUAL_POINTS), options.make_neighbourhood()
@@ -368,7 +368,7 @@ class PayerOptions:
     account_limit: Annotated[Fraction | None, Amount(help="Lifetime budget of a new account.")] = None
 
     def open(self, budget: dict[str, Any], chain: str | None = None) -> Account | None:
-        """Return the account, if any, uncharged. Raises BudgetExceeded if it cannot pay (chains pay the difference)."""
+        """Return the account, if any. Raises BudgetExceeded if it cannot pay (a chain pays only the added budget)."""
         from deltahist.accounts.ledger import Ledger
         from deltahist.accounts.window import Account
         from deltahist.budget import LETTERS
@@ -390,7 +390,7 @@ class PayerOptions:
         left = account.left + (Fraction(0) if chain is None else account.read_paid(chain))
         if wanted > left:
             has = f"account {name!r} has {LETTERS[unit]} = {float(left):.10g} left"
-            raise BudgetExceeded(f"--{unit} is {float(wanted):.10g}: {has}; nothing was published or charged")
+            raise BudgetExceeded(f"--{unit} is {float(wanted):.10g}: {has}, so nothing was published or charged")
         return account
 
 
@@ -418,7 +418,7 @@ def warn_of_new_account(ledger: str, account: str) -> None:
 
 
 def warn_of_release(path: Path | str, publishable: bool, weakness: str | None) -> None:
-    """Warn about a release that must not be published or protects hardly anybody."""
+    """Warn about a release that must not be published, or that hardly protects anybody."""
     if not publishable:
         print_note(f"warning: {path} must not be published: its noise is seeded, or was not drawn by deltahist")
     elif weakness is not None:
@@ -426,7 +426,7 @@ def warn_of_release(path: Path | str, publishable: bool, weakness: str | None) -
 
 
 def open_release(path: Path | str, *, refuse_withdrawn: bool = True) -> BaseRelease:
-    """Open a release of any kind, with warnings. If `refuse_withdrawn`, raises InputError for a withdrawn one."""
+    """Open a release of any kind, with warnings. Raises InputError if it is withdrawn and `refuse_withdrawn` is set."""
     from deltahist.kinds import read_release
 
     if isinstance(path, str) and not is_stored_file(path):

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def ask(
-    question: Annotated[Path, Argument(metavar="QUESTION", help="TOML file with the query (docs/kinds.md).")],
+    question: Annotated[Path, Argument(metavar="QUESTION", help="TOML file with the query (see docs/kinds.md).")],
     *,
     database: Annotated[str, Option(metavar="WHERE", help="Database: a DuckDB file or postgresql://user@host/name.")],
     ledger: Annotated[str, Option(metavar="WHERE", help="Ledger with the budgets: a file or postgresql://...")],
@@ -30,7 +30,7 @@ def ask(
     out: Annotated[Path | None, OutFile(help="File to write: .txt or .json.")] = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Answer a query, charged to the people whose records it uses.
+    """Answer a query, and charge the people whose records it uses.
 
     Each person has a budget. Records of people who cannot pay are left out. No output reveals who paid or how many did.
 
@@ -82,7 +82,7 @@ def share(
     alpha: Annotated[Any, Length(help="α: hide differences of up to this distance.")] = None,
     step: Annotated[Fraction | None, Amount(help="Spacing of possible answers. [default: at most α / 1000]")] = None,
     least: Annotated[float | None, Option(metavar="E", help="ε for users who are not connected.")] = None,
-    pairs: Annotated[Path | None, File(exists=True, help="CSV file of pairs to answer: owner,requester.")] = None,
+    pairs: Annotated[Path | None, File(exists=True, help="CSV file of pairs to answer, as owner,requester.")] = None,
     requester: Annotated[str | None, Option(metavar="ID", help="User who gets answers about everybody.")] = None,
     everything: Annotated[bool, Option("--all", help="Give every user answers about all others.")] = False,
     state: Annotated[Path, File(help="File with the secret key for all answers, created if missing.")],
@@ -91,7 +91,7 @@ def share(
 ) -> Any:
     """Share noisy values over a network: the closer the user, the less noise.
 
-    Users who pool their answers learn no more than the closest of them learns alone (docs/kinds.md).
+    Users who pool their answers learn no more than the closest of them learns alone (see docs/kinds.md).
 
     \b
     Example:

@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class NewRelease:
-    """The files of a new release, and the release that it corrects."""
+    """The files of a new release, and the old release that it corrects."""
 
     out: options.ReleaseFile
     replaces: Annotated[Path | None, Option(metavar="OLD", help="Faulty release that the new one corrects.")] = None
-    reason: Annotated[str | None, Option(metavar="TEXT", help="Reason for --replaces, which is published.")] = None
+    reason: Annotated[str | None, Option(metavar="TEXT", help="Reason for the replacement, to be published.")] = None
     state: Annotated[Path | None, File(help="Secret file to write, needed to refine the release later.")] = None
 
     def check_files(self, *used: str | Path | None, dry_run: bool = False) -> None:
@@ -63,7 +63,7 @@ class ValueOptions:
     max_per_user: options.MaxPerUser = None
     where: options.Where = None
     outside: Annotated[
-        Literal["clamp"] | None, Option(help="Clamp values outside --bounds. [default: up to 1% of values]")
+        Literal["clamp"] | None, Option(help="Clamp values outside --bounds, however many. [default: up to 1%]")
     ] = None
     table: options.Table = None
 
@@ -93,8 +93,8 @@ def publish(
 ) -> Any:
     """Publish a file of points as one release file, which you may hand out.
 
-    All options are public. Lengths are in ground metres ("250m"), or plain numbers if there is no CRS. The map is
-    extended to whole cells. Row counts printed on stderr are private.
+    All options are public. Lengths are in metres on the ground ("250m"), or are plain numbers if there is no CRS. The
+    map is extended to whole cells. Row counts printed on stderr are private.
 
     \b
     Examples:
@@ -197,7 +197,7 @@ def publish_quantile(
     budget: options.BudgetOptions,
     payer: options.PayerOptions,
     method: Annotated[
-        str, Option(metavar="METHOD", help="Sensitivity of the mechanism: inverse, or smooth (requires ε).")
+        str, Option(metavar="METHOD", help="Sensitivity to use: inverse, or smooth (which requires --epsilon).")
     ] = "inverse",
     out: Annotated[Path | None, OutFile(help="JSON file for the answer, which is also printed.")] = None,
 ) -> Any:
@@ -246,8 +246,8 @@ def refine(
     """Publish a more accurate release of the same data. The releases together cost only as much as the last one.
 
     The command does not read the data again. The noise comes from the state file, which the command then updates. The
-    account that paid for the first release pays the difference. After an interrupted run, leave out RELEASE and the
-    budget to write the last release again.
+    account that paid for the first release pays only the added cost. After an interrupted run, leave out RELEASE and
+    the budget to write the last release again.
 
     \b
     Example:
@@ -298,10 +298,10 @@ def tighten(
 def withdraw(
     release: Annotated[Path, Argument(metavar="RELEASE", help="A release file.")],
     *,
-    reason: Annotated[str, Option(metavar="TEXT", help="One-line reason for the withdrawal, which is published.")],
-    ledger: Annotated[str | None, File(help="Ledger that paid for the release: a file or postgresql://...")] = None,
+    reason: Annotated[str, Option(metavar="TEXT", help="One-line reason for the withdrawal, to be published.")],
+    ledger: Annotated[str | None, File(help="Ledger charged for the release: a file or postgresql://...")] = None,
 ) -> None:
-    """Withdraw a release: record it in the ledger that paid for it, and write a public notice next to the file.
+    """Withdraw a release: record the withdrawal in the ledger that paid, and write a public notice next to the file.
 
     Copy the notice (city.withdrawn.json for city.parquet) to every place where you published the release. deltahist
     refuses a release that has a notice next to it. The budget stays spent, because people have seen the release.

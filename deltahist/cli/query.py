@@ -29,14 +29,14 @@ def query(
         list[Any] | None, Option(metavar="W,S,E,N", parser=options.parse_corners, help="Box to query (repeatable).")
     ] = None,
     boxes: Annotated[Path | None, File(help="CSV with columns west,south,east,north (or low,high) and name.")] = None,
-    regions: Annotated[Path | None, File(help="File of polygons to query. Answers include its columns.")] = None,
+    regions: Annotated[Path | None, File(help="File of polygons to query. Answers include the file's columns.")] = None,
     layer: options.RegionLayer = None,
     name: options.RegionName = None,
     quantiles: Annotated[
         Any, Option(metavar="Q,...", parser=options.parse_list(float), help="Quantiles to estimate from sorted values.")
     ] = None,
     between: options.Between = None,
-    compare: Annotated[tuple[str, str] | None, Period(help="Report the change from these steps to --between.")] = None,
+    compare: Annotated[tuple[str, str] | None, Period(help="Compare the steps of --between with these steps.")] = None,
     each: Annotated[
         bool, Option("--each", help="Give one answer for each step in a folder, instead of one for their sum.")
     ] = False,
@@ -49,7 +49,7 @@ def query(
     nonnegative: options.Nonnegative = False,
     form: Annotated[
         Literal["table", "csv", "json", "geojson"] | None,
-        Option("--format", help="Output format. [default: inferred from --out, else table]"),
+        Option("--format", help="Output format. [default: inferred from --out, or else table]"),
     ] = None,
     out: Annotated[Path | None, OutFile(help="File to write: .csv, .json, .geojson, .parquet, .gpkg or .txt.")] = None,
 ) -> None:
@@ -89,8 +89,8 @@ def query(
     else:
         require(
             not (between or compare or each or mean or skip_missing),
-            "--between, --compare, --each, --mean and --skip-missing require a folder of "
-            f"`deltahist stream`, but {str(release)!r} is one release",
+            "--between, --compare, --each, --mean and --skip-missing require a folder from "
+            f"`deltahist stream`, but {str(release)!r} is a single release",
         )
         if isinstance(release, str) and not is_stored_file(release) and quantiles is None:
             from deltahist.remote import connect
@@ -153,7 +153,7 @@ def _choose_steps(series: Series, between: Steps, compare: Steps, each: bool, me
 
 
 def _ask_boxes(box: list[Any] | None, file: Path | None, domain: Domain, ask: Callable[[Any], Answers]) -> Answers:
-    """Return the name, corners and answer of each box (and step). To save time, avoid importing pandas if possible."""
+    """Return the name, corners and answer of each box, in each step. To save time, import pandas only if necessary."""
     import numpy as np
 
     from deltahist import workloads
@@ -176,7 +176,7 @@ def _ask_boxes(box: list[Any] | None, file: Path | None, domain: Domain, ask: Ca
 
 
 def _read_boxes(box: Sequence[tuple[float, ...]] | None, file: Path | None, domain: Domain) -> tuple[Any, list[str]]:
-    """Return the boxes from --box and from a file as an array (m, 2 d), and their names."""
+    """Return the boxes from --box and from a file as an array of shape (m, 2 d), and their names."""
     import numpy as np
 
     from deltahist.space.geometries import read_box_file
@@ -184,7 +184,7 @@ def _read_boxes(box: Sequence[tuple[float, ...]] | None, file: Path | None, doma
     wanted = 2 * domain.ndim
     names = [",".join(f"{v:.15g}" for v in values) for values in box or ()]
     wrong = next((name for values, name in zip(box or (), names, strict=True) if len(values) != wanted), None)
-    require(wrong is None, f"--box is {wrong}: it must be {wanted} numbers, as the map has {domain.ndim} dimension(s)")
+    require(wrong is None, f"--box is {wrong}: it must have {wanted} numbers, because the map is {domain.ndim}D")
     array = np.array(box or [], dtype=np.float64).reshape(-1, wanted)
     if file is None:
         return array, names
@@ -197,7 +197,7 @@ def _name_corners(domain: Domain) -> list[str]:
 
 
 def _deliver(answers: Answers, domain: Domain, form: str, out: Path | None, about: dict[str, Any], boxes: bool) -> None:
-    """Write answers. For boxes, include the corners (a list in JSON) and, if the format has geometries, polygons."""
+    """Write answers. For boxes, include their corners (a list in JSON), and polygons if the format has geometries."""
     from deltahist._files import write_whole
     from deltahist.exports import encode_table, explain_below
     from deltahist.space.crs import LONGITUDE_LATITUDE
@@ -332,7 +332,7 @@ def plot(
         figure = draw_lines(series, make_answerer(series.domain, asked, nonnegative=nonnegative), title=title)
         figures.write_figure(figure, out)
     else:
-        require(between is None, "--between requires a folder of `deltahist stream`")
+        require(between is None, "--between requires a folder from `deltahist stream`")
         published: Any = options.open_release(release)
         asked = options.read_regions(regions, layer, name, published.domain)
         look: dict[str, Any] = {"title": title, "per": per}
@@ -353,9 +353,9 @@ def export(
 ) -> None:
     """Write every cell with its location, estimate and standard error, for other programs.
 
-    Estimates are unbiased, like the answers of `query`, so some are negative (but see --nonnegative). The file
-    states which kind of estimates it contains. `stands_out` marks cells that almost certainly contain points (all
-    cells are tested together). Use `query` for sums, because their errors cannot be computed from the errors of cells.
+    Without --nonnegative, estimates are unbiased, like the answers of `query`, so some are negative. The file states
+    which kind of estimates it contains. `stands_out` marks cells that almost certainly contain points, in a joint test
+    of all cells. Use `query` for sums, because their errors cannot be computed from the errors of cells.
 
     \b
     Examples:

@@ -23,12 +23,12 @@ def serve(
     workers: Annotated[int, Option(min=1, help="Number of processes. Each keeps all releases in memory.")] = 1,
     cors: Annotated[list[str] | None, Option(metavar="ORIGIN", help="Web origin that may send queries, or *.")] = None,
     root_path: Annotated[str, Option(metavar="PATH", help="Path prefix that a proxy removes, such as /maps.")] = "",
-    tiles: Annotated[str | None, Option(help="URL of background tiles: https://a.org/{z}/{x}/{y}.png.")] = None,
+    tiles: Annotated[str | None, Option(help="URL of background tiles, such as https://a.org/{z}/{x}/{y}.png.")] = None,
     attribution: Annotated[str, Option(metavar="TEXT", help="Credit for the background tiles.")] = "",
     check: Annotated[bool, Option("--check", help="Read and list the releases, then exit.")] = False,
     max_bytes: Annotated[int, Option(min=1, help="Size limit of a request body, in bytes.")] = 16 << 20,
     max_boxes: Annotated[int, Option(min=1, help="Limit on boxes or features per request.")] = 100_000,
-    max_requests: Annotated[int, Option(min=1, help="Limit on connections per worker (status 503 above it).")] = 1000,
+    max_requests: Annotated[int, Option(min=1, help="Connections per worker before it returns status 503.")] = 1000,
 ) -> int:
     """Answer range queries over HTTP from published releases, with errors and intervals. No private data are read.
 

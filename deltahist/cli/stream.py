@@ -53,10 +53,10 @@ def plan(
 ) -> None:
     """Rank choices of δ, ε, cells and strategies by expected error. No data are read.
 
-    With one δ and one budget, the command ranks strategies and, without --cell, cell sizes. `publish` uses the best
-    ones. With several δ or ε, the command finds the best cells for each choice, and recommends the strongest protection
-    that is still useful. Errors are those of unbiased answers, assuming --points points. They come from noise and from
-    unknown positions within cells.
+    With one δ and one budget, the command ranks strategies and, without --cell, cell sizes. `publish` uses the best of
+    these. With several δ or ε, the command finds the best cells for each choice, and recommends the strongest
+    protection that is still useful. Errors are those of unbiased answers if there are as many points as --points says.
+    They come from noise and from the unknown positions of points within cells.
 
     \b
     Examples:
@@ -156,14 +156,14 @@ def _recommend(found: pd.DataFrame, crs: str | None) -> str:
 
 
 def _format_interval(row: dict[Any, Any]) -> str:
-    """Format a count, with half the width of its 95% interval in points and as a share."""
+    """Format a count, with half the width of its 95% interval in points and as a share of the count."""
     count, half = row["count"], 1.96 * row["error"]
     return f"{count:,.{0 if count >= 10 else 1}f} ± {float(f'{half:.2g}'):,.0f} ({half / count:,.0%})"
 
 
 @dataclass(frozen=True, kw_only=True)
 class StepMapOptions(options.MapOptions):
-    """The map of each step. By default, points may appear at its boundary."""
+    """The map of each step. By default, points may appear at the map's boundary."""
 
     sources: options.Sources = "boundary"
 
@@ -189,7 +189,7 @@ def publish_stream(
     window_limit: Annotated[
         list[str] | None, Option(metavar="STEPS:FACTOR", help="Cap the cost: 30:2 means at most 2ε in any 30 steps.")
     ] = None,
-    budgets: Annotated[Path | None, File(help="CSV file with the budget of each step: step,epsilon (or rho).")] = None,
+    budgets: Annotated[Path | None, File(help="CSV file of budgets, with columns step and epsilon (or rho).")] = None,
     strategy: options.Strategy = "auto",
     regions: options.Regions = None,
     points: options.Points = None,

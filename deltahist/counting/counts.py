@@ -51,7 +51,7 @@ class Unshown:
 
 
 class Counts(Unshown):
-    """Number of points in each cell, int64 (domain.shape), with a record of how the counts were made. Private."""
+    """Private numbers of points in the cells, int64 of shape domain.shape, with a record of how they were made."""
 
     def sum(self) -> int:
         """Return the number of points."""
@@ -59,7 +59,7 @@ class Counts(Unshown):
 
 
 class Points(Unshown):
-    """Points on a line, float64 (m,), rounded to the domain's lattice, with a record of how they were made. Private."""
+    """Private points on a line, float64 of shape (m,), rounded to the lattice, with a record of how they were made."""
 
 
 class Tally:
@@ -71,7 +71,7 @@ class Tally:
         self._limit = _WAITING
 
     def add_rows(self, places: Integers, numbers: Integers | int = 1) -> None:
-        """Add rows at places (m,), which may repeat. `numbers` is (m,), or one number for all places."""
+        """Add rows at `places`, which may repeat. `numbers` has one number per place, or is one number for all."""
         if self._all is not None:
             np.add.at(self._all, places, numbers)
             return
@@ -81,7 +81,7 @@ class Tally:
             self._limit = 2 * len(self.list_full()[0]) + _WAITING
 
     def list_full(self) -> tuple[Integers, Integers]:
-        """Return the non-empty places (m,) in ascending order, and the number of rows at each."""
+        """Return the non-empty places in ascending order, and the number of rows at each, both of shape (m,)."""
         if self._all is not None:
             places = np.flatnonzero(self._all)
             return places, self._all[places]
@@ -101,8 +101,8 @@ class UserBound:
     """Keep at most `most` points of each user: those with the smallest random numbers.
 
     The random numbers depend only on the system's entropy. Moving a point therefore does not change which rows are
-    kept, and K points of a user cost K times as much as one (docs/privacy/histogram.md). Add all rows before dropping
-    any outside the domain. If two rows have equal random numbers, the first is kept.
+    kept, and K points of a user cost K times as much as one (see docs/privacy/histogram.md). Add all rows before you
+    drop any that lie outside the domain. If two rows have equal random numbers, the first is kept.
     """
 
     def __init__(self, most: int) -> None:
@@ -138,13 +138,13 @@ class UserBound:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Counted:
-    """Counts by step and cell, and statistics of the rows read. Only `preprocessing` is public.
+    """Counts by step and cell, and statistics about the rows read. Only `preprocessing` is public.
 
     rows : number of rows read. bad_rows : number of unusable rows, which are left out.
     unmatched : number of rows that do not match `where`.
     outside : number of points outside the domain. zeros : number of those points that were originally at 0,0.
     users : number of users, if known. before, after : number of rows before the first step, and after the last.
-    keys, numbers : (m,) step · cells + cell of each non-empty cell, ascending, and the number of points in it.
+    keys, numbers : (m,) key of each non-empty cell (step · cells + cell), ascending, and the number of points in it.
     domain, preprocessing : the cells, and a record of how rows became counts.
     """
 
@@ -238,7 +238,7 @@ class RowCounter:
         np.add.at(self.unplaced, -places[places < 0], numbers[places < 0])
 
     def make_counts(self, rows_of: str, operation: Operation | None, malformed: int = 0) -> Counted:
-        """Return the counts, or refuse bad rows (and `malformed` unread ones), empty tables, or many points outside."""
+        """Return the counts. Refuse bad rows (`malformed` more were unread), empty tables and many points outside."""
         reading = self.reading
         bad = int(self.unplaced[-sql.BAD]) + malformed
         rows = int(self.placed + self.unplaced.sum()) + malformed
@@ -274,8 +274,8 @@ def refuse_outside(outside: int, points: int, zeros: int, domain: Domain) -> Non
         missing = f" ({zeros:,} at 0,0, which often means missing)" if zeros else ""
         raise OutsideBounds(
             f"{outside:,} of {points:,} points ({outside / points:.0%}) lie outside the bounds {bounds}{missing}: "
-            "check the order of the bounds (W,S,E,N) and of x and y, and the CRS; or set outside to clamp (count them "
-            "at the edge) or to drop (if the boundary is a source)"
+            "check the CRS, and the order of x and y and of the bounds (W,S,E,N), or set outside to clamp (to count "
+            "such points at the edge) or drop (if the boundary is a source)"
         )
 
 
@@ -296,15 +296,15 @@ def count(
 
     Parameters
     ----------
-    points : (m, 2) x and y, or (m,) in 1-D, in the domain's coordinates; a pandas, polars or Arrow table; or a
-        GeoSeries or GeoDataFrame of points, which are projected if their CRS differs. Masked values and NA count as
-        missing. Private.
+    points : coordinates as an (m, domain.ndim) array (or (m,) in 1-D), a pandas, polars or Arrow table, or a GeoSeries
+        or GeoDataFrame. They are projected if their CRS is not the domain's. Masked values and NA count as missing.
+        Private.
     x, y, z : names of a table's coordinate columns. They may be None if the table has no other columns.
     crs : CRS of an array or a table. None means the domain's CRS.
     outside : "clamp" counts a point outside the domain in the nearest cell, which never lengthens a move. "drop" leaves
         it out, which is valid only if the boundary is a source. None clamps points too, but raises OutsideBounds if
         more than 1% of the points are outside, because the coordinates or the bounds are probably wrong.
-    user, max_per_user : the users of the points (m,), or a column's name; and the number of points to keep per user.
+    user, max_per_user : each point's user, or the name of that column, and the number of points to keep per user.
         The choice is random, and does not depend on the place. Set both or neither. Users are text or whole numbers,
         compared in the form that `normalize_name` returns. Text such as "" and "None" counts as missing.
     drop_bad_rows : True leaves out points with unusable coordinates or no user. Releases state this.
@@ -369,7 +369,7 @@ def _number_users(user: Any, points: Any, number: int) -> tuple[NDArray[np.int64
     masked = isinstance(user, np.ma.MaskedArray)
     ids = pd.Series(user.data if masked else user.to_pandas() if hasattr(user, "to_pandas") else user)
     if shuffled or len(ids) != number:
-        raise InputError(f"user has {len(ids):,} entries for {number:,} points: their numbers and indices must agree")
+        raise InputError(f"user has {len(ids):,} entries for {number:,} points: both must agree in number and index")
     if masked:
         ids = ids.astype(object).mask(np.ma.getmaskarray(user))
     codes, names = pd.factorize(ids if ids.dtype.kind in "iu" else ids.astype(object))
@@ -406,8 +406,8 @@ def count_file(
     path : a file (CSV, JSON lines, Parquet, Excel, GeoPackage, GeoJSON, FlatGeobuf or shapefile; the first two may be
         gzipped), or "-" for standard input. It may also be a Delta table or a folder of Parquet files, perhaps
         partitioned ("day=2026-11-01"), on disk or in object storage ("s3://bucket/visits", "gs://…", "az://…"), or the
-        newest ".metadata.json" of an Iceberg table. If `table` is set, it is a database: a DuckDB file,
-        "postgresql://user@host/city", "sc://host:15002" for Spark, or an open Spark session.
+        newest ".metadata.json" of an Iceberg table. If `table` is set, `path` is a database: a DuckDB
+        file, "postgresql://user@host/city", "sc://host:15002" for Spark, or an open Spark session.
     x, y, z : coordinate columns by name, or by number from 0 for text without a header. None for files with geometry
         or with a text column `wkt` or `geom` that contains points ("POINT (8 52)").
     crs : CRS of the coordinates, required if the domain has a CRS. Omit it for files with geometry, which state their
@@ -420,7 +420,7 @@ def count_file(
         count towards `max_per_user`. Releases state the condition.
     table : table of a database, such as "visits" or "part.visits".
     time, clock, steps : the time column, the clock, and the number of steps to count from the clock's start.
-        `max_per_user` applies to each step separately (`Counted.counts_of`). Rows outside these steps are left out.
+        `max_per_user` applies to each step (see `Counted.counts_of`). Rows outside these steps are left out.
 
     Raises InputError if the table cannot be read, is truncated or empty, lacks a column or has bad rows, if its CRS
     contradicts the domain's, or if the condition uses coordinates. Raises OutsideBounds as `count` does.
@@ -542,5 +542,5 @@ def choose_operation(stated: str | None, own: Any, domain: Domain | None, name: 
     same = stated is None or own is None or read_crs(own).equals(read_crs(stated), ignore_axis_order=True)
     if domain is None or given is None or map_crs is None or not same:
         names = ", ".join(f"{where} is {crs and read_crs(crs).to_string()[:40]}" for where, crs in named.items())
-        raise InputError(f"CRS are missing or differ ({names}): state both, and let crs= agree with the file")
+        raise InputError(f"a CRS is missing, or two differ ({names}): state both, and make crs= agree with the file")
     return Operation.onto(domain, read_crs(given))

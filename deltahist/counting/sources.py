@@ -138,7 +138,7 @@ def _open_path(path: Path, reading: Reading, connection: Any, stack: ExitStack) 
 
 
 def _copy_stream(path: Path, stack: ExitStack) -> Path:
-    """Copy a stream to a file that only its owner can read. The suffix matches the first bytes."""
+    """Copy a stream to a file that only its owner can read. The first bytes determine the suffix."""
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
     stream = sys.stdin.buffer if path == Path("-") else stack.enter_context(path.open("rb"))
     with (folder / "stream").open("wb") as file:

@@ -1,8 +1,8 @@
 """Write SQL that reads columns, checks conditions on rows, and computes places by the formula of `Domain.lattice`.
 
 Statements are in DuckDB's SQL, which sqlglot translates for other engines. A place is a whole number, the same in NumPy
-and in every engine. The place of a point inside the domain is step · cells + cell. Outside, it is the nearest cell's
-place plus steps · cells. A row without a point has the place BAD, UNMATCHED, BEFORE or AFTER.
+and in every engine. The place of a point inside the domain is step · cells + cell. The place of a point outside is
+that of the nearest cell plus steps · cells. A row without a point has the place BAD, UNMATCHED, BEFORE or AFTER.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _FRACTIONS = "double|float|real|decimal|numeric"
 
 
 def classify_type(type_: str) -> str:
-    """Classify an engine's column type as "number", "text", "time", "truth" or "" (any other type)."""
+    """Classify an engine's column type as "number", "text", "time", "truth" or, for any other type, ""."""
     name = type_.lower()
     if name.endswith("]") or name.startswith("interval"):
         return ""
@@ -51,7 +51,7 @@ class Dialect:
     hash : 64-bit hash of a value. normal : text as `normalize_name` returns it. Spark has no NFC, so its expression is
         NULL for text with combining marks.
     random : fresh random number for each row. PostgreSQL draws from its server's entropy. Spark draws from a randomly
-        seeded generator, which is not cryptographic. Empty for DuckDB, because `UserBound` draws the numbers for files.
+        seeded generator, which is not cryptographic. DuckDB needs none, because `UserBound` draws numbers for files.
     """
 
     name: str
@@ -117,7 +117,7 @@ class Reading:
 
     @classmethod
     def of(cls, **given: Any) -> Reading:
-        """Make a reading from parameters, converting column numbers to text."""
+        """Make a `Reading` from parameters, converting column numbers to text."""
         columns = {name: str(given[name]) for name in ("x", "y", "z", "user", "time") if given.get(name) is not None}
         return cls(**{**given, **columns})
 
@@ -170,7 +170,7 @@ class Relation:
         return quote_name(column if self.aliases is None else self.aliases[column])
 
     def find_kind(self, column: str, *kinds: str) -> str:
-        """Return the kind of a column. Raises InputError unless `kinds` includes it or text may be converted."""
+        """Return a column's kind. Raises InputError if it is neither in `kinds` nor text that may be converted."""
         kind, text = classify_type(self.types[column]), ("text",) if self.texts else ()
         return str(check_choice((*kinds, *text), **{f"column {column!r} of type {self.types[column]}": kind}))
 
@@ -192,7 +192,7 @@ class Relation:
         return f"CASE WHEN {known} THEN {self.dialect.hash.format(name)} END"
 
     def write_steps(self, column: str, clock: Clock, steps: int) -> str:
-        """Return SQL for time steps: -1 before the first step, `steps` after the last, NULL for a missing time."""
+        """Return SQL for time steps: -1 before the first step, `steps` after the last, and NULL for a missing time."""
         first, every = clock.start, clock.every or 1
         if not clock.every:
             at = self.write_floats(column)
@@ -265,7 +265,7 @@ class Condition:
         if kinds is None:
             raise InputError(
                 f"where is {line!r}: it must compare columns with constants, as in \"kind = 'bus' and speed > 3\", "
-                "and use only =, <>, <, <=, >, >=, in, between, like, is null, not, and, or"
+                "and use only the operators =, <>, <, <=, >, >=, in, between, like, is null, not, and, or"
             )
         return cls(line, tree, kinds)
 
@@ -281,7 +281,7 @@ class Condition:
                 raise InputError(f"where is {self.text!r}: {rule}")
 
     def write_sql(self, column: Callable[[str, str], str]) -> str:
-        """Write the condition in DuckDB's SQL. `column(name, kind)` writes a column to compare with that kind."""
+        """Write the condition in DuckDB's SQL. `column(name, kind)` writes a column for constants of that kind."""
         import sqlglot
 
         def written(node: Any) -> Any:
@@ -332,7 +332,7 @@ def _kind_of_constant(constant: Any) -> str | None:
 def write_reading(
     given: Relation, reading: Reading, axes: int, geometry: str | None, clock: Clock | None = None, steps: int = 1
 ) -> str:
-    """Write SQL that reads x and y (or a geometry g), `chosen` and, if needed, u (the user's hash) and `step`."""
+    """Write SQL that selects coordinates (or a geometry g), `chosen` and, if needed, u (the user's hash) and `step`."""
     places = [given.find_column(c) for c in reading.coordinates]
     if not places and geometry is None and given.dialect is DUCKDB:  # text such as "POINT (8.07 52.26)"
         names = [c for c in given.types if c.lower() in ("wkt", "geom", "geometry", "the_geom")]
@@ -393,7 +393,7 @@ def write_counting(rows: str, domain: Domain, random: str, *, steps: int = 0, mo
 
 
 def _write_cell(domain: Domain, axes: str) -> str:
-    """Write SQL for the flat cell index of a point, clamped to the domain, as an exact float."""
+    """Write SQL that clamps a point to the domain and returns its flat cell index as an exact float."""
     flat = ""
     for axis, at in enumerate(axes):
         low, high, step = domain.low[axis], domain.high[axis], domain.step[axis]
@@ -416,7 +416,7 @@ def locate_rows(
     steps: int = 0,
     fine: bool = False,
 ) -> NDArray[np.int64]:
-    """Return the places (m,) of rows. `write_placing` computes the same places in SQL.
+    """Return the place of each row, of shape (m,). `write_placing` computes the same places in SQL.
 
     columns : coordinates on the map, NaN where missing. chosen, named : masks of the rows that match the condition, and
         of the rows with a user. step : step of each row, and a mask of the rows with a step. fine : True if each
