@@ -38,9 +38,9 @@ class Chain:
     Source: 2015, eq. (2), Theorem 12, eq. (35); 2015 abstract, Theorem 2, eq. (3).
 
     name : 32 random hexadecimal digits; empty for a more private copy of a release that is not in a chain.
-    amounts : ε or ρ of the releases up to this one, ascending. The last amount is the total cost of the releases.
-    copied : ε or ρ if the release is a more private copy of the last release (`dh.tighten`); None otherwise.
-    origin : SHA-256 of the original of a copy. An original and its copies together cost as much as the original alone.
+    amounts : ε or ρ of the releases up to this one, in ascending order. The last amount is their total cost.
+    copied : ε or ρ of this release if it is a more private copy of the last release (`dh.tighten`); None otherwise.
+    origin : SHA-256 of a copy's original. An original and its copies together cost as much as the original alone.
     """
 
     name: str
@@ -59,8 +59,8 @@ class Chain:
             and (self.copied is None or 0 < self.copied < amounts[-1])
         ):
             raise InputError(
-                f"chain {self.name!r} is invalid: it must have a valid name, a valid SHA-256 and at most {_LONGEST:,} "
-                "releases; each must spend more than the one before it, and a copy must spend less than its original"
+                f"chain {self.name!r} is invalid: it must have a valid name and at most {_LONGEST:,} releases, each "
+                "costing more than the one before, and a copy must give its original's SHA-256 and cost less than it"
             )
 
     @property
@@ -94,7 +94,7 @@ class Step:
 
     Source: 2014, Theorem 2.
 
-    clock : the clock that defines the steps. number : number of this step, from 0.
+    clock : the clock that defines the steps. number : number of this step, counted from 0.
     window : number of consecutive steps that share the budget. budget : ε or ρ of every window.
     limits : caps on the cost of changes that last longer than a window (`read_lasting`).
 
@@ -140,7 +140,7 @@ class Step:
 
 
 class OfMechanism:
-    """A base class of objects that share the budget and noise of their mechanism."""
+    """A base class for objects that share the budget and noise of their mechanism."""
 
     mechanism: BaseMechanism
 
@@ -166,10 +166,10 @@ class OfMechanism:
 
 
 class BaseMechanism(abc.ABC):
-    """A neighbourhood, a budget and a measurement, with the noise and guarantees that result. It stores no data.
+    """A neighbourhood, a budget and a measurement, with the resulting noise and guarantees. It stores no data.
 
-    Each kind of release derives a frozen dataclass of its public choices from this class. Subclasses also check and
-    measure private data, and define the noise that protects it. Only publishers use these (`publish_mechanism`).
+    Each kind of release has a subclass, a frozen dataclass of its public choices. Subclasses also define the noise, and
+    how to check and measure private data. Only publishers check and measure data (`publish_mechanism`).
     """
 
     #: Name of this kind of release in files.
@@ -191,7 +191,7 @@ class BaseMechanism(abc.ABC):
 
     @property
     def guarantee(self) -> Guarantee:
-        """The guarantee under the neighbourhood, pure ε or ρ-zCDP."""
+        """The guarantee for neighbours, either pure ε or ρ-zCDP."""
         return self.budget.guarantee
 
     @property
@@ -207,7 +207,7 @@ class BaseMechanism(abc.ABC):
     @property
     @abc.abstractmethod
     def size(self) -> int:
-        """Number of published numbers."""
+        """How many numbers a release publishes."""
 
     @property
     @abc.abstractmethod
@@ -221,14 +221,14 @@ class BaseMechanism(abc.ABC):
 
     @abc.abstractmethod
     def check_data(self, data: ArrayLike) -> Any:
-        """Convert private data for `measure`. Raises InputError if the data cannot be published."""
+        """Convert private data to what `measure` takes. Raises InputError if the data cannot be published."""
 
     @abc.abstractmethod
     def measure(self, private: Any) -> NDArray[np.int64]:
-        """Return the private exact numbers (size,), without noise. This never fails on checked data."""
+        """Return the exact private numbers, of shape (size,), without noise. Measuring checked data never fails."""
 
     def exact_facts(self, private: Any) -> dict[str, Any]:
-        """Return the fields of the release that depend on the data, but are public."""
+        """Return the fields of the release that are public although they depend on the data."""
         return {}
 
     def private_noise(self, private: Any) -> tuple[str, dict[str, Any]] | None:
@@ -251,11 +251,11 @@ class BaseMechanism(abc.ABC):
         return True
 
     def scatter(self, noise: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return what whole-number noise (draws,) adds to the released numbers (size,)."""
+        """Return what whole-number noise of shape (draws,) adds to the released numbers, of shape (size,)."""
         return noise
 
     def scatter_groups(self, noise: Sequence[NDArray[Any]]) -> NDArray[np.int64]:
-        """Return `scatter` of the noise of all groups (32-bit or 64-bit integers) as a new array."""
+        """Return `scatter` of all groups' noise (32-bit or 64-bit integers) as a new array."""
         return self.scatter(join_groups([members for members, _ in self.noise_groups], noise))
 
     @property
@@ -265,14 +265,14 @@ class BaseMechanism(abc.ABC):
 
     @abc.abstractmethod
     def noise_rows(self) -> list[dict[str, Any]]:
-        """Return the law and the standard deviation of each group's noise, JSON-ready."""
+        """Return a JSON-ready list of the law and standard deviation of each group's noise."""
 
     @abc.abstractmethod
     def cost_under(self, moves: Neighbourhood) -> Fraction | float:
-        """Return the largest cost of a move in a different relation, in the budget's unit (ε or ρ)."""
+        """Return the largest cost of a move that another relation allows, in the budget's unit (ε or ρ)."""
 
     def describe(self) -> dict[str, Any]:
-        """Return the complete public description, JSON-ready, with exact amounts."""
+        """Return the complete public description, ready for JSON, with exact amounts."""
         epsilon, rho = (None if amount is None else str(amount) for amount in self.budget.exact)
         places = {"step": self.step, "chain": self.chain}
         return {
@@ -284,7 +284,7 @@ class BaseMechanism(abc.ABC):
     def with_budget(self, budget: Budget) -> Self:
         """Return the same mechanism with a different budget in the same unit."""
         if budget.unit != self.budget.unit:
-            raise InputError(f"the budget is in {budget.unit}: it must be in {self.budget.unit}, like the noise")
+            raise InputError(f"the budget is in {budget.unit}: it must be in {self.budget.unit}, to match the noise")
         return self.with_changes(budget=budget, **({} if self.chain is None else {"chain": None}))
 
     def with_chain(self, chain: Chain) -> Self:
@@ -313,7 +313,7 @@ class BaseMechanism(abc.ABC):
             )
 
     def with_changes(self, **changes: Any) -> Self:
-        """Return a copy with some fields changed. The copy keeps cached values that do not depend on these fields."""
+        """Return a copy with some fields changed. The copy keeps cached values that the changes do not affect."""
         out = replace(self, **changes)  # type: ignore[type-var]
         if changes.keys() <= {"counting", "budget", "step", "chain"}:
             vars(out).update({name: vars(self)[name] for name in self._COPIED if name in vars(self)})
@@ -327,8 +327,8 @@ class BaseMechanism(abc.ABC):
     def cost_within(self, distance: float | str) -> tuple[Fraction | float, Fraction | float]:
         """Return the exact largest cost of a move over a distance, and a simple bound on the cost.
 
-        The distance is in ground units, or text such as "2km". Infinity means any move. A path of n = ⌈distance/δ⌉
-        moves within δ proves the bound n ε, or n² ρ. Limits can lower the bound.
+        The distance is a number of ground units or text such as "2km". Infinity means any move. A path of
+        n = ⌈distance/δ⌉ moves within δ proves the bound n ε, or n² ρ. Limits can lower the bound.
         Source: 2014, section 3.2, Lemma 1: d ε for any move, where d is the diameter.
         """
         near = self.neighbourhood
@@ -355,7 +355,7 @@ class BaseMechanism(abc.ABC):
         return LETTERS[self.budget.unit]
 
     def approximate(self, probability: float) -> float:
-        """Return ε of the (ε, δ_prob) guarantee with failure probability δ_prob. A pure ε stays the same."""
+        """Return the ε of the (ε, δ_prob) guarantee with failure probability δ_prob. A pure ε stays the same."""
         return self.guarantee.approximate(probability)
 
     @property
@@ -431,7 +431,7 @@ def _cover(distance: int, lengths: Sequence[tuple[int, Fraction]]) -> Fraction:
 
 
 def budget_of(description: dict[str, Any]) -> Budget:
-    """Recreate the budget in a mechanism's description. Raises InputError unless there is exactly one amount."""
+    """Recreate the budget from a mechanism's description. Raises InputError unless it has exactly one amount."""
     return Budget(*(None if description[k] is None else Fraction(description[k]) for k in ("epsilon", "rho")))
 
 
@@ -453,7 +453,7 @@ class Root(float):
 
 
 def scale_noise(budget: Budget, change: Fraction | Root, times: Fraction | int = 1, *, refinable: bool = False) -> Law:
-    """Return the law that hides `times` · `change` (an L1 norm for ε, an L2 norm for ρ), rounded if `refinable`."""
+    """Return the law that hides `times` · `change` (L1 norm for ε, L2 for ρ) and, if `refinable`, can be refined."""
     law = budget.law(refinable=refinable)
     power = change.squared if isinstance(change, Root) else Fraction(change) ** law.norm
     return law.hiding(times**law.norm * power, budget.amount)

@@ -32,9 +32,9 @@ def sensitivity(strategy: Strategy, near: Neighbourhood, *, norm: int = 1) -> Fr
     """Return the largest share-weighted change of a strategy's answers between neighbouring data sets.
 
     The sensitivity is the largest p-norm of a column of A E, where the incidence matrix E of the neighbourhood has one
-    column for each move and each arrival. If answers count sets of cells and p = 1, it is the graph-cut sensitivity
-    max_e C(e). With moves only, it is max_(i,j)∈N ‖a_i − a_j‖₁. With limits, the change of a move beyond δ is divided
-    by the factor of its limit. Source: 2014, section 5.2, eq. (7), section 5.3; docs/privacy/profiles.md.
+    column for each move and each arrival. If each answer counts a set of cells and p = 1, it is the graph-cut
+    sensitivity max_e C(e). With moves only, it is max_(i,j)∈N ‖a_i − a_j‖₁. With limits, the change from a move beyond
+    δ is divided by the factor of its limit. Source: 2014, section 5.2, eq. (7), section 5.3; docs/privacy/profiles.md.
 
     Parameters
     ----------
@@ -43,7 +43,7 @@ def sensitivity(strategy: Strategy, near: Neighbourhood, *, norm: int = 1) -> Fr
 
     Returns a Fraction for the 1-norm, and for the 2-norm a float whose attribute `squared` is the exact square.
 
-    Raises InputError if the domains differ, or if the strategy needs a grid but `near` is another kind of graph.
+    Raises InputError if the domains differ, or if the strategy does not support the kind of `near` or its axes.
 
     >>> import deltahist as dh
     >>> domain = dh.Domain((0, 1), (4,))
@@ -55,8 +55,8 @@ def sensitivity(strategy: Strategy, near: Neighbourhood, *, norm: int = 1) -> Fr
     suits = type(near) is Neighbourhood or strategy.row_by_row or strategy.on_graphs
     if strategy.domain != near.domain or not suits or near.domain.ndim > strategy.most_axes:
         raise InputError(
-            f"near is a {type(near).__name__} with {near.domain.ndim} axes: it must have the same domain as strategy "
-            f"{strategy.name}, which must support that many axes and these edges"
+            f"near is a {type(near).__name__} with {near.domain.ndim} axes: strategy {strategy.name} must have the "
+            "same domain, and support that many axes and this kind of neighbourhood"
         )
     relations = near.relations
     costs: dict[int, Fraction] = {}
@@ -159,8 +159,8 @@ class Mechanism(BaseMechanism):
         # If the sum is below 2^52, sums over any rows are exact in int64 and in float64.
         if array.shape != self.domain.shape or not total < 1 << 52 or array.min() < 0 or np.ma.is_masked(data):
             raise InputError(
-                f"counts have type {array.dtype} and shape {array.shape}: they must be whole numbers, have no masked "
-                f"entries, have the shape {self.domain.shape} (axis 0 is x), and sum to less than 2^52"
+                f"counts have type {array.dtype} and shape {array.shape}: they must be non-negative whole numbers, "
+                f"none of them masked, with the shape {self.domain.shape} (axis 0 is x) and a sum below 2^52"
             )
         self.strategy.check_points(total)
         counts = array.astype(np.int64, copy=False)
@@ -235,7 +235,7 @@ class Mechanism(BaseMechanism):
 
     @functools.cached_property
     def noise_of_a_cell(self) -> float | None:
-        """Noise standard deviation of the middle cell or, if cells are not determined, of the least noisy number."""
+        """Standard deviation of the noise in the middle cell or, if cells are undetermined, the least noisy number."""
         if self.strategy.determines_cells:
             sides = [(self.domain.edges(axis), n // 2) for axis, n in enumerate(self.domain.shape)]
             cell = [edges[middle + end] for end in (0, 1) for edges, middle in sides]
@@ -245,7 +245,7 @@ class Mechanism(BaseMechanism):
     def cost_under(self, moves: Neighbourhood) -> Fraction:
         """Return the cost under a different relation: the budget times the ratio of the sensitivities.
 
-        The sensitivity is the largest Σ share |A (e_u − e_v)| over neighbouring cells u and v. For ρ, it is squared.
+        The sensitivity is the largest Σ share |A (e_u − e_v)| over neighbours u and v. For ρ, each term is squared.
         """
         own, wide = self.sensitivity, sensitivity(self.strategy, moves, norm=self.norm)
         if not own:  # if there is no noise, no move may change the numbers (checked in `laws`)
@@ -264,15 +264,15 @@ class Mechanism(BaseMechanism):
         return min(known, gaussian_epsilon(float(rho), probability, least_variance=min(variances), draws=self.draws))
 
     def variance(self, workload: Workload, *, continuous: bool = False) -> NDArray[np.float64]:
-        """Return the expected squared error of the answer to each query (m,), in points squared.
+        """Return the expected squared error of the answer to each query, in points squared.
 
         Source: 2014, eq. (5), where the printed formula omits the factor 2/ε² of Laplace noise.
 
         Parameters
         ----------
         workload : the queries.
-        continuous : whether to assume continuous noise of the same scale (variance 2 b² for Laplace noise), to compare
-            with papers. Releases use integer noise, which has a slightly smaller variance.
+        continuous : whether to assume continuous noise of the same scale (variance 2 b² for Laplace noise), for
+            comparison with papers. Releases use integer noise, whose variance differs slightly.
         """
         found = self.decoder
         if continuous:

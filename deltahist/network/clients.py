@@ -1,6 +1,6 @@
 """RAPPOR clients, which keep permanent bits secret and report them with less and less noise. Private.
 
-Source: Erlingsson, Pihur and Korolova 2014; Koufogiannis, Han and Pappas, 2015, section 4.1.
+Source: Erlingsson, Pihur and Korolova 2014; Koufogiannis, Han and Pappas 2015, section 4.1.
 Proofs: docs/privacy/rappor.md.
 """
 
@@ -36,8 +36,8 @@ class Clients:
 
     Parameters
     ----------
-    texts : one string per user, private. mechanism : the settings.
-    cohorts : (users,) cohort numbers from 0, public and independent of the strings; drawn at random when None.
+    texts : one private string per user. mechanism : the settings.
+    cohorts : public cohort numbers from 0, one per user, independent of the strings; None draws them at random.
     weak_protection_accepted : accept settings that hardly protect anything (docs/privacy/weak.md).
     rng : a seeded generator, for experiments only. All reports are then marked as not for publication.
 
@@ -99,7 +99,7 @@ class Clients:
     def relax(
         self, *, weak_protection_accepted: bool = False, rng: np.random.Generator | None = None, **rates: Any
     ) -> Clients:
-        """Return the same users with new f, p or q (`Rappor.relaxed`), and less noise in their permanent bits.
+        """Return the same users with a new f, p or q (`Rappor.relaxed`) and less noise in their permanent bits.
 
         Use only the returned users afterwards. The same users can be relaxed only once, because two refinements of the
         same bits would together cost more than either. Source: 2015, section 4.1.
@@ -165,7 +165,7 @@ class Clients:
         changed = file is not None and token and read_state(file, _FORMAT)[2] != token
         if changed or self._relaxed or self._process != os.getpid():
             rule = "use the users that relax() returned, or load the file"
-            raise InputError(f"these users were relaxed, belong to another process or have a changed file: {rule}")
+            raise InputError(f"these users were relaxed, belong to another process or differ from their file: {rule}")
 
     def _publish_report(self, drawn: Bits, rng: np.random.Generator | None) -> Reports:
         report = Reports(self.mechanism, self.cohorts, drawn, self._publishable and rng is None)

@@ -37,13 +37,13 @@ class Diffusion:
 
     Parameters
     ----------
-    data : private, one row per user: a mapping from users to values (a number, n numbers or a bit), a series, or a
+    data : private, one row per user, as a mapping from users to values (a number, n numbers or a bit), a series, or a
         frame with the mechanism's columns, indexed by user. Users without data may still make requests.
     mechanism : determines the noise for each requester.
     state : key file, created with mode 0600 if it is missing. All responses about the same data must use one key, or
         their ε add up. If no file is given, this object draws its own key.
     weak_protection_accepted : respond even if an ε hardly protects anything (docs/privacy/weak.md).
-    rng : a seeded generator, for experiments only; responses are then not for publication.
+    rng : a seeded generator, for experiments only. Responses are then not for publication.
 
     >>> import deltahist as dh
     >>> network = dh.Network.from_edges([("ann", "bob"), ("bob", "cem")])
@@ -92,14 +92,14 @@ class Diffusion:
         return BitPaths(key) if mechanism.bits else VectorPaths(key, mechanism.dimension, mechanism.reach)
 
     def response(self, owner: str, requester: str) -> NDArray[np.float64]:
-        """Return the response (n,) to a requester about an owner, in the data's units."""
+        """Return the response to a requester about an owner, as n numbers in the data's units."""
         return self.responses([(owner, requester)])[list(self.mechanism.columns)].to_numpy(np.float64)[0]
 
     def responses(self, pairs: Iterable[tuple[Any, Any]] | pd.DataFrame) -> pd.DataFrame:
-        """Return responses for pairs (m, 2) of owner and requester, or for the pairs in a frame's first two columns.
+        """Return responses for pairs of an owner and a requester, or for the pairs in a frame's first two columns.
 
-        Each pair has a row: owner, requester, distance, epsilon, the data's columns in their units, and rmse, the root
-        mean square distance between response and data. For bits, `flipped`, the probability of a flip, replaces rmse.
+        Each pair has a row of owner, requester, distance, epsilon, the data's columns in their units, and rmse (the
+        root mean square distance between response and data). For bits, `flipped` (the chance of a flip) replaces rmse.
         """
         frame, find = take_columns(pairs, 2), self.mechanism.network.find_places
         owners, requesters = find(frame.iloc[:, 0], "owner"), find(frame.iloc[:, 1], "requester")
@@ -141,7 +141,7 @@ class Diffusion:
     def _answer_connected(self, users: NDArray[np.int64]) -> pd.DataFrame:
         """Respond to users about all other users, or only about connected users if ε has no minimum."""
         known = np.flatnonzero(self._rows >= 0)
-        check_memory(160 * len(users) * len(known), "a response to every pair")  # 160 bytes per pair
+        check_memory(160 * len(users) * len(known), "a response for every pair")  # 160 bytes per pair
         owners, requesters = np.repeat(known, len(users)), np.tile(users, len(known))
         distances = self.mechanism.distances.between(owners, requesters)
         answered = (owners != requesters) & ((distances != np.inf) | (self.mechanism.privacy_levels.least is not None))
@@ -169,7 +169,7 @@ class Diffusion:
 
 
 def _read_data(data: Any, mechanism: DiffusionMechanism) -> tuple[list[str], NDArray[np.int64]]:
-    """Return names (m,), sorted so that row order does not matter, and data (m, n) in whole lattice steps."""
+    """Return m names, sorted so that row order does not matter, and their (m, n) data in whole lattice steps."""
     columns, area, most = list(mechanism.columns), mechanism.area, (1 << 40) * float(mechanism.lattice)
     names, values = [], np.zeros((0, len(columns)))
     with contextlib.suppress(KeyError, TypeError, ValueError, OverflowError):  # the errors may quote private data
@@ -180,7 +180,7 @@ def _read_data(data: Any, mechanism: DiffusionMechanism) -> tuple[list[str], NDA
         frame = data.to_frame(columns[0]) if isinstance(data, pd.Series) else pd.DataFrame(data)[columns]
         values, names = frame.to_numpy(np.float64), [normalize_name(user=name) for name in frame.index]
     usable = np.isin(values, (0, 1)) if mechanism.bits else np.abs(values) < most
-    kind = "bits, 0 or 1 (numbers need alpha)" if mechanism.bits else f"numbers below {most:g} in size"
+    kind = "bits, 0 or 1 (numbers need alpha)" if mechanism.bits else f"numbers between -{most:g} and {most:g}"
     if area is not None:
         usable &= (values >= area.low) & (values <= area.high)
         kind += f" in the area of {mechanism.crs}, {', '.join(f'{b:.8g}' for b in area.bounds)} (x and y swapped?)"
@@ -211,7 +211,7 @@ def open_key(path: Path, bound: bytes) -> bytes:
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         fits = False
     if not fits:
-        rule = "use another file (the ε of its responses adds to that of the old file)"
+        rule = "use another file (the ε of its responses adds to the ε spent with the old file)"
         raise DamagedFile(f"key file {str(path)!r} is damaged, or is for different data, users, α or lattice: {rule}")
     check_secret(path, "key file")
     return key

@@ -52,7 +52,7 @@ class Network:
     Parameters
     ----------
     nodes : names of the N users, all different.
-    adjacency : (N, N) sparse or dense matrix of zeros and ones, symmetric unless `directed`.
+    adjacency : sparse or dense (N, N) matrix of zeros and ones, symmetric unless `directed`.
     directed : whether each edge leads from an owner to a user who may request the owner's data.
 
     >>> Network.from_edges([("ann", "bob"), ("bob", "cem"), ("cem", "bob")])
@@ -66,7 +66,7 @@ class Network:
         matrix.sum_duplicates()
         fits = matrix.shape == (len(set(self.nodes)),) * 2 and np.isin(matrix.data, (0, 1)).all()
         if not fits or (not directed and (matrix != matrix.T).nnz):
-            rule = "one row and one column of 0 and 1 for each distinct node, and be symmetric unless directed=True"
+            rule = "one row and one column of 0s and 1s for each distinct node, and be symmetric unless directed=True"
             raise InputError(f"adjacency has the shape {matrix.shape}: it must have {rule}")
         self.adjacency = matrix.astype(bool)
         self.adjacency.setdiag(False)
@@ -75,7 +75,7 @@ class Network:
 
     @classmethod
     def from_edges(cls, edges: Any, nodes: Iterable[Any] = (), *, directed: bool = False) -> Network:
-        """Build a network from pairs (m, 2) of names, or a frame's first two columns. `nodes` adds isolated users."""
+        """Build a network from pairs of names, or from a frame's first two columns. `nodes` adds isolated users."""
         ends = take_columns(edges, 2)
         given = pd.Series([*ends.iloc[:, 0], *ends.iloc[:, 1], *nodes], dtype=object)
         codes, distinct = pd.factorize(given, use_na_sentinel=False)
@@ -94,7 +94,7 @@ class Network:
         return len(self.nodes)
 
     def find_places(self, users: Any, what: str = "user") -> NDArray[np.int64]:
-        """Return the indices (m,) of users in `nodes`."""
+        """Return the index of each user in `nodes`."""
         codes, distinct = pd.factorize(pd.Series(users, dtype=object), use_na_sentinel=False)
         names = pd.Index([normalize_name(**{what: user}) for user in distinct], dtype=object)
         places = np.asarray(self._places.get_indexer(names), dtype=np.int64)
@@ -111,7 +111,7 @@ def take_columns(table: Any, number: int) -> pd.DataFrame:
 
 
 def read_pairs(path: str | Path, columns: int = 2) -> pd.DataFrame:
-    """Read the first columns of a text table. Skips empty lines, lines that begin with # and any heading."""
+    """Read the first columns of a text table. Skips empty lines, lines that begin with #, and a heading."""
     text = Path(path).read_text(encoding="utf-8-sig", errors="replace")
     lines = [line for line in text.splitlines() if line.split("#")[0].strip()]
     mark = next((mark for mark in ",;\t" if mark in "".join(lines[:1])), None)
@@ -130,7 +130,7 @@ def read_pairs(path: str | Path, columns: int = 2) -> pd.DataFrame:
 
 @dataclass(frozen=True, eq=False)
 class Distances:
-    """Distances from owners to requesters: a name and a function of node indices (m,), infinite if there is no path."""
+    """Distances from owners to requesters: a name, and a function of node indices that is infinite without a path."""
 
     name: str
     between: Callable[[NDArray[np.int64], NDArray[np.int64]], NDArray[np.float64]]
@@ -140,7 +140,7 @@ def measure_distances(network: Network, kind: Any = "hops") -> Distances:
     """Return the distances d_ij of a network (2018, section II-A).
 
     kind : "hops" (number of edges on the shortest path), "resistance" (each edge is a unit resistor; 2018, eq. (2)),
-        or a frame whose first three columns are owner, requester and distance; pairs not listed are unconnected.
+        or a frame whose first three columns are owner, requester and distance (unlisted pairs are unconnected).
 
     >>> path = Network.from_edges([("ann", "bob"), ("bob", "cem"), ("cem", "ann"), ("cem", "dia")])
     >>> ann, dia = path.find_places(["ann"]), path.find_places(["dia"])
@@ -240,7 +240,7 @@ class PrivacyLevels:
     def __post_init__(self) -> None:
         if self.least is not None:
             least = check_positive(**{"the least epsilon": self.least})
-            _check_levels(f"{least!r} at least", np.zeros(1), np.full(1, least))
+            _check_levels(f"at least {least!r}", np.zeros(1), np.full(1, least))
         _ = self._function  # raises early
 
     @functools.cached_property
@@ -288,7 +288,7 @@ def _check_levels(given: str, distances: NDArray[np.float64], values: NDArray[np
 
 
 def _read_levels(text: str) -> Function | dict[float, float]:
-    """Return the function or table in a string such as "exp(4-3.3d)" or "1:15,2:8"; a NaN table if there is none."""
+    """Return the function or table in a string such as "exp(4-3.3d)" or "1:15,2:8", or a NaN table if it is invalid."""
     plain = "".join(text.split())
     match = _EXPONENTIAL.fullmatch(plain)
     if match is None:
@@ -306,7 +306,7 @@ def _read_levels(text: str) -> Function | dict[float, float]:
 
 
 def snap_to_lattice(values: ArrayLike, step: Fraction) -> NDArray[np.int64]:
-    """Return ⌊value/step + ½⌋, the nearest whole number of steps, exactly. A float counts as its binary value."""
+    """Return the exact ⌊value/step + ½⌋, the nearest whole number of steps. A float counts as its binary value."""
     array = np.asarray(values, dtype=np.float64)
     place = array / float(step) + 0.5
     out = np.floor(place).astype(np.int64)
@@ -388,7 +388,7 @@ class DiffusionMechanism:
             with contextlib.suppress(InputError):
                 extent = extent_on((use.west, use.south, use.east, use.north), self.crs)
                 return Domain(extent, (1, 1), self.crs)
-        rule = "it must be projected and have an area of use, as EPSG:32618 does, and requires two columns"
+        rule = "it must be projected and have an area of use, as EPSG:32618 does, and there must be two columns"
         raise InputError(f"crs is {self.crs[:60]!r}: {rule}")
 
     @functools.cached_property
@@ -409,7 +409,7 @@ class DiffusionMechanism:
 
     @functools.cached_property
     def reach(self) -> int:
-        """α in lattice steps, rounded up, so that data at most α apart are at most `reach` steps apart; 1 for bits.
+        """α in lattice steps, rounded up enough that data at most α apart are at most `reach` steps apart; 1 for bits.
 
         Rounding moves a point by up to half a step along each axis, and so changes the distance between two points by
         less than √n steps. Single numbers at most α apart are at most ⌈α / step⌉ steps apart.
@@ -424,18 +424,18 @@ class DiffusionMechanism:
         return int(check_finite(most=most, **{"alpha in steps of the lattice": reach}))
 
     def measure_between(self, owners: NDArray[np.int64], requesters: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Return distances for pairs (m,) of nodes. Refuses equal nodes, and unconnected nodes if ε has no minimum."""
+        """Return distances of pairs of nodes. Refuses equal nodes, and unconnected nodes if ε has no minimum."""
         distances, nodes = self.distances.between(owners, requesters), self.network.nodes
         unconnected = np.isinf(distances) if self.privacy_levels.least is None else np.zeros(len(distances), bool)
         refused = np.flatnonzero((owners == requesters) | unconnected)
         if len(refused):
             owner, requester = nodes[owners[refused[0]]], nodes[requesters[refused[0]]]
-            many = f"{len(refused):,} of {len(distances):,} pairs"
-            raise InputError(f"no path leads from {owner!r} to {requester!r} ({many}): omit them, or set a minimum ε")
+            why = f"are equal or unconnected ({len(refused):,} of {len(distances):,} pairs)"
+            raise InputError(f"{owner!r} and {requester!r} {why}: omit such pairs, or set a minimum ε if unconnected")
         return distances
 
     def find_levels(self, owners: Sequence[Any], requesters: Sequence[Any]) -> NDArray[np.int64]:
-        """Return the ε of responses for pairs (m,) of users, in whole billionths."""
+        """Return the ε of the response for each pair of owner and requester, in whole billionths."""
         find = self.network.find_places
         distances = self.measure_between(find(owners, "owner"), find(requesters, "requester"))
         return self.privacy_levels.round_down(distances)
@@ -443,7 +443,7 @@ class DiffusionMechanism:
     def rmse(self, levels: ArrayLike) -> NDArray[np.float64]:
         """Return the root mean square distance between a response and the data, in the data's units.
 
-        In lattice steps, its square is n(n+1) (α/ε)² from noise (2018, Theorem 4), and n/6 from rounding.
+        In lattice steps, its square is n(n+1) (α/ε)² from noise (2018, Theorem 4) plus n/6 from rounding.
         """
         epsilon = np.asarray(levels, dtype=np.float64) / NANO
         noise = self.dimension * (self.dimension + 1) * (self.reach / epsilon) ** 2
@@ -492,14 +492,13 @@ class DiffusionMechanism:
 
 @dataclass(frozen=True, eq=False)
 class Signal:
-    """The responses about one user at all levels up to an ε, together as private as the response at that ε.
+    """The responses about one user at all levels up to an ε, which together are as private as the one at that ε.
 
     `values[k]` is the response from level `starts[k]` to just below `starts[k + 1]`, or to `most` for the last one.
-    Users can pass a signal on without a server if each trims it to the level of the next user (2018, section
-    IV-A).
+    Users can pass a signal on without a server if each trims it to the level of the next user (2018, section IV-A).
 
-    starts : (k,) ascending levels in whole billionths of ε. most : the largest level.
-    values : (k, n) responses in whole lattice steps, or bits.
+    starts : k ascending levels in whole billionths of ε. most : the largest level.
+    values : array (k, n) of responses, in whole lattice steps or as bits.
     publishable : whether the noise came from the operating system's generator.
 
     >>> network = Network.from_edges([("ann", "bob"), ("bob", "cem")])
@@ -522,7 +521,7 @@ class Signal:
         return Fraction(self.most, NANO)
 
     def at(self, epsilon: float | Fraction) -> NDArray[np.float64]:
-        """Return the most precise response (n,) up to an ε, in the data's units."""
+        """Return the most precise response up to an ε, as n numbers in the data's units."""
         return self.mechanism.to_units(self.trim(epsilon).values[-1])
 
     def trim(self, epsilon: float | Fraction) -> Signal:

@@ -1,6 +1,6 @@
 """RAPPOR, which reports users' strings as noisy bits: settings, reports and decoding. `clients` draws the noise.
 
-Source: Erlingsson, Pihur and Korolova 2014. Relaxing follows Koufogiannis, Han and Pappas, 2015, section 4.1, with
+Source: Erlingsson, Pihur and Korolova 2014. Relaxing follows Koufogiannis, Han and Pappas 2015, section 4.1, with
 binary channels instead of thresholded Laplace noise. Proofs: docs/privacy/rappor.md.
 """
 
@@ -62,7 +62,7 @@ class Channel:
     def find_remainder(self, finer: Channel) -> Channel:
         """Return the channel for which `finer.then(channel)` equals this channel.
 
-        Raises InputError if there is none: a 1 or a 0 then has a larger likelihood ratio in this channel.
+        Raises InputError if there is none, because a 1 or a 0 has a larger likelihood ratio in this channel.
         """
         rise = finer.one - finer.zero
         if rise == 0 and self.zero == self.one:
@@ -94,7 +94,7 @@ class Channel:
 class Rappor:
     """Settings of a RAPPOR collection, which determine the guarantee and how users report their strings.
 
-    A string sets up to `hashes` of the `bits` of a filter; the user's cohort decides which bits. The user permanently
+    A string sets up to `hashes` of a filter's `bits` bits. The user's cohort decides which. The user permanently
     replaces each bit by 1 or 0, with probability f/2 each, and keeps these permanent bits secret. A report has a 1 with
     probability q for a permanent 1, and with probability p for a permanent 0.
 
@@ -171,7 +171,7 @@ class Rappor:
     def relaxed(
         self, f: Fraction | float | None = None, p: Fraction | float | None = None, q: Fraction | float | None = None
     ) -> Rappor:
-        """Return less noisy settings, such that a report at the old settings is a coarser version of a new report.
+        """Return less noisy settings for which a report at the old settings is a coarser version of a new report.
 
         Raises InputError if f increases, or if q*/p* or (1 − p*)/(1 − q*) decreases.
         """
@@ -195,7 +195,7 @@ class Rappor:
         return cls(**(description | {name: Fraction(description[name]) for name in ("f", "p", "q")}))
 
     def find_positions(self, texts: Sequence[str]) -> NDArray[np.int64]:
-        """Return the positions (strings, cohorts, k) of the bits that strings set in each cohort (2015, eq. (42))."""
+        """Return the k bit positions of each string in each cohort, of shape (strings, cohorts, k) (2015, eq. (42))."""
         out = np.empty((len(texts), self.cohorts, self.hashes), dtype=np.int64)
         for number, text in enumerate(texts):
             data = text.encode("utf-8", "surrogatepass")
@@ -210,19 +210,19 @@ class Rappor:
     ) -> pd.DataFrame:
         """Estimate how many users have each candidate string, from counts of reported 1s (docs/internals/rappor.md).
 
-        A non-negative LASSO selects candidates. A least-squares fit then estimates how many users each of them has.
+        A non-negative LASSO selects candidates. A least-squares fit estimates how many users have each selected one.
         Source: Erlingsson, Pihur and Korolova 2014, section 4.
 
         Parameters
         ----------
-        ones : (cohorts, bits) number of reports with a 1. users : (cohorts,) number of reports, at most one per user.
+        ones : (cohorts, bits) counts of reported 1s. users : (cohorts,) counts of reports, at most one per user.
         candidates : strings to look for, all different.
         level : probability that any candidate without users is reported as significant (Bonferroni).
 
         Returns
         -------
-        A DataFrame with a row for each candidate: candidate, estimate (of users), std_error (NaN if the candidate was
-        not selected), p_value and significant.
+        A DataFrame with a row for each candidate and the columns candidate, estimate (of users), std_error (NaN if the
+        candidate was not selected), p_value and significant.
 
         >>> mechanism = Rappor(bits=16, cohorts=2, f=0.01, p=0, q=1)
         >>> at = mechanism.find_positions(["cafe"])[0]
@@ -253,8 +253,8 @@ class Rappor:
 class Reports:
     """One report from each user. Nothing else leaves the users' devices.
 
-    cohorts : (users,) whole numbers from 0, public. bits : (users, m), where any nonzero number is a 1.
-    publishable : whether the noise is from the operating system's generator, not a seeded one.
+    cohorts : public whole numbers from 0, one per user. bits : array (users, m), in which any nonzero number is a 1.
+    publishable : whether the noise comes from the operating system's generator, not from a seeded one.
     """
 
     def __init__(self, mechanism: Rappor, cohorts: ArrayLike, bits: ArrayLike, publishable: bool = False) -> None:
@@ -269,13 +269,13 @@ class Reports:
 
     @functools.cached_property
     def ones(self) -> NDArray[np.int64]:
-        """The number of 1s, (cohorts, m). Numbers from several collections can be added."""
+        """The numbers of 1s, of shape (cohorts, m). Numbers from several collections can be added."""
         cohorts = range(self.mechanism.cohorts)
         return np.array([self.bits[self.cohorts == cohort].sum(axis=0, dtype=np.int64) for cohort in cohorts])
 
     @property
     def users(self) -> NDArray[np.int64]:
-        """The number of users, (cohorts,)."""
+        """The number of users in each cohort."""
         return np.bincount(self.cohorts, minlength=self.mechanism.cohorts)
 
     def decode(self, candidates: Sequence[str], *, level: float = 0.05) -> pd.DataFrame:
@@ -290,7 +290,7 @@ def _make_guarantee(channel: Channel, hashes: int) -> Guarantee:
 
 
 class _Seen:
-    """The estimated number of users with each bit in each cohort (cohorts · bits,), and the variance of the estimates.
+    """Estimates of how many users have each bit in each cohort, of shape (cohorts · bits,), and their variance.
 
     `others` is the effect of all strings that are not selected, which are assumed to set all bits equally often.
     """
@@ -308,12 +308,12 @@ class _Seen:
         self.target, self.others = self.whiten(counts), self.whiten(np.repeat(self.share, self.bits))
 
     def whiten(self, rows: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Divide rows by the standard error of a bit that nobody sets; rows of empty cohorts become zero."""
+        """Divide rows by the standard error of a bit that nobody sets. Rows of empty cohorts become zero."""
         return np.divide(rows, self.spread, out=np.zeros_like(rows), where=self.spread > 0)
 
 
 def _build_design(positions: NDArray[np.int64], seen: _Seen) -> scipy.sparse.csc_array:
-    """Return the whitened effect (cohorts · bits, candidates) of one user with each candidate."""
+    """Return the whitened effect of one user with each candidate, of shape (cohorts · bits, candidates)."""
     number, cohorts, _ = positions.shape
     rows = positions + seen.bits * np.arange(cohorts)[:, None]
     columns = np.broadcast_to(np.arange(number)[:, None, None], positions.shape)

@@ -55,7 +55,7 @@ def open_stream() -> Words:
 
 
 def seeded_words(rng: np.random.Generator) -> Words:
-    """Return a source of words from a seeded generator, only for experiments: its words are predictable."""
+    """Return a source of words from a seeded generator, for experiments only, because its words are predictable."""
     return lambda number: rng.integers(0, 1 << 64, number, dtype=np.uint64)
 
 
@@ -73,7 +73,7 @@ def open_words(rng: Rng) -> Words:
 
 
 def exp_bounds(x: Fraction, bits: int) -> Interval:
-    """Return bounds, a few units apart, on e^−x for x ≥ 0.
+    """Return bounds on e^−x for x ≥ 0, a few units of 2^−bits apart.
 
     `decimal` rounds exp correctly. Rounding x changes the result by a factor within 1 ± (x + 2) · 10^(1 − digits).
     """
@@ -96,7 +96,7 @@ def multiply_bounds(a: Interval, b: Interval, bits: int) -> Interval:
 
 
 def divide_bounds(above: Interval, below: Interval, bits: int) -> Interval:
-    """Return bounds on a quotient of positive numbers that is at most one."""
+    """Return bounds on a quotient (at most one) of positive numbers."""
     return (above[0] << bits) // below[1], min((above[1] << bits) // below[0] + 1, 1 << bits)
 
 
@@ -162,7 +162,7 @@ class InversionTable:
         return np.where(here > 0, -1, here.cumsum()).astype(np.int32)
 
     def draw(self, number: int, words: Words) -> NDArray[np.int64]:
-        """Draw values (number,) as int64. The value L stands for all values beyond the table."""
+        """Draw `number` values as int64. The value L stands for all values beyond the table."""
         word = words(number)
         if number < 1 << 12:  # too few values to make building the guide worthwhile
             return self._search(word, words)
@@ -194,7 +194,7 @@ class InversionTable:
 def power_table(rate: Fraction, first: int, length: int, law: Callable[[Interval, int], Interval]) -> InversionTable:
     """Return the table of F(k) = law(e^(−rate (first + k))) for k < length.
 
-    `law` maps bounds and their number of bits to bounds. `law` may lose 64 bits, plus the leading zeros of small rates.
+    `law` maps bounds and their number of bits to bounds. It may lose 64 bits, plus two for each leading zero of `rate`.
     """
     guard = 64 + 2 * int(1 / rate).bit_length()
 
@@ -213,7 +213,7 @@ def power_table(rate: Fraction, first: int, length: int, law: Callable[[Interval
 
 
 def chance_table(bounds: Bounds) -> InversionTable:
-    """Return a table that draws 0 with the probability in these bounds, and 1 otherwise."""
+    """Return a table that draws 0 with the probability that these bounds enclose, and 1 otherwise."""
     return InversionTable([bounds(TABLE_BITS)], lambda k, bits: bounds(bits))
 
 

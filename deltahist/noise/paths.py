@@ -5,10 +5,10 @@ W ~ Exp(1), at a rate of n + 1 per unit of ln ε. As ε rises, V_ε jumps from a
 (docs/internals/processes.md). The formulas use w = εx, whose law is the same at every level.
 
 A path follows this process down and up from a fixed base, ε = 1, as far as needed. A keyed cipher generates the uniform
-reals, so responses can be computed at any time, in any order, without stored state. Paths rounded to whole numbers are
-piecewise constant over whole levels. Paths are evaluated in float64 for all users at once, with a bound on the rounding
-error of every number. If the bound is too wide for a decision that affects a response, the user's path is evaluated
-again in Decimal, with more bits of the same uniform reals. So no response has a floating-point error.
+reals, so responses can be computed at any time and in any order, without stored state. Paths rounded to whole numbers
+are piecewise constant over whole levels. Paths are evaluated in float64 for all users at once, with a bound on the
+rounding error of every number. If the bound is too wide for a decision that affects a response, the user's path is
+evaluated again in Decimal, with more bits of the same uniform reals. So no response has a floating-point error.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _FARTHEST = 1 << 62
 def keyed_words(
     key: bytes, label: str, purpose: int, users: NDArray[np.int64], *, first: int, number: int, planes: int
 ) -> NDArray[np.uint64]:
-    """Return pseudorandom words (users, number, planes) for a secret key, starting at an even index `first`.
+    """Return an array (users, number, planes) of pseudorandom words for a secret key, from an even index `first` on.
 
     Each pair of words is a distinct block, encrypted with AES-256. Words for other labels or keys are independent.
     """
@@ -65,7 +65,7 @@ def keyed_words(
 class Uniforms:
     """Independent uniform reals in (0, 1), known only by their first bits.
 
-    words : (rows, slots, planes) uint64; plane p contains bits 64 p to 64 p + 63 of every real.
+    words : uint64 array (rows, slots, planes), in which plane p contains bits 64 p to 64 p + 63 of every real.
     exact : whether to calculate in Decimal, in the caller's decimal context, instead of float64.
     """
 
@@ -85,23 +85,23 @@ class Uniforms:
             self.value, self.rest = _read_floats(words), _read_floats(~words)
 
     def are_extreme(self) -> NDArray[np.bool_]:
-        """Return whether any real of a row is so close to 0 or 1 that the unread bits matter too much (rows,)."""
+        """Return, for each row, whether any real is so close to 0 or 1 that its unread bits matter too much."""
         edge = 2.0 ** (-19 * self._words.shape[2])
         return np.asarray(((self.value < edge) | (self.rest < edge)).astype(bool).any(axis=1))
 
     def exponential(self, slot: int) -> Reals:
-        """Return −ln U (rows,), with the relative precision of the reals even if U is near 1."""
+        """Return −ln U for each row, with the relative precision of the reals even if U is near 1."""
         value, rest = self.value[:, slot], self.rest[:, slot]
         if value.dtype == object:
             return -log(value)
         return np.where(rest > 0.5, -np.log(value), -np.log1p(-np.minimum(rest, 0.5)))
 
     def coin(self, slot: int) -> NDArray[np.bool_]:
-        """Return the first bit (rows,), which is True if the real is at least ½."""
+        """Return the first bit of each row's real, which is True if the real is at least ½."""
         return self._words[:, slot, 0] >= 1 << 63
 
     def normals(self, slot: int, number: int) -> tuple[Reals, Reals]:
-        """Return Box–Muller normals (rows, number), in pairs from `slot`, and √(sum of squared radii) (rows,)."""
+        """Return `number` Box–Muller normals per row, in pairs from `slot`, and √(sum of squared radii) per row."""
         parts, length = [], np.zeros(len(self.value), dtype=self.value.dtype)
         for first in range(slot, slot + number, 2):
             square = 2 * self.exponential(first)
@@ -131,7 +131,7 @@ expm1, log1p = _in_both(np.expm1, lambda x: x.exp() - 1), _in_both(np.log1p, lam
 
 
 def vector_lengths(x: Reals) -> Reals:
-    """Return the Euclidean lengths (rows,) of vectors (rows, n)."""
+    """Return the Euclidean length of each row of an array (rows, n)."""
     return sqrt((x * x).sum(axis=1))  # type: ignore[no-any-return]
 
 
@@ -144,7 +144,7 @@ def cos_and_sin(turns: Reals) -> tuple[Reals, Reals]:
 
 
 def _sum_series(turn: Decimal) -> tuple[Decimal, Decimal]:
-    """Return the cosine and sine, from their series at the opposite point of the circle, whose angle is at most π."""
+    """Return the cosine and sine from their series at the opposite point of the circle, for an angle of at most π."""
     angle = (2 * turn - 1) * _pi(decimal.getcontext().prec)
     sums, term, power = [Decimal(0), Decimal(0)], Decimal(1), 0
     end = Decimal(10) ** -(decimal.getcontext().prec + 2)
@@ -157,7 +157,7 @@ def _sum_series(turn: Decimal) -> tuple[Decimal, Decimal]:
 
 @functools.cache
 def _pi(digits: int) -> Decimal:
-    """Return π, using the Gauss–Legendre algorithm, which doubles the number of digits in each iteration."""
+    """Return π from the Gauss–Legendre algorithm, which doubles the number of digits in each iteration."""
     with decimal.localcontext(prec=digits + 10):
         a, b, rest, power = Decimal(1), Decimal(2).sqrt() / 2, Decimal(1) / 4, 1
         for _ in range(digits.bit_length()):
@@ -204,7 +204,7 @@ def normal_slots(dimension: int) -> int:
 
 
 def first_value(dimension: int, uniforms: Uniforms) -> Jump:
-    """Draw √(2S) · N(0, I), S ~ Gamma((n + 1)/2), with density ∝ e^(−|v|): a Gamma(n) radius in a random direction.
+    """Draw √(2S) · N(0, I) with S ~ Gamma((n + 1)/2): a Gamma(n) radius in a random direction, density ∝ e^(−|v|).
 
     Source: 2018, Definition 3, Algorithm 1 (before its loop).
     """
@@ -221,7 +221,7 @@ def first_value(dimension: int, uniforms: Uniforms) -> Jump:
 
 
 def next_level_below(dimension: int, uniforms: Uniforms) -> Reals:
-    """Return the level of the next jump down (rows,), relative to the current level: e^(−T), T ~ Exponential(n + 1).
+    """Return each row's level of the next jump down, relative to the current level: e^(−T), T ~ Exponential(n + 1).
 
     Therefore the number of jumps from ε₂ down to ε₁ is Poisson, with mean (n + 1) ln(ε₂/ε₁).
     Source: 2018, Algorithm 1 (its loop), Proposition 5, Corollary 6, eq. (10).
@@ -230,7 +230,7 @@ def next_level_below(dimension: int, uniforms: Uniforms) -> Reals:
 
 
 def jump_down(dimension: int, uniforms: Uniforms) -> Jump:
-    """Draw √(2W) · N(0, I), W ~ Exp(1), which a jump down adds to the value.
+    """Draw what a jump down adds to the value: √(2W) · N(0, I) with W ~ Exp(1).
 
     The density is (2π)^(−n/2) r^(1 − n/2) K(r), where r = |v| and K is the Bessel function of order n/2 − 1.
     Source: 2018, Definition 3, eq. (8), Algorithm 1 (its loop), Table I.
@@ -241,16 +241,16 @@ def jump_down(dimension: int, uniforms: Uniforms) -> Jump:
 
 
 def next_level_above(size: Reals, uniforms: Uniforms) -> tuple[Reals, Reals]:
-    """Return the levels (rows,), relative to this one, where two clocks ring: at rate 1 in ln ε and `size`/ε in ε."""
+    """Return the levels, relative to the current one, where two clocks ring: at rate 1 in ln ε and `size`/ε in ε."""
     with np.errstate(divide="ignore", over="ignore"):  # if the value is 0, the second clock never rings
         return 1 / uniforms.value[:, 0], 1 + uniforms.exponential(1) / size
 
 
 def jump_up(value: Reals, by_size: NDArray[np.bool_], uniforms: Uniforms) -> JumpUp:
-    """Draw a jump up. `value` (rows, n) is the old value times the level of the jump.
+    """Draw a jump up. `value`, of shape (rows, n), is the old value times the level of the jump.
 
-    T is an inverse Gaussian variable plus a Gamma variable, of shape 1 where the second clock rang (`by_size`) and 3/2
-    elsewhere. The inverse Gaussian is drawn as in Michael, Schucany and Haas (1976), without cancellation in a root.
+    T is an inverse Gaussian variable plus a Gamma variable of shape 1 where the second clock rang (`by_size`), or 3/2
+    elsewhere. The inverse Gaussian is drawn as in Michael, Schucany and Haas (1976), without cancellation in its roots.
     """
     dimension, size, coin = value.shape[1], vector_lengths(value), uniforms.value[:, 4]
     two, spread = uniforms.normals(2, 2)
@@ -290,17 +290,17 @@ class PathSteps:
         self._values: list[tuple[Any, ...]] = []
 
     def add_jump(self, rows: NDArray[np.int64], place: int, level: Reals, blur: Reals) -> None:
-        """Add the jumps between `place` and the next place towards 0; `blur` is the relative error of the levels."""
+        """Add the jumps between `place` and the next place towards 0. `blur` is the relative error of the levels."""
         billionths = level * NANO
         self._starts.append((rows, place, *(f + 1 for f in _floor_bounds(billionths, _as_floats(billionths) * blur))))
 
     def add_value(self, rows: NDArray[np.int64], place: int, value: Reals, error: Reals) -> None:
-        """Add the values (rows, n) between two jumps, with their errors (rows,)."""
+        """Add the values between two jumps, of shape (rows, n), with an error for each row."""
         low, high = _floor_bounds((2 * value + 1) / 2, np.broadcast_to(error[:, None], value.shape))
         self._values.append((rows, place, high, (low != high).any(axis=1)))
 
     def build_paths(self, span: tuple[int, int]) -> Iterator[_Path | None]:
-        """Yield each user's path in order, or None if a path needs more precision."""
+        """Yield the paths in the order of users, with None for a path that needs more precision."""
         _, perhaps, surely = _sort_parts(self._starts)
         rows, values, unsure = _sort_parts(self._values)
         ends = np.searchsorted(rows, np.arange(1, len(self.undecided)))
@@ -381,7 +381,7 @@ class KeyedPaths(abc.ABC):
         return [self._known[user] for user in users.tolist()]
 
     def _find_values(self, users: NDArray[np.int64], levels: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the values (m, n) of the users' paths at the levels."""
+        """Return the values of the users' paths at the users' levels, of shape (m, n)."""
         if not len(users):
             return np.zeros((0, self.dimension), dtype=np.int64)
         distinct, row = _number_users(users)
@@ -405,7 +405,7 @@ class KeyedPaths(abc.ABC):
         return out  # type: ignore[no-any-return]
 
     def _find_pieces(self, user: int, least: int, most: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the first levels (K,) and values (K, n) of a path's pieces from `least` to `most`, in order."""
+        """Return the first level and the value of each of a path's K pieces from `least` to `most`, in order."""
         (path,) = self._load_paths(np.array([user]), least, most)
         first, end = (int(np.searchsorted(path.surely, level, side="right")) for level in (least, most))
         if not path.decided(first - 1, end):
@@ -420,7 +420,7 @@ class KeyedPaths(abc.ABC):
 
 
 def _number_users(users: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the sorted distinct users, and each request's index among them. Dense user numbers need no sort."""
+    """Return the sorted distinct users, and each request's index among them. Dense user numbers need no sorting."""
     if int(users.max()) > 4 * len(users):
         return np.unique(users, return_inverse=True)
     there = np.zeros(int(users.max()) + 1, dtype=bool)
@@ -476,7 +476,7 @@ class VectorPaths(KeyedPaths):
 
     Parameters
     ----------
-    key : 32 secret bytes. Anyone who has the key can remove all noise. Use each key for one data set only: two
+    key : 32 secret bytes. Anyone who has the key can remove all noise. Use each key for one data set only, because two
         different vectors of one user under the same key reveal their difference.
     dimension : n, the dimension of the vectors.
     reach : distance, in whole lattice steps, over which probabilities at level ε change by a factor of at most e^ε. The
@@ -501,11 +501,11 @@ class VectorPaths(KeyedPaths):
         super().__init__(key, f"vectors of dimension {dimension}, reach {self.reach}", dimension, least)
 
     def at(self, users: NDArray[np.int64], levels: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the noise (m, n) of users (m,) at levels (m,), in whole billionths of ε."""
+        """Return the noise, of shape (m, n), of m users at m levels in whole billionths of ε."""
         return self._find_values(users, levels)
 
     def signal(self, user: int, least: int, most: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the levels (K,) where pieces of a user's path begin, from `least` to `most`, and their noise (K, n).
+        """Return the K levels from `least` to `most` where pieces of a user's path begin, and the noise of each piece.
 
         Piece k contains the whole levels from levels[k] to levels[k + 1] − 1, and the last piece ends at `most`.
         The result does not depend on the path above `most`.
@@ -605,12 +605,12 @@ class BitPaths(KeyedPaths):
         super().__init__(key, "bits", 1, 1)
 
     def at(self, users: NDArray[np.int64], levels: NDArray[np.int64], bits: NDArray[np.int64]) -> NDArray[np.uint8]:
-        """Return responses (m,) for users (m,) and their true bits (m,), at levels (m,) in whole billionths of ε."""
+        """Return the responses for m users with these true bits, at m levels in whole billionths of ε."""
         found = self._find_values(users, levels)[:, 0]
         return np.where(found < 0, bits, found).astype(np.uint8)
 
     def signal(self, user: int, bit: int, least: int, most: int) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
-        """Return the levels (K,) where pieces begin, as in `VectorPaths.signal`, and their responses (K,)."""
+        """Return the K levels where pieces begin, as in `VectorPaths.signal`, and the response of each piece."""
         levels, values = self._find_pieces(user, least, most)
         responses = np.where(values[:, 0] < 0, bit, values[:, 0]).astype(np.uint8)
         # The true bit must look the same as an equal bit from a reset.
