@@ -118,7 +118,7 @@ def check_choice(choices: tuple[Any, ...], **parameter: Any) -> Any:
 
 
 def as_exact_fraction(**parameter: Any) -> Fraction:
-    """Return the argument's value, a positive number, as a fraction. A float is read at its exact binary value."""
+    """Return the argument's value, which must be positive, as a fraction. A float keeps its exact binary value."""
     value = check_positive(**parameter)
     # Convert NumPy's integers, which would overflow in fractions.
     if isinstance(value, numbers.Rational):

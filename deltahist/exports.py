@@ -66,20 +66,20 @@ _COLUMNS = {
 
 
 def export(release: Release, path: str | Path, *, nonnegative: bool = False) -> None:
-    """Write all cells of a release to a file, in the format of its suffix.
+    """Write all cells of a release to a file, in the format that its suffix names.
 
     Each row states the index, centre, box, estimate and standard error of a cell, and whether it almost certainly
-    contains points (`stands_out`, tested for all cells together). A GeoTIFF has a band of estimates and one of standard
-    errors. GeoJSON is in longitude and latitude, and other formats are in the release's CRS. CSV and GeoJSON have three
-    decimals. All formats except CSV contain units and the privacy statement.
+    contains points (`stands_out` tests all cells together). A GeoTIFF has a band of estimates and one of standard
+    errors. GeoJSON is in longitude and latitude, and other formats are in the release's CRS. Estimates in CSV and
+    GeoJSON have three decimals. All formats except CSV contain units and the privacy statement.
 
     Parameters
     ----------
     release : release of counts.
-    path : .gpkg, .parquet, .geojson, .csv or .tif, which requires `pip install '.[geotiff]'`.
+    path : file ending in .gpkg, .parquet, .geojson, .csv or .tif. The last requires `pip install '.[geotiff]'`.
     nonnegative : write non-negative estimates instead of unbiased ones.
 
-    Raises InputError if the suffix is unknown, the format of a 1-D release is not CSV, or there is too little memory.
+    Raises InputError if the suffix is unknown, a 1-D release is not written as CSV, or there is too little memory.
 
     >>> import tempfile, pandas as pd, deltahist as dh, numpy as np
     >>> near = dh.Neighbourhood(dh.Domain((0, 0, 4, 4), (4, 4)), delta=1)
@@ -89,7 +89,7 @@ def export(release: Release, path: str | Path, *, nonnegative: bool = False) -> 
     16
     """
     path, form, domain = Path(path), form_of(path, FORMS), release.domain
-    check_memory((100 if form == "geotiff" else 1000) * domain.size, f"{domain.size:,} cells as {form}")
+    check_memory((100 if form == "geotiff" else 1000) * domain.size, f"writing {domain.size:,} cells as {form}")
     if form == "geotiff":
         content = _encode_geotiff(release, nonnegative)
     else:
@@ -112,10 +112,10 @@ def synthetic(release: Release, number: int | None = None, rng: np.random.Genera
     Parameters
     ----------
     release : release of counts.
-    number : number of points. By default, the release's total, or the sum of its non-negative estimates.
+    number : number of points. The default is the total or, if it is unknown, the sum of the non-negative estimates.
     rng : generator, for repeatable points.
 
-    Returns a frame with columns x, and y in 2-D, in units of the map. Its `attrs` state that it is synthetic.
+    Returns a frame with one column per axis (x, y, z), in units of the map. Its `attrs` state that it is synthetic.
 
     >>> import deltahist as dh, numpy as np
     >>> near = dh.Neighbourhood(dh.Domain((0, 0, 4, 4), (4, 4)), delta=1)
@@ -210,7 +210,7 @@ def encode_table(
 
 
 def describe_cells(release: BaseRelease, nonnegative: bool, names: Iterable[str]) -> dict[str, Any]:
-    """Return a JSON-ready description of a file of cells: promise, privacy statement and columns."""
+    """Return a JSON-ready description of a file of cells, with its promise, privacy statement and columns."""
     estimator = release.name_estimator(nonnegative)
     return {
         "title": f"Estimates of points per cell, {estimator}, with standard errors",

@@ -25,8 +25,8 @@ class Law(abc.ABC):
 
     To add a law, write a class here, list it in `LAWS`, and add a sampler to `noise/samplers.py`.
 
-    parameter : exact scale to the power of `norm`. Zero means no noise, because neighbours have equal answers.
-    continuous : whether to compute moments for the continuous law with the same parameter, to compare with papers.
+    parameter : exact scale, raised to the power `norm`. Zero means no noise, because neighbours have equal answers.
+    continuous : whether to compute moments for the continuous law with the same parameter, for comparison with papers.
     """
 
     parameter: Fraction
@@ -52,12 +52,12 @@ class Law(abc.ABC):
         """
         parameter = change / (cls.norm * amount)
         if parameter > MOST_SCALE**cls.norm:
-            raise InputError(f"{cls.unit} is {float(amount):.10g}: increase it to keep the noise scale at most 2^50")
+            raise InputError(f"{cls.unit} is {float(amount):.10g}: increase it so that the noise scale is at most 2^50")
         return cls(parameter)
 
     @property
     def scale(self) -> float:
-        """Scale of the noise: b, or σ."""
+        """Scale of the noise, which is b or σ."""
         return float(self.parameter) ** (1 / self.norm)
 
     @abc.abstractmethod
@@ -85,7 +85,7 @@ class Law(abc.ABC):
         """Draw continuous noise of the same variance, for simulations only."""
 
     def least_variance(self, times: float) -> float | None:
-        """Return the variance, in squared steps, that the proof of (ε, δ_prob) may assume; None if there is no proof.
+        """Return the variance, in squared steps, that the proof of (ε, δ_prob) may assume, or None without a proof.
 
         `times` is the release's budget divided by the budget of the first release in its chain.
         """
@@ -220,12 +220,12 @@ class Guarantee:
     """A privacy guarantee under a stated neighbourhood: pure ε or ρ-zCDP.
 
     Pure ε means Pr(A(D₁) ∈ R) ≤ e^ε Pr(A(D₂) ∈ R) for all neighbours D₁, D₂ and all sets R of results.
-    Source: 2014, eq. (1), (2), (4); 2015, Definition 2, eq. (4); 2018, Definition 1. Of zCDP: Bun and Steinke 2016.
+    Source: 2014, eq. (1), (2), (4); 2015, Definition 2, eq. (4); 2018, Definition 1. For zCDP: Bun and Steinke 2016.
 
     Parameters
     ----------
-    epsilon : ε; or
-    rho : ρ of zCDP.
+    epsilon : ε.
+    rho : ρ of zCDP, given instead of ε.
 
     Raises InputError unless exactly one of them is given, and it is finite and non-negative.
 
@@ -263,8 +263,8 @@ class Guarantee:
     def certainty(self) -> float:
         """Largest probability of guessing correctly which of two equally likely neighbours a release describes.
 
-        It is (1 + total variation) / 2. For pure ε this is e^ε / (1 + e^ε), which randomised response attains. For
-        Gaussian noise it is Φ(√(ρ/2)), which integer noise with a scale far below one can exceed by 0.006
+        It is (1 + total variation) / 2. For pure ε, this is e^ε / (1 + e^ε), which randomised response attains. For
+        Gaussian noise, it is Φ(√(ρ/2)), which integer noise with a scale far below one can exceed by 0.006
         (docs/privacy/weak.md).
 
         >>> round(Guarantee(epsilon=1).certainty, 3), round(Guarantee(rho=Fraction(1, 2)).certainty, 3)
@@ -281,7 +281,7 @@ class Guarantee:
         return Guarantee(rho=self.rho * steps**2) if self.rho is not None else Guarantee(self.amount * steps)
 
     def approximate(self, probability: float) -> float:
-        """Return ε of the (ε, δ_prob) guarantee with failure probability δ_prob. A pure ε stays the same.
+        """Return the ε of the guarantee with failure probability δ_prob. A pure ε stays the same.
 
         For zCDP, ε is the minimum over orders α of ρ α + (ln(1/δ_prob) + (α − 1) ln(1 − 1/α) − ln α) / (α − 1)
         (Canonne, Kamath, Steinke 2020, proposition 12 at the Rényi divergences ρ α).
@@ -296,10 +296,10 @@ class Guarantee:
 
 
 def gaussian_epsilon(rho: float, probability: float, *, least_variance: float, draws: int) -> float:
-    """Return ε for discrete Gaussian noise with ρ-zCDP and failure probability δ_prob; infinity if there is no proof.
+    """Return ε for discrete Gaussian noise with ρ-zCDP and failure probability δ_prob, or ∞ if there is no proof.
 
-    Up to a factor between e^−κ and e^κ, discrete Gaussian noise of variance σ² has the probabilities of continuous
-    noise of variance σ² − τ², rounded at random. So its guarantee is that of the continuous mechanism (Balle and Wang
+    Up to a factor between e^−κ and e^κ, discrete Gaussian noise of variance σ² has the probabilities of randomly
+    rounded continuous noise of variance σ² − τ². So its guarantee is that of the continuous mechanism (Balle and Wang
     2018, theorem 8) with μ² = 2ρ σ² / (σ² − τ²), at ε − 2κ and δ_prob / e^κ. Proof: docs/privacy/gaussian.md.
 
     rho : upper bound on the sum of (change)² / (2 σ²) over draws.

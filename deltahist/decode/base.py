@@ -2,7 +2,7 @@
 
 Notation: A is the strategy, Σ the diagonal noise covariance, V = (AᵀΣ⁻¹A)⁺ the covariance of the cells. The answer to a
 query q from released values y is a(q)·y with coefficients a(q) = Σ⁻¹ A V q, and its variance is a(q)ᵀ Σ a(q). If the
-total is public, estimates are adjusted to it along V1.
+total is public, a multiple of V1 is added so that the estimates sum to it.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ MOST_DENSE = 1024
 
 @dataclass(frozen=True)
 class Moments:
-    """Error of each query: variance (m,), excess kurtosis (m,; NaN if unknown), and the source of the variance.
+    """Errors of m queries: their variances, their excess kurtoses (NaN if unknown), and the source of the variances.
 
     freedom : infinity if the variance is exact or a bound, else the number of simulated noise fields.
-    unresolved : share (m,) of the query's squared norm that the strategy does not determine, or None.
-    draws : number of noise draws (m,) that add up to the answer's noise, 0 for other noise. None means 0 for all.
+    unresolved : for each query, the share of its squared norm that the strategy does not determine, or None.
+    draws : for each query, the number of draws whose plain sum is its noise, or 0. None means 0 for all queries.
     """
 
     variance: FloatArray
@@ -54,7 +54,7 @@ class Moments:
     note: str = "exact"
 
     def and_normal(self, variance: FloatArray) -> Moments:
-        """Return the moments after adding an independent normal error of this variance (m,)."""
+        """Return the moments after adding an independent normal error of the given variance to each answer."""
         total = self.variance + variance
         share = np.divide(self.variance, total, out=np.ones_like(total), where=total > 0)
         draws = None if self.draws is None else np.where(variance > 0, 0.0, self.draws)
@@ -64,10 +64,10 @@ class Moments:
 def interval(moments: Moments, law: Law, level: float) -> tuple[FloatArray, FloatArray]:
     """Return how far an interval of a given level extends below and above each estimate.
 
-    The distance is the normal (or Student) quantile with the Cornish-Fisher correction for the excess kurtosis of
-    symmetric noise, z + κ (z³ − 3 z) / 24. Single Laplace draws need wider intervals than sums of many draws. Where the
-    noise is a plain sum of draws of `law`, the interval has the number of integers that brings its probability nearest
-    the level. An even number extends one further up than down, as symmetric intervals could miss the level by more.
+    In standard errors, the distance is the normal (or Student) quantile z plus the Cornish-Fisher correction for the
+    excess kurtosis κ of symmetric noise, κ (z³ − 3 z) / 24. A single Laplace draw needs a wider interval than a sum of
+    many. For a plain sum of draws of `law`, the interval holds as many integers as bring its probability nearest to the
+    level. If they are even in number, one more lies above than below, as a symmetric interval could miss by more.
     """
     z = -NormalDist().inv_cdf((1 - level) / 2)
     start = z if np.isinf(moments.freedom) else float(scipy.special.stdtrit(moments.freedom, (1 + level) / 2))
@@ -115,12 +115,12 @@ def stands_out(
 ) -> NDArray[np.bool_]:
     """Test all estimates together, and return which of them exceed zero by more than noise explains.
 
-    A map shows hundreds of blocks, so the largest of them is often noise. With Holm's method (1979), the chance that
+    A map shows hundreds of blocks, so the largest count is often mere noise. With Holm's method (1979), the chance that
     any reported count is truly zero is at most `level`, whatever the dependence between errors (see `_log_tail`).
 
     Coarse noise on integers has a kurtosis above 3. For such noise, the test uses the standard error of the continuous
     Laplace law of the same scale, whose moment generating function is larger everywhere. The test also subtracts half a
-    count from each estimate, because k counts or more are at most as likely as a continuous value above k − ½.
+    count from each estimate, because integer noise reaches k at most as often as continuous noise exceeds k − ½.
 
     Parameters
     ----------
@@ -160,7 +160,7 @@ _STEPS = 16
 
 @functools.lru_cache(maxsize=1024)
 def _find_limit(chance: float, step: int) -> float:
-    """Return the number of standard errors that noise exceeds with at most this chance, for r up to step / `_STEPS`."""
+    """Return how many standard errors noise exceeds with at most this chance, if √(κ/3) is at most step / `_STEPS`."""
     low, high = (0.0 if step == 0 else _find_limit(chance, step - 1)), 64.0
     for _ in range(30):
         middle = (low + high) / 2
@@ -169,7 +169,7 @@ def _find_limit(chance: float, step: int) -> float:
 
 
 def _log_tail(x: float, step: int) -> float:
-    """Return the logarithm of a bound on P(noise > x standard errors), for r between two steps.
+    """Return the logarithm of a bound on P(noise > x standard errors), for r from the previous step to this one.
 
     Noise is a sum of independent Laplace draws, Gaussian draws, or both. With variance 1, it is √V · N for a normal N
     and V = Σ v_i W_i + a constant, where v_i is the share of draw i in the variance and W_i is exponential with mean 1.
@@ -178,8 +178,8 @@ def _log_tail(x: float, step: int) -> float:
 
         P(noise > x) = E Q(x/√V) ≤ Q(x/√v) e^(−sv) · E e^(sV)    for every v,
 
-    which is the normal tail itself for κ = 0. For noise that is nearly one draw, another bound is better. Let v_1 be
-    the largest share, between r² and r. A Laplace draw L of variance v_1 has P(L > y) ≤ ½ e^(−y√(2/v_1)). Hence
+    which is the normal tail itself for κ = 0. If one draw dominates the noise, another bound is better. Let v_1 be the
+    largest share, between r² and r. A Laplace draw L of variance v_1 has P(L > y) ≤ ½ e^(−y√(2/v_1)). Hence
 
         P(noise > x) ≤ ½ e^(−x√(2/v_1)) · E e^((V − v_1 W_1)/v_1),
 
@@ -204,7 +204,7 @@ def _log_moment(s: Any, total: Any, most: Any) -> Any:
 
 
 def rows_of(work: Asked, domain: Domain) -> Any:
-    """Return queries as rows (m, N)."""
+    """Return m queries as the rows of a sparse matrix of shape (m, N)."""
     if isinstance(work, Boxes | AllRanges):
         return work.matrix(domain)
     return work.rows if isinstance(work, RegionCover) else work
@@ -213,8 +213,8 @@ def rows_of(work: Asked, domain: Domain) -> Any:
 class Decoder(ABC):
     """Least squares for one strategy and its noise.
 
-    strategy : A (k, N).
-    laws : one noise law per group.
+    strategy : the matrix A, of shape (k, N).
+    laws : one noise law for each group of the strategy.
     total_known : whether the number of entities is public. If so, estimates add up to this number.
     """
 
@@ -227,24 +227,24 @@ class Decoder(ABC):
 
     @abstractmethod
     def solve(self, values: FloatArray) -> FloatArray:
-        """Return V AᵀΣ⁻¹ y (N,), ignoring a public total."""
+        """Return the N estimates V AᵀΣ⁻¹ y, ignoring a public total."""
 
     @abstractmethod
     def solve_adjoint(self, query: FloatArray) -> FloatArray:
-        """Return Σ⁻¹ A V q (k,), the adjoint of `solve`."""
+        """Return the k coefficients Σ⁻¹ A V q of a query q, the adjoint of `solve`."""
 
     def box_cumulant(self, order: int) -> SumOfProducts | None:
-        """Return variances (order 2) or fourth cumulants (order 4) of boxes in closed form, given any public total."""
+        """Return closed forms of boxes' variances (order 2) or fourth cumulants (order 4), given any public total."""
         return None
 
     @functools.cached_property
     def draw_variance(self) -> FloatArray:
-        """Variance of each noise draw (draws,)."""
+        """The variance of each noise draw, in an array of shape (draws,)."""
         return self._spread_over_draws([law.variance() for law in self.laws])
 
     @functools.cached_property
     def draw_kurtosis(self) -> FloatArray:
-        """Excess kurtosis of each noise draw (draws,)."""
+        """The excess kurtosis of each noise draw, in an array of shape (draws,)."""
         return self._spread_over_draws([law.kurtosis() for law in self.laws])
 
     def _spread_over_draws(self, figures: Sequence[float]) -> FloatArray:
@@ -255,7 +255,7 @@ class Decoder(ABC):
 
     @functools.cached_property
     def onto_total(self) -> tuple[FloatArray, FloatArray, float]:
-        """a(1) (k,), the direction (N,) of adjustments to the total (V1, or the unmeasured part of 1), and its sum."""
+        """The coefficients a(1), the direction of adjustments to the total (V1 or 1's unmeasured part), and its sum."""
         ones = self.solve_adjoint(np.ones(self.domain.size))
         if not self.strategy.determines_cells:
             unseen = 1 - np.asarray(self.strategy.rmatvec(ones))
@@ -265,7 +265,7 @@ class Decoder(ABC):
         return ones, direction, float(direction.sum())
 
     def estimate_cells(self, values: NDArray[Any], total: int | None) -> FloatArray:
-        """Return least-squares estimates A⁺ y of all cells (domain.shape), A⁺ = (Aᵀ W A)⁻¹ Aᵀ W, W = 1 / variances.
+        """Return least-squares estimates A⁺ y of all cells, where A⁺ = (Aᵀ W A)⁻¹ Aᵀ W and W = 1 / variances.
 
         Source: 2014, section 5.2, where W is I. Decoding costs no privacy (2015, Proposition 3).
         """
@@ -277,7 +277,7 @@ class Decoder(ABC):
         return cells.reshape(self.domain.shape)
 
     def estimate_on_grid(self, values: NDArray[Any], total: int | None) -> FloatArray:
-        """Return estimates on the grid of `noise_metric`. Decoders with a larger grid override both methods."""
+        """Return estimates on the grid of `noise_metric`. Decoders with a larger grid override both."""
         return self.estimate_cells(values, total)
 
     def noise_metric(self) -> Metric:
@@ -286,7 +286,7 @@ class Decoder(ABC):
         return simulate_metric(lambda: self.simulate_noise(rng), self.domain.shape, total_known=self.total_known)
 
     def covariance(self, queries: scipy.sparse.csr_array) -> FloatArray:
-        """Return the noise covariance B diag(σ²) Bᵀ (m, m) of queries (m, N) with coefficients B of the draws."""
+        """Return the noise covariance B diag(σ²) Bᵀ of m queries, where B holds the coefficients of the draws."""
         number, each = queries.shape[0], self._batch_size
         check_memory(8 * number * (number + 2 * self.strategy.draws), f"the covariance of {number:,} answers")
         starts = range(0, number, each)
@@ -301,7 +301,7 @@ class Decoder(ABC):
         return self.estimate_on_grid(values, 0 if self.total_known else None)
 
     def answer_coefficients(self, query: FloatArray) -> FloatArray:
-        """Return a(q) (k,), the coefficients of the released values in the answer to q (N,), given any public total."""
+        """Return a(q), the coefficients of the released values in the answer to q, which allow for any public total."""
         own = self.solve_adjoint(query)
         if self.total_known:
             ones, direction, spread = self.onto_total
@@ -315,13 +315,13 @@ class Decoder(ABC):
         return self.box_cumulant(2) is not None
 
     def box_variance(self, spans: Sequence[Span]) -> FloatArray:
-        """Return the variance of boxes (m,), which must have a closed form."""
+        """Return the variance of each box from the closed form, which must exist."""
         terms = self.box_cumulant(2)
         assert terms is not None
         return evaluate_boxes(terms, spans)
 
     def moments(self, work: Asked) -> Moments:
-        """Return errors of boxes or queries (m, N): in closed form, query by query, or (for many boxes) simulated."""
+        """Return the errors of boxes or queries, in closed form, query by query or (for many boxes) by simulation."""
         if not isinstance(work, Boxes | AllRanges):
             return self.solved_moments(work)
         if self.has_closed_form:
@@ -332,17 +332,17 @@ class Decoder(ABC):
         return self.solved_moments(work) if len(work) <= 200 else self._simulated_moments(work)
 
     def answer_variance(self, work: Asked) -> FloatArray:
-        """Return only the variance of the answers (m,), which planning compares.
+        """Return only the variances of the answers, which planning compares.
 
-        This is the diagonal of Q (Aᵀ W A)⁻¹ Qᵀ with W = 1 / variances. For Laplace noise: 2 (Δ_A/ε)² Q (Aᵀ A)⁻¹ Qᵀ.
-        Source: 2014, eq. (5), which omits 2/ε².
+        The variances are the diagonal of Q (Aᵀ W A)⁻¹ Qᵀ with W = 1 / variances, or of 2 (Δ_A/ε)² Q (Aᵀ A)⁻¹ Qᵀ for
+        Laplace noise. Source: 2014, eq. (5), which omits 2/ε².
         """
         if isinstance(work, Boxes | AllRanges) and self.has_closed_form:
             return self._clean_box_variance(work.spans(self.domain))
         return self.moments(work).variance
 
     def mean_variance(self, work: AllRanges) -> float:
-        """Return the mean variance over all ranges, in closed form if possible, else over a sample."""
+        """Return the mean variance over all ranges, in closed form if possible, else over at most 2,000 of them."""
         if (terms := self.box_cumulant(2)) is not None:
             return mean_over_boxes(terms, self.domain.shape)
         return float(self.moments(work if len(work) <= 200 else work.sample(2000)).variance.mean())
@@ -352,9 +352,9 @@ class Decoder(ABC):
         return np.where(variance < self.rounding_floor, 0.0, variance)
 
     def solved_moments(self, work: Asked) -> Moments:
-        """Return moments from the coefficients of noise draws in each answer."""
+        """Return the moments, computed from the coefficients of the noise draws in each answer."""
         size = self.domain.size
-        check_memory(3 * 8 * size, f"the error of a query by {self.strategy.name} over {size:,} cells")
+        check_memory(3 * 8 * size, f"the error of a query on {size:,} cells with {self.strategy.name}")
         queries = rows_of(work, self.domain)
         # Slice in batches, since slicing a single sparse row takes as long as a query.
         step = self._batch_size
@@ -368,17 +368,17 @@ class Decoder(ABC):
         return max(1, (1 << 16) // self.domain.size)
 
     def _all_coefficients(self, queries: FloatArray) -> FloatArray:
-        """Return a(q) (m, k) of queries (m, N), given any public total."""
+        """Return a(q) for each of m queries, as rows of k coefficients that allow for any public total."""
         return np.stack([self.answer_coefficients(query) for query in queries])
 
     def _draw_coefficients(self, coefficients: FloatArray) -> FloatArray:
-        """Return the coefficients of draws in answers (m, draws) from the coefficients of values (m, k)."""
+        """Convert coefficients of the released values in m answers to coefficients of the noise draws."""
         if self.strategy.row_by_row:
             return coefficients
         return np.stack([self.strategy.gather(weight) for weight in coefficients])
 
     def _moments_of_rows(self, queries: FloatArray) -> tuple[FloatArray, ...]:
-        """Return variance, excess kurtosis and the unresolved share of queries (m, N)."""
+        """Return the variances, excess kurtoses and unresolved shares of m queries."""
         weight = self._all_coefficients(queries)
         part = self._draw_coefficients(weight) ** 2 * self.draw_variance
         found = self._moments_of(part.sum(axis=1), np.einsum("mk,mk,k->m", part, part, self.draw_kurtosis))
@@ -394,7 +394,7 @@ class Decoder(ABC):
         return found.variance, found.kurtosis, unresolved
 
     def _moments_of(self, variance: FloatArray, fourth: FloatArray) -> Moments:
-        """Return moments from variances and fourth cumulants (m,). Variances that are rounding errors become 0."""
+        """Return the moments with given variances and fourth cumulants. Variances that are rounding errors become 0."""
         variance[variance < self.rounding_floor] = 0.0
         kurtosis = np.divide(fourth, variance**2, out=np.zeros_like(variance), where=variance > LEAST_SQUARED)
         return Moments(variance, kurtosis, note=self.note)
@@ -409,7 +409,7 @@ class Decoder(ABC):
         return Moments(total / fields, self._unknown_kurtosis(len(total)), freedom=fields, note=note)
 
     def box_kurtosis(self, spans: Sequence[Span], variance: FloatArray) -> FloatArray:
-        """Return the excess kurtosis of answers to boxes, in closed form if the fourth cumulant has one."""
+        """Return the excess kurtosis of answers to boxes. It is unknown if the fourth cumulant has no closed form."""
         fourth = self.box_cumulant(4)
         if fourth is None:
             return self._unknown_kurtosis(len(variance))
@@ -424,7 +424,7 @@ class Decoder(ABC):
         return np.full(number, 0.0 if all(law.unit == "rho" for law in self.laws) else np.nan)
 
     def bound_kurtosis(self, variance: FloatArray) -> FloatArray:
-        """Return a bound on the excess kurtosis of answers (m,) in which no draw has more than its full weight."""
+        """Return bounds on the excess kurtosis of answers in which no draw has more than its full weight."""
         # Σ aᵢ⁴ vᵢ² ≤ max(aᵢ² vᵢ) Σ aᵢ² vᵢ
         most = max(0.0, *(law.kurtosis() for law in self.laws))
         share = np.divide(self._largest_draw, variance, out=np.zeros_like(variance), where=variance > 0)
@@ -437,7 +437,7 @@ class Decoder(ABC):
         return max(law.variance() * float(group.unit) ** 2 for group, law in groups)
 
     def draws_summed(self, spans: Sequence[Span], variance: FloatArray) -> FloatArray | None:
-        """Return the number of draws (m,) whose plain sum is each answer's noise (`Moments.draws`)."""
+        """Return, for each answer, the number of draws whose plain sum is its noise (`Moments.draws`)."""
         return None
 
     @property
@@ -479,7 +479,7 @@ class DenseDecoder(Decoder):
             self.inverse = scipy.linalg.pinv(weight[:, None] * dense, rtol=1e-12) * weight
 
     def _invert_correlated(self, dense: FloatArray, entry: FloatArray) -> FloatArray:
-        """Return the least-squares inverse for noise of covariance R Σ Rᵀ, or for equal weights if it is singular."""
+        """Return the least-squares inverse for noise covariance R Σ Rᵀ, or for equal weights if that is singular."""
         covariance = (entry * self.draw_variance) @ entry.T
         # Scale to correlations first, because the values of tents are 10⁹ times as large as those of cells.
         std = np.sqrt(np.diag(covariance))
@@ -516,7 +516,7 @@ class DenseDecoder(Decoder):
 
     @functools.cached_property
     def _full_inverse(self) -> FloatArray:
-        """Coefficients of values in every cell (N, k), given any public total."""
+        """The coefficients of released values in each cell's estimate, which allow for any public total."""
         if not self.total_known:
             return self.inverse
         ones, direction, spread = self.onto_total
@@ -524,12 +524,12 @@ class DenseDecoder(Decoder):
 
     @functools.cached_property
     def _covariance_root(self) -> FloatArray:
-        """S (N, draws), where S Sᵀ is the covariance of the estimates."""
+        """A matrix S of shape (N, draws), where S Sᵀ is the covariance of the estimates."""
         return self._draw_coefficients(self._full_inverse) * np.sqrt(self.draw_variance)
 
     @functools.cached_property
     def _corner_covariance(self) -> FloatArray:
-        """Covariance of the prefix sums at all pairs of corners, flat."""
+        """Covariance matrix of the prefix sums at all corners, which are numbered in C order."""
         cube = self._covariance_root.reshape(*self.domain.shape, -1)
         for axis in range(self.domain.ndim):
             pad = [(0, 0)] * cube.ndim
@@ -539,7 +539,7 @@ class DenseDecoder(Decoder):
         return flat @ flat.T
 
     def _corner_variance(self, spans: Sequence[Span]) -> FloatArray:
-        """Return the variance of boxes from pairs of corners, interpolating corners inside cells."""
+        """Return the variance of each box from pairs of its corners, interpolating corners that lie inside cells."""
         number = len(spans[0][0])
         places = [(np.zeros(number, dtype=np.int64), np.ones(number))]
         for (low, high), n in zip(spans, self.domain.shape, strict=True):
@@ -568,7 +568,7 @@ class IterativeDecoder(Decoder):
         return self._weight * self._least_squares(query, adjoint=True)
 
     def _least_squares(self, right: FloatArray, *, adjoint: bool) -> FloatArray:
-        """Return B⁺ times values, with B = Σ^-½ A, or the adjoint (Bᵀ)⁺ times a query."""
+        """Return B⁺ times values or (the adjoint) (Bᵀ)⁺ times a query, where B = Σ^-½ A."""
         from scipy.sparse.linalg import LinearOperator, lsmr
 
         rows = LinearOperator(

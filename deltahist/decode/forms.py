@@ -1,4 +1,4 @@
-"""Errors of queries: sums of products over the axes for boxes, and sums over surrounding boxes for other queries.
+"""Errors of queries, as sums of products over the axes for boxes, and as sums over bounding boxes for other queries.
 
 An interval q is a difference of prefixes, q = Σ_e w_e P_e, where P_e contains all cells before edge e. Then
 qᵀ V q, the variance of q, is the quadratic form wᵀ G w with G_ef = P_eᵀ V P_f, the covariance of prefix sums.
@@ -30,7 +30,7 @@ class IntervalFunction(ABC):
 
     @abstractmethod
     def __call__(self, low: FloatArray, high: FloatArray) -> FloatArray:
-        """Return the function's values at intervals (m,)."""
+        """Return the function's value at each interval."""
 
     def mean_over_intervals(self, n: int) -> float:
         """Return the mean over all intervals of whole cells on an axis of n cells."""
@@ -46,7 +46,7 @@ class BoxFunction(ABC):
 
     @abstractmethod
     def __call__(self, spans: Sequence[Span]) -> FloatArray:
-        """Return the function's values at boxes (m,)."""
+        """Return the function's value at each box."""
 
 
 #: Terms of a sum. Each is a coefficient times a function of boxes or a product of interval functions, one per axis.
@@ -54,7 +54,7 @@ SumOfProducts = Sequence[tuple[float, tuple[IntervalFunction, ...] | BoxFunction
 
 
 def evaluate_boxes(terms: SumOfProducts, spans: Sequence[Span]) -> FloatArray:
-    """Return the values of a closed form at boxes (m,)."""
+    """Return the value of a closed form at each box."""
     out, together = np.zeros(len(spans[0][0])), 1 << 13  # fits in the processor's cache
     for start in range(0, len(out), together):
         some = slice(start, start + together)
@@ -85,7 +85,7 @@ def mean_over_boxes(terms: SumOfProducts, shape: tuple[int, ...]) -> float:
 
 
 def multiply_rows(rows: FloatArray, matrix: FloatArray) -> FloatArray:
-    """Return rows (m, k) times a matrix (k, r). Unlike in BLAS, no bit of a result depends on the number of rows."""
+    """Multiply rows by a matrix. Unlike with BLAS, no bit of a result depends on the number of rows."""
     number = -(-len(rows) // 16)
     padded = np.zeros((number * 16, rows.shape[1]))
     padded[: len(rows)] = rows
@@ -93,14 +93,14 @@ def multiply_rows(rows: FloatArray, matrix: FloatArray) -> FloatArray:
 
 
 def cumulate_rows(values: FloatArray) -> FloatArray:
-    """Return the prefix sums (n + 1, k) of values (n, k)."""
+    """Return the prefix sums of n rows of values, as n + 1 rows."""
     out = np.zeros((len(values) + 1, *values.shape[1:]))
     np.cumsum(values, axis=0, out=out[1:])
     return out
 
 
 def interpolate_sums(before: FloatArray, edge: FloatArray) -> FloatArray:
-    """Interpolate prefix sums (n + 1, k) linearly at edges (m,). Returns (m, k)."""
+    """Interpolate rows of prefix sums linearly at m edges, and return m rows."""
     at = edge.astype(np.int64)
     if (edge == at).all():
         return before[at]
@@ -110,7 +110,7 @@ def interpolate_sums(before: FloatArray, edge: FloatArray) -> FloatArray:
 
 
 def sum_intervals(before: FloatArray, low: FloatArray, high: FloatArray) -> FloatArray:
-    """Return sums over intervals (m, k) from prefix sums (n + 1, k). A cut cell counts in proportion to its share."""
+    """Return sums over m intervals, as m rows, from rows of prefix sums. A cut cell counts by the share inside."""
     return interpolate_sums(before, high) - interpolate_sums(before, low)
 
 
@@ -120,7 +120,7 @@ def mean_increment_product(own: FloatArray | float, whole: FloatArray | float, n
 
 
 class QuadraticForm(ABC):
-    """A symmetric matrix G (m + 1, m + 1) over edges."""
+    """A symmetric matrix G with one row and one column for each of m + 1 edges."""
 
     #: Number of edges, m + 1.
     size: int
@@ -134,7 +134,7 @@ class QuadraticForm(ABC):
         """Return wᵀ G w."""
 
     def evaluate_pieces(self, intervals: Pieces) -> FloatArray:
-        """Return wᵀ G w (m,) of intervals whose ends may lie between edges."""
+        """Return wᵀ G w for each of m intervals, whose ends may lie between edges."""
         edges, out = intervals.edges, np.zeros(len(intervals.first))
         for a, (i, v) in enumerate(edges):
             for b, (j, w) in enumerate(edges[: a + 1]):
@@ -148,7 +148,7 @@ class QuadraticForm(ABC):
 
 
 class IndependentIncrements(QuadraticForm):
-    """min(s_i, s_j) for non-decreasing sums s: the covariance of prefix sums of independent parts."""
+    """The matrix min(s_i, s_j) of non-decreasing sums s, the covariance of prefix sums of independent parts."""
 
     def __init__(self, sums: FloatArray) -> None:
         self.sums, self.size = sums, len(sums)
@@ -173,13 +173,13 @@ class IndependentIncrements(QuadraticForm):
 
 
 def combine_rows(rows: FloatArray, edges: Edges) -> FloatArray:
-    """Return Σ_e w_e · row e (m, k), for intervals given by their edges."""
+    """Return Σ_e w_e · (row e) for each interval, which is given by its edges e and their weights."""
     return np.asarray(sum(weight[:, None] * np.take(rows, edge, axis=0) for edge, weight in edges))
 
 
 @dataclass(frozen=True)
 class BlockPower(IntervalFunction):
-    """Σ over blocks of `width` cells of (length of the interval inside the block)^power."""
+    """The sum over blocks of `width` cells of (length of the interval inside the block)^power."""
 
     width: int
     power: int
@@ -208,7 +208,7 @@ class BlockPower(IntervalFunction):
 
 @dataclass(frozen=True, eq=False)
 class MixedMoment(IntervalFunction):
-    """Σ over cells of q^own · q̄^mean_power, where q̄ is the mean of q over the cell's block. Blocks end at `edges`."""
+    """The sum over cells of q^own · q̄^mean_power, where q̄ is q's mean in the cell's block. Blocks end at `edges`."""
 
     edges: IntArray
     own: int
@@ -235,7 +235,7 @@ class IntervalForms(IntervalFunction):
     """Quadratic forms of an interval along one axis. Calling the object evaluates the first form.
 
     forms : k forms over the m + 1 edges of a row of blocks.
-    edges : positions of the cell edges (n + 1,), in units of blocks; None if blocks are cells.
+    edges : positions of the n + 1 cell edges, in units of blocks, or None if blocks are cells.
     """
 
     def __init__(self, forms: Sequence[QuadraticForm], edges: FloatArray | None = None) -> None:
@@ -254,23 +254,23 @@ class IntervalForms(IntervalFunction):
 
     @functools.cached_property
     def _widths(self) -> FloatArray:
-        """Width of each cell in units of blocks, followed by 0 (n + 1,)."""
+        """The widths of the n cells in units of blocks, followed by 0."""
         assert self.edges is not None
         return np.diff(self.edges, append=self.edges[-1])
 
     def evaluate_intervals(self, low: FloatArray, high: FloatArray) -> FloatArray:
-        """Return the forms of intervals [low, high) in cells (k, m)."""
+        """Return the values of k forms at m intervals [low, high), which are given in cells."""
         return self.evaluate_pieces(self.in_blocks(low, high))
 
     def evaluate_pieces(self, intervals: Pieces) -> FloatArray:
-        """Return the forms (k, m) of intervals given in units of blocks."""
+        """Return the values of k forms at m intervals, which are given in units of blocks."""
         return np.array([form.evaluate_pieces(intervals) for form in self.forms])
 
     def mean_over_intervals(self, n: int) -> float:
         return float(self.interval_means(n)[0])
 
     def interval_means(self, n: int) -> FloatArray:
-        """Return the means of the forms over all intervals of whole cells on an axis of n cells (k,)."""
+        """Return the mean of each form over all intervals of whole cells on an axis of n cells."""
         return np.array([self._form_mean(form, n) for form in self.forms])
 
     def _form_mean(self, form: QuadraticForm, n: int) -> float:
@@ -306,13 +306,13 @@ class BilinearForm(BoxFunction):
 
 
 class PublicTotal:
-    """(qᵀV1)² / (1ᵀV1), the variance that a public total removes from an answer q. `along` is V1 (domain.shape)."""
+    """The variance (qᵀV1)² / (1ᵀV1) that a public total removes from the answer to a query q. `along` is V1."""
 
     def __init__(self, along: FloatArray) -> None:
         self.along, self.spread = along, float(along.sum())
 
     def box_reduction(self, spans: Sequence[Span]) -> FloatArray:
-        """Return the variance removed from boxes (m,)."""
+        """Return the variance removed from the answer to each box."""
         return np.asarray(sums_between(self._prefix_sums, spans) ** 2 / (self.spread or 1.0))  # 0 without noise
 
     @functools.cached_property
@@ -320,7 +320,7 @@ class PublicTotal:
         return prefix_sums(self.along)
 
     def mean_reduction(self) -> float:
-        """Return the mean variance removed over all ranges."""
+        """Return the variance removed from the answer to a range, averaged over all ranges."""
         both = self.along
         for axis in range(both.ndim):
             both = np.moveaxis(apply_range_gram(np.moveaxis(both, axis, 0)), 0, axis)
@@ -330,8 +330,8 @@ class PublicTotal:
 def apply_range_gram(field: FloatArray, starts: IntArray | None = None) -> FloatArray:
     """Return Σ_j w_ij field_j over j in i's block, where w_ij is the share of intervals that contain both i and j.
 
-    Of the n (n + 1) / 2 intervals, (min(i, j) + 1)(n − max(i, j)) contain both. So two cumulative sums give all
-    results. `starts` are the first cells of blocks. When None, all cells are one block.
+    Of the n (n + 1) / 2 intervals, (min(i, j) + 1)(n − max(i, j)) contain both cells. So two cumulative sums give all
+    results. `starts` holds the first cell of each block. If it is None, all cells form one block.
     """
     n = len(field)
     first = np.zeros(1, dtype=np.int64) if starts is None else starts
@@ -346,7 +346,7 @@ def apply_range_gram(field: FloatArray, starts: IntArray | None = None) -> Float
 def iterate_query_boxes(
     work: RegionCover | scipy.sparse.csr_array, shape: tuple[int, ...], most: int = _CELLS
 ) -> Iterator[QueryBoxes]:
-    """Yield queries (regions, or rows over cells of `shape`) as dense boxes, up to `most` of similar size at a time."""
+    """Yield queries (regions or sparse rows on a grid) as dense boxes, up to `most` of similar size at a time."""
     cover = work if isinstance(work, RegionCover) else RegionCover.of_rows(work, shape)
     low, high = np.zeros((2, cover.number, 2), dtype=np.int64)
     low[...] = shape
@@ -361,7 +361,7 @@ def iterate_query_boxes(
     # An empty rim, one cell wide, gives every cell a full set of neighbours.
     wide, tall = (high - low + 2).T
     largest = int((wide * tall).max(initial=0))
-    check_memory(128 * largest, f"the error of a region of {largest:,} cells")
+    check_memory(128 * largest, f"the error of a region whose bounding box has {largest:,} cells")
     order = np.lexsort((tall, np.floor(8 * np.log2(wide))))  # eight width classes per doubling
     wide, tall = wide[order], tall[order]
     here = 0
@@ -379,7 +379,7 @@ def iterate_query_boxes(
 def _fill_boxes(
     cover: RegionCover, some: IntArray, low: IntArray, ends: Sequence[IntArray], size: tuple[int, int]
 ) -> FloatArray:
-    """Return shares of the cells in boxes around some queries (queries, wide, tall)."""
+    """Return each query's shares of the cells in a box around it, in an array of shape (queries, wide, tall)."""
     out = np.zeros((len(some), *size))
     entries = []
     for end in ends:  # owners, as indices into these queries, and the positions of their entries in the cover
@@ -395,14 +395,14 @@ def _fill_boxes(
 
 
 class Windows:
-    """A table (k, places) from which each box slices its own window. Places off the grid are 0."""
+    """A table of shape (k, places) from which each box slices its own window. Places off the grid are 0."""
 
     def __init__(self, table: FloatArray) -> None:
         # Add a column before the first cell, and columns after the last one, for the rim of the largest box.
         self._padded = np.pad(table, ((0, 0), (1, table.shape[1] + 2)))
 
     def slice_windows(self, low: IntArray, size: int, first: IntArray | int = 0, number: int = 0) -> FloatArray:
-        """Return rows of the table from `first`, at places that start one before `low` (queries, number, size)."""
+        """Return, for each query, `number` rows of the table from `first` on, at `size` places from `low` − 1 on."""
         (across, along), wide = self._padded.strides, number or len(self._padded)
         shape = (len(self._padded) - wide + 1, self._padded.shape[1] - size + 1, wide, size)
         return np.asarray(
@@ -414,8 +414,8 @@ class Windows:
 class QueryBoxes:
     """Some queries on a grid of `shape`, as shares of the cells in boxes around them.
 
-    some : indices of the queries (queries,). shares : shares of each box's cells, with an empty rim (queries, wide,
-        tall). low, high : ends of each box within the rim (queries, 2). Cells beyond `high` pad boxes to equal size.
+    some : indices of the queries. shares : each query's share of the cells of its box and of an empty rim.
+    low, high : ends of each box without the rim, of shape (queries, 2). Cells beyond `high` pad boxes to equal size.
     """
 
     some: IntArray
@@ -428,7 +428,7 @@ class QueryBoxes:
         return len(self.low)
 
     def subtract_shifted(self, ahead: tuple[int, int], behind: tuple[int, int]) -> FloatArray:
-        """Return q(place + ahead) − q(place + behind) at the places of each box; 0 off the grid."""
+        """Return q(place + ahead) − q(place + behind) at the places of each box, or 0 where one is off the grid."""
         # Boxes are adjacent in memory and each has an empty rim, so a shift past the end of a box reads a rim.
         one, other = (across * self.shares.shape[2] + along for across, along in (ahead, behind))
         flat, out = self.shares.ravel(), np.empty_like(self.shares)
@@ -450,7 +450,7 @@ class QueryBoxes:
         return values
 
     def apply_factors(self, left: FloatArray, right: FloatArray) -> FloatArray:
-        """Return leftᵀ Q right (queries, a, b) for each query Q, with left (nx, a), right (ny, b)."""
+        """Return leftᵀ Q right, of shape (a, b), for each query Q, where `left` is (nx, a) and `right` is (ny, b)."""
         size = self.shares.shape[1:]
         rows, columns = (Windows(one.T).slice_windows(self.low[:, i], size[i]) for i, one in enumerate((left, right)))
         return np.asarray(rows @ (self.shares @ columns.mT))

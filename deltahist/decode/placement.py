@@ -1,8 +1,8 @@
 """How points lie inside cells, estimated from the release itself at no cost to privacy.
 
-Points clump, so they are spread over the halves of blocks (two cells a side) more unevenly than noise explains. The law
-of these clumps, extrapolated below the size of a cell, gives the error of answers that cut cells.
-docs/internals/placement.md derives it and lists the measurements behind the constants.
+Points clump, so the halves of blocks two cells wide differ more than noise explains. The law of these clumps,
+extrapolated below the size of a cell, gives the error of answers that cut cells. docs/internals/placement.md derives
+the law and lists the measurements behind the constants.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _FEWEST_HALVES = 20
 
 @dataclass(frozen=True, eq=False)
 class Placement:
-    """How a release's points lie in cells: estimates h (domain.shape), their typical variance, and a law of clumps."""
+    """How a release's points lie in cells: the cells' estimates h, their typical variance, and a law of clumps."""
 
     cells: FloatArray
     noise: float
@@ -50,20 +50,20 @@ class Placement:
     def spreads(self, chosen: Chosen) -> tuple[FloatArray, ...]:
         """Return the fields u of chosen cells (here one field), from which `joined_variance` computes the variance.
 
-        A share f of a cell's area contains f h of its h points, ± √(f (1 − f) u).
+        A share f of a cell's area contains f h ± √(f (1 − f) u) of its h points.
         """
         return (self.law.cell_spread(self.cells[chosen], self.noise),)
 
     def joined_variance(self, apart: Sequence[FloatArray]) -> FloatArray:
-        """Return the variance (m,) from Σ f (1 − f) u (m,) of each of the `spreads`."""
+        """Return the variance of each answer, given its sum Σ f (1 − f) u for each field of `spreads`."""
         return apart[0]
 
 
 @dataclass(frozen=True)
 class Clumping:
-    """How points clump: ψ for small clumps, the probability ρ that two points share a place, and the trust in slopes.
+    """How points clump: a measure ψ of small clumps, the chance ρ that two points share a place, and trust in slopes.
 
-    These parameters are estimated from halves of blocks, `levels` doublings larger than half a cell.
+    These parameters are estimated from halves of blocks, which are `levels` doublings larger than half a cell.
     """
 
     clump: float = 0.0
@@ -82,7 +82,7 @@ class Clumping:
 
 
 def learn_placement(cells: FloatArray, blocks: BlockVariance) -> Placement:
-    """Learn from unbiased cells (domain.shape) how points lie in the smallest blocks that stand out from the noise."""
+    """Learn from unbiased estimates of cells how points lie in the smallest blocks that stand out from the noise."""
     halves, levels = _Halves(cells, blocks, 2), 1
     while len(halves.points) < _FEWEST_HALVES and min(cells.shape) >= 4 * halves.width:
         halves, levels = _Halves(halves.sums, blocks, 2 * halves.width), levels + 1
@@ -93,8 +93,8 @@ def learn_placement(cells: FloatArray, blocks: BlockVariance) -> Placement:
 class _Halves:
     """Blocks of `width` cells a side that stand out from the noise, split into halves along each axis.
 
-    `quarters` are the sums of the blocks' quarters. Each block and axis has one entry: its points B, the difference d
-    (far half minus near half), the expectation B g of d from slopes, and the noise variances of B and d.
+    `quarters` are the sums of the blocks' quarters. There is one entry for each block and axis: the block's points B,
+    the difference d (far half minus near half), the d = B g that slopes predict, and the noise variances of B and d.
     """
 
     def __init__(self, quarters: FloatArray, blocks: BlockVariance, width: int) -> None:
@@ -118,7 +118,7 @@ class _Halves:
         self.noise, self.noise_of_points = np.concatenate(noise), whole
 
     def fit_law(self) -> tuple[float, float, float]:
-        """Return ψ, ρ ≥ 0 and the trust in slopes.
+        """Return ψ ≥ 0, ρ ≥ 0 and the trust t in slopes.
 
         Without noise, E (d − t B g)² = B + ψ B + ρ (B² − B). The fit equates the sums of both sides, once as they are
         and once divided by B, so that no block size dominates. With enough halves, t is the slope of d over B g.
@@ -144,9 +144,9 @@ class _Halves:
 
 
 def _find_slopes(cells: FloatArray, error: float, chosen: Chosen) -> tuple[FloatArray, ...]:
-    """Return the slopes of chosen cells (`Placement.slope_terms`) from their neighbours, damped by the noise.
+    """Estimate the slopes of chosen cells (`Placement.slope_terms`) from their neighbours. Noise damps them.
 
-    Neighbours have weight 0.75. Slopes add up to at most ½ over the axes, since more would make a density negative.
+    Neighbours have weight 0.75. A cell's absolute slopes add up to at most ½, since more would make a density negative.
     """
     cells, chosen, beside = _with_neighbours(cells, chosen)
     sizes, found = abs(cells) if isinstance(chosen[0], slice) else None, []
@@ -167,7 +167,7 @@ def _find_slopes(cells: FloatArray, error: float, chosen: Chosen) -> tuple[Float
 
 
 def _with_neighbours(cells: FloatArray, chosen: Any) -> tuple[FloatArray, Chosen, list[tuple[Any, Any]]]:
-    """Return cells, and the indices of chosen cells and their neighbours along each axis (at an edge, themselves)."""
+    """Return cells, and indices of chosen cells and of their neighbours on each axis (at an edge, the same cells)."""
     if not isinstance(chosen[0], slice):
         ends = zip(chosen, cells.shape, strict=True)
         return cells, chosen, [(np.maximum(some - 1, 0), np.minimum(some + 1, n - 1)) for some, n in ends]
@@ -193,8 +193,8 @@ def block_variance(decoder: Any) -> BlockVariance:
 def find_least_count(decoder: Any) -> float:
     """Return the smallest number of points with which a block does not look empty (`estimate_nonnegative`).
 
-    It is the standard error of a sum over 16 cells (so noise can cancel out between neighbours), plus up to half of
-    that for the heavy tails of single Laplace draws. Figures: docs/internals/theory.md, section 8.
+    It is the standard error of a sum over 16 cells (in which the noise of neighbours can cancel out), plus up to half
+    of that for the heavy tails of single Laplace draws. Section 8 of docs/internals/theory.md gives figures.
     """
     ndim = decoder.domain.ndim
     error, _ = block_error(decoder, ((16,), (4, 4), (4, 2, 2))[ndim - 1])
@@ -203,7 +203,7 @@ def find_least_count(decoder: Any) -> float:
 
 
 def block_error(decoder: Any, widths: tuple[int, ...]) -> tuple[float, float]:
-    """Return the median standard error and excess kurtosis of sums over nine blocks of these widths."""
+    """Return the median standard error and excess kurtosis of sums over nine random blocks of these widths."""
     rng = np.random.default_rng(0)
     low, high = [], []
     for axis, (n, width) in enumerate(zip(decoder.domain.shape, widths, strict=True)):

@@ -1,4 +1,4 @@
-"""Non-negative estimates: the cells nearest in the noise's metric that have the known total and few distinct values."""
+"""Non-negative estimates: the nearest cells (in the noise's metric) with the known total and few distinct values."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ _SIDE, _SHIFTS = 64, ((0, 0, 0), (21, 42, 10), (42, 21, 53), (63, 63, 63))
 class Metric:
     """Waves in which an estimate's noise is (nearly) uncorrelated, and the variance of each.
 
-    variance : variance by frequency, reduced for long waves (`shrink_long_waves`); 0 at the origin for a known total.
+    variance : by frequency, reduced for long waves (`shrink_long_waves`). It is 0 at the origin if the total is known.
     grid : shape of the fields that are transformed.
-    periodic : whether waves are those of a torus (frequencies of a real Fourier transform); if not, they are cosines.
-    inside : the domain's part of the grid; there are no points outside it.
+    periodic : whether waves are those of a torus (frequencies of a real Fourier transform) rather than cosines.
+    inside : the domain's part of the grid. There are no points outside it.
     """
 
     variance: FloatArray
@@ -49,12 +49,12 @@ class Metric:
 
     @property
     def precision(self) -> FloatArray:
-        """Inverse variance of each wave; 0 for waves without noise, which must not change."""
+        """Inverse variance of each wave, or 0 for waves without noise, which must not change."""
         return np.divide(1.0, self.variance, out=np.zeros_like(self.variance), where=self.variance > 0)
 
     @property
     def cell_variance(self) -> float:
-        """Variance of a single cell's noise, in points²: the mean over all waves."""
+        """Variance of a single cell's noise, in points², which is the mean variance of all waves."""
         copies = np.ones(self.variance.shape[-1])
         if self.periodic:  # a real transform omits mirror images
             copies[1 : (self.grid[-1] + 1) // 2] = 2
@@ -82,9 +82,9 @@ def shrink_long_waves(metric: Metric) -> Metric:
     """Return the metric with the variance of long waves reduced by a power of the frequency.
 
     Clipping negative cells adds a little to every empty cell, always in the same direction. Over a box, this bias grows
-    with the area, but noise grows more slowly. A power from 0.5 to 1.5 makes the reduced variance proportional to the
-    frequency to the power 1.5, if possible. If the total is unknown, the variance of the mean is reduced to that of the
-    longest wave. No variance increases, so the certificate still bounds the error in standard errors.
+    with the area, but noise grows more slowly. The power is chosen between 0.5 and 1.5 so that the reduced variance
+    grows as the frequency to the power 1.5, if possible. If the total is unknown, the variance of the mean is reduced
+    to that of the longest wave. No variance increases, so the certificate still bounds the error in standard errors.
     """
     waves = np.zeros(metric.variance.shape)
     for axis, n in enumerate(metric.grid):
@@ -115,7 +115,7 @@ def _fit_slope(variance: FloatArray, waves: FloatArray) -> float:
 
 @dataclass(frozen=True, eq=False)
 class ProjectedCells:
-    """Cells (domain.shape) with answers within √`distance` standard errors of the nearest ones, and the step count."""
+    """Cells whose answers are within √`distance` standard errors of the nearest cells' answers, and the step count."""
 
     cells: FloatArray
     distance: float
@@ -129,9 +129,9 @@ def estimate_nonnegative(field: FloatArray, metric: Metric, total: float | None,
     """Return non-negative cells that are equal inside blocks where the map looks empty, averaged over shifted blocks.
 
     `project_nonnegative` alone leaves the positive noise of empty areas on the map. Here, all cells of a block with at
-    most `least` points are equal, so their noise cancels. Blocks come from a first estimate, which itself has blocks.
-    Averaging over shifted grids hides the lines between blocks. The result depends only on the release, so it costs no
-    privacy. Figures: docs/internals/theory.md, section 8.
+    most `least` points are equal, so their noise cancels. Blocks are found in a first estimate, which itself uses
+    blocks. Averaging over shifted grids hides the lines between blocks. The result depends only on the release, so it
+    costs no privacy. Section 8 of docs/internals/theory.md gives figures.
     """
     # Blocks can be found at low precision: even stopping at 100 changes errors by less than 0.2% and halves the steps.
     first = project_nonnegative(field, metric, total, close=10.0).cells
@@ -144,7 +144,7 @@ def estimate_nonnegative(field: FloatArray, metric: Metric, total: float | None,
 
 
 def merge_cells(cells: FloatArray, least: float, shift: Sequence[int] = (0, 0, 0)) -> NDArray[np.int64]:
-    """Return the number of each cell's block (size,), on a grid that is shifted by some cells along each axis.
+    """Return each cell's block number on a grid of blocks that is shifted by some cells along each axis.
 
     Blocks start at 64 cells a side, and are halved along each axis for as long as they have more than `least` points.
 
@@ -172,15 +172,15 @@ def project_nonnegative(
 ) -> ProjectedCells:
     """Return the non-negative cells that add up to the total and are nearest in the noise's metric.
 
-    Minimises ½ (c − ĉ)ᵀ M (c − ĉ) over c ≥ 0 (and 1ᵀc = n). The eigenvectors of M are waves, and its eigenvalues are
-    the inverse variances of their noise. In the plain metric the projection would destroy the cancellations between
-    cells that make correlated noise small on boxes. Uses alternating directions (Boyd et al. 2011), with one filter
+    The cells c minimise ½ (c − ĉ)ᵀ M (c − ĉ) over c ≥ 0 (and 1ᵀc = n). The eigenvectors of M are waves, and its
+    eigenvalues are the inverse variances of their noise. In the plain metric, projection would destroy cancellations
+    that make correlated noise small on boxes. The method is alternating directions (Boyd et al. 2011), with one filter
     and one clipping per step, accelerated as a fixed-point iteration (`Anderson`). The step length balances cells and
     multipliers. The multipliers bound the least distance from below, which gives the certificate.
 
-    field : unbiased estimates on the metric's grid, with the total if it is known. metric : metric of their noise.
+    field : unbiased estimates on the metric's grid, which add up to any known total. metric : metric of their noise.
     total : number of points, or None if it is unknown.
-    blocks : numbers of blocks (size,) whose cells must be equal, or None.
+    blocks : each cell's block number, or None. Cells of the same block must be equal.
     close : squared distance from the best estimate, in standard errors, at which to stop.
 
     Warns
@@ -267,11 +267,11 @@ def _bound_distance(
 
 
 class Anderson:
-    """Next points of a fixed-point iteration, extrapolated from the residuals of the last 15 steps.
+    """An accelerated fixed-point iteration, which extrapolates from the residuals of the last 15 steps.
 
-    Plain iteration, x ↦ x + r(x), moves a point by its residual. `step` first subtracts the combination of recent
-    changes that leaves the smallest residual, and the matching moves of the points (Walker and Ni 2011). For affine r
-    this is GMRES. Memory use is 120 bytes per coordinate. If that would exceed 2 GiB, fewer steps are kept.
+    Plain iteration, x ↦ x + r(x), moves a point by its residual. `step` first subtracts from the residual the mix of
+    recent changes that shrinks it most, and from the point the matching moves (Walker and Ni 2011). For affine r, this
+    is GMRES. Memory use is 120 bytes per coordinate. If that would exceed 2 GiB, fewer steps are kept.
 
     >>> import numpy as np
     >>> matrix, accelerated, point = np.diag([0.5, 0.9, 0.99]), Anderson(3), np.ones(3)

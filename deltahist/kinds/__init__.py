@@ -53,5 +53,5 @@ def read_release(path: str | Path) -> BaseRelease:
 
 
 def parse_release(content: bytes | BinaryIO, path: str | Path) -> BaseRelease:
-    """Return the release in an open Parquet file, or in its bytes. Errors are those of `load`, and name `path`."""
+    """Return the release in an open Parquet file or its bytes. It raises the errors of `load`, which name `path`."""
     return read_parquet(content, path, _read)

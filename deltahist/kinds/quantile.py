@@ -59,7 +59,7 @@ class PointsAround:
         return above - x[centre], x[centre] - below[::-1]
 
     def longest_stretch(self, t: int, contributions: int) -> int:
-        """Return A(t), the length of the longest stretch of (t + 1) K gaps that contains x_r (at an end if t = 0)."""
+        """Return A(t), the length of the longest stretch of (t + 1) K gaps that contains x_r (as an end if t = 0)."""
         number = len(self._sorted)
         gaps = min((t + 1) * contributions, number + 1)
         low, high = self._centre - gaps, self._centre + gaps + 1
@@ -100,7 +100,7 @@ class PointsAround:
 
 @dataclass(frozen=True)
 class InverseNoise:
-    """Draws a place z with probability ∝ e^(−rate · m), where it takes m moves within δ to make z the quantile.
+    """A draw of a place z with probability ∝ e^(−rate · m), where m moves within δ are needed to make z the quantile.
 
     The rate is ε/(2K). Log-ratios between neighbours lie in an interval of length ε, so the draw is also (ε²/8)-zCDP.
     """
@@ -126,10 +126,10 @@ class InverseNoise:
 class SmoothNoise:
     """Noise S_β · factor · Z, proportional to the smooth sensitivity S_β, which is not published.
 
-    Between neighbours, S_β differs by a factor of at most e^β, and the quantile by at most S_β. So a neighbour's output
-    scales Z by at most e^±β and shifts it by at most 1/factor. For Student's t with 2 degrees of freedom, scaling costs
-    2β, and a shift by s costs 3 s / (2 √2). Each gets half of ε, less a margin for rounding. Equal halves are best for
-    dense points, because their S_β is proportional to 1/β.
+    Between neighbours, S_β differs by a factor of at most e^β, and the quantile by at most S_β. So, for a neighbour,
+    the same output has a Z that is scaled by at most e^±β and shifted by at most 1/factor. For Student's t with 2
+    degrees of freedom, scaling costs 2β, and a shift by s costs 3 s / (2 √2). The two get half of ε each, less a margin
+    for rounding. Equal halves are best for dense points, because their S_β is proportional to 1/β.
     """
 
     beta: float
@@ -145,8 +145,8 @@ class SmoothNoise:
     def sampler_parameters(self, points: PointsAround, reach: int, contributions: int) -> dict[str, Any]:
         """Return the sampler's private parameters, as `InverseNoise` does.
 
-        A minimum of one lattice step ensures that there is noise even if e^(−βt) underflows. The maximum of a smooth
-        bound and a constant is also a smooth bound (docs/privacy/quantiles.md).
+        A sensitivity of at least one lattice step ensures that there is noise even if e^(−βt) underflows. The maximum
+        of a smooth bound and a constant is also a smooth bound (docs/privacy/quantiles.md).
         """
         smooth = points.smooth_sensitivity(reach, self.beta, contributions)
         return {"room": points.steps_beside, "scale": max(Fraction(smooth), Fraction(1)) * self.factor}
@@ -164,10 +164,10 @@ class QuantileMechanism(BaseMechanism):
     ----------
     neighbourhood : one-dimensional, with fixed membership.
     q : level of the quantile, which is the ⌈q n⌉-th smallest of n points.
-    number : n, public.
+    number : the public number n of points.
     budget : ε or, only for the method "inverse", ρ.
-    method : "inverse" draws a place; the more moves within δ it takes to make a place the quantile, the less likely it
-        is. "smooth" adds noise proportional to the smooth sensitivity.
+    method : "inverse" draws a place. A place is less likely the more moves within δ it takes to make it the quantile.
+        "smooth" adds noise proportional to the smooth sensitivity.
     counting : how rows became points. No rows may be left out.
 
     Raises InputError if q is outside 0 to 1, if there are sources, two dimensions or rows left out, or if the budget or
@@ -225,7 +225,7 @@ class QuantileMechanism(BaseMechanism):
         return [{"rows": "the quantile", "law": self.place_noise.law, "std": None}]
 
     def cost_under(self, moves: Neighbourhood) -> Fraction:
-        """Return the cost under a different relation, from the number of moves within δ that cover its longest move."""
+        """Return the cost under another relation, as the cost of the moves within δ that cover its longest move."""
         return self.guarantee.times(-(-min(moves.radius, self.lattice_steps) // self.neighbourhood.radius)).amount
 
     @functools.cached_property
@@ -251,7 +251,7 @@ class QuantileMechanism(BaseMechanism):
 
     @classmethod
     def from_description(cls, description: dict[str, Any]) -> QuantileMechanism:
-        """Recreate a mechanism from its `describe`, read from an untrusted file."""
+        """Recreate a mechanism from its description (`describe`), which was read from an untrusted file."""
         return cls(
             Neighbourhood.from_description(Domain(**description["domain"]), description["neighbourhood"]),
             description["q"],
@@ -268,7 +268,7 @@ class Quantile(BaseRelease):
 
     Parameters
     ----------
-    mechanism : the public choices. values : (1,) int64, the published lattice step.
+    mechanism : the public choices. values : the published lattice step, in an int64 array of shape (1,).
     payment, withdrawn : as for `BaseRelease`.
 
     >>> import deltahist as dh, numpy as np

@@ -46,7 +46,7 @@ def check_line(near: Neighbourhood, sources: tuple[Any, ...], counting: Preproce
 
 
 def read_line(points: ArrayLike) -> NDArray[Any]:
-    """Return points (n,) from an array (n,) or (n, 1) of finite numbers. Raises InputError for anything else."""
+    """Return an array of finite numbers, (n,) or (n, 1), with shape (n,). Raises InputError for anything else."""
     array = np.asarray(points)
     if array.ndim == 2 and array.shape[1] == 1:
         array = array[:, 0]
@@ -54,8 +54,8 @@ def read_line(points: ArrayLike) -> NDArray[Any]:
     if np.ma.is_masked(points) or not plain:
         # The message omits the shape, because the number of points is private if there is a source.
         raise InputError(
-            f"points have {array.ndim} dimensions and type {array.dtype.name}: they must be an array (n,) of finite "
-            "numbers, and none may be masked"
+            f"points have {array.ndim} dimensions and type {array.dtype.name}: they must be a 1-D array of finite "
+            "numbers, none of them masked"
         )
     return array
 
@@ -89,7 +89,7 @@ def variance_within(group: ArrayLike) -> NDArray[np.float64]:
 
 
 def group_size(near: Neighbourhood, number: int, budget: Budget, contributions: int = 1) -> int:
-    """Return the number of points per sum that minimises the expected error of a rank, from public figures only.
+    """Return, from public figures only, the number of points per sum that minimises the expected error of a rank.
 
     Random points are s = length / n apart on average. The mean of k points has noise σ/k, or σ/(k s) ranks if groups do
     not overlap. Otherwise isotonic regression leaves an error of about 0.82 (σ/(k² s))^(2/3) groups. The best k
@@ -119,14 +119,14 @@ class SortedMechanism(BaseMechanism):
     Parameters
     ----------
     neighbourhood : one-dimensional.
-    number : number of points or, with a source, its public bound.
+    number : number of points or, with a source, a public bound on it.
     budget : ε (Laplace noise) or ρ (Gaussian noise).
     group : number of points per sum (`group_size`).
     counting : how rows became points. No rows may be left out.
     chain : place in a chain, if the release can be refined (`dh.refine`).
 
     Raises InputError if the neighbourhood has two dimensions or a source that is not at one end, if rows were left out,
-    if a group exceeds the number of points, or if its sum is too large.
+    if a group exceeds the number of points, or if sums could be too large.
 
     >>> import deltahist as dh
     >>> near = dh.Neighbourhood(dh.Domain((0, 100), (20,)), delta=5)
@@ -183,7 +183,7 @@ class SortedMechanism(BaseMechanism):
     def check_data(self, data: ArrayLike) -> NDArray[np.int64]:
         array, number = read_line(data), self.number
         if len(array) > number or (self.total_known and len(array) != number):
-            raise InputError(f"number is {number:,}: it must be at least the number of points (equal if public)")
+            raise InputError(f"number is {number:,}: it must be at least (if public, exactly) the number of points")
         check_memory(40 * number, f"sorting {number:,} points")
         return self.domain.lattice(array)[:, 0] if len(array) else np.zeros(0, dtype=np.int64)
 
@@ -207,7 +207,7 @@ class SortedMechanism(BaseMechanism):
 
     @classmethod
     def from_description(cls, description: dict[str, Any]) -> SortedMechanism:
-        """Recreate a mechanism from its `describe`, read from an untrusted file."""
+        """Recreate a mechanism from its description (`describe`), which was read from an untrusted file."""
         domain = Domain(**description["domain"])
         return cls(
             Neighbourhood.from_description(domain, description["neighbourhood"]),
@@ -226,7 +226,7 @@ class SortedRelease(BaseRelease):
     Parameters
     ----------
     mechanism : the public choices.
-    values : (⌈number/group⌉,) int64, sums of `group` consecutive sorted coordinates; the last sum may cover fewer.
+    values : ⌈number/group⌉ int64 sums of `group` consecutive sorted coordinates. The last sum may cover fewer.
     payment, withdrawn : as for `BaseRelease`.
 
     >>> import deltahist as dh
@@ -245,7 +245,7 @@ class SortedRelease(BaseRelease):
 
     @property
     def total(self) -> int | None:
-        """The number of points if membership is fixed; None otherwise."""
+        """The number of points if membership is fixed, else None."""
         return self.mechanism.number if self.neighbourhood.fixed_membership else None
 
     @functools.cached_property
@@ -262,11 +262,11 @@ class SortedRelease(BaseRelease):
         return (0.5 if sources == "left" else -0.5, last - 1 if sources == "right" else last)
 
     def count_between(self, low: ArrayLike, high: ArrayLike, *, level: float = 0.95) -> dict[str, NDArray[np.float64]]:
-        """Estimate how many points lie between places (m,), given in cells from the start of the domain.
+        """Estimate how many points lie between m pairs of places, given in cells from the start of the domain.
 
-        Returns the columns of `dh.answer` (m,). The standard error is approximate: it combines simulated noise on the
-        `simplest_knots` with `variance_within` groups. The interval contains the exact number with a probability of at
-        least `level`, wherever the points are, so it is several standard errors wide.
+        Returns columns of `dh.answer`, each of shape (m,). The standard error is approximate. It combines simulated
+        noise on the `simplest_knots` with `variance_within` groups. The interval contains the exact number with a
+        probability of at least `level`, wherever the points are, so it is several standard errors wide.
         """
         check_level(level)
         # A cell's edge is half a step below its first lattice step.
@@ -391,7 +391,7 @@ class Isotonic:
 
     @functools.cached_property
     def simplest_knots(self) -> Knots:
-        """The estimate with the fewest places within the `confidence_bounds` at α = ½, built from the left."""
+        """The estimate within the `confidence_bounds` at α = ½ that has the fewest places, built from the left."""
         upper, lower = self.confidence_bounds(0.5)
         rows, cuts = len(self.values), [0]
         # A place that begins at boundary i can end as late as the last j with lower[j] ≤ upper[i].
@@ -406,7 +406,7 @@ class Isotonic:
 
     @functools.cached_property
     def simulated_knots(self) -> list[Knots]:
-        """Estimates from sums of the `simplest_knots` with simulated noise. The noise is public and may be seeded."""
+        """Estimates from sums of the `simplest_knots` plus simulated noise. The noise is public and may be seeded."""
         rng, rows = np.random.default_rng(0), len(self.values)
         ranks, places = self.simplest_knots
         each = np.searchsorted(ranks[1::2], self.ends[1:])
@@ -437,7 +437,7 @@ class Isotonic:
         return self._bounds[alpha]
 
     def bound_count_below(self, steps: NDArray[np.float64], alpha: float) -> Knots:
-        """Return bounds on the number of points below each step; each is wrong with probability at most `alpha`."""
+        """Return bounds on the number of points below each step. A bound is wrong with probability at most `alpha`."""
         upper, lower = self.confidence_bounds(alpha)
         rows, number = len(self.values), int(self.ends[-1])
         # A value is certainly below a step if its upper bound is, and certainly not below it if its lower bound is not.
@@ -452,7 +452,7 @@ class Isotonic:
 
 
 def count_below(knots: Knots, steps: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the estimated number of points below each step; at a jump, the number after the jump."""
+    """Return the estimated number of points below each step. At a jump, it is the number after the jump."""
     ranks, at = knots
     found = np.interp(steps, at, ranks)
     return np.where(steps <= at[0], 0.0, np.where(steps >= at[-1], ranks[-1], found))

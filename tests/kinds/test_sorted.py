@@ -105,7 +105,7 @@ def test_a_refusal_does_not_say_how_many_points_there_are():
     near = dh.Neighbourhood(LINE, 5, sources="left")
     mechanism = dh.publish_sorted([], near, 1.0, most=50, group=1).mechanism
     assert mechanism.size == 50
-    bound, odd = {"epsilon": 1, "most": 50}, r"must be an array \(n,\) of finite numbers"
+    bound, odd = {"epsilon": 1, "most": 50}, r"must be a 1-D array of finite numbers"
     for points, where, options, words in (
         (np.zeros(173), near, bound, "50"),
         (np.ones((173, 3)), near, bound, odd),
