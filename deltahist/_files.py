@@ -1,4 +1,4 @@
-"""Write files atomically, and read release files, which are untrusted input, from disk or object storage."""
+"""Write files atomically. Read release files, which are untrusted, from disk or object storage."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ _ADDRESS = re.compile(r"([a-z][a-z0-9+.-]+):/+(.*)", re.IGNORECASE | re.DOTALL)
 
 
 def digest_of(description: dict[str, Any], columns: Mapping[str, NDArray[Any]]) -> str:
-    """Return the SHA-256 of a description and columns (m,), as 64 hexadecimal digits.
+    """Return the SHA-256 hash of a description and its columns, each of shape (m,), as 64 hexadecimal digits.
 
-    The hash covers the description as JSON (sorted keys, no spaces), then for each column its name, type and length as
-    JSON and its little-endian values.
+    The hash covers the description as JSON, with sorted keys and no spaces. For each column, it then covers the name,
+    type and length as JSON, and the values in little-endian order.
     """
     import numpy as np
 
@@ -55,7 +55,7 @@ def digest_of(description: dict[str, Any], columns: Mapping[str, NDArray[Any]]) 
 def write_parquet(
     target: Path | BinaryIO, columns: Mapping[str, NDArray[Any]], description: dict[str, Any], digest: str, readme: str
 ) -> None:
-    """Write columns to a Parquet file, with a description, its digest and a readme (not in the digest) as metadata."""
+    """Write columns to a Parquet file, with a description, its digest and, outside the digest, a readme as metadata."""
     import numpy as np
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -99,7 +99,7 @@ def read_parquet(content: bytes | BinaryIO, path: Path | str, read: Callable[...
         end = source.read(8)
         # The footer contains the description twice, once in base64.
         if end[4:] != b"PAR1" or int.from_bytes(end[:4], "little") > 3 * _MOST_DESCRIPTION:
-            raise ValueError("it is neither JSON nor Parquet with a footer of the usual size")
+            raise ValueError("it is neither JSON nor Parquet, or its footer is too large")
         with pq.ParquetFile(source, page_checksum_verification=True) as file:
             meta = file.schema_arrow.metadata or {}
             description = _parse_description(meta.get(KEY, b""))
@@ -129,7 +129,7 @@ def _parse_description(text: bytes) -> dict[str, Any]:
 
 
 def open_regular(path: Path, what: str) -> BinaryIO:
-    """Open a regular file for reading. If that fails, raises InputError, which calls the file `what`."""
+    """Open a regular file for reading. Raises InputError, whose message calls the file `what`, if that fails."""
     reason: str | None = "it must be a regular file"
     try:
         # Opening a named pipe would block until another process writes to it.
@@ -165,13 +165,13 @@ def read_values(file: Any) -> NDArray[np.int64]:
 
 
 def form_of(path: str | Path, forms: Mapping[str, str]) -> str:
-    """Return the format of an output file from its suffix. Raises InputError if `forms` lacks the suffix."""
+    """Return the format that an output file's suffix stands for. Raises InputError if `forms` lacks the suffix."""
     return forms[check_choice(tuple(forms), suffix=Path(path).suffix.lower())]
 
 
 @contextlib.contextmanager
 def _make_part(target: Path) -> Iterator[Path]:
-    """Create an empty temporary file next to a target, and delete it at the end. Turns OSError into InputError."""
+    """Create an empty temporary file next to a target. Deletes it after the block. Turns OSError into InputError."""
     part = None
     try:
         if target.is_dir():
@@ -187,16 +187,16 @@ def _make_part(target: Path) -> Iterator[Path]:
 
 
 def check_creatable(target: str | Path) -> None:
-    """Raise InputError unless `write_whole` can create the target. Call this before charging anything."""
+    """Raise InputError unless `write_whole` can create the target. Call this before spending any budget."""
     with _make_part(Path(target)):
         pass
 
 
 def write_whole(target: Path, write: Callable[[Path], Any], *, secret: bool = False, replace: bool = True) -> bool:
-    """Call `write(path)` on a temporary file next to the target, then rename it, so that no partial file appears.
+    """Let `write(path)` fill a temporary file next to the target, then rename that file, so no partial file appears.
 
-    Only the owner can ever read a secret, which is synced to disk along with its name. If the target is a link to an
-    older secret, replace that secret, not the link. Unless `replace`, keep an existing file and return False.
+    Only the owner can ever read a secret. Its name is synced to disk too. If the target is a link to an older secret,
+    replace that secret, not the link. Unless `replace` is set, keep an existing file and return False.
     """
     target = target.resolve() if secret else target
     # Delete temporary files that killed processes have left. Another process may be doing the same.
@@ -226,7 +226,7 @@ def write_whole(target: Path, write: Callable[[Path], Any], *, secret: bool = Fa
 
 
 def check_secret(path: Path, what: str, *, readable: bool = False) -> None:
-    """Raise InputError if others can access a secret file. If `readable` is set, they may read but not change it."""
+    """Raise InputError if others can access a secret file. If `readable` is set, others may read but not change it."""
     mode = stat.S_IMODE(path.stat().st_mode)
     if os.name == "posix" and mode & (0o022 if readable else 0o077):
         mended = "go-w" if readable else "600"
@@ -235,7 +235,7 @@ def check_secret(path: Path, what: str, *, readable: bool = False) -> None:
 
 @contextlib.contextmanager
 def exclusive(path: Path, what: str) -> Iterator[None]:
-    """Lock a file next to `path` until the block or the process ends. Raises InputError if the file is locked."""
+    """Lock a file next to `path` until the block or the process ends. Raises InputError if that fails."""
     from filelock import FileLock
 
     try:
@@ -285,7 +285,7 @@ def is_stored_file(place: str | Path) -> bool:
 
 
 def read_address(path: str | Path, what: str, schemes: tuple[str, ...] = STORES) -> tuple[str, str]:
-    """Split an address into store and key. Raises InputError if its scheme is wrong or it may contain a secret."""
+    """Split an address into its store and key. Raises InputError if it is malformed or may contain a secret."""
     match = _ADDRESS.fullmatch(Path(path).as_posix())
     assert match is not None
     scheme, rest = match[1].lower(), match[2]
@@ -293,8 +293,8 @@ def read_address(path: str | Path, what: str, schemes: tuple[str, ...] = STORES)
     secret = "@" in bucket or "?" in rest or "#" in rest or (scheme in STORES and ":" in bucket)
     if scheme not in schemes or not bucket or ".." in key.split("/") or secret:
         raise InputError(
-            f"{what} is a URL with scheme {scheme}: it must be a file, or a URL with scheme {' or '.join(schemes)} "
-            "and no user, port or options (set access keys in the environment)"
+            f"{what} is a URL with scheme {scheme}: it must be a file, or a URL that has scheme {' or '.join(schemes)} "
+            "and contains no user, port or options (set access keys in the environment)"
         )
     return f"{scheme}://{bucket}", key.strip("/")
 

@@ -49,7 +49,7 @@ def apply_settings(
 
 
 def read_search_path(run: Run) -> str:
-    """Return the search path without system schemas, so that PostgreSQL searches system schemas first."""
+    """Return the search path without the system schemas, which PostgreSQL then searches first."""
     (schemas,) = run("SELECT pg_catalog.current_schemas(false)", {})
     own = (name for name in schemas if not name.startswith("pg_"))
     return ", ".join('"' + name.replace('"', '""') + '"' for name in own)

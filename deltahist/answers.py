@@ -53,37 +53,37 @@ def answer(
     ----------
     release : a release, a `Series` (answered by the sum over its steps, or the mean per step), the change between two
         series (`Difference`), or a release behind a service (`dh.connect`).
-    workload : boxes, all ranges or regions, which must lie on the map; corners of boxes (m, 4), or (m, 2) on a
-        line; shapely geometries in the release's coordinates; a GeoSeries or GeoDataFrame in any CRS. Geometries are
-        clipped to the map, and repaired if necessary. Boxes that are clearly in degrees are projected.
+    workload : a `Workload` on the map; box corners of shape (m, 4), or (m, 2) on a line; shapely geometries in the
+        release's coordinates; or a GeoSeries or GeoDataFrame in any CRS. Geometries are clipped to the map, and
+        repaired if necessary. Boxes that are clearly in degrees are projected.
     level : confidence level of the interval, between 0 and 1.
     nonnegative : answer from non-negative cells (`Release.cells`). Such answers are biased, but usually closer to the
         truth. Their intervals are those of the unbiased answers, clipped to possible counts and widened to include the
-        estimate. In a series, the sum is made non-negative, not each step.
-    simultaneous : whether, with probability `level`, all m intervals contain the true values. Each then has the level
-        1 − (1 − level)/m (Bonferroni), however the answers are correlated.
+        estimate. In a series, only the sum is made non-negative, not each step.
+    simultaneous : whether all m intervals together contain the true values with probability `level`. Each then has
+        the level 1 − (1 − level)/m (Bonferroni), however the answers are correlated.
 
     Returns
     -------
     DataFrame with one row per query. Numbers are in points. A GeoDataFrame keeps its rows, columns, index and CRS, but
     columns with the names below get the suffix "_region". Answers from sorted points have only the first four columns
-    (`SortedRelease.count_between`).
+    (see `SortedRelease.count_between`).
 
     - `estimate` : the sum of whole cells and of the covered shares of cut cells. A share is adjusted slightly if
-      neighbouring cells are denser on one side;
-    - `std_error` : the standard error from noise and from unknown positions in cut cells;
+      neighbouring cells are denser on one side.
+    - `std_error` : the standard error from noise and from unknown positions in cut cells.
     - `low`, `high` : the interval. If a query contains no whole cell, it may be centred on a known point, so its
-      interval extends further above the estimate than below;
-    - `noise_error`, `placement_error` : the parts of `std_error`, if any query cuts cells;
-    - `cut` : the share of the query's area in cut cells; `inner`, `outer` : the answers if all points of these cells
-      lay outside the query (`inner`) or inside it (`outer`);
+      interval extends further above the estimate than below.
+    - `noise_error`, `placement_error` : the parts of `std_error`, if any query cuts cells.
+    - `cut` : the share of the query's area in cut cells. `inner`, `outer` : the answers if all points of these cells
+      lay outside the query (`inner`) or inside it (`outer`).
     - `steps` : the number of steps in the answer from a series. A change has `before` and `after` instead of `inner`
-      and `outer`;
+      and `outer`.
     - `unresolved` : the share of the query's squared norm that was not measured, if the strategy does not determine
-      every cell. If it is above 0, the error can be larger than stated;
-    - `estimator` : the method that made the estimates non-negative;
-    - `outside` : the share of the geometry's area outside the map, if any. The other columns describe the part inside;
-    - `note` : a remark if a geometry was clipped or repaired, lies mostly in cut cells, or has no answer (and why).
+      every cell. If it is above 0, the error can be larger than stated.
+    - `estimator` : the method that made the estimates non-negative.
+    - `outside` : the share of the geometry's area outside the map, if any. The other columns describe the part inside.
+    - `note` : a remark if a geometry was clipped, repaired or mostly in cut cells, or why it has no answer.
 
     Raises InputError if a query is reversed, empty or outside the domain, if no geometry can be answered, if steps of a
     series are missing, or if `nonnegative` is set for a change. Warns about boxes in degrees, renamed columns, and
@@ -104,10 +104,10 @@ def answer(
 
 
 def covariance(release: Release, workload: Workload | Any) -> NDArray[np.float64]:
-    """Return the covariance (m, m) of the noise in the answers to a workload, in points squared.
+    """Return the (m, m) covariance matrix C of the noise in the answers to a workload, in squared points.
 
-    Its diagonal is the square of the noise errors of `answer`. A sum wᵀx of answers has noise variance wᵀ C w. Errors
-    from positions inside cut cells are not included. For parameters, see `answer`.
+    Its diagonal holds the squared noise errors of `answer`. A weighted sum wᵀx of answers x has noise variance wᵀ C w.
+    Errors from positions inside cut cells are not included. For parameters, see `answer`.
 
     >>> import deltahist as dh, numpy as np
     >>> near = dh.Neighbourhood(dh.Domain((0, 4), (4,)), delta=1)
@@ -162,8 +162,8 @@ def rank(release: Release, workload: Workload | Any, *, level: float = 0.95) -> 
     """Answer a workload, and add a column `rank` with the possible ranks of each answer.
 
     A rank is "1" for the largest answer, or a range such as "2 to 5" for answers that cannot be distinguished. With
-    probability `level`, all ranges contain the true ranks. Each pair of answers is compared by the exact error of its
-    difference, with a Bonferroni correction. The strategy must determine every cell.
+    probability `level`, all ranges contain the true ranks. Each pair of answers is compared by the exact error of the
+    difference between them, with a Bonferroni correction. The strategy must determine every cell.
 
     >>> import deltahist as dh, numpy as np
     >>> near = dh.Neighbourhood(dh.Domain((0, 3), (3,)), delta=1)
@@ -173,7 +173,7 @@ def rank(release: Release, workload: Workload | Any, *, level: float = 0.95) -> 
     """
     check_level(level)
     if not isinstance(release, Release) or release.strategy.determines_cells is not True:
-        raise InputError("ranking requires a single release of counts whose strategy determines every cell")
+        raise InputError("ranking requires one release of counts, with a strategy that determines every cell")
     asked, framed = read_workload(workload, release.domain)
     found, rows = release.answer_workload(asked, level=level, nonnegative=False), asked.matrix(release.domain)
     estimate = found["estimate"]
@@ -254,7 +254,7 @@ def _names(names: tuple[str, ...]) -> pd.Index:
 
 
 def _shapes(workload: Any) -> tuple[Any, Any]:
-    """Return a workload's geometries (m,) and their CRS, or None for both if it consists of corners of boxes."""
+    """Return a workload's m geometries and their CRS, or (None, None) if the workload consists of box corners."""
     if isinstance(workload, np.ndarray) and workload.dtype.kind in "if" and workload.size:
         return None, None
     # A frame without geometries fails here, because its columns may not be in the order of box corners.

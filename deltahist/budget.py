@@ -18,7 +18,7 @@ LETTERS = {"epsilon": "ε", "rho": "ρ"}
 def read_amount(**amount: Any) -> Fraction:
     """Return the argument's value as an exact fraction. A float is read as the decimal that it prints.
 
-    Ten amounts of 0.1 must add up to 1, although the float 0.1 exceeds 1/10. Raises InputError outside 0 to 10^9.
+    Ten times 0.1 must be 1, although the float 0.1 exceeds 1/10. Raises InputError unless the value is 0 to 10^9.
 
     >>> read_amount(epsilon=0.1)
     Fraction(1, 10)
@@ -28,19 +28,19 @@ def read_amount(**amount: Any) -> Fraction:
 
 
 def ceil_nano(**amount: Any) -> int:
-    """Return an amount to charge, in billionths rounded up."""
+    """Return an amount to charge in billionths, rounded up."""
     return -int(-read_amount(**amount) * NANO // 1)
 
 
 def floor_nano(**amount: Any) -> int:
-    """Return a limit, in billionths rounded down."""
+    """Return a limit in billionths, rounded down."""
     return int(read_amount(**amount) * NANO // 1)
 
 
 def format_amount(amount: Fraction, limit: Fraction) -> str:
     """Return an amount as decimal text, rounded to a millionth of its limit.
 
-    Shares are rounded down to billionths, so a few billionths of a limit may be left over. The text shows them as 0.
+    Shares are rounded down to billionths, so a few billionths of a limit may be left over. The text shows that as 0.
 
     >>> format_amount(Fraction(3, 10), Fraction(1)), format_amount(Fraction(48, 10**9), Fraction(1))
     ('0.3', '0')
@@ -52,7 +52,7 @@ def format_amount(amount: Fraction, limit: Fraction) -> str:
 class Charge:
     """An amount that an account was charged, in the account's unit. `publish(..., epsilon=charge)` spends it.
 
-    Spend each charge on one release only: the account does not notice a second. Dividing by n returns one of n parts.
+    Spend each charge only once, because the account does not notice a second use. `charge / n` is one of n equal parts.
 
     Parameters
     ----------
@@ -88,10 +88,10 @@ class Budget:
 
     Parameters
     ----------
-    epsilon : pure ε for Laplace noise, a number or a `Charge`; or
-    rho : ρ of zCDP for Gaussian noise, a number or a `Charge`.
+    epsilon : pure ε for Laplace noise, as a number or a `Charge`.
+    rho : ρ of zCDP for Gaussian noise, as a number or a `Charge`.
 
-    Raises InputError unless exactly one of them is given, as a finite number above zero or a charge in that unit.
+    Raises InputError unless exactly one is given, as a finite number above zero or a charge in the same unit.
 
     >>> Budget(epsilon=0.5).guarantee
     Guarantee(epsilon=Fraction(1, 2), rho=None)
@@ -105,7 +105,7 @@ class Budget:
 
     @functools.cached_property
     def guarantee(self) -> Guarantee:
-        """The guarantee, with the exact amount, of a mechanism that spends the whole budget."""
+        """The guarantee, in exact ε or ρ, of a mechanism that spends the whole budget."""
         exact = {}
         for unit, given in (("epsilon", self.epsilon), ("rho", self.rho)):
             if isinstance(given, Charge):
@@ -116,7 +116,7 @@ class Budget:
 
     @property
     def amount(self) -> Fraction:
-        """Exact ε or ρ of the budget."""
+        """The exact ε or ρ of the budget."""
         return self.guarantee.amount
 
     def law(self, *, refinable: bool = False) -> type[Law]:
@@ -134,7 +134,7 @@ class Budget:
 
     @property
     def exact(self) -> tuple[Fraction | None, Fraction | None]:
-        """Exact ε and exact ρ. One of them is None."""
+        """The exact ε and the exact ρ. One of them is None."""
         return self.guarantee.epsilon, self.guarantee.rho
 
 
@@ -143,9 +143,9 @@ class Population:
     """The joint spending of all accounts about the same people. It is public, as budgets are.
 
     name : name of the population. accounts : number of its accounts, not counting people's own budgets.
-    sums : per unit, the amount spent, the joint limit or None, and the limit if only one window of each stream counts.
+    sums : for each unit, its name, the amount spent, the joint limit or None, and the limit for one window per stream.
 
-    own_budgets : whether people also pay from their own budgets. Their spending is private, so it is not included.
+    own_budgets : whether people also pay from their own budgets. Such spending is private, so it is not included.
 
     >>> print(Population("everyone", 2, (("epsilon", Fraction(3), None, Fraction(2)),)))
     the 2 accounts of population 'everyone' have spent ε = 3 together, without a limit (one window of each stream: 2)
@@ -178,7 +178,7 @@ class Population:
 
     @classmethod
     def from_description(cls, description: dict[str, Any]) -> Population:
-        """Recreate a population from its `describe`."""
+        """Recreate a population from its description."""
         sums = []
         for each in description["sums"]:
             spent, most, window = (each[name] for name in ("spent", "most", "in_any_window"))
@@ -227,7 +227,7 @@ class Payment:
 
     @classmethod
     def from_description(cls, description: dict[str, Any] | None) -> Payment | None:
-        """Recreate a payment from its `describe`. Returns None if no account paid for the release."""
+        """Recreate a payment from its description. Returns None if no account paid for the release."""
         if description is None:
             return None
         limit, spent = (Fraction(description[name]) for name in ("limit", "spent"))

@@ -20,13 +20,13 @@ from deltahist.strategies.base import Strategy, check_groups, from_description
 def check_strategy(strategy: Strategy, near: Neighbourhood) -> None:
     """Check that publishing, pricing and decoding can rely on a strategy. Raises InputError on the first failure.
 
-    - Answers must be linear and exact integers, and adjoints must be correct.
+    - Answers must be exact integers and linear in the counts, and adjoints must be correct.
     - Each noise draw must be in exactly one group, and noise must enter as `scatter`, `gather` and `changes` describe.
-    - In both norms, the stated cost of an edge must not be less than its cost in the matrix.
+    - In both norms, the stated cost of an edge must not be less than its cost computed from the matrix.
     - The description must restore the same strategy.
     - The decoder must be unbiased and state its true error.
 
-    Above 2,048 cells, the checks use random counts and skip costs and the decoder, so check a small domain too.
+    Above 2,048 cells, the checks omit the matrix, `changes`, costs and the decoder, so check a small domain too.
 
     >>> import deltahist as dh
     >>> near = dh.Neighbourhood(dh.Domain((0, 1), (6,)), delta=0.5)
@@ -49,9 +49,9 @@ def check_strategy(strategy: Strategy, near: Neighbourhood) -> None:
 
 
 def check_foreign(strategy: Strategy, mechanism: Mechanism | None = None) -> None:
-    """Check a strategy from another package, and its mechanism if given, before `publish` trusts it.
+    """Check a strategy from another package, and its mechanism if given, before `publish` relies on them.
 
-    Raises InputError unless answers are linear and integer, noise is integer, and adjoints and sensitivity are correct.
+    Raises InputError unless answers are linear, answers and noise are integers, and adjoints and sensitivity are right.
     """
     _require(strategy, _check_answers(strategy))
     _require(strategy, _check_noise(strategy))
@@ -61,7 +61,7 @@ def check_foreign(strategy: Strategy, mechanism: Mechanism | None = None) -> Non
 
 
 def _require(strategy: Strategy, checks: Iterable[tuple[Any, str]]) -> None:
-    """Raise InputError on the first check that fails. Later checks, which rely on it, are not run."""
+    """Raise InputError on the first check that fails. Later checks, which rely on earlier ones, are not run."""
     for holds, text in checks:
         if not holds:
             raise InputError(f"strategy {strategy.name}: {text}")

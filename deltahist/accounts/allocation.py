@@ -20,22 +20,22 @@ def allocate_offline(
 ) -> Array:
     """Return the amounts that minimise Σ w_i Err(ε_i) within every window's limit, given all weights.
 
-    Source: 2014, section 7.1, Problem 1, and Problem 2 with `past`. Here the first windows, which are shorter, have
-    limits too. cvxpy solves the problem with Clarabel.
+    Source: 2014, section 7.1: Problem 1, or Problem 2 if `past` is given. Unlike in the paper, the first windows, which
+    are shorter, have limits too. cvxpy solves the problem with Clarabel.
 
     Parameters
     ----------
-    weights : (n,) public weights of the steps; 0 where nothing is published. 10,000 weights take about 3 seconds.
+    weights : (n,) public weights of the steps, with 0 where nothing is published. 10,000 weights take about 3 seconds.
     length : δ, the number of steps in a window, as for `Window`.
     epsilon : limit on the sum of ε (or of ρ) over every `length` consecutive steps.
-    power : a > 0 in Err(ε) = ε^−a; 2 for the variance of Laplace noise, 1 for that of Gaussian noise in ρ.
+    power : a > 0 in Err(ε) = ε^−a. Use 2 for the variance of Laplace noise, or 1 for Gaussian noise (with ρ as ε).
     past : amounts spent in earlier steps, latest last. Windows include these steps.
 
     Returns
     -------
-    (n,) amounts, rounded down to whole billionths; 0 where the weight is 0 or nothing is left to spend.
+    (n,) amounts, rounded down to whole billionths. They are 0 where the weight is 0 or nothing is left to spend.
 
-    Any three days in a row may spend 1 together. The first day gets it all, since the next two days publish nothing:
+    Here any three days in a row may spend 1 in total. The first gets all of it, as the next two days publish nothing:
 
     >>> allocate_offline([1, 0, 0, 1, 1, 0], length=3, epsilon=1.0).round(4).tolist()
     [1.0, 0.0, 0.0, 0.5, 0.5, 0.0]
@@ -52,7 +52,7 @@ def allocate_offline(
 
 
 def _solve_program(weights: Array, steps: Whole, left: Array, length: int, power: float) -> Array:
-    """Return the amounts (m,) of `steps` that minimise Σ w ε^−a. The window that ends at step i may spend left[i]."""
+    """Return the (m,) amounts that minimise Σ w ε^−a over `steps`. The window that ends at step i may spend left[i]."""
     import cvxpy as cp
 
     # Divide amounts by the equal share, since the solver is accurate at that scale. Use cumulative sums as variables,
@@ -86,19 +86,19 @@ def allocate_online(
 
     Minimises w_i e^−a + (1/N) Σ_n Σ_(j>i) w_nj x_nj^−a within the limits of all windows. All N scenarios share the
     amount e of this step, and scenario n spends x_nj later. Whatever weights follow, no window exceeds its limit.
-    Source: 2014, section 7.2 and Problem 2. Where the paper solves 1,000 programs per candidate e, this solves one.
+    Source: 2014, section 7.2 and Problem 2. The paper solves 1,000 programs per e, but this function only one.
 
     Parameters
     ----------
     past : (i − 1,) amounts of earlier steps. weights : (i,) weights up to the current step.
     length, epsilon, power : as in `allocate_offline`.
-    model : probability that a weight is 1, if weights are independent and 0 or 1; or a function of (weights, steps,
-        scenarios, rng) that returns weights (scenarios, steps).
+    model : probability that a weight is 1, for independent weights of 0 or 1; or a function of (weights, steps,
+        scenarios, rng) that returns weights of shape (scenarios, steps).
     steps : total number of steps; None for an endless sequence.
     scenarios : number of possible futures to draw, each three windows long.
     rng : generator for the scenarios, seeded with 0 when None. The scenarios are public, like the weights.
 
-    The amount is a whole number of billionths, and 0 if the current weight is 0 or nothing is left.
+    The amount is a whole number of billionths. It is 0 if the current weight is 0 or nothing is left.
 
     >>> allocate_online([0.5, 0.0], [1, 0, 1], length=3, epsilon=1.0, model=0.5, steps=3)
     0.5
@@ -121,7 +121,7 @@ def allocate_online(
 
 
 def limits_ahead(past: NDArray[Any], length: int, horizon: int, limit: float = 1.0) -> Array:
-    """Return the amount left (horizon, R) in each window that ends now or later, after spending `past` (R, m)."""
+    """Return what `past` (R, m) leaves to each window that ends now or later, in shape (horizon, R)."""
     reach = np.zeros((horizon, len(past)))
     for step in range(min(horizon, length - 1)):
         reach[step] = past[:, max(0, past.shape[1] - length + 1 + step) :].sum(axis=1)
@@ -129,14 +129,14 @@ def limits_ahead(past: NDArray[Any], length: int, horizon: int, limit: float = 1
 
 
 def allocate_current_step(now: Array, ahead: Array, limits: Array, length: int, power: float) -> Array:
-    """Return amounts (R,) for the current step of R independent problems with N scenarios each, in units of the limit.
+    """Return the amounts (R,) of the current step in R independent problems of N scenarios, as fractions of the limit.
 
     Each window has a price λ. A step's amount is (a w / s)^(1/(a+1)), where s is the sum of the prices of the windows
     that contain it. If a window spends u of its limit b, each round multiplies its price by (u/b)^(0.8 (a+1)). Once
     prices stop changing, no window exceeds its limit and only full windows have a price. So the amounts are optimal.
 
     now : (R,) current weights, above zero. ahead : (H − 1, R, N) future weights.
-    limits : (H, R) what the window ending at each step can still spend; above zero and not decreasing.
+    limits : (H, R) amounts that the window ending at each step can still spend, above zero and not decreasing.
     """
     root, scenarios = 1 / (power + 1), ahead.shape[2]
     scale = np.maximum(now, ahead.max(axis=(0, 2)))
@@ -160,14 +160,14 @@ def allocate_current_step(now: Array, ahead: Array, limits: Array, length: int, 
 
 
 def draw_futures(model: Any, weights: Array, steps: int, scenarios: int, rng: np.random.Generator) -> Array:
-    """Draw future weights (scenarios, steps) from a model."""
+    """Draw future weights of shape (scenarios, steps) from a model."""
     if is_number(model):
         return (rng.random((scenarios, steps)) < model).astype(np.float64)
     return np.asarray(model(weights.copy(), steps, scenarios, rng), dtype=np.float64).reshape(scenarios, steps)
 
 
 def check_weights(weights: ArrayLike, name: str = "weights") -> Array:
-    """Return weights (n,) as floats. Raises InputError unless all are finite and none is negative."""
+    """Return the n weights as an array of floats. Raises InputError unless all are finite and none is negative."""
     out = np.asarray(weights, dtype=np.float64).ravel()
     bad = np.flatnonzero(~np.isfinite(out) | (out < 0))
     if len(bad):
@@ -176,18 +176,19 @@ def check_weights(weights: ArrayLike, name: str = "weights") -> Array:
 
 
 def check_past(past: ArrayLike, length: int, limit: int) -> Whole:
-    """Return the last length − 1 past amounts in billionths. Raises InputError if a past window exceeds its limit."""
+    """Return the last `length` − 1 past amounts in billionths. Raises InputError if a past window exceeds its limit."""
     # Before rounding up, subtract more than a float's rounding error.
     units = np.ceil(check_weights(past, "past") * NANO - 1e-6).astype(np.int64)
     spent = window_sums(units, length)
     if len(spent) and spent.max() > limit:
         at = int(np.argmax(spent > limit))
-        raise InputError(f"past spends {spent[at] / NANO:.9g} up to step {at + 1}: it must be at most {limit / NANO:g}")
+        where = f"in the window that ends at step {at + 1}"
+        raise InputError(f"past spends {spent[at] / NANO:.9g} {where}: it must be at most {limit / NANO:g}")
     return units[max(0, len(units) - length + 1) :]
 
 
 def window_sums(values: NDArray[Any], length: int) -> NDArray[Any]:
-    """Return the sum of the window that ends at each step, along the first axis. The first windows are shorter."""
+    """Return the sum of the window that ends at each step of the first axis. The first windows are shorter."""
     total = np.cumsum(values, axis=0)
     out = total.copy()
     out[length:] -= total[:-length]
@@ -195,7 +196,7 @@ def window_sums(values: NDArray[Any], length: int) -> NDArray[Any]:
 
 
 def round_down(amounts: Array, past: Whole, length: int, limit: int) -> Whole:
-    """Return amounts (n,) rounded down to whole billionths, with no window above its limit."""
+    """Round n amounts down to whole billionths, so that no window exceeds its limit."""
     # The solver's rounding errors are below a hundredth of a unit. The loop removes any larger excess.
     units = np.floor(np.maximum(amounts, 0.0) * NANO + 0.01).astype(np.int64)
     while True:

@@ -66,7 +66,7 @@ sa.Index(
 
 
 def find_database(where: str | Path | None) -> Database:
-    """Return the database at a path or URL, or in memory if that is None. Does not open it. Messages hide passwords.
+    """Return the database at a path or URL, or one in memory for None, without opening it. Messages hide passwords.
 
     >>> find_database("sqlite:///city.db").place, find_database("postgresql://ann:secret@host/city").place
     ('city.db', 'postgresql://ann@host/city')
@@ -90,7 +90,7 @@ def find_database(where: str | Path | None) -> Database:
             pass
         except ImportError:
             rule = "PostgreSQL needs a driver: pip install '.[postgresql]'"
-    raise InputError(f"the ledger's URL cannot be used (not shown, as it may contain a password): {rule}")
+    raise InputError(f"the ledger's URL, hidden as it may contain a password, cannot be used: {rule}")
 
 
 class Database:
@@ -117,7 +117,7 @@ class Database:
         """Create an empty ledger atomically, unless another process has just created one."""
 
     def check_ledger(self, thorough: bool = False) -> None:
-        """Raise DamagedFile unless the ledger is intact and of this version. If `thorough`, also check its indexes."""
+        """Raise DamagedFile if the ledger is damaged or has another version. If `thorough`, also check its indexes."""
         with self.begin_transaction(write=False) as connection:
             for fault in self._list_faults(connection, thorough):
                 raise DamagedFile(f"ledger {self.place!r} cannot be used: {fault}")
@@ -173,7 +173,7 @@ class Database:
 
 
 class SQLite(Database):
-    """A ledger in a file."""
+    """A ledger in a SQLite file."""
 
     path: Path
 
@@ -223,7 +223,7 @@ class SQLite(Database):
         there = self.path.stat().st_ino if self.path.exists() else 0
         if not there or connection.info.setdefault("inode", there) != there:
             connection.invalidate()
-            raise InputError(f"ledger {self.place!r} was deleted or replaced by another file: nothing was charged")
+            raise InputError(f"ledger {self.place!r} was deleted, or replaced by another file: nothing was charged")
         # Overwrite the journal instead of deleting it: equally durable, and faster.
         if _read_pragma(driver, "journal_mode") == "delete":
             driver.execute("PRAGMA journal_mode = PERSIST")
@@ -232,7 +232,7 @@ class SQLite(Database):
         # Check after locking. In WAL mode, charges may be in a second file, which can get lost.
         if (mode := _read_pragma(driver, "journal_mode")) != "persist" or _read_pragma(driver, "synchronous") != 3:
             raise DamagedFile(
-                f"ledger {self.place!r} is in journal mode {mode!r}, set by another program, so charges may be in "
+                f"ledger {self.place!r} is in journal mode {mode!r}, which another program set, so charges may be in "
                 f"{self.path.name}-{mode}: keep both files together and run PRAGMA journal_mode = DELETE in sqlite3"
             )
 
@@ -268,7 +268,7 @@ def _read_pragma(driver: Any, pragma: str) -> Any:
 
 
 class PostgreSQL(Database):
-    """A ledger in the schema `deltahist` of a database. Writers lock the table of accounts."""
+    """A ledger in the schema `deltahist` of a database. Writers lock the accounts table."""
 
     def __init__(self, url: sa.URL) -> None:
         shown = sa.URL.create("postgresql", url.username, None, url.host, url.port, url.database)

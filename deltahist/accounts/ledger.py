@@ -1,4 +1,4 @@
-"""The ledger: accounts, their rules, durable charges before noise is drawn, and an audit."""
+"""The ledger, with accounts, their rules, charges that are durable before noise is drawn, and an audit."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _prepare_sql = functools.cache(text)
 
 
 def check_text(**given: Any) -> str:
-    """Return the keyword's value, normalized. Raises InputError unless it has 1 to 200 printable characters."""
+    """Return the only argument, normalised. Raises InputError unless it has 1 to 200 printable characters."""
     (name,), normal = given, normalize_name(**given)
     if len(normal) > 200 or not normal.isprintable():
         raise InputError(f"{name} is {normal[:80]!r}: it must have at most 200 printable characters")
@@ -99,7 +99,7 @@ class Rule:
             return cls(unit, kept[f"{unit}_nano"], kept.get("length"), longer)
 
     def describe(self) -> dict[str, Any]:
-        """Return the rule as a ledger stores it (JSON)."""
+        """Return the rule as the JSON that a ledger stores."""
         return {
             **({"kind": "total"} if self.length is None else {"kind": "window", "length": self.length}),
             f"{self.unit}_nano": self.limit,
@@ -121,10 +121,10 @@ class Rule:
 
     @property
     def equal_share(self) -> Fraction:
-        """The amount that every step can spend forever, in whole billionths. Raises InputError for a total."""
+        """The most that every step can spend forever, to the billionth. Raises InputError if the total is limited."""
         if self.total_limit is not None:
             most = f"{self.total_limit / NANO:g} {self.unit}"
-            raise InputError(f"the limits allow {most} in total: set an amount for each step of an endless stream")
+            raise InputError(f"the limits allow {most} in total, so no equal share exists: set each step's amount")
         return Fraction(min(limit // (length or 1) for length, limit in self.spans), NANO)
 
     def make_charge(self, account: str, amount: Any) -> Charge:
@@ -142,14 +142,13 @@ class Rule:
 class Ledger:
     """A set of accounts in one database. Every change is a durable transaction.
 
-    A charge is on disk before its transaction ends (SQLite: BEGIN IMMEDIATE, synchronous EXTRA; PostgreSQL: a lock and
-    a synchronous commit). If a process is killed, it has already charged for all noise that it released.
+    A charge is on disk before its transaction ends: SQLite uses BEGIN IMMEDIATE and synchronous EXTRA, and PostgreSQL
+    uses a lock and a synchronous commit. If a process is killed, it has already charged for all noise that it released.
 
     Parameters
     ----------
-    where : a file (a path, or "sqlite:///city.db"), or a PostgreSQL database ("postgresql://user:password@host/city"),
-        which requires the extra "postgresql" and in which the ledger has its own schema `deltahist`. The ledger is
-        created if it does not exist. None keeps it in memory.
+    where : path, "sqlite:///city.db" or "postgresql://user:password@host/city". A missing ledger is created. PostgreSQL
+        requires the extra "postgresql", and stores the ledger in the schema `deltahist`. If None, it is in memory.
 
     >>> import tempfile, deltahist as dh
     >>> folder = tempfile.TemporaryDirectory()
@@ -199,7 +198,7 @@ class Ledger:
         return self._database.place
 
     def transaction(self) -> contextlib.AbstractContextManager[Connection]:
-        """Begin an exclusive write to any table, which commits when the block ends and rolls back if it raises."""
+        """Begin an exclusive write to any table. It commits when the block ends, and rolls back if the block raises."""
         return self._database.begin_transaction(write=True)
 
     def read(self) -> contextlib.AbstractContextManager[Connection]:
@@ -220,7 +219,7 @@ class Ledger:
         Parameters
         ----------
         account : name of the account, at most 200 printable characters.
-        epsilon, rho : limit of the account (give one), rounded down to billionths.
+        epsilon, rho : limit of the account, rounded down to billionths. Give only one.
         population : name of the group of people whom the account is about; "everyone" when None.
         population_limit : what all accounts of the population may ever spend together, in the same unit.
         """
@@ -237,7 +236,7 @@ class Ledger:
 
         Parameters
         ----------
-        amount : a number in the account's unit, a guarantee or a budget; rounded up to billionths.
+        amount : a number in the account's unit, a guarantee or a budget. It is rounded up to billionths.
         key : name of the release to pay for. Calls with the same key and amount charge only once. Without a key,
             every call charges.
 
@@ -257,7 +256,7 @@ class Ledger:
                 charge_account(connection, row, rule, charge.nano, key=key)
             elif known != charge.nano:
                 was, now = (f"{nano / NANO:.10g}" for nano in (known, charge.nano))
-                raise InputError(f"key {key!r} is for a charge of {was} to {account!r}, not {now}: use a different key")
+                raise InputError(f"key {key!r} has charged {was} to {account!r}, not {now}: use a different key")
         return charge
 
     def spent(self, account: str) -> Fraction:
@@ -305,7 +304,7 @@ def find_account(connection: Connection, account: str) -> Any:
 
 
 def read_rule(row: Any, *kinds: str) -> Rule:
-    """Return the rule of an account's row. Raises InputError if the account is of another kind."""
+    """Return the rule of an account's row. Raises InputError if the account's kind is not in `kinds`."""
     kind = row.rule.get("kind") if isinstance(row.rule, dict) and isinstance(row.notes, dict) else None
     if kind not in kinds:
         raise InputError(f"account {row.name!r} has kind {kind!r}: its kind must be {' or '.join(kinds)}")
@@ -328,7 +327,7 @@ def list_charges(connection: Connection, account: str) -> dict[int, int]:
 def open_account(
     connection: Connection, account: str, rule: dict[str, Any], population: str | None = None, bound: Rule | None = None
 ) -> Any:
-    """Open an account with a rule (JSON), and return its row. Raises InputError if the account has another rule.
+    """Open an account with a JSON rule, and return the row. Raises InputError if the account has another rule.
 
     A new account belongs to `population`, or to "everyone" if that is None. `bound` is the limit of a new population.
     """
@@ -359,15 +358,15 @@ def open_account(
 
 
 def check_same_rule(account: str, before: dict[str, Any], now: dict[str, Any]) -> None:
-    """If an account was opened with another rule, raise InputError with the differences."""
+    """Raise InputError, which lists the differences, if an account was opened with another rule."""
     if differing := describe_differences(before, json.loads(json.dumps(now))):
-        raise InputError(f"account {account!r} was opened with other parameters: {differing}; use the same ones")
+        raise InputError(f"account {account!r} was opened with other parameters ({differing}): use the original ones")
 
 
 def charge_account(
     connection: Connection, row: Any, rule: Rule, nano: int, step: int = 0, key: str | None = None, once: bool = False
 ) -> Fraction:
-    """Charge an account in a transaction, and return what its window has spent. Raises BudgetExceeded."""
+    """Charge an account in a transaction. Return its spending in the window or in total. Raises BudgetExceeded."""
     account, last = row.name, row.last
     if None not in (rule.length, last) and (step < last or (once and step == last)):
         raise InputError(f"step is {step}, but step {last} has already been charged: steps must not decrease")
@@ -385,7 +384,7 @@ def charge_account(
 
 @dataclass(frozen=True)
 class Limit:
-    """A limit on what `steps` consecutive steps (all when None) may spend, and what they have spent."""
+    """A limit on the spending of `steps` consecutive steps, or of all steps if None, and what they have spent."""
 
     subject: str
     steps: int | None
@@ -421,7 +420,7 @@ def list_limits(connection: Connection, row: Any, rule: Rule, step: int) -> list
 
 
 def sum_population(connection: Connection, people: str) -> Population:
-    """Return what all accounts of a population together have spent and may spend."""
+    """Return what all accounts of a population have spent, and may spend, together."""
     both = select(ACCOUNTS, POPULATIONS.c.rule.label("bound")).join(POPULATIONS)
     every = connection.execute(both.where(ACCOUNTS.c.population == people)).all()
     rows, sums = [row for row in every if row.share is not None], []  # people's own budgets have no share
@@ -465,11 +464,11 @@ class ChainCharge:
         return self if self.token is None and token == self.source else ChainCharge(self.nano, source, token)
 
     def _check_last(self, token: str | None, source: str | None, chain: str) -> None:
-        """Raise InputError unless a state is the chain's last, or the first new state since the last charge."""
+        """Raise InputError unless a state is the last of the chain, or the first one made since the last charge."""
         last = token == self.token if self.token is not None else token == self.source or source == self.source
         if self.nano and not last:
-            said = "no noise was drawn and nothing was charged; use the last state of the chain"
-            raise InputError(f"the state of chain {chain} has been used already: {said}")
+            said = "no noise was drawn and nothing was charged, so use the last state of the chain"
+            raise InputError(f"this state of chain {chain} has been used already: {said}")
 
 
 def read_chain(connection: Connection, account: str, chain: str) -> ChainCharge:
@@ -480,13 +479,13 @@ def read_chain(connection: Connection, account: str, chain: str) -> ChainCharge:
 
 
 def get_note(connection: Connection, account: str, key: str) -> Any:
-    """Return a note of an account (JSON); None if there is none."""
+    """Return an account's note, as JSON, or None if it has none."""
     row = connection.execute(_ACCOUNT, {"account": account}).first()
     return None if row is None else row.notes.get(key)
 
 
 def set_note(connection: Connection, account: str, key: str, value: Any) -> None:
-    """Store a note (JSON) on an account, replacing any earlier note with the same key."""
+    """Store a JSON note on an account, replacing any earlier note with the same key."""
     notes = {**find_account(connection, account).notes, key: value}
     connection.execute(update(ACCOUNTS).where(ACCOUNTS.c.name == account).values(notes=notes))
 
@@ -608,7 +607,7 @@ def _audit_charges(connection: Connection, standing: Standing) -> Iterator[str]:
 
 
 def _find_largest_sum(charges: dict[int, int], length: int | None) -> int:
-    """Return the largest sum of `length` consecutive steps, or the sum of all steps when None."""
+    """Return the largest sum of `length` consecutive steps, or the sum of all steps if that is None."""
     steps, sums = list(charges), [0, *itertools.accumulate(charges.values())]
     if length is None:
         return sums[-1]

@@ -18,19 +18,19 @@ from deltahist.laws import Guarantee
 class Window:
     """An account for a sequence of releases, where any `length` consecutive steps spend at most the budget.
 
-    So all releases together are ε-private (or ρ-private) for sequences that differ within δ steps. The first windows
-    are shorter and have limits too. Source: 2014, section 6.4, section 6.5, Theorem 2. Proof: docs/privacy/window.md.
+    So all releases together are ε-private (or ρ-private) for sequences that differ within δ steps. The shorter first
+    windows have limits too. Source: 2014, section 6.4, section 6.5 and Theorem 2. Proof: docs/privacy/window.md.
 
     Parameters
     ----------
     length : δ in steps; None for one endless window, in which all charges add up (`Account.total`).
-    epsilon, rho : budget of a window (give one), rounded down to billionths. A float counts as its printed decimal.
+    epsilon, rho : budget of a window, rounded down to billionths. Give only one. A float counts as its printed decimal.
     ledger : a Ledger, or its path or URL, created if it does not exist; None keeps it in memory.
     name : name of the account in the ledger. The first charge opens the account.
     about : JSON-ready description of the releases. If the account exists, it must have the same description.
     limits : pairs (steps, factor), for data that differ in more steps than a window has. Each pair limits `steps`
         consecutive steps to `factor` times the budget. Infinity means all steps.
-    population : the people whom a new account is about (`Ledger.open`).
+    population : the people whom a new account is about (see `Ledger.open`).
 
     >>> window = Window(length=3, epsilon=1.0)
     >>> print(window.charge(1, 0.5), window.charge(2, 0.25), window.available(3), window.available(4))
@@ -63,12 +63,12 @@ class Window:
 
     @property
     def equal_share(self) -> Fraction:
-        """The amount that every step can spend forever (`Rule.equal_share`)."""
+        """The most that every step can spend forever (see `Rule.equal_share`)."""
         return self.rule.equal_share
 
     @property
     def last_step(self) -> int | None:
-        """The last step charged; None if there is no charge."""
+        """The last step charged, or None if there is no charge."""
         return max(self.ledger.list_charges(self.name), default=None)
 
     def spent(self, step: int) -> Fraction:
@@ -76,7 +76,7 @@ class Window:
         return self._list_limits(check_whole(least=0, step=step))[0].spent
 
     def available(self, step: int) -> Fraction:
-        """Return what may still be charged at a step; 0 for steps before the last one charged."""
+        """Return what may still be charged at a step, which is 0 before the last step charged."""
         step, last = check_whole(least=0, step=step), self.last_step
         if self.length is not None and last is not None and step < last:
             return Fraction(0)
@@ -104,8 +104,8 @@ class Window:
     ) -> tuple[Fraction, Population]:
         """Charge billionths in one transaction, and return what the window and the population have spent.
 
-        With `once`, refuses a step that was charged before. `chain` is (name, token of the state to refine,
-        token of the state before it). A chain pays only what exceeds its earlier charges.
+        If `once` is set, refuses a step that was charged before. `chain` holds a name, the token of the state to refine
+        and the token of the state before it. A chain pays only what exceeds its earlier charges.
         """
         step, rule = check_whole(least=0, step=step), self.rule
         with self.ledger.transaction() as connection:
@@ -156,7 +156,7 @@ class Account:
         name: str = "total",
         population: str | None = None,
     ) -> Account:
-        """Return an account with one limit for all its releases, forever. For the parameters, see `Window`."""
+        """Return an account with one lifetime limit for all its releases. For the parameters, see `Window`."""
         return cls(Window(None, epsilon, rho, ledger=ledger, name=name, population=population))
 
     @property
@@ -180,7 +180,7 @@ class Account:
             return Fraction(read_chain(connection, self.name, chain).nano, NANO)
 
     def record_state(self, chain: str, token: str, source: str | None = None) -> None:
-        """Record that a chain's state `token` was made from `source`. Raises InputError if another state came first."""
+        """Record that a chain's state `token` comes from `source`. Raises InputError if another was recorded first."""
         with self.window.ledger.transaction() as connection:
             charge = read_chain(connection, self.name, chain).after_writing(token, source, chain)
             set_note(connection, self.name, CHAIN + chain, asdict(charge))
@@ -195,7 +195,7 @@ class Account:
         little is left, or InputError if the state is not the last of its chain.
         """
         if chain is not None and self.window.length is not None:
-            raise InputError(f"account {self.name!r} is a window: a chain of releases needs a total account")
+            raise InputError(f"account {self.name!r} has a limit per window: a chain of releases needs a total limit")
         charge = self.window.rule.make_charge(self.name, guarantee)
         states = None if chain is None else (chain, token, source)
         spent, people = self.window.charge_nano(self.step, charge.nano, once=self.once, chain=states)

@@ -67,13 +67,13 @@ def deltahist(
         bool, Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
-    """Publish location data under distance-aware differential privacy, and answer range queries from it.
+    """Publish location data under distance-aware differential privacy, and answer range queries from the releases.
 
     \b
     Start with:
       deltahist demo                      # a made-up city, from a table of visits to a map
       deltahist publish --help
-    An error prints one line on stderr and exits with status 2. No command leaves half-written files.
+    A failing command prints one line on stderr and exits with status 2. No command leaves half-written files.
     """
     STATE["quiet"] = quiet
 
@@ -86,7 +86,7 @@ def load_command(name: str) -> Any:
 
 
 def expand_groups(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Replace each dataclass parameter of a command with one option per field, because Typer has no groups."""
+    """Replace each dataclass parameter of a command with one option per field, as Typer has no option groups."""
     hints = typing.get_type_hints(command, include_extras=True)
     groups: dict[str, Any] = {name: kind for name, kind in hints.items() if dataclasses.is_dataclass(kind)}
     parameters: list[inspect.Parameter] = []
@@ -110,7 +110,7 @@ def expand_groups(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def make_app(called: str | None) -> typer.Typer:
-    """Return the Typer app, and import only the module of the called command."""
+    """Return the Typer app, importing only the module of the command that is called."""
     # Plain help takes half the time of rich help, and can be piped.
     app = typer.Typer(
         add_completion=False,
@@ -242,7 +242,7 @@ def show_progress(text: str, steps: int | None = None) -> Iterator[Callable[[], 
 
 
 def format_table(header: Sequence[str], rows: Iterable[Sequence[str]], *, left: Iterable[str] = ()) -> str:
-    """Return a text table. The first column and those named in `left` are left-aligned, the others right-aligned."""
+    """Return a text table. The first column and those named in `left` align left. The others align right."""
     from rich.cells import cell_len
 
     # A rich table takes 0.4 ms per row, longer than computing the answer.
@@ -259,7 +259,7 @@ def format_table(header: Sequence[str], rows: Iterable[Sequence[str]], *, left: 
 
 
 def format_facts(**values: object) -> str:
-    """Return names and values, one line each. Values that are None are left out."""
+    """Return names and values as text, one pair per line. Values that are None are left out."""
     return "\n".join(f"{name.replace('_', ' '):<12} {value}" for name, value in values.items() if value is not None)
 
 

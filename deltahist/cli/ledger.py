@@ -14,7 +14,7 @@ from deltahist.cli.options import Amount, Name, require
 if TYPE_CHECKING:
     from deltahist.accounts.ledger import Ledger, Standing
 
-Where = Annotated[str, Argument(metavar="LEDGER", help="Ledger: a file or postgresql://...")]
+Where = Annotated[str, Argument(metavar="LEDGER", help="Ledger file or postgresql:// URL.")]
 
 ledger = typer.Typer(rich_markup_mode=None, add_completion=False)
 
@@ -80,8 +80,8 @@ def open_account(
 def audit_ledger(where: Where) -> int:
     """Check a ledger without changing it. Print problems, one per line. If there are any, exit with status 2.
 
-    The command checks that the database is intact, that no account has spent more than its limit in any window, and
-    that totals match the charges. The command cannot detect whether an older copy has replaced the ledger.
+    The command checks that the database is intact, that no account or population has exceeded its limits, and that
+    totals match the charges. The command cannot detect that an older copy has replaced the ledger.
     """
     opened = open_ledger(where)
     problems = opened.find_problems()

@@ -148,7 +148,7 @@ User = Annotated[str | None, Column(help="Column with user names, to protect all
 MaxPerUser = Annotated[int | None, Option(metavar="K", min=1, help="Maximum number of points to keep per user.")]
 Where = Annotated[str | None, Option(metavar="EXPR", help="Public condition on rows to count, such as kind = 'bus'.")]
 Table = Annotated[str | None, Name(help="Table to read, if INPUT is a database.")]
-LedgerFile = Annotated[str | None, Option("--ledger", metavar="FILE", help="Ledger: a file or postgresql://...")]
+LedgerFile = Annotated[str | None, Option("--ledger", metavar="FILE", help="Ledger file or postgresql:// URL.")]
 AccountName = Annotated[str | None, Option("--account", metavar="NAME", help="Account to charge in the ledger.")]
 DryRun = Annotated[bool, Option("--dry-run", help="Show the guarantee and expected errors without reading data.")]
 ReleaseFile = Annotated[Path, OutFile(help="Release file to write (.parquet).")]
