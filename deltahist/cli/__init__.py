@@ -191,7 +191,8 @@ class Command(TyperCommand):
             if getattr(ctx.get_parameter_source(name), "name", "") != "DEFAULT_MAP":
                 continue
             if name in ("epsilon", "rho"):
-                print_note(f"{name} is {value}, from {file}")
+                shown = ", ".join(map(str, value)) if isinstance(value, list) else value
+                print_note(f"{name} is {shown}, from {file}")
             if re.match(r"postgres(ql)?(\+psycopg)?://", str(value), re.IGNORECASE):
                 os.environ.pop("PGPASSWORD", None)  # otherwise the driver would send the password to this server
                 print_note(f"{name} is a server named in {file}: PGPASSWORD is not sent to it")

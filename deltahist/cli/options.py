@@ -215,7 +215,9 @@ class MapOptions:
     bounds: Bounds
     cell: Cell = None
     delta: Delta = None
-    edges: Annotated[Path | None, File(help="CSV with pairs of neighbouring cells, instead of --delta.")] = None
+    edges: Annotated[
+        Path | None, File(help="CSV of neighbouring cells: from, to (and length, which --delta limits).")
+    ] = None
     limit: Limit = None
     sources: Sources = "none"
 
@@ -241,13 +243,14 @@ class MapOptions:
         from deltahist.space.neighbourhood import Neighbourhood, is_far
 
         box, crs = self.find_extent()
-        require((self.delta is None) != (self.edges is None), "give exactly one of --delta and --edges")
+        require(self.delta is not None or self.edges is not None, "--delta or --edges is required")
         if self.edges is not None:
-            rule = "--edges requires --cell, and --sources must be none"
+            rule = "--edges requires --cell and --sources none"
             require(self.cell not in (None, "auto") and self.sources == "none", rule)
             domain = Domain.from_cell(box, self.cell, crs)
             check_memory_for(domain)
-            return Neighbourhood.of(domain, self.edges, limits=parse_limits(self.limit))
+            far = None if self.delta is None else domain.length(self.delta)
+            return Neighbourhood.of(domain, self.edges, delta=far, limits=parse_limits(self.limit))
         cell = self.delta if self.cell in (None, "auto") else self.cell
         domain = Domain.from_cell(box, cell, crs, name="delta" if cell == self.delta else "cell")  # type: ignore[arg-type]
         near = Neighbourhood(domain, self.delta, limits=parse_limits(self.limit))

@@ -36,12 +36,12 @@ def plan(
     project: Annotated[
         str | None, Option("--project", "--crs", metavar="CRS", help="CRS of the map, or auto for --bounds in degrees.")
     ] = None,
-    deltas: Annotated[
-        Any, Option("--delta", metavar="LENGTHS", parser=parse_list(parse_length), help="Values of δ: 250m,500m,1km.")
+    delta: Annotated[
+        Any, Option(metavar="LENGTHS", parser=parse_list(parse_length), help="Values of δ: 250m,500m,1km.")
     ],
     cell: options.Cell = None,
-    epsilons: Annotated[
-        Any, Option("--epsilon", metavar="E,...", parser=parse_list(parse_amount), help="Values of ε: 0.5,1,2.")
+    epsilon: Annotated[
+        Any, Option(metavar="E,...", parser=parse_list(parse_amount), help="Values of ε: 0.5,1,2.")
     ] = None,
     rho: options.Rho = None,
     limit: options.Limit = None,
@@ -69,14 +69,14 @@ def plan(
     from deltahist.preprocessing import Preprocessing
     from deltahist.space.domain import Domain
 
-    place = options.MapOptions(bounds=bounds, delta=deltas[0], cell=cell, project=project, sources=sources, limit=limit)
-    if len(deltas) > 1 or (epsilons is not None and len(epsilons) > 1):
+    place = options.MapOptions(bounds=bounds, delta=delta[0], cell=cell, project=project, sources=sources, limit=limit)
+    if len(delta) > 1 or (epsilon is not None and len(epsilon) > 1):
         rule = "several δ or ε require --epsilon, and exclude --cell, --rho and --sources"
-        require(cell is None and rho is None and sources == "none" and epsilons is not None, rule)
+        require(cell is None and rho is None and sources == "none" and epsilon is not None, rule)
         box, crs = place.find_extent()
         queries, _ = options.read_queries(regions, Domain(box, (1,) * (len(box) // 2), crs))
         per_user = None if max_per_user is None else [max_per_user]
-        choices: dict[str, Any] = {"deltas": deltas, "epsilons": epsilons, "per_user": per_user}
+        choices: dict[str, Any] = {"deltas": delta, "epsilons": epsilon, "per_user": per_user}
         number = float(points or options.USUAL_POINTS)
         with show_progress("Comparing δ, ε and cells …"):
             found = advise(box, number, queries, crs=crs, limits=options.parse_limits(limit), **choices)
@@ -86,7 +86,7 @@ def plan(
             write_text(_recommend(found, crs))
         return
     how: dict[str, Any] = {"counting": Preprocessing(max_per_user or 1)}
-    how |= options.BudgetOptions(epsilon=epsilons and epsilons[0], rho=rho).read()
+    how |= options.BudgetOptions(epsilon=epsilon and epsilon[0], rho=rho).read()
     chosen = options.choose_mechanism(place, points, regions, **how)
     best = chosen.mechanism
     # If --cell is given, pass the neighbourhood without the default cap, because ranking adds it.

@@ -269,12 +269,13 @@ class Condition:
             )
         return cls(line, tree, kinds)
 
-    def check_columns(self, places: set[str], time: str | None) -> None:
+    def check_columns(self, places: set[str], axes: int, time: str | None) -> None:
         """Raise InputError if a column contains coordinates or times, or has a name that usually means coordinates."""
         names = {
             "x", "y", "lon", "lng", "long", "longitude", "lat", "latitude", "easting", "northing",
             "geom", "geometry", "wkt", "wkb", "wkb_geometry", "geohash",
         }  # fmt: skip
+        names |= {"z", "floor", "level", "alt", "altitude", "elevation", "height"} if axes == 3 else set()
         for column in self.kinds:
             if column in places or column.lower() in names or column == time:
                 rule = f"it must not use column {column!r}: select places by bounds, and times by steps"
@@ -342,14 +343,14 @@ def write_reading(
         columns = [f"{given.write_floats(c)} AS {n}" for c, n in zip(places, "xyz", strict=False)]
     else:
         columns = [f"{given.quote_column(geometry)} AS g"]
-        fields = [f"{geometry}.x", f"{geometry}.y"][:axes]  # GeoArrow's points
+        fields = [f"{geometry}.{name}" for name in "xyz"[:axes]]  # GeoArrow's points
         if set(fields) <= set(given.types):
-            places, columns = fields, [f"{given.write_floats(c)} AS {n}" for c, n in zip(fields, "xy", strict=False)]
+            places, columns = fields, [f"{given.write_floats(c)} AS {n}" for c, n in zip(fields, "xyz", strict=False)]
     timed = None if clock is None or reading.time is None else given.find_column(reading.time)
     chosen = "true"
     if reading.where is not None:
         condition = Condition.of(reading.where)
-        condition.check_columns({*places, *([] if geometry is None else [geometry])}, timed)
+        condition.check_columns({*places, *([] if geometry is None else [geometry])}, axes, timed)
         chosen = given.write_condition(condition)
     columns.append(f"{chosen} AS chosen")
     if reading.user is not None:

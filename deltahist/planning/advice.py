@@ -124,6 +124,8 @@ def on_cells(
     >>> [near.domain.shape for near in on_cells((0, 0, 3, 3), 1)]
     [(2, 2), (3, 3), (6, 6), (12, 12), (24, 24)]
     """
+    if len(bounds) == 6:
+        raise InputError("the map has three axes: give the cell size")
     found = False
     for times in SIDES:
         with contextlib.suppress(CellTooLarge):

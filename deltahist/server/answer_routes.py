@@ -133,7 +133,7 @@ async def _answer_body(
 
 
 def _parse_boxes(body: bytes, most: int, ndim: int) -> list[tuple[float, ...]]:
-    corners: Any = tuple[float, float] if ndim == 1 else tuple[float, float, float, float]
+    corners: Any = tuple[(float,) * (2 * ndim)]  # type: ignore[misc]
     asked: list[tuple[float, ...]] = msgspec.json.decode(body, type=models.Boxes[corners]).boxes
     models.check_size(len(asked), most, "boxes")
     return asked

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from starlette.exceptions import HTTPException
 
 from deltahist.decode import stands_out
-from deltahist.errors import InputError, check_finite
+from deltahist.errors import InputError, check_choice, check_finite
 from deltahist.plots.figures import block_areas, unit_of_area
 from deltahist.releases import Release
 from deltahist.releases.histogram import CountEstimates
@@ -57,6 +57,7 @@ async def list_cells(service: ServiceOf, name: str, asked: Annotated[CellsAsked,
 def encode_blocks(source: Source, box: NDArray[np.float64] | None, degrees: bool, asked: CellsAsked) -> bytes:
     """Return the blocks that intersect a box, as JSON."""
     domain = source.domain
+    check_choice((1, 2), dimensions=domain.ndim)
     low, high = corner, _ = np.array(domain.low), np.array(domain.high)
     if box is not None:
         low, high = np.split(box, 2)

@@ -107,6 +107,8 @@ def open_layer(file: Path, columns: list[str]) -> Iterator[tuple[Any, Any]]:
 
 def read_sources(text: str, domain: Domain, name: str = "sources") -> str | shapely.Geometry | None:
     """Parse sources: none, boundary, left, right, or the name of a file, whose geometries are merged."""
+    if domain.ndim == 3:
+        check_choice(("none", "boundary"), **{name: text})
     if text == "none":
         return None
     if text == "boundary" or (domain.ndim == 1 and text in ("left", "right")):

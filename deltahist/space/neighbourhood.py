@@ -114,7 +114,7 @@ class Neighbourhood:
         ----------
         domain : the cells, or a number n for a line from 0 to n with n cells (numbered from 0).
         edges : pairs (M, 2) of flat cell indices; a sparse matrix or networkx graph with an entry for each edge; or a
-            CSV file with a pair in each line and an optional length in the third column. A header line is skipped.
+            CSV file with columns `from` and `to`, and with delta also `length`.
         delta, lengths : with delta, cells are neighbours if the shortest path between them is at most δ long. A sparse
             matrix or a file may contain the lengths (M,). The default length is 1.
         sources : cells, or a mask of cells, where entities may appear or vanish (None: membership is fixed).
@@ -132,20 +132,21 @@ class Neighbourhood:
             import pandas as pd
 
             try:
-                cells = pd.read_csv(edges, header=None)
-                names = int(pd.to_numeric(cells.iloc[0], errors="coerce").isna().all())
-                table = cells[names:].to_numpy(np.float64)
-                edges, rest = table[:, [0, 1]], table[:, 2:]
-            except (OSError, ValueError, IndexError) as problem:
-                raise InputError(f"edges file {str(edges)!r} cannot be read: {problem}") from None
-            lengths = rest[:, 0] if lengths is None and rest.size else lengths
+                table = pd.read_csv(edges)
+                lengths = table["length"].to_numpy(np.float64) if "length" in table else lengths
+                edges = table[["from", "to"]].to_numpy(np.float64)
+            except (OSError, ValueError, KeyError) as problem:
+                raise InputError(f"edges file {str(edges)!r} has no readable columns from and to: {problem}") from None
         elif scipy.sparse.issparse(edges):
             entries = scipy.sparse.coo_array(edges)
-            lengths, edges = entries.data if lengths is None else lengths, np.column_stack(entries.coords)
+            lengths = entries.data if lengths is None and delta is not None else lengths
+            edges = np.column_stack(entries.coords)
         elif hasattr(edges, "adjacency"):
             edges = [pair[:2] for pair in edges.edges()]
         pairs = np.asarray(edges)
         pairs = pairs.reshape(len(pairs), 2)
+        if lengths is not None and delta is None:
+            raise InputError("edges have lengths: delta must give the length of the longest move")
         if delta is not None:
             given = np.ones(len(pairs)) if lengths is None else np.asarray(lengths, dtype=np.float64)
             pairs = _find_pairs_within(pairs, given, domain.size, delta)
@@ -518,16 +519,18 @@ class GraphNeighbourhood(Neighbourhood):
         return out | {"limits": describe_limits(self.profile)} if self.profile else out
 
     def check_on_map(self) -> None:
-        """Do nothing, because the cells of a graph have no positions."""
+        """Raise InputError if there are no edges, so that the promise for δ would be empty."""
+        check_whole(**{"the number of edges and sources": len(self.pairs) + len(self.sources or ())})  # type: ignore[arg-type]
 
 
 def pack_pairs(pairs: ArrayLike, size: int) -> str:
     """Drop direction, repetitions and loops from pairs (M, 2) of cells. Encode them as 32-bit numbers in base 64."""
     check_finite(below=1 << 31, **{"number of cells of a graph": size})
     ends = np.sort(np.asarray(pairs), axis=1)
+    wrong = ends[(ends != np.floor(ends)) | (ends < 0) | (ends >= size)]
+    if wrong.size:
+        raise InputError(f"edges have cell {wrong[0]}: it must be a whole number from 0 to {size - 1:,}")
     ends = np.unique(ends[ends[:, 0] != ends[:, 1]], axis=0)
-    if not ((ends == np.floor(ends)) & (ends >= 0) & (ends < size)).all():
-        raise InputError(f"edges have cell numbers {ends.min()} to {ends.max()}: they must be from 0 to {size - 1:,}")
     return base64.b64encode(ends.astype("<i4").tobytes()).decode()
 
 

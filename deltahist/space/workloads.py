@@ -247,12 +247,14 @@ def random_squares(side: float | str, number: int, domain: Domain, *, seed: int 
 
 
 def random_boxes(number: int, domain: Domain, *, seed: int = 0) -> Boxes:
-    """Draw boxes (in 1-D, intervals) of random size, with corners uniform in the domain.
+    """Draw boxes (in 1-D, intervals) of random size, with corners uniform in the domain. In 3-D, draw ranges of cells.
 
     >>> random_boxes(2_000, Domain((0, 0, 1, 1), (4, 4))).corners.mean(axis=0).round(1).tolist()
     [0.3, 0.3, 0.7, 0.7]
     """
     number = check_whole(number=number)
+    if domain.ndim == 3:
+        return AllRanges(domain).sample(number, seed)
     low, high = np.array(domain.low), np.array(domain.high)
     ends = np.sort(np.random.default_rng(seed).random((2, number, domain.ndim)), axis=0)
     return Boxes(np.column_stack(list(low + ends * (high - low))))

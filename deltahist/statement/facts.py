@@ -98,7 +98,7 @@ def _list_promises(mechanism: BaseMechanism) -> Facts:
         "neighbour_relation": _explain_relation(mechanism),
         "delta": near.delta_ground,
         "delta_cells": [near.radius / steps for steps in near.domain.steps] if near.on_grid else None,
-        "lattice_steps_lost": steps_lost,
+        "lattice_steps_lost": steps_lost if near.on_grid else None,
         "delta_guaranteed": near.delta_ground - domain.ground(steps_lost * max(domain.step)) if near.on_grid else None,
         "projection": counting.projection,
         "sources": near.describe()["sources"],

@@ -53,7 +53,7 @@ def test_a_subclass_is_priced_by_its_own_edges_or_refused(strategy, norm, shape,
         Sparse
     }
     if not A.row_by_row:
-        with pytest.raises(dh.InputError, match="edges"):
+        with pytest.raises(dh.InputError, match="neighbourhood"):
             dh.sensitivity(A, near, norm=norm)
         return
     shares = np.zeros(A.shape[0])
