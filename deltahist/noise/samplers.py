@@ -1,9 +1,9 @@
-"""Exact samplers of noise at one or several levels, and of published quantiles.
+"""Exact samplers for noise at one or several levels, and for published quantiles.
 
 The level is one divided by the parameter of the law, so a higher level means less noise. Noise at any level is noise at
 a higher level plus independent noise, so releases at several levels are together as private as the release at the
 highest level (docs/privacy/gradual.md). docs/internals/gradual.md derives this for whole numbers.
-Source: Koufogiannis, Han and Pappas, 2015, Theorem 10, Theorem 12.
+Source: Koufogiannis, Han and Pappas, 2015, Theorem 10 and Theorem 12.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ _LONGEST_TABLE = 4096
 def discrete_laplace(scale: float | Fraction, shape: Shape = (), *, rng: Rng = None) -> Integers:
     """Draw exact two-sided geometric noise, P(k) ∝ exp(−|k| / scale), as an int64 array of `shape`.
 
-    Source: Ghosh, Roughgarden, Sundararajan 2009 (the distribution). docs/internals/noise.md describes the sampling.
+    Source of the law: Ghosh, Roughgarden and Sundararajan 2009. docs/internals/noise.md describes the sampling.
 
     Parameters
     ----------
-    scale : b, from 2^−1074 to 2^50. The exact binary value of a float is used.
-    shape : shape of the array; () gives a 0-d array.
+    scale : scale of the noise, from 2^−1074 to 2^50. A float counts as its exact binary value.
+    shape : shape of the array, where () gives a 0-d array.
     rng : a seeded generator (only for experiments), or None for the operating system's entropy.
 
     Raises InputError if the scale is out of range.
@@ -56,7 +56,7 @@ def discrete_laplace(scale: float | Fraction, shape: Shape = (), *, rng: Rng = N
 
 
 def _read_scale(most: int, **parameter: Any) -> Fraction:
-    """Return the single keyword's value as a fraction. Raises InputError if it is below 2^−1074 or above `most`."""
+    """Return the only keyword argument as a fraction. Raises InputError if it is below 2^−1074 or above `most`."""
     known, (name,) = as_exact_fraction(**parameter), parameter
     # A scale below the smallest float is surely a mistake, and e^(−1 / scale) would need thousands of digits.
     if not Fraction(1, 1 << 1074) <= known <= most:
@@ -82,14 +82,14 @@ def _sign_randomly(sizes: Integers, words: Words) -> Integers:
 
 
 def _draw_narrow_laplace(scale: Fraction, number: int, words: Words) -> Integers:
-    """Draw |X| from a table of L entries, then a sign. Given |X| ≥ L, the excess over L is geometric."""
+    """Draw |X| from a table of L entries, and then a sign. Given |X| ≥ L, the excess over L is geometric."""
     table = _laplace_size_table(scale)
     sizes = _draw_beyond_table(table, number, words, lambda beyond: draw_geometric(scale, beyond, words))
     return _sign_randomly(sizes, words)
 
 
 def _draw_beyond_table(table: InversionTable, number: int, words: Words, excess: Callable[[int], Integers]) -> Integers:
-    """Draw from a table, and add another draw to values beyond the last threshold."""
+    """Draw from a table, and add a draw from `excess` to each value beyond the last threshold."""
     out = table.draw(number, words)
     beyond = np.flatnonzero(out == len(table.thresholds))
     if len(beyond):
@@ -114,13 +114,13 @@ def draw_geometric(scale: Fraction, number: int, words: Words) -> Integers:
 
 
 def _draw_difference(scale: Fraction, number: int, words: Words) -> Integers:
-    """Draw the difference of two geometric variables, which is discrete Laplace."""
+    """Draw the difference of two geometric variables, which has the discrete Laplace law."""
     return draw_geometric(scale, number, words) - draw_geometric(scale, number, words)
 
 
 @functools.lru_cache(maxsize=64)
 def _digit_tables(scale: Fraction) -> tuple[tuple[InversionTable, ...], InversionTable]:
-    """Return the tables of a geometric variable's low digits, lowest first, and the table of the rest."""
+    """Return the tables for a geometric variable's low digits, lowest first, and the table for the rest."""
     digits = []
     while _count_entries(scale) > _LONGEST_TABLE:
         digits.append(_digit_table(scale))
@@ -166,11 +166,11 @@ def _laplace_size_table(scale: Fraction) -> InversionTable:
 def discrete_gaussian(sigma: float | Fraction, shape: Shape = (), *, rng: Rng = None) -> Integers:
     """Draw exact discrete Gaussian noise, P(k) ∝ exp(−k² / (2 σ²)), as an int64 array of `shape`.
 
-    Source: Canonne, Kamath, Steinke 2020, "The Discrete Gaussian for Differential Privacy", algorithm 3 (for large σ).
+    Source: Canonne, Kamath and Steinke 2020, "The Discrete Gaussian for Differential Privacy", algorithm 3 for large σ.
 
     Parameters
     ----------
-    sigma : σ, from 2^−537 to 2^50. The exact binary value of a float is used.
+    sigma : σ, from 2^−537 to 2^50. A float counts as its exact binary value.
     shape, rng : as for `discrete_laplace`.
 
     Raises InputError if sigma is out of range.
@@ -189,7 +189,7 @@ def _draw_gaussian(variance: Fraction, shape: Shape, rng: Rng) -> Integers:
 
 @functools.lru_cache(maxsize=2)
 def _gaussian_sums(variance: Fraction, bits: int) -> tuple[list[Interval], Interval]:
-    """Return bounds on Σ_{|j| ≤ k} e^(−j² / (2 σ²)) for each k, and on the sum over all j, with `bits` bits."""
+    """Return bounds on Σ_{|j| ≤ k} e^(−j² / (2 σ²)) for each k, and on the sum over all j, in units of 2^−bits."""
     total = (1 << bits, 1 << bits)
     sums = [total]
     # e^(−(k+1)²/2σ²) = e^(−k²/2σ²) · e^(−(2k+1)/2σ²), and the second factor shrinks by e^(−1/σ²) each time.
@@ -222,7 +222,7 @@ def _gaussian_table(variance: Fraction) -> InversionTable:
 
 
 def _draw_narrow_gaussian(variance: Fraction, number: int, words: Words) -> Integers:
-    """Draw |X| from a table, then a sign. About one draw in 2^64 lies beyond the table."""
+    """Draw |X| from a table, and then a sign. About one draw in 2^64 lies beyond the table."""
     table = _gaussian_table(variance)
     length = len(table.thresholds)
 
@@ -233,7 +233,7 @@ def _draw_narrow_gaussian(variance: Fraction, number: int, words: Words) -> Inte
 
 
 def _draw_gaussian_tail(variance: Fraction, start: int, words: Words) -> int:
-    """Propose |X| = start + j, with j geometric of rate start/σ², and accept it with probability e^(−j² / (2 σ²)).
+    """Propose |X| = start + j, where j is geometric with rate start/σ². Accept it with probability e^(−j² / (2 σ²)).
 
     For k = start + j, k²/(2σ²) = start²/(2σ²) + j · start/σ² + j²/(2σ²).
     """
@@ -245,7 +245,7 @@ def _draw_gaussian_tail(variance: Fraction, start: int, words: Words) -> int:
 
 
 def _draw_wide_gaussian(variance: Fraction, number: int, words: Words) -> Integers:
-    """Propose discrete Laplace y of scale t = ⌊σ⌋ + 1, and accept it with probability e^(−(|y| − σ²/t)² / (2 σ²))."""
+    """Propose a discrete Laplace y of scale t = ⌊σ⌋ + 1. Accept it with probability e^(−(|y| − σ²/t)² / (2 σ²))."""
     t = math.isqrt(int(variance)) + 1
     parts, have = [], 0
     while have < number:
@@ -264,9 +264,9 @@ def _draw_wide_gaussian(variance: Fraction, number: int, words: Words) -> Intege
 def _decide(
     exponents: NDArray[np.float64], error: float, find_exponent: Callable[[int], Fraction], words: Words
 ) -> NDArray[np.bool_]:
-    """Draw independent booleans that are True with a probability of exactly e^−γ(i).
+    """Draw independent booleans, each True with a probability of exactly e^−γ(i).
 
-    e^exponents[i] is the probability up to `error` and float rounding. find_exponent(i) returns the exact γ(i).
+    e^exponents[i] is that probability, up to `error` and float rounding. find_exponent(i) returns the exact γ(i).
     """
     word = words(len(exponents))
     with np.errstate(under="ignore"):
@@ -286,10 +286,10 @@ class LaplaceSampler:
     """Two-sided geometric noise, P(V = k) ∝ e^(−level |k|), as an exact process in the level.
 
     Let p and p' be e^(−level) at the lower and the higher level. V at the lower level is V at the higher level, plus
-    two-sided geometric noise of the lower level with probability 1 − (p'/p)((1 − p)/(1 − p'))². `refine` draws from the
-    reverse transition: a value x stays with probability e^((level − finer) |x|) sinh(level) / sinh(finer), and
-    otherwise moves towards zero or jumps, perhaps back to x (docs/internals/gradual.md). Levels are at least 2^−50, and
-    values are within ±2^60. Source: 2015, section 3.4, the lazy Markov process V_ε, on integers.
+    two-sided geometric noise at the lower level with probability 1 − (p'/p)((1 − p)/(1 − p'))². `refine` draws from the
+    reverse transition. A value x stays with probability e^((level − finer) |x|) sinh(level) / sinh(finer). Otherwise it
+    moves towards zero or jumps, perhaps back to x (docs/internals/gradual.md). Levels are at least 2^−50, and values
+    are within ±2^60. Source: 2015, section 3.4 (the lazy Markov process V_ε), here on integers.
 
     >>> sampler = LaplaceSampler()
     >>> coarse = sampler.start(0.5, 5, rng=np.random.default_rng(2))
@@ -298,15 +298,15 @@ class LaplaceSampler:
     """
 
     def start(self, level: Level, shape: Shape = (), *, rng: Rng = None) -> Integers:
-        """Draw independent noise at the first level. Source: 2015, Theorem 11, eq. (32), (33)."""
+        """Draw independent noise at the first level. Source: 2015, Theorem 11, eq. (32) and (33)."""
         return discrete_laplace(1 / as_exact_fraction(level=level), shape, rng=rng)
 
     def refine(self, values: ArrayLike, level: Level, finer: Level, *, rng: Rng = None) -> Integers:
         """Move values to a higher level. The result does not depend on earlier levels.
 
         On the real line, values x at level a and y at level b > a have the joint density a²/(2b) e^(−b|y|) δ(x − y) + a
-        (b² − a²)/(4b) e^(−a|x − y| − b|y|). Divide by a/2 e^(−a|x|), the density of x, for that of y given x. Source,
-        here on integers: 2015, Theorem 10, eq. (19), (20), (25), Algorithm 1; 2015 abstract, Theorem 1, eq. (2).
+        (b² − a²)/(4b) e^(−a|x − y| − b|y|). Dividing by a/2 e^(−a|x|), the density of x, gives that of y given x.
+        Source, on integers: 2015, Theorem 10, eq. (19), (20), (25), Algorithm 1; 2015 abstract, Theorem 1 and eq. (2).
         """
         a, b = _read_levels(Fraction(1, MOST_SCALE), level=level, finer=finer)
         words = open_words(rng)
@@ -315,9 +315,9 @@ class LaplaceSampler:
     def tighten(self, values: ArrayLike, level: Level, coarser: Level, *, rng: Rng = None) -> Integers:
         """Move values to a lower level by adding noise that does not depend on them.
 
-        On the real line, the noise is 0 with probability (a/b)², and otherwise Laplace noise of the lower level a.
+        On the real line, the noise is 0 with probability (a/b)², and Laplace noise at the lower level a otherwise.
         Given the value y at level b, the density of x is (a/b)² δ(x − y) + (1 − (a/b)²) a/2 e^(−a|x − y|).
-        Source: 2015, section 3.1.2, eq. (28), (29); here on integers.
+        Source, here on integers: 2015, section 3.1.2, eq. (28) and (29).
         """
         a, b = _read_levels(coarser=coarser, level=level)
         stays, words = _tightening_table(a, b), open_words(rng)
@@ -354,7 +354,7 @@ class GaussianSampler:
         # The sum of two discrete Gaussians is nearly discrete Gaussian if (1 − a/b) / b ≥ 3, as e^(−2π² · 3) is 10⁻²⁶.
         if (1 - a / b) / b < 3:
             raise InputError(
-                "the release has too little Gaussian noise for this copy: use a smaller budget, or pass the state"
+                "the release has too little Gaussian noise for this copy: lower its budget, or pass the release's state"
             )
         # Adding slightly more noise than the copy states makes up for the difference (docs/privacy/gradual.md).
         return _draw_gaussian((1 + Fraction(1, 1 << 30)) / a - 1 / b, shape, rng)
@@ -367,7 +367,7 @@ class GaussianSampler:
 class RoundedGaussianSampler(GaussianSampler):
     """Gaussian noise as a process in 1/σ², on a lattice with steps of 2^−bits. `round_values` returns whole numbers.
 
-    Discrete Gaussian noise refines other such noise exactly only if one variance is an odd multiple of the other
+    Discrete Gaussian noise can be refined exactly only if its variance is an odd multiple of the new variance
     (docs/privacy/gradual.md). So the process runs on a lattice fine enough for the guarantee, and releases are rounded.
 
     >>> sampler = RoundedGaussianSampler.for_level(Fraction(1, 100))
@@ -381,7 +381,7 @@ class RoundedGaussianSampler(GaussianSampler):
 
     @classmethod
     def for_level(cls, level: Level) -> RoundedGaussianSampler:
-        """Return the sampler for a chain that begins at a level, where σ is about 2^24 lattice steps."""
+        """Return the sampler for a chain that begins at `level`, where σ is at least 2^23 lattice steps."""
         return cls(max(0, 24 + math.floor(math.log2(float(as_exact_fraction(level=level))) / 2)))
 
     def variance(self, level: Fraction) -> Fraction:
@@ -428,12 +428,12 @@ SAMPLERS: dict[str, Callable[[Fraction], Sampler]] = {
 
 
 def sampler_of(law: Law, first: Fraction | None = None) -> Sampler:
-    """Return the sampler of a law, for a chain that starts at level `first` (by default the law's own)."""
+    """Return the sampler of a law, for a chain that starts at level `first` (by default, the law's own level)."""
     return SAMPLERS[law.kind](1 / law.parameter if first is None else first)
 
 
 def sample_law(law: Law, size: int, rng: Rng) -> Integers:
-    """Draw exact noise (size,) from a law. All noise for single releases is drawn here."""
+    """Draw `size` values of exact noise from a law. All noise for single releases is drawn here."""
     if not law.parameter:  # the answers are the same for all neighbours, so no noise is needed
         return np.zeros(size, dtype=np.int64)
     sampler = sampler_of(law)
@@ -452,7 +452,7 @@ def _read_levels(step: Fraction = Fraction(0), /, **levels: Level) -> tuple[Frac
 
 
 def _read_values(values: ArrayLike) -> Integers:
-    """Return noise as int64. Raises InputError unless all values are whole numbers within ±2^60, as all noise is."""
+    """Return noise as an int64 array. Raises InputError unless all values are whole numbers within ±2^60."""
     array = np.asarray(values)
     if array.dtype.kind not in "iu" or (array.size and max(int(array.max()), -int(array.min())) >= 1 << 60):
         raise InputError(f"values have type {array.dtype}: they must be whole numbers within ±2^60")
@@ -469,11 +469,11 @@ def _change_blocks(values: ArrayLike, change: Callable[[Integers], Integers]) ->
 
 
 def _refine_laplace(values: Integers, a: Fraction, b: Fraction, words: Words) -> Integers:
-    """Draw V at level b given V = `values` at level a < b.
+    """Draw V at level b, given that V = `values` at level a < b.
 
-    Let x = |V| and r = e^(a − b), and let G be geometric with P(G ≥ k) = r^k. The value jumps over zero with the
-    probability 1 − s of `_draw_first_moves`. Otherwise the new size is G if G ≤ x. If G > x, the value stays or jumps
-    outwards. The length of a jump is 1 plus a geometric variable of ratio e^(−a − b).
+    Let x = |V| and r = e^(a − b), and let G be geometric with P(G ≥ k) = r^k. The value jumps over zero with
+    probability 1 − s (see `_draw_first_moves`). Otherwise, if G ≤ x, the new size is G. If G > x, the value stays or
+    jumps outwards. The length of a jump is 1 plus a geometric variable with ratio e^(−a − b).
     """
     size = np.abs(values)
     outward = np.where(values < 0, -1, 1)
@@ -490,7 +490,7 @@ def _refine_laplace(values: Integers, a: Fraction, b: Fraction, words: Words) ->
 
 
 def _draw_first_moves(a: Fraction, b: Fraction, number: int, words: Words) -> Integers:
-    """Draw 0 with probability 1 − s, and 1 + G otherwise, so F(j) = 1 − s r^j. `_inward_table` defines s."""
+    """Draw 0 with probability 1 − s, and 1 + G otherwise, so P(draw ≤ j) = 1 − s r^j. `_inward_table` defines s."""
     scale = 1 / (b - a)
     if _count_entries(scale) > _LONGEST_TABLE:
         out = 1 - _inward_table(a, b).draw(number, words)
@@ -510,7 +510,7 @@ def _share_bounds(x: Fraction, y: Fraction, bits: int) -> Interval:
 
 @functools.lru_cache(maxsize=64)
 def _inward_table(a: Fraction, b: Fraction) -> InversionTable:
-    """Return a table that draws 0 with the probability of no jump over zero, s = (1 − e^(−a − b)) / (1 − e^(−2b))."""
+    """Return a table that draws 0 (no jump over zero) with probability s = (1 − e^(−a − b)) / (1 − e^(−2b))."""
     return exact.chance_table(lambda bits: _share_bounds(a + b, 2 * b, bits))
 
 
@@ -545,11 +545,11 @@ def _tightening_table(a: Fraction, b: Fraction) -> InversionTable:
 
 
 def _draw_gaussian_around(values: Integers, share: Fraction, variance: Fraction, words: Words) -> Integers:
-    """Draw k with P(k) ∝ e^(−(k − share · value)² / (2 s²)), s² = `variance`, by rejection.
+    """Draw k by rejection, with P(k) ∝ e^(−(k − share · value)² / (2 s²)) and s² = `variance`, for each value.
 
-    Let the centre be m + f, |f| ≤ 1, and let Y be two-sided geometric of scale t. m + Y is accepted with probability
-    e^−γ, γ = (|Y| ∓ f − s²/t)² / (2 s²) + (1 ∓ f)/t ≥ 0, with the upper sign for Y ≥ 0. Source: Canonne, Kamath,
-    Steinke 2020, algorithm 3, generalised to any centre.
+    Let the centre be m + f with |f| ≤ 1, and let Y be two-sided geometric with scale t. Then m + Y is accepted with
+    probability e^−γ, where γ = (|Y| ∓ f − s²/t)² / (2 s²) + (1 ∓ f)/t ≥ 0. The upper sign is for Y ≥ 0. Source:
+    Canonne, Kamath and Steinke 2020, algorithm 3, generalised to any centre.
     """
     near = np.rint(values.astype(np.float64) * float(share)).astype(np.int64)
     t = math.isqrt(int(variance)) + 1
@@ -584,14 +584,14 @@ NearestDistances = Callable[[int], tuple[Integers, Integers]]
 
 
 def draw_place(nearest: NearestDistances, room: tuple[int, int], reach: int, rate: Fraction, words: Words) -> int:
-    """Draw a place z with P(z) ∝ e^(−λ m(z)), exactly, and return its distance from the quantile.
+    """Draw a place z exactly, with P(z) ∝ e^(−λ m(z)), and return its signed distance from the quantile.
 
-    The bits of a uniform real U decide the number of moves, up to L, with e^(−λ) bounded by multiples of 2^(−b). If
-    these bits do not suffice, more bits of U, a larger b and a larger L are used, so the distribution is exact.
+    The bits of a uniform real U decide the number of moves, up to L. Multiples of 2^(−b) bound e^(−λ). If the bits do
+    not suffice, more bits of U, a larger b and a larger L are used, so the distribution is exact.
 
     nearest : function that returns the private distances of the nearest points.
     room : number of places above and below the quantile, up to the ends of the line.
-    reach : D, the largest number of places that a point shifts in one move.
+    reach : D, the largest number of places by which one move can shift a point.
     rate : λ, above zero.
 
     >>> points = np.array([0, 3]), np.array([0])  # the quantile is the lower one of two points, 3 places apart
@@ -625,13 +625,13 @@ def draw_place(nearest: NearestDistances, room: tuple[int, int], reach: int, rat
 
 
 def find_stretches(distances: Integers, reach: int, room: int, most: int) -> Integers:
-    """Return where the stretches on one side end: the L + 1 smallest values d_i + j D, j = 0, 1, …
+    """Return where the stretches on one side end, at the L + 1 smallest values d_i + j D for j = 0, 1, …
 
-    If no place needs L moves (`most`), there are fewer ends, and the last is `room`, the number of places on this side.
-    `distances` contains the first L + 1 or more d_i in ascending order, starting with 0 for the quantile.
+    L is `most`. A single `room`, the number of places on this side, replaces all ends beyond it. `distances` contains
+    the d_i in ascending order, at least the first L + 1 if there are as many, starting with 0 for the quantile.
 
-    Suppose points at 0 and 3 shift up to 5 places in a move. Places 1 to 3 need one move, places 4 and 5 need a move of
-    each point, and for places beyond 5 the first point must move twice.
+    Suppose a move can shift points at 0 and 3 by up to 5 places. Places 1 to 3 need one move, places 4 and 5 need a
+    move of each point, and for places beyond 5 the first point must move twice.
 
     >>> find_stretches(np.array([0, 3]), reach=5, room=20, most=4)
     array([ 0,  3,  5,  8, 10])
@@ -645,9 +645,9 @@ def find_stretches(distances: Integers, reach: int, room: int, most: int) -> Int
 
 
 def bound_partial_sums(widths: Iterable[int], rest: int, rate: Fraction, bits: int) -> tuple[list[int], list[int]]:
-    """Return lists of L + 2 lower and upper bounds on W_0, …, W_L and W, as whole multiples of 2^(−bits).
+    """Return a list of lower and a list of upper bounds on W_0, …, W_L and W, in whole multiples of 2^(−bits).
 
-    W_l = Σ_(k ≤ l) w_k e^(−λk), and W_L ≤ W ≤ W_L + rest · e^(−λ(L+1)); `rest` places need more than L moves.
+    W_l = Σ_(k ≤ l) w_k e^(−λk), and W_L ≤ W ≤ W_L + rest · e^(−λ(L+1)), where `rest` places need more than L moves.
     """
     guard = 32  # extra bits to absorb the rounding of many products
     shift = bits + guard
@@ -672,7 +672,7 @@ def draw_whole_below(number: int, words: Words) -> int:
 
 
 def draw_student(room: tuple[int, int], scale: Fraction, words: Words) -> int:
-    """Draw scale · Z, rounded exactly and clipped to the room, for a Student's t variable Z with 2 degrees of freedom.
+    """Draw scale · Z, rounded exactly and clipped to `room`, where Z has Student's t law with 2 degrees of freedom.
 
     Discrete noise needs a public scale, but a smooth sensitivity is private. So Z is drawn as a real number, by
     inversion: Z = P √(2 / (1 − P²)) for uniform P in (−1, 1). Raises InputError unless the scale is positive.

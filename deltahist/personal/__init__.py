@@ -1,4 +1,4 @@
-"""People's own budgets: queries are charged to the people whose records they use (ProPer). Private."""
+"""People's own budgets. Each query is charged to the people whose records it uses (ProPer). Private."""
 
 from deltahist.personal.engines import Engine
 from deltahist.personal.people import People

@@ -34,7 +34,7 @@ _COMPILING = threading.Lock()
 
 
 class Session:
-    """One transaction on an engine, rolled back when it ends."""
+    """One transaction on an engine. It is rolled back at the end."""
 
     def __init__(self, engine: Engine, connection: Any) -> None:
         self._engine, self.connection = engine, connection
@@ -61,7 +61,7 @@ class Session:
 
     @contextmanager
     def stop_at(self, end: float) -> Iterator[None]:
-        """Stop the block's statements at the time `end` (`time.monotonic`)."""
+        """Stop the block's statements when `time.monotonic()` reaches `end`."""
         over = threading.Event()
 
         def watch() -> None:
@@ -86,13 +86,13 @@ class Engine(ABC):
 
     @classmethod
     def open(cls, where: Any) -> Engine:
-        """Open a DuckDB file or connection, or a server ("postgresql://user@host/city")."""
+        """Open a DuckDB file or connection, or a PostgreSQL database such as "postgresql://user@host/city"."""
         is_server = isinstance(where, str) and where.startswith(("postgresql://", "postgres://"))
         return PostgreSQLEngine(where) if is_server else DuckDBEngine(where)
 
     @abstractmethod
     def read_schema(self, table: str, database: str | None) -> Any:
-        """Return the Ibis schema of a table or view, or None if it does not exist. `database` names its SQL schema."""
+        """Return the Ibis schema of a table or view in the SQL schema `database`, or None if there is no such table."""
 
     @abstractmethod
     def open_session(self) -> AbstractContextManager[Session]:
@@ -116,7 +116,7 @@ class Engine(ABC):
 
     @abstractmethod
     def stop_statement(self, connection: Any) -> None:
-        """Stop the running statement of a connection, from another thread."""
+        """Stop the statement that a connection is running in another thread."""
 
     def narrow_time(self, column: Any) -> Any:
         """Return a column of times, with NULL for times beyond the range of 64-bit microseconds."""
@@ -127,7 +127,7 @@ class Engine(ABC):
 
     @contextmanager
     def hide_failures(self) -> Iterator[None]:
-        """Turn the block's errors into InputErrors that omit their messages, which may quote records."""
+        """Replace the block's errors by InputErrors without the original messages, which may quote records."""
         try:
             yield
             return
@@ -154,7 +154,7 @@ class Engine(ABC):
         return query.Query(made.filter(made[query.OWNER].notnull()), (table, owner))
 
     def _normalize_column(self, column: Any) -> Any:
-        """Convert a column to its kind. NaN, huge numbers and distant times become NULL. Tiny numbers become zero."""
+        """Convert a column to its kind's type. NaN, huge numbers and distant times become NULL, and tiny numbers 0."""
         dtype = column.type()
         kind = str(query.find_kind(dtype))
         if kind == "text":
@@ -210,7 +210,7 @@ def _make_function(name: str, taken: str, given: str) -> Any:
 
 
 def find_public_tables(expression: Any) -> dict[str, Any]:
-    """Return an expression's public tables, as Arrow tables by name."""
+    """Return the public tables in an expression, as a dict from names to Arrow tables."""
     return {op.name: op.data.to_pyarrow(op.schema) for op in expression.op().find(ops.InMemoryTable)}
 
 
@@ -298,7 +298,7 @@ class DuckDBEngine(Engine):
 
 
 class PostgreSQLEngine(Engine):
-    """A PostgreSQL database. Each session has its own connection. COPY sends rows as CSV."""
+    """A PostgreSQL database. Each session has its own connection. Rows are sent as CSV, with COPY."""
 
     def __init__(self, where: str) -> None:
         self._url = where

@@ -1,4 +1,4 @@
-"""People with their own budgets, and queries charged to the people whose records they use. Private.
+"""People with their own budgets, and queries that charge the owners of the records they use. Private.
 
 People take part in a query if they can pay for all of their own derived records. One ledger transaction covers the
 charge, the noise and the stored answer, and ends before the answer is returned. A query that is interrupted while
@@ -71,7 +71,7 @@ class KeyReuseError(InputError):
 
 
 class Purses:
-    """The purses in an account of a ledger: each user's limit, and the amount spent.
+    """The purses in an account of a ledger. Each purse holds a user's limit and the amount spent.
 
     The ledger keeps a keyed digest (BLAKE2b, 128 bits) of each normalized name, so users who join again keep the same
     purse, even if their records are in another database. Limits never change. Purses are stored as columns, so that one
@@ -97,7 +97,7 @@ class Purses:
 
 
 class Turn:
-    """Purses within one transaction of their ledger: `limits` and `spent`, (m,) billionths, in the order of joining."""
+    """Purses within a transaction of their ledger. `limits` and `spent` (m,) are billionths in the order of joining."""
 
     def __init__(self, connection: Connection, name: str) -> None:
         self._connection, self._name = connection, name
@@ -110,10 +110,10 @@ class Turn:
         # With limits of at most 10^9, a limit plus an affordable charge fits in 64 bits.
         damaged = damaged or bool(((self.spent < 0) | (self.spent > self.limits) | (self.limits > 10**9 * NANO)).any())
         if damaged or get_note(connection, name, "purses") != _digest(spent):
-            raise DamagedFile(f"account {name!r} is damaged: some budgets are missing or were changed (by a trigger?)")
+            raise DamagedFile(f"account {name!r} is damaged: some budgets are missing or changed, perhaps by a trigger")
 
     def find_places(self, names: Sequence[str]) -> NDArray[np.int64]:
-        """Return the indices (k,) of people's purses, or -1 for people who have not joined. Normalizes their names."""
+        """Normalise names. Return the indices (k,) of these people's purses, with -1 for people who have not joined."""
         digests, marks = (
             pa.FixedSizeBinaryArray.from_buffers(pa.binary(16), len(each) // 16, [None, pa.py_buffer(each)])
             for each in (self._digest_names(names), self._marks)
@@ -127,7 +127,7 @@ class Turn:
         return pa.table({NAME: pa.array(names, pa.string()).filter(pa.array(able)), OWNER: places[able]})
 
     def charge_people(self, times: NDArray[np.int64], price: int) -> NDArray[np.bool_]:
-        """Charge users `times` (m,) the price if they can pay it. Return who paid (ProPer, sequential composition)."""
+        """Charge users who can pay `times` (m,) times the price. Return who paid (ProPer, sequential composition)."""
         # Divide, because the product might overflow.
         pays = np.asarray((times > 0) & (times <= (self.limits - self.spent) // price))
         self.spent = self.spent + np.where(pays, times, 0) * price
@@ -148,7 +148,7 @@ class Turn:
         self._write_spent()
 
     def find_answer(self, key: str, request: dict[str, Any]) -> Any:
-        """Return the answer under a key, or None if the key is new. Raises KeyReuseError if the request differs."""
+        """Return the answer stored under a key, or None for a new key. Raises KeyReuseError if the request differs."""
         at = _ANSWERS.c.account == self._name, _ANSWERS.c.key == key
         found = self._connection.execute(select(_ANSWERS).where(*at)).first()
         if found is not None and found.request != request:
@@ -172,7 +172,7 @@ class Turn:
 
 
 def _normalize_text(name: str) -> str:
-    """Return a string as `normalize_name` does, or "" if it is blank."""
+    """Normalise a string like `normalize_name`, but return "" if the string is blank."""
     return unicodedata.normalize("NFC", name).strip()
 
 
@@ -184,14 +184,14 @@ class People:
     """People with budgets of their own. A query charges the owners of the records that it uses.
 
     Records of people who cannot pay are left out silently. All answers together are ε-private for all records of one
-    user, where ε is the user's limit. For D' without these records, Pr(A(D) ∈ S) ≤ e^ε Pr(A(D') ∈ S), and vice versa.
-    Proof: docs/privacy/personal.md. Source: ProPer, Definition 1, Proposition 1 (Ebadi, Sands, Schneider 2015).
+    user, where ε is the user's limit. If D' is D without these, Pr(A(D) ∈ S) ≤ e^ε Pr(A(D') ∈ S), and vice versa.
+    Proof: docs/privacy/personal.md. Source: ProPer, Definition 1 and Proposition 1 (Ebadi, Sands and Schneider 2015).
 
     Parameters
     ----------
     database : a DuckDB file or connection, the URL of a PostgreSQL database, or an `Engine`.
-    table : the records. owner : the column that names their owners.
-    ledger : a Ledger, or the path or URL of one, which is created if it is missing. name : name of the account.
+    table : name of the table of records. owner : name of the column that contains their owners.
+    ledger : a Ledger, or its path or URL. A missing ledger is created. name : name of the account.
     epsilon, rho : the default budget of people who join. Give at most one.
 
     >>> import duckdb, tempfile
@@ -263,10 +263,10 @@ class People:
             turn.join_people(listed, limits)
             differs = turn.limits[turn.find_places(listed)] != limits
             if differs.any():
-                raise InputError(f"{listed[int(np.argmax(differs))]!r} already has a different, fixed budget")
+                raise InputError(f"{listed[int(np.argmax(differs))]!r} joined with another budget, which is fixed")
 
     def enrol(self) -> int:
-        """Let all other owners join with the default budget, and return how many joined. Private."""
+        """Let all owners who have not yet joined do so with the default budget. Return how many joined. Private."""
         with self.database.open_session() as session:
             owners = session.plan_fetch(self.names)()[NAME].to_pylist()
         limit = self._read_limits(1, None, None)
@@ -313,8 +313,8 @@ class Records(Query):
     Repeating a query under the same key repeats the answer, without a second charge.
 
     seconds : time for reading records. Reading must end by a random moment in the second half of this time. The query
-        sleeps for the rest of it, so that every query locks the ledger equally long.
-    until : latest end of a query (`time.monotonic`).
+        sleeps for the rest of it, so that every query locks the ledger for the same time.
+    until : latest value of `time.monotonic()` at which a query may end.
     """
 
     people: People
@@ -322,7 +322,7 @@ class Records(Query):
     until: float = math.inf
 
     def ask(self, aggregate: Aggregate, key: str | None = None) -> Any:
-        """Answer a query (`deltahist.personal.questions`). Source: ProPer, Corollary 1, provenance.
+        """Answer a query from `deltahist.personal.questions`. Source: ProPer, Corollary 1 and provenance.
 
         A query that is interrupted while reading charges everybody its maximum cost, and raises
         InterruptedQuestionError. Raises InputError, and charges nothing, if the query's unit is not the account's, if
@@ -375,25 +375,25 @@ class Records(Query):
         return answer
 
     def count(self, *, key: str | None = None, **price: Any) -> Answer:
-        """Count the records (`Count`)."""
+        """Count the records (see `Count`)."""
         return self.ask(Count(**price), key)  # type: ignore[no-any-return]
 
     def sum(self, column: str, clip: tuple[float, float], *, key: str | None = None, **more: Any) -> Answer:
-        """Sum a value, clipped to a public range, over the records that have it (`Sum`)."""
+        """Sum a value, clipped to a public range, over the records that have it (see `Sum`)."""
         return self.ask(Sum(column, clip, **more), key)  # type: ignore[no-any-return]
 
     def mean(self, column: str, clip: tuple[float, float], *, key: str | None = None, **more: Any) -> Answer:
-        """Average a value, clipped to a public range, over the records that have it (`Mean`)."""
+        """Average a value, clipped to a public range, over the records that have it (see `Mean`)."""
         return self.ask(Mean(column, clip, **more), key)  # type: ignore[no-any-return]
 
     def histogram(self, column: str, values: Sequence[Any], *, key: str | None = None, **price: Any) -> Answers:
-        """Count the records with each public value of a column (`Histogram`)."""
+        """Count the records with each public value of a column (see `Histogram`)."""
         return self.ask(Histogram(column, values, **price), key)  # type: ignore[no-any-return]
 
 
 @contextlib.contextmanager
 def as_unusable() -> Iterator[None]:
-    """Turn the InputErrors of a ledger or a database into UnusableError."""
+    """Replace the InputErrors of a ledger or a database by UnusableErrors."""
     try:
         yield
         return
@@ -405,7 +405,7 @@ def as_unusable() -> Iterator[None]:
 
 
 def _count_most_prices(turn: Turn, query: Query, aggregate: Aggregate) -> NDArray[np.int64]:
-    """Return the maximum number of times (m,) that each user may have to pay the price."""
+    """Return the maximum number of times that each user may have to pay the price, in shape (m,)."""
     affordable = (turn.limits - turn.spent) // aggregate.price
     if query.most is None:
         return affordable
@@ -413,7 +413,7 @@ def _count_most_prices(turn: Turn, query: Query, aggregate: Aggregate) -> NDArra
 
 
 def _count_prices(number: NDArray[np.int64], aggregate: Aggregate) -> NDArray[np.int64]:
-    """Return how many times owners of `number` derived records pay the price."""
+    """Return how many times the owner of each `number` of derived records pays the price."""
     times = number if aggregate.budget.unit == "epsilon" else number**2
     # No limit covers this many records, and squaring their number may overflow.
     return np.asarray(np.where(number > 1 << 31, 1 << 62, times))

@@ -1,7 +1,7 @@
 """Queries of people's records. Each derived record is made from the records of one owner. Public.
 
 For a query F, F(D) is the union of F(D_o) over the owners o, where D_o are the records of o. So an ε-private aggregate
-costs owner o only size(F(D_o)) · ε. Source: ProPer, Lemma 1, Corollary 1.
+costs owner o only size(F(D_o)) · ε. Source: ProPer, Lemma 1 and Corollary 1.
 
 An error caused by a record, such as an overflow or a division by zero, would reveal the record. So queries accept only
 SQL expressions that cannot fail on any record, and that mean the same in DuckDB and PostgreSQL. sqlglot parses an
@@ -53,7 +53,7 @@ _OPERATIONS: dict[str, tuple[str, int, Any]] = {
 }
 _COMPARISONS = {"EQ": "eq", "NEQ": "ne", "LT": "lt", "LTE": "le", "GT": "gt", "GTE": "ge"}
 _RULE = (
-    "use columns, constants, =, <>, in, like with % at the ends, is null, not, and, or, + - * /, % by a constant, "
+    "use only columns, constants, =, <>, in, like with % at the ends, is null, not, and, or, + - * /, % by a constant, "
     "case, coalesce, floor, ceil, abs, lower, upper, length, substr with constants, extract, date_trunc, "
     "cast(time as date), and <, <=, >, >= and between for numbers and times"
 )
@@ -78,13 +78,13 @@ def write_float(value: float) -> Any:
 
 
 def bound_number(value: Any, least: float, most: float) -> Any:
-    """Return a number, or zero if its magnitude is below `least`, or NULL if it is NaN or above `most`."""
+    """Return a number, but zero if its magnitude is below `least`, and NULL if that is above `most` or NaN."""
     low, high, zero = (write_float(each) for each in (least, most, 0.0))
     return ibis.cases((value.abs().between(low, high), value), (value.abs() < low, zero))
 
 
 def read_expression(text: str, records: Any, columns: Mapping[str, str], sizes: Mapping[str, int]) -> SafeExpression:
-    """Turn SQL on a table into an expression that cannot fail. `sizes` gives each column's number of parts."""
+    """Turn SQL on a table into an expression that cannot fail. `sizes` maps columns to their numbers of parts."""
     if isinstance(text, str) and len(text) <= 1 << 16:
         with suppress(sqlglot.errors.ParseError, sqlglot.errors.TokenError, RecursionError):
             made = _Reader(text, records, columns, sizes).read(sqlglot.parse_one(text, into=exp.Condition))
@@ -92,7 +92,7 @@ def read_expression(text: str, records: Any, columns: Mapping[str, str], sizes: 
             if made.nodes <= _MOST_NODES and made.deep <= _MOST_DEEP:
                 return made
     most = f"at most {_MOST_NODES:,} parts, nested at most {_MOST_DEEP} deep"
-    raise InputError(f"expression is {str(text)[:60]!r}: it must be SQL with {most}; {_RULE}")
+    raise InputError(f"expression is {str(text)[:60]!r}: write SQL with {most}, and {_RULE}")
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ class SafeExpression:
     value : Ibis expression. kind : one of the six, or "null" for NULL itself.
     least, most : bounds on a number's magnitude, unless it is zero.
     nodes, deep : number of parts when written out, and depth of their nesting.
-    constant : its value, if it is a constant.
+    constant : value of the expression, if that is a constant.
     """
 
     value: Any
@@ -115,7 +115,7 @@ class SafeExpression:
 
 
 def convert_kind(made: SafeExpression, kind: str) -> SafeExpression:
-    """Convert whole numbers to numbers, dates and strings to times, and NULL to any kind. Refuse other conversions."""
+    """Convert integers to floats, dates to times, constant strings to either, and NULL to any kind. Refuse the rest."""
     if made.kind == kind:
         return made
     if made.kind == "null":
@@ -129,8 +129,8 @@ def convert_kind(made: SafeExpression, kind: str) -> SafeExpression:
     if made.kind == "text" and made.constant is not None and kind in ("time", "date"):
         with suppress(ValueError, OverflowError):
             return make_constant(_read_time(made.constant, kind))
-    rule = "values must be of one kind, and times look like '2026-05-01 22:30:00'"
-    raise InputError(f"the query uses a {made.kind} as a {kind}: {rule}")
+    rule = "values must be of one kind, and times must look like '2026-05-01 22:30:00'"
+    raise InputError(f"the query uses a value of kind {made.kind} as a {kind}: {rule}")
 
 
 def unify_kinds(parts: Sequence[SafeExpression]) -> list[SafeExpression]:
@@ -161,7 +161,7 @@ def make_constant(value: Any) -> SafeExpression:
         return SafeExpression(ibis.literal(str(value)).cast(DTYPES[kind]), kind, constant=value)
     raise InputError(
         f"constant is {repr(value)[:60]}: it must be a truth value, a time, a date, a number (0, or 1e-100 to 1e100 in "
-        f"magnitude, below 2^63 if whole) or a string of at most {LONGEST_TEXT:,} characters, with no NUL"
+        f"magnitude, below 2^63 if whole) or a string of at most {LONGEST_TEXT:,} characters without NUL"
     )
 
 
@@ -180,26 +180,26 @@ def _combine_parts(
 
 
 def _clip_size(part: SafeExpression, least: float, most: float) -> SafeExpression:
-    """Return a number, or zero if its magnitude is below `least`, or NULL if it is above `most`."""
+    """Return a number, but zero if its magnitude is below `least`, and NULL if that is above `most`."""
     if part.least >= least and part.most <= most:
         return part
     return _combine_parts(bound_number(part.value, least, most), "number", [part] * 4, least, most, more=6)
 
 
 def _choose_part(value: Any, results: list[SafeExpression], others: list[SafeExpression]) -> SafeExpression:
-    """Return an expression whose `value` equals one of the results."""
+    """Return an expression for `value`, which is always one of the results."""
     least, most = min(p.least for p in results), max(p.most for p in results)
     return _combine_parts(value, results[0].kind, [*results, *others], least, most)
 
 
 class _Reader:
-    """Builds safe expressions from sqlglot's nodes. The method `_read_…` for a node type returns None to refuse it."""
+    """Builds safe expressions from sqlglot's nodes. A method `_read_…` returns None to refuse a node of its type."""
 
     def __init__(self, text: str, records: Any, columns: Mapping[str, str], sizes: Mapping[str, int]) -> None:
         self.text, self.records, self.columns, self.sizes = text, records, columns, sizes
 
     def read(self, node: Any) -> SafeExpression:
-        """Return the safe expression of a node."""
+        """Return the safe expression for a node."""
         node = node.unnest()
         name = type(node).__name__
         method: Any = self._compare if name in _COMPARISONS else getattr(self, f"_read_{name.lower()}", None)
@@ -412,13 +412,13 @@ class Query:
         return self._derive_query(table, sum(each.nodes for each in made.values()), sizes=sizes)
 
     def flat_map(self, *rows: Mapping[str, str]) -> Self:
-        """Derive several records from each one. Each new record costs its owner ε (ProPer, Lemma 1, Corollary 1).
+        """Derive several records from each one. Each new record costs its owner ε (ProPer, Lemma 1 and Corollary 1).
 
-        Each row maps columns of one new record to expressions, and optionally "where" to a condition on the old record.
+        Each row maps the columns of a new record to expressions, and may map "where" to a condition on the old record.
         """
         columns = [set(row) - {"where"} for row in rows]
         if not rows or not columns[0] or any(each != columns[0] for each in columns):
-            raise InputError(f"flat_map rows have the columns {columns}: all must have the same, and at least one")
+            raise InputError(f"flat_map rows have the columns {columns}: all rows need the same ones, and at least one")
         copies = self.copies * len(rows)
         self._derive_query(self.table, 0, copies=copies)  # refuse too many copies before building them
         names = [name for name in rows[0] if name != "where"]
@@ -436,12 +436,12 @@ class Query:
         return self._derive_query(ibis.union(*tables), parts, copies=copies, most=most, sizes=sizes)
 
     def distinct(self, *columns: str) -> Self:
-        """Return each owner's distinct records, with the named columns (all by default)."""
+        """Return each owner's distinct records, with only the named columns (by default, all)."""
         kept = self.select(*(columns or self.columns))
         return kept._derive_query(kept.table.distinct(), len(kept.columns))
 
     def at_most(self, number: int, by: str | Sequence[str] = ()) -> Self:
-        """Keep at most `number` records of each owner, the first when sorted by the columns `by` (by default, all).
+        """Keep at most the first `number` records of each owner, in the order of the columns `by` (by default, all).
 
         Records that are equal in `by` are kept or dropped together.
         """
@@ -462,7 +462,7 @@ class Query:
         return self._derive_query(chosen, len(names), most=most)
 
     def add_up(self, *by: str, **values: Any) -> Any:
-        """Return an Ibis table of each owner's number of records and sums of values, also grouped by columns `by`."""
+        """Return an Ibis table of each owner's number of records and sums of values, per group of the columns `by`."""
         # Keep sums within 64 bits.
         sums = {name: value.sum().clip(-(1 << 62), 1 << 62) for name, value in values.items()}
         return self.table.group_by([OWNER, *by]).aggregate(number=self.table.count(), **sums)
@@ -470,9 +470,9 @@ class Query:
     def _derive_query(self, table: Any, parts: int, **changes: Any) -> Self:
         """Return the query with a different table. Refuse queries that could exhaust memory or time on some records."""
         made = replace(self, table=table, parts=self.parts + self.copies * parts, **changes)
-        for number, most, what in ((made.copies, 1000, "records"), (made.parts, 10_000, "parts of expressions")):
+        for number, most, what in ((made.copies, 1000, "records"), (made.parts, 10_000, "expression parts")):
             if number > most:
-                raise InputError(f"query makes up to {number:,} {what} from one record: at most {most:,} are allowed")
+                raise InputError(f"query needs up to {number:,} {what} for one record: at most {most:,} are allowed")
         return made
 
     def _read(self, expression: str) -> SafeExpression:
@@ -480,7 +480,7 @@ class Query:
 
 
 def check_names(names: Sequence[str]) -> None:
-    """Refuse column names that are reserved, over 63 bytes (for PostgreSQL) or equal except for case (for DuckDB)."""
+    """Refuse names that are empty, reserved, over 63 bytes (for PostgreSQL) or equal up to case (for DuckDB)."""
     seen = set()
     for name in names:
         folded = name.casefold()

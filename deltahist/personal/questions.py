@@ -68,7 +68,7 @@ class Answer:
 
     @property
     def explanation(self) -> str:
-        """The subject of the answer and who paid, without revealing anyone's identity."""
+        """A text that says what the answer is about and who paid, but names nobody."""
         letter, times = ("ε", "number") if self.unit == "epsilon" else ("ρ", "square of the number")
         price = f"{letter} = {float(self.amount):.10g} times the {times} of their records that were used"
         return f"the answer is about {_ABOUT}; each owner paid {price}"
@@ -86,7 +86,7 @@ class Answers(dict[Any, Answer]):
 
     @property
     def explanation(self) -> str:
-        """The subject of the answers and who paid, without revealing anyone's identity."""
+        """A text that says what the answers are about and who paid, but names nobody."""
         return next(iter(self.values())).explanation
 
     def to_json(self) -> dict[str, Any]:
@@ -96,7 +96,7 @@ class Answers(dict[Any, Answer]):
 
 @dataclass(frozen=True, kw_only=True)
 class Aggregate(ABC):
-    """A query of derived records, answered by adding noise from one law to whole numbers.
+    """A query of derived records that is answered by adding noise from one law to whole numbers.
 
     The price of a record, ε or ρ, is above zero and at most 10^9. A float counts as its printed decimal.
     """
@@ -131,13 +131,13 @@ class Aggregate(ABC):
         return 1
 
     def release(self, sums: Sums) -> NDArray[np.int64]:
-        """Measure the sums of people who paid, and add noise."""
+        """Measure the sums over people who paid, and add noise."""
         measured = self.measure(sums)
         return measured + sample_law(self.law, len(measured), None)
 
     @abstractmethod
     def add_up(self, query: Query) -> Any:
-        """Return an Ibis table of sums over each owner's derived records (`Query.add_up`)."""
+        """Return an Ibis table of sums over each owner's derived records (see `Query.add_up`)."""
 
     @abstractmethod
     def measure(self, sums: Sums) -> NDArray[np.int64]:
@@ -170,7 +170,7 @@ class Count(Aggregate):
 
 @dataclass(frozen=True)
 class Histogram(Aggregate):
-    """The number of records with each public value of a column. Other values are free (ProPer, parallel queries)."""
+    """The number of records with each public value. Records with other values are free (ProPer, parallel queries)."""
 
     column: str
     values: Sequence[Any]
@@ -207,7 +207,7 @@ class ValueAggregate(Aggregate):
     """An aggregate of one clipped value per record. Records in which the value is NULL cost nothing.
 
     column : expression for the value.
-    clip : the least and the greatest value; both are public. Values are rounded to about a millionth of the `change`.
+    clip : the least and greatest values, both public. Values are rounded to about a millionth of the `change`.
     """
 
     column: str
@@ -215,7 +215,7 @@ class ValueAggregate(Aggregate):
 
     @functools.cached_property
     def bounds(self) -> tuple[Fraction, Fraction]:
-        """The least and the greatest value, exactly."""
+        """The least and greatest values, as exact fractions."""
         low, high = (as_printed_fraction(check_finite(clip=bound)) for bound in self.clip)
         ends = [make_constant(float(each)).constant for each in (low, high)]
         if ends[0] >= ends[1]:
@@ -224,7 +224,7 @@ class ValueAggregate(Aggregate):
 
     @functools.cached_property
     def step(self) -> Fraction:
-        """The largest power of ten up to a millionth of the `change`. Values are rounded to multiples of this step."""
+        """The largest power of ten up to `change` / 10^6. Values are rounded to multiples of this step."""
         return Fraction(10) ** math.floor(math.log10(self.change / 10**6))
 
     @property
@@ -261,7 +261,7 @@ class ValueAggregate(Aggregate):
 
 @dataclass(frozen=True)
 class Sum(ValueAggregate):
-    """The sum of a value.
+    """The sum of a value over the records that have it.
 
     >>> Sum("fare", clip=(0, 50), epsilon=0.5).law
     Laplace(parameter=Fraction(10000000, 1))
@@ -284,7 +284,7 @@ class Sum(ValueAggregate):
 
 @dataclass(frozen=True)
 class Mean(ValueAggregate):
-    """The mean of a value, from the sums of its distances to the lower and upper bounds.
+    """The mean of a value, computed from the sums of its distances to the lower and upper bounds.
 
     One record's two distances add up to the range, so noise scaled to the range covers both sums, in the 2-norm too.
 
@@ -306,13 +306,13 @@ class Mean(ValueAggregate):
 
 
 def _format_number(value: float, digits: int = 6) -> str:
-    """Format a number with a few significant digits, but write out large numbers up to 10^15."""
+    """Format a number with a few significant digits, but write out large numbers below 10^15."""
     return f"{value:,.0f}" if 10.0**digits <= abs(value) < 1e15 else f"{value:,.{digits}g}"
 
 
 @functools.lru_cache(maxsize=64)
 def _measure_law(law: Law) -> tuple[float, Fraction, Fraction]:
-    """Return the standard deviation of one draw, and how far the interval extends below and above it."""
+    """Return the standard deviation of one draw, and how far an interval extends below and above its estimate."""
     variance = law.variance()
     moments = Moments(np.array([variance]), np.array([law.kurtosis()]), draws=np.ones(1))
     down, up = (Fraction(reach[0]) for reach in interval(moments, law, LEVEL))
@@ -361,7 +361,7 @@ class Step(Strict):
     def _check_one(self) -> Step:
         given = self.model_fields_set - {"by"}
         if len(given) != 1 or ("by" in self.model_fields_set and given != {"at_most"}):
-            raise ValueError("a step must be where, select, flat_map, distinct or at_most (only at_most may have 'by')")
+            raise ValueError("a step must be where, select, flat_map, distinct or at_most, and 'by' needs at_most")
         return self
 
     def derive_records(self, records: Any) -> Any:
@@ -401,14 +401,14 @@ class Question(Strict):
         return kinds[check_choice(tuple(kinds), kind=named.pop("kind", None))](**named)
 
     def ask(self, records: Any, key: str | None = None) -> Any:
-        """Return the `Answer` or `Answers` to the query (`Records.ask`)."""
+        """Return the `Answer` or `Answers` to the query (see `Records.ask`)."""
         for step in self.steps:
             records = step.derive_records(records)
         return records.ask(self.answer, key)
 
 
 def check_model(model: type[_Model], given: Any, what: str) -> _Model:
-    """Validate data, or the contents of a TOML file, as a model. Raises InputError about the first invalid field."""
+    """Return a model of the given data, or of a TOML file. Raises InputError about the first invalid field."""
     try:
         data = tomllib.loads(given.read_text("utf-8-sig")) if isinstance(given, Path) else given
         return model.model_validate(data)

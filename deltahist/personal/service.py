@@ -91,7 +91,7 @@ class PrivateSettings(Strict):
     @model_validator(mode="after")
     def _check_host(self) -> PrivateSettings:
         if not self.tls_in_front and self.host not in ("127.0.0.1", "::1", "localhost"):
-            raise ValueError(f"host is {self.host!r}: put TLS in front (tls_in_front = true) or use 127.0.0.1")
+            raise ValueError(f"host is {self.host!r}: add a TLS proxy and set tls_in_front = true, or use 127.0.0.1")
         return self
 
     def find_client(self, key: str) -> str | None:
@@ -128,7 +128,7 @@ def open_people(settings: PrivateSettings) -> dict[str, People]:
 
 
 def create_app(settings: PrivateSettings, people: Mapping[str, People]) -> FastAPI:
-    """Return the web application in which clients with keys can query the people of each account (`open_people`)."""
+    """Return the web application in which clients with keys can query each account's people (see `open_people`)."""
     at_work = 0
     times: dict[str, deque[float]] = {name: deque() for name in settings.clients}
     pool = ThreadPoolExecutor(16)
@@ -239,7 +239,7 @@ def _ask_people(people: People, settings: PrivateSettings, name: str, body: byte
 
 
 class _LogFormatter(logging.Formatter):
-    """Prints messages of this service and of uvicorn. For errors and other loggers, prints only the origin."""
+    """Prints messages of this service and uvicorn, but only the origin of exceptions and other loggers' messages."""
 
     def format(self, record: logging.LogRecord) -> str:
         is_own = record.name.startswith(("uvicorn", _LOG.name)) and not record.exc_info
@@ -247,7 +247,7 @@ class _LogFormatter(logging.Formatter):
 
 
 def run_private(config: Path, check: bool = False) -> None:
-    """Run the service with the settings in a file. With `check`, only test that everything opens."""
+    """Run the service with the settings in a file. If `check` is set, only test that everything opens."""
     settings = PrivateSettings.read(config)
     app = create_app(settings, open_people(settings))
     if check:

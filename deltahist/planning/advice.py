@@ -47,7 +47,7 @@ def expected_spread(domain: Domain, points: float, *, contributions: int = 1) ->
 
 
 def cut_shares(workload: Workload, domain: Domain) -> NDArray[np.float64]:
-    """Return Σ f (1 − f) over the cells that each query (m,) cuts, where f is the share of the cell in the query."""
+    """Return Σ f (1 − f) over the cells that each query (m,) cuts, where f is a cell's share that lies in the query."""
     if isinstance(workload, AllRanges):  # ranges do not cut cells
         return np.zeros(1)
     return workload.cover(domain).unsure
@@ -86,9 +86,9 @@ def plan_cells(
 
     Parameters
     ----------
-    nears : neighbourhoods, largest cells first (`on_cells`). The search stops once the error rises twice in a row.
+    nears : neighbourhoods, largest cells first (see `on_cells`). The search stops when the error rises twice in a row.
     points : rough public number of points on the map.
-    workload : the queries, or a function from a domain to its queries; random boxes if None.
+    workload : the queries, a function from a domain to its queries, or None for random boxes.
     how : strategy and budget, as for `publish`.
 
     >>> import deltahist as dh
@@ -136,7 +136,7 @@ def on_cells(
     if not found:
         raise InputError(
             f"delta is {delta!r}: the map must contain at least two cells of side δ/8, and at most {most:,} cells of "
-            "side 2 δ (are the bounds in other units, or not in the order west, south, east, north?)"
+            "side 2 δ, so check the units of the bounds, and their order (west, south, east, north)"
         )
 
 
@@ -151,17 +151,17 @@ def advise(
     per_user: Sequence[int] | None = None,
     limits: Any = None,
 ) -> pd.DataFrame:
-    """Compare choices of δ, ε and points per user by the best cells, the error, and what an observer can learn.
+    """Compare choices of δ, ε and points per user: the best cells, their error, and what an observer can learn.
 
     Parameters
     ----------
     bounds, crs : bounds and CRS of the map, as for `Domain`.
     points : rough public number of points on the map.
-    workload : the queries, or a function from a domain to them; if None, squares a twentieth of the shorter side wide.
+    workload : the queries, a function from a domain to them, or None for squares 1/20 as wide as the shorter side.
     deltas : values of δ, the distance within which places are hidden.
     epsilons : budgets of pure ε.
     per_user : numbers of points to keep per user, if users are protected as a whole. None protects single points.
-    limits : limits beyond δ, as for `Neighbourhood`. None caps the cost of any move at 4 ε.
+    limits : limits on moves beyond δ, as for `Neighbourhood`. None caps the cost of any move at 4 ε.
 
     Returns
     -------
@@ -169,10 +169,10 @@ def advise(
 
     - `delta`, `cell`, `epsilon`, `points_per_user`, `points`, `strategy` : the choice, with lengths in ground units,
       and 0 points per user if single points are protected;
-    - `area`, `count` : the median area of a query, and its number of points if they are evenly spread;
+    - `area`, `count` : the median area of a query, and the number of points in it if these are evenly spread;
     - `error`, `noise_error`, `placement_error` : root mean square error of unbiased answers, in points, and its parts;
     - `of_count` : the error divided by the count;
-    - `observer` : how sure an observer can become which of two places within δ is true (50% before the release);
+    - `observer` : how sure an observer can become of which of two places within δ is true (50% before the release);
     - `any_move` : the ε of a move between any two places.
 
     >>> table = advise((0, 0, 20, 20), 20_000, deltas=[1], epsilons=[0.5, 2])
@@ -228,7 +228,7 @@ def advise(
 
 
 def query_areas(workload: Workload, domain: Domain) -> NDArray[np.float64]:
-    """Return the area of each query (m,), or its length in 1-D, in units of the CRS."""
+    """Return the areas (m,) of the queries, or their lengths in 1-D, in units of the CRS."""
     import shapely
 
     if isinstance(workload, Regions):
@@ -244,7 +244,7 @@ class StreamSum:
     name : "step", "window", "month", "year" or "all". steps : number of steps.
     cost : the largest ε or ρ that any `steps` consecutive steps spend. limit : the limit on the cost, if there is one.
 
-    error : root mean square error of a query from noise, in points; None if steps spend different amounts.
+    error : root mean square error of a query from noise, in points, or None if each step has its own amount.
     """
 
     name: str
@@ -264,13 +264,13 @@ def stream_figures(
 ) -> list[StreamSum]:
     """Return costs and errors for a step, each limited span, a month, a year and all steps.
 
-    Steps have independent noise, so a sum over k equal steps costs k times as much as one and has √k times the error.
+    Steps have independent noise, so a sum over k equal steps costs k times as much as one, with √k times the error.
 
     mechanism : the mechanism of a step, with its share of the budget.
     spans : for each limit, the number of steps that it covers (None for all steps), and the ε or ρ that they may spend.
     clock : defines the length of a step. steps : number of planned steps.
-    workload : the queries; random boxes if None.
-    amounts : ε or ρ of each step; equal shares if None.
+    workload : the queries, or None for random boxes.
+    amounts : ε or ρ of each step, or None for equal shares.
     """
     error = mechanism.rmse(random_boxes(BOXES, mechanism.domain) if workload is None else workload)
     limits = {steps if length is None else length: limit for length, limit in spans}

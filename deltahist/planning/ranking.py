@@ -31,7 +31,7 @@ class Candidate(OfMechanism):
     mechanism : a strategy with a budget. `publish_mechanism(candidate.mechanism, counts)` publishes it.
     label : name and parameters of the strategy.
     rmse : expected root mean square error of a query, in points.
-    resolves : whether the strategy determines all queries. If not, `rmse` is the error of the measured part only.
+    resolves : whether the strategy determines the answers to all queries. If not, `rmse` covers only the measured part.
 
     >>> import deltahist as dh
     >>> best = dh.plan(dh.Neighbourhood(dh.Domain((0, 8), (8,)), delta=1, limits=()), epsilon=1)[0]
@@ -51,7 +51,7 @@ class Candidate(OfMechanism):
 
     @property
     def cost(self) -> float:
-        """Sensitivity, in the 1-norm for Laplace noise and in the 2-norm for Gaussian noise."""
+        """The sensitivity, in the 1-norm for Laplace noise and in the 2-norm for Gaussian noise."""
         return float(self.mechanism.sensitivity)
 
 
@@ -65,12 +65,12 @@ def plan(
 ) -> list[Candidate]:
     """Rank mechanisms by expected root mean square error on a workload, best first.
 
-    Mechanisms that determine all queries are ranked above the others.
+    Mechanisms that determine the answers to all queries are ranked above the others.
 
     Parameters
     ----------
     near : the neighbourhood. If its `limits` are None, mechanisms also limit the cost of any move to 4 ε.
-    workload : the queries; all ranges if None. If there are more than 50,000 boxes, a sample is used.
+    workload : the queries, or None for all ranges. If there are more than 50,000 boxes, a sample is used.
     epsilon or rho : pure ε with Laplace noise (1.0 if neither is given), or ρ-zCDP with Gaussian noise.
     counting : how rows become counts. If rows may be dropped, strategies that reveal the number of points are omitted.
 
@@ -123,7 +123,7 @@ def mechanism_for(
     workload: Workload | None = None,
     counting: Preprocessing = POINTS,
 ) -> Mechanism:
-    """Return the mechanism that `publish` uses for the same parameters, without reading data.
+    """Return, without reading data, the mechanism that `publish` uses for the same parameters.
 
     If the strategy is "auto" and the `limits` are None, the mechanism caps the cost of any move at 4 ε.
     """
@@ -156,7 +156,7 @@ def expected_error(
     rho: float | Fraction | None = None,
     continuous: bool = False,
 ) -> NDArray[np.float64]:
-    """Return the variance of the answer to each query (m,), in points squared (`Mechanism.variance`).
+    """Return the variance of the answer to each query (m,), in points squared (see `Mechanism.variance`).
 
     Parameters
     ----------

@@ -46,8 +46,8 @@ def save_picture(
 ) -> None:
     """Write a PNG, SVG or PDF file with the map and, below it, the protection curve.
 
-    If there are answers for regions, draw their map (`plot_regions`) and, below it, their values with intervals. The
-    text at the bottom states the guarantee. An error leaves no half-written file.
+    If there are answers for regions, draw a map of them (see `plot_regions`) and, below it, their values with
+    intervals. The text at the bottom states the guarantee. An error leaves no half-written file.
 
     Parameters
     ----------
@@ -56,7 +56,7 @@ def save_picture(
     title : title of the picture. By default, the title says what the picture shows.
     look : other options of `plot_map`, or of `plot_regions` if answers are given.
 
-    Raises InputError if the suffix or `only` is unknown.
+    Raises InputError if `only` or the suffix of `path` is unknown.
     """
     check_choice((None, "map", "curve"), only=only)
     form_of(path, figures.FORMS)
