@@ -42,8 +42,8 @@ FORMS = {".html": "html", ".htm": "html", ".md": "markdown", ".txt": "text"}
 def list_facts(published: Published | Any) -> Facts:
     """Return the privacy statement of a mechanism, a release or a series as JSON-ready data.
 
-    Facts that only a release has, such as its digest, are None for a mechanism. A series gives the joint cost of its
-    releases and, under `series`, its steps. A remote release (`dh.connect`) has the facts that its service states.
+    Facts that only a release has, such as its digest, are None for a mechanism. For a series, the entry `series` holds
+    its steps and their joint cost. For a remote release (see `dh.connect`), return the facts that its service states.
 
     >>> import deltahist as dh, numpy as np
     >>> near = dh.Neighbourhood(dh.Domain((0, 1), (4,)), delta=0.25)
@@ -148,7 +148,7 @@ def list_together(series: Series) -> Facts:
 
 
 def list_distances(near: Neighbourhood) -> list[float]:
-    """Return 1, 2, 5 and 10 δ and the distances of limits, in ground units. All are shorter than the diameter."""
+    """Return 1, 2, 5 and 10 δ and the distances of limits, in ground units, but only those below the diameter."""
     limits = [distance for distance, _ in list_limits(near, MOST_LIMITS) if distance is not None]
     distances = sorted([*(k * near.delta_ground for k in (1, 2, 5, 10)), *limits])
     # Merge distances that differ only by rounding.
@@ -157,11 +157,11 @@ def list_distances(near: Neighbourhood) -> list[float]:
 
 
 def bound_guess(facts: Facts, cost: float | None) -> float | None:
-    """Return the maximum probability of guessing right between two equally likely places; None if nothing is promised.
+    """Return an upper bound on the probability of guessing which of two equally likely places is right.
 
-    Under ε this is `Guarantee.certainty`. Under ρ it is (1 + total variation) / 2, where the inequalities of Pinsker
-    and of Bretagnolle and Huber bound the total variation of any zCDP noise.
-    `cost` is the ε or ρ of a move between the places, or None.
+    `cost` is the ε or ρ of a move between the places. If it is None, nothing is promised, so return None. For ε,
+    the bound is `Guarantee.certainty`. For ρ, it is (1 + v) / 2, where v bounds the total variation distance for any
+    zCDP noise, by the inequalities of Pinsker and of Bretagnolle and Huber.
     """
     if cost is None:
         return None
@@ -171,7 +171,7 @@ def bound_guess(facts: Facts, cost: float | None) -> float | None:
 
 
 def format_guess(share: float | None) -> str:
-    """Return the number of right guesses in 100 as text, rounded up because the share is a bound."""
+    """Return a share of right guesses as text such as "73.2 of 100", rounded up because the share is a bound."""
     return "nearly always" if share is None or share > 0.9995 else f"{math.ceil(1000 * share - 1e-9) / 10:g} of 100"
 
 
@@ -230,7 +230,7 @@ def write_statement(published: Published | Any, form: str = "text", title: str |
 def save_statement(published: Published | Any, path: str | Path, title: str | None = None) -> None:
     """Write the text of `write_statement` to a file, which appears whole or not at all.
 
-    The suffix determines the format: .html, .htm, .md or .txt. Raises InputError on any other suffix, or if the file
+    The suffix determines the format: .html, .htm, .md or .txt. Raises InputError for any other suffix, or if the file
     cannot be written.
     """
     text = write_statement(published, form_of(path, FORMS), title)
@@ -282,7 +282,7 @@ def _draw_pictures(published: Published) -> list[dict[str, str]]:
 
 
 def list_rows(published: Published) -> list[Row]:
-    """Return the statement as labelled lines, in order."""
+    """Return the statement as a list of rows, each a label and its lines."""
     facts = list_facts(published)
     mechanism: Any = getattr(published, "mechanism", published)
     rows = _list_series_rows(published) if isinstance(published, Series) else {}
@@ -415,7 +415,7 @@ def _list_content_rows(mechanism: BaseMechanism, facts: Facts) -> dict[str, list
 
 
 def explain_guess(distance: str, share: float | None, steps: int | None = None) -> str:
-    """Return text about an attacker who weighs two places at most `distance` apart, in each step of a series."""
+    """Return text about an attacker who weighs two places at most `distance` apart (for a series, in each step)."""
     words = format_guess(share)
     right = words if words == "nearly always" else f"in at most {words} cases"
     each, source = ("", "this release") if steps is None else (f" in each of {steps:,} steps", "all releases together")
@@ -443,7 +443,7 @@ def explain_window(step: Step) -> str:
 
 
 def explain_longer(step: Step) -> str:
-    """Return a phrase about the joint cost for data that differ in more steps than a window has."""
+    """Return a phrase about the joint cost for data sets that differ in more steps than one window contains."""
     letter, amount, limits = LETTERS[step.budget.unit], float(step.budget.amount), step.limits
     parts = []
     for limit in limits:
@@ -456,7 +456,7 @@ def explain_longer(step: Step) -> str:
 
 
 def explain_chain(chain: Chain, letter: str) -> str:
-    """Return sentences about the joint cost of all releases in a chain, or of all copies of a release."""
+    """Return sentences about the joint cost of all releases in a chain, or of a release and all its copies."""
     amount = f"{letter} = {float(chain.amounts[-1]):.10g}"
     if chain.copied is not None:
         original = f"release {chain.number} of chain {chain.name}" if chain.name else "a release"
@@ -470,7 +470,7 @@ def explain_chain(chain: Chain, letter: str) -> str:
 
 
 def explain_limits(near: Neighbourhood, letter: str, norm: int) -> str:
-    """Return a phrase about the maximum cost of moves beyond δ and of arrivals."""
+    """Return a phrase about the maximum cost of moves longer than δ and of appearing farther than δ from a source."""
     parts: list[str] = []
     for distance, factor in list_limits(near, MOST_LIMITS):
         move, arrival = "any move", "or appearing anywhere"

@@ -1,8 +1,8 @@
-"""Strategies measure a map of counts. Each strategy has a file with its exact cost and its decoder.
+"""Strategies measure a map of counts. Each one is defined together with its exact cost and its decoder.
 
 To add a strategy, add a file here and register its class below (docs/internals/adding-a-strategy.md).
 
-Sensitivity and mean squared error over all ranges, on a line of 64 cells, for moves by one cell at ε = 1:
+This prints the sensitivity and the mean squared error over all ranges of 64 cells, for moves by one cell at ε = 1:
 
 >>> import deltahist as dh
 >>> near = dh.Neighbourhood(dh.Domain((0, 64), (64,)), delta=1)

@@ -57,18 +57,18 @@ class Group:
 
 
 class Strategy(abc.ABC):
-    """An integer matrix A with k rows over the N cells, and a method that adds noise to its answers.
+    """An integer matrix A with k rows and a column for each of N cells, and a method that adds noise to its answers.
 
-    A strategy is a frozen dataclass and a linear operator for scipy's `aslinearoperator`. `A @ counts.ravel()` returns
-    the answers and `A.T @ y` applies the adjoint, both exactly in int64. A new strategy needs only the field `domain`,
-    the methods `_matmat` and `_rmatmat`, and `shape` unless the matrix has one row per cell. All other methods have
-    general (dense) implementations. Override `edge_cost` for speed, and `candidates`, `texts` and `from_text` so that
-    planning and users can find the strategy. See docs/internals/adding-a-strategy.md.
+    A strategy is a frozen dataclass that scipy's `aslinearoperator` accepts. `A @ counts.ravel()` returns the answers,
+    and `A.T @ y` applies the adjoint, both exactly in int64. A new strategy needs only the field `domain`, the methods
+    `_matmat` and `_rmatmat` and, unless the matrix has one row per cell, the property `shape`. All other methods have
+    general (dense) implementations. Override `edge_cost` for speed. Set `texts` and override `candidates` and
+    `from_text`, so that planning and users can find the strategy. See docs/internals/adding-a-strategy.md.
 
-    Noise is added row by row, y = A c + η, unless the strategy overrides `scatter`. With `scatter`, y = A c + R(η),
-    where R maps `draws` numbers to k numbers. For every edge e, `changes` returns integers U_e such that, for all η,
-    R(η + U_e) = R(η) + A E_e exactly. This identity is sufficient for privacy (docs/privacy/factorisation.md).
-    Source: 2014, section 5.2 (the matrix A); Li et al. 2010 (the term "strategy").
+    Unless the strategy overrides `scatter`, noise is added row by row: y = A c + η. With `scatter`, y = A c + R(η),
+    where R maps `draws` numbers to k numbers. For every edge e, `changes` returns integers U_e for which
+    R(η + U_e) = R(η) + A E_e holds exactly for all η. This suffices for privacy (docs/privacy/factorisation.md).
+    Source: 2014, section 5.2, for the matrix A, and Li et al. 2010 for the term "strategy".
 
     >>> import numpy as np, deltahist as dh
     >>> A = dh.strategies.Hierarchical(dh.Domain((0, 1), (4,)))
@@ -93,7 +93,7 @@ class Strategy(abc.ABC):
 
     @functools.cached_property
     def shape(self) -> tuple[int, int]:
-        """The numbers of rows and cells (k, N), equal by default."""
+        """The number of rows, k, and the number of cells, N. By default, they are equal."""
         return (self.domain.size, self.domain.size)
 
     @property
@@ -129,11 +129,11 @@ class Strategy(abc.ABC):
 
     @property
     def scatters_linearly(self) -> bool:
-        """Whether R(η + ζ) = R(η) + R(ζ) exactly. A strategy with its own `scatter` must also override this."""
+        """Whether R(η + ζ) = R(η) + R(ζ) exactly. A strategy whose own `scatter` is linear can override this."""
         return self.row_by_row
 
     def scatter(self, noise: NDArray[Any]) -> NDArray[Any]:
-        """Return R(η) (k,) for noise draws η (draws,), exactly for integers. For floats, return R's linear part."""
+        """Return the k numbers R(η) for noise draws η, exactly for integers. For floats, return R's linear part."""
         return noise
 
     def scatter_groups(self, noise: Sequence[NDArray[Any]]) -> NDArray[np.int64]:
@@ -141,17 +141,17 @@ class Strategy(abc.ABC):
         return self.scatter(join_groups([group.members for group in self.groups], noise))
 
     def gather(self, weights: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Convert weights (k,) on released values to weights on draws, using the adjoint of R's linear part."""
+        """Convert the weights of the k released values to weights of the draws, with the adjoint of R's linear part."""
         return weights
 
     def changes(self, near: Neighbourhood) -> scipy.sparse.csr_array:
-        """Return U (draws, M): column e is the change in the draws that hides edge e. U determines the sensitivity."""
+        """Return U, which determines the sensitivity. Its column e is the change in the draws that hides edge e."""
         rows, edges = self.matrix(), near.incidence()
         check_memory(48 * rows.nnz * max(1, edges.nnz // max(1, self.domain.size)), "the matrix A E")
         return (rows @ edges).tocsr()
 
     def decoder_class(self) -> type[Decoder]:
-        """Return the decoder class. The default works for any matrix (dense on small domains, else iterative)."""
+        """Return the decoder class. The default, dense on small domains and otherwise iterative, suits any matrix."""
         return DenseDecoder if self.domain.size <= MOST_DENSE else IterativeDecoder
 
     def edge_cost(self, near: Neighbourhood, norm: int) -> Fraction | int | None:
@@ -167,12 +167,12 @@ class Strategy(abc.ABC):
             )
 
     def measure(self, counts: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the exact answers A c (k,) for counts c (domain.shape, int64)."""
+        """Return the k exact answers A c for 64-bit integer counts c, which have the shape of the domain."""
         self.check_points(float(counts.sum(dtype=np.float64)))
         return np.asarray(self._matmat(counts.reshape(-1, 1)))[:, 0]
 
     def matrix(self) -> scipy.sparse.csr_array:
-        """Return A as a sparse int64 matrix (k, N), for small domains and tests."""
+        """Return A as a sparse int64 matrix with k rows and N columns, for small domains and tests."""
         import scipy.sparse
 
         size, step = self.domain.size, 512
@@ -183,7 +183,7 @@ class Strategy(abc.ABC):
         return scipy.sparse.csr_array(scipy.sparse.hstack(blocks))
 
     def describe(self) -> dict[str, Any]:
-        """Return a JSON description of the strategy: its class name and every field except the domain."""
+        """Describe the strategy as JSON-ready data that holds its class name and every field except the domain."""
         names = [field.name for field in fields(self) if field.name != "domain"]  # type: ignore[arg-type]
         out = {name: _convert_to_json(getattr(self, name)) for name in names}
         if (shares := getattr(self, "shares", None)) is not None:
@@ -192,12 +192,12 @@ class Strategy(abc.ABC):
 
     @classmethod
     def restore(cls, domain: Domain, **parameters: Any) -> Strategy:
-        """Return a strategy with the parameters in a description, which may come from an untrusted file."""
+        """Return the strategy that has these parameters. Their description may come from an untrusted file."""
         return cls(domain, **parameters)  # type: ignore[call-arg]
 
     @classmethod
     def from_text(cls, near: Neighbourhood, text: str, norm: int) -> Strategy:
-        """Return the strategy for a lower-case string such as "hierarchical:8" (norm 1: Laplace, 2: Gaussian noise)."""
+        """Return the strategy for lower-case text such as "hierarchical:8", for Laplace (norm 1) or Gaussian noise."""
         read_numbers(text, 0)
         return cls(near.domain)  # type: ignore[call-arg]
 
@@ -208,15 +208,15 @@ class Strategy(abc.ABC):
 
     @classmethod
     def candidates(cls, near: Neighbourhood, workload: Workload, norm: int) -> Iterator[tuple[str, Strategy]]:
-        """Yield labelled strategies for planning, using public data only (norm 1: Laplace, 2: Gaussian noise)."""
+        """Yield labels and strategies for planning, from public data only, for Laplace (norm 1) or Gaussian noise."""
         return iter(())
 
     def matvec(self, x: NDArray[Any]) -> NDArray[Any]:
-        """Return A x: (k,) for a vector (N,), (k, m) for a matrix (N, m)."""
+        """Return A x, which has shape (k,) for a vector x of N numbers, and (k, m) for a matrix of shape (N, m)."""
         return self._multiply(x, adjoint=False)
 
     def rmatvec(self, y: NDArray[Any]) -> NDArray[Any]:
-        """Return Aᵀ y: (N,) for a vector (k,), (N, m) for a matrix (k, m)."""
+        """Return Aᵀ y, which has shape (N,) for a vector y of k numbers, and (N, m) for a matrix of shape (k, m)."""
         return self._multiply(y, adjoint=True)
 
     # Aliases that scipy and Python expect.
@@ -238,11 +238,11 @@ class Strategy(abc.ABC):
 
     @abc.abstractmethod
     def _matmat(self, X: NDArray[Any]) -> NDArray[Any]:
-        """Return A X (k, m), in the dtype of X (N, m)."""
+        """Return A X, of shape (k, m) and in the dtype of X, for a matrix X of shape (N, m)."""
 
     @abc.abstractmethod
     def _rmatmat(self, X: NDArray[Any]) -> NDArray[Any]:
-        """Return Aᵀ X (N, m), in the dtype of X (k, m)."""
+        """Return Aᵀ X, of shape (N, m) and in the dtype of X, for a matrix X of shape (k, m)."""
 
 
 def _convert_to_json(value: Any) -> Any:
@@ -252,7 +252,7 @@ def _convert_to_json(value: Any) -> Any:
 
 
 def join_groups(members: Sequence[Members], noise: Sequence[NDArray[Any]]) -> NDArray[np.int64]:
-    """Return a new array that contains the draws of all groups."""
+    """Return a new array that holds each group's draws at the places that `members` gives."""
     joined = np.empty(sum(map(len, noise)), dtype=np.int64)
     for some, part in zip(members, noise, strict=True):
         joined[some] = part
@@ -260,7 +260,7 @@ def join_groups(members: Sequence[Members], noise: Sequence[NDArray[Any]]) -> ND
 
 
 def check_groups(strategy: Strategy) -> None:
-    """Raise InputError unless every noise draw is in exactly one group, and every value in exactly one part."""
+    """Raise InputError unless every noise draw is in exactly one group and every released value is in one part."""
     lists = [("groups", strategy.groups, strategy.draws, "noise draw")]
     if type(strategy).parts is not Strategy.parts or not strategy.row_by_row:
         lists.append(("parts", strategy.parts, strategy.shape[0], "released value"))
@@ -284,17 +284,17 @@ def _cover_once(groups: Sequence[Group], number: int) -> bool:
 
 
 def read_shares(shares: Sequence[float | Fraction] | None, number: int, what: str) -> tuple[Fraction, ...]:
-    """Return `number` positive shares of ε as exact fractions, one for each `what` (all 1 by default)."""
+    """Return `number` positive shares of ε as exact fractions (1 by default). `what` says what each share is for."""
     if shares is None:
         return (Fraction(1),) * number
     if len(shares) != number:
-        raise InputError(f"shares has {len(shares)} numbers: there must be {number}, one for each {what}")
+        raise InputError(f"shares has {len(shares)} numbers: it must have {number}, one for each {what}")
     # Read each float as its printed decimal: 0.1 is exactly a tenth.
     return tuple(as_printed_fraction(check_positive(share=s)) for s in shares)
 
 
 def sum_blocks(cube: NDArray[Any], starts: Starts) -> NDArray[Any]:
-    """Sum an array over blocks along its leading axes, exactly for integers, and keep its trailing axes."""
+    """Sum an array over the blocks of its leading axes, and keep its trailing axes. Sums of integers are exact."""
     for axis, first in enumerate(starts):
         n = cube.shape[axis]
         if len(first) == n:
@@ -311,7 +311,7 @@ def sum_blocks(cube: NDArray[Any], starts: Starts) -> NDArray[Any]:
 
 
 def spread_blocks(cube: NDArray[Any], starts: Starts, shape: tuple[int, ...]) -> NDArray[Any]:
-    """Apply the adjoint of `sum_blocks`, which gives every cell its block's value."""
+    """Give every cell the value of its block. This is the adjoint of `sum_blocks`."""
     for axis, (first, n) in enumerate(zip(starts, shape, strict=True)):
         if len(first) < n:
             cube = np.repeat(cube, np.diff(first, append=n), axis=axis)
@@ -323,9 +323,9 @@ _Kind = TypeVar("_Kind", bound=type[Strategy])
 
 
 def register(strategy: _Kind) -> _Kind:
-    """Register a strategy class, so that planning tries it and its releases can be loaded. Works as a decorator.
+    """Register a strategy class (as a call or a decorator), so that planning tries it and its releases can be loaded.
 
-    An installed package can declare an entry point in "deltahist.strategies". Raises InputError if a name is taken.
+    A package can instead declare entry points in "deltahist.strategies". Raises InputError if a name is already used.
 
     >>> import dataclasses, numpy as np, deltahist as dh
     >>> @dh.register
@@ -353,7 +353,7 @@ def register(strategy: _Kind) -> _Kind:
 
 
 def strategies() -> dict[str, type[Strategy]]:
-    """Return all strategies by class name, including those that are registered or declared as entry points."""
+    """Return all strategy classes by name, including those that were registered or declared as entry points."""
     _load_entry_points()
     return dict(_KNOWN)
 
@@ -374,9 +374,9 @@ def _find_words(*strategies: type[Strategy]) -> dict[str, type[Strategy]]:
 
 
 def parse_strategy(text: str, near: Neighbourhood, *, norm: int = 1) -> Strategy:
-    """Return the strategy with a name such as "flow" or "hierarchical:8" (norm 1: Laplace, 2: Gaussian noise).
+    """Return the strategy for a text such as "flow" or "hierarchical:8", for Laplace (norm 1) or Gaussian noise.
 
-    Raises InputError if the name is unknown or a parameter is wrong.
+    Raises InputError if the name is unknown, a parameter is wrong or the strategy does not suit the neighbourhood.
 
     >>> import deltahist as dh
     >>> parse_strategy("hierarchical:8", dh.Neighbourhood(Domain((0, 1), (64,)), 0.1)).name
@@ -385,12 +385,12 @@ def parse_strategy(text: str, near: Neighbourhood, *, norm: int = 1) -> Strategy
     found = find_strategy_class(text)
     if not found.suits(near):
         names = ", ".join(each for cls in strategies().values() if cls.suits(near) for each in cls.texts)
-        raise InputError(f"strategy is {text!r}: for the edges of a graph, or in 3-D, it must be one of {names}")
+        raise InputError(f"strategy is {text!r}: on a graph or in 3-D, it must be one of {names}")
     return found.from_text(near, text.strip().lower(), norm)
 
 
 def find_strategy_class(text: str) -> type[Strategy]:
-    """Return the class for a name such as "hierarchical:8". Raises InputError if the name is unknown."""
+    """Return the strategy class for a text such as "hierarchical:8". Raises InputError if the name is unknown."""
     known = _find_words(*strategies().values())
     word = text.strip().lower().partition(":")[0]
     if word not in known:
@@ -400,7 +400,7 @@ def find_strategy_class(text: str) -> type[Strategy]:
 
 
 def read_numbers(text: str, most: int) -> list[int]:
-    """Return the positive integers (at most `most`) after the colon. Raises InputError for anything else."""
+    """Return the positive integers after the colon in a text. Raises InputError if one is wrong or more than `most`."""
     parts = [part.strip() for part in text.partition(":")[2].split(",")] if ":" in text else []
     if len(parts) > most or not all(part.isdecimal() for part in parts):
         raise InputError(f"strategy is {text!r}: at most {most} whole number(s) may follow the colon")
@@ -408,13 +408,13 @@ def read_numbers(text: str, most: int) -> list[int]:
 
 
 def from_description(domain: Domain, description: dict[str, Any]) -> Strategy:
-    """Return the strategy from a description made by `Strategy.describe`. Raises InputError if the name is unknown."""
+    """Restore a strategy from a description made by `Strategy.describe`. Raises InputError if its name is unknown."""
     parameters = {key: _convert_to_tuples(value) for key, value in description.items()}
     name = parameters.pop("strategy", None)
     if name not in _KNOWN and name not in strategies():  # loading entry points is slow
         raise InputError(
-            f"strategy is {name!r}: it must be one of {', '.join(_KNOWN)} (if another package defines it, "
-            "import that package first; the file may also be from a newer version)"
+            f"strategy is {name!r}: it must be one of {', '.join(_KNOWN)} (first import the package that defines it, "
+            "or update deltahist if the file is from a newer version)"
         )
     if parameters.get("shares") is not None:
         parameters["shares"] = tuple(Fraction(s) for s in parameters["shares"])

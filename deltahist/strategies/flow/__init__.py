@@ -35,26 +35,26 @@ if TYPE_CHECKING:
 class Flow(Strategy):
     """Add noise to the flows between neighbouring blocks of cells instead of to the cells.
 
-    The release contains the block sums S c + D φ, where φ is noise on the borders between blocks and D maps flows to
-    the gain of each block. So the total is exact, and the noise in a box is the flow across its perimeter. The flow
-    across every grid line combines noise on single borders (`straight` and `diagonal` moves) with noise on weighted
-    sums of neighbouring borders (`widths`), so the noise grows with the logarithm of the perimeter. If blocks have
-    several cells, the release also contains each cell with separate noise, and decoding combines the two.
-    Source: docs/privacy/factorisation.md (E = K U); He et al. 2014 and Haney et al. 2015 (noise on policy graphs).
+    The release contains S c + D φ, where S sums the cells of each block, φ is noise on the borders between blocks, and
+    D maps flows to the gain of each block. Without arrivals and hubs, the total is exact, and the noise in a box is the
+    flow across its perimeter. This flow combines noise on single borders (straight and diagonal) with noise on weighted
+    sums of neighbouring borders (`widths`), so it grows with the logarithm of the perimeter. If blocks have several
+    cells, the release also contains the count of each cell with separate noise, and decoding combines the two.
+    Source: docs/privacy/factorisation.md (E = K U), and He et al. 2014 and Haney et al. 2015 (noise on policy graphs).
 
     Parameters
     ----------
     domain : Domain
     block : the cells per side of a block, as one number or one per axis. Moves longer than a block cost more.
-    widths : the distance between neighbouring sums on each level, in borders (ascending). () means no sums, as in 1-D.
-        None means widths that suit all ranges (`Flow.tuned` finds the best for a workload).
+    widths : for each level, the distance in borders between neighbouring sums, in ascending order. () means no sums,
+        as in 1-D. None means widths that suit all ranges (`Flow.tuned` finds the best for a workload).
     shares : the shares of ε, in this order: cells (if blocks have several), straight flows, diagonal flows (2-D only),
         one for each width, then arrivals, hubs, hub sums and hub strips (if any). None means the usual shares.
-    arrivals : blocks where entities may appear or vanish: None, "boundary" (the outermost) or increasing flat indices.
-    hubs : the distance between hubs in blocks, an odd number. A long move goes through the hubs nearest to its two
+    arrivals : where entities may appear or vanish: None, "boundary" (the outermost blocks) or ascending block indices.
+    hubs : the distance between hubs, an odd number of blocks. A long move goes through the hubs nearest to its two
         ends, which caps its cost. None means no hubs, so a move costs as much as all borders on its path.
     hub_widths : for each level, the distance in hubs between sums over squares of hubs. Each width divides the next.
-    centred : whether sums along lines extend equally beyond both ends, which requires one more sum (used with limits).
+    centred : whether every line has one more sum, so that sums extend equally beyond both ends (used with limits).
     hub_strips : whether there are also sums over hubs within one row or column.
 
     Raises InputError if the domain is a single block, or if a parameter does not suit the domain.
@@ -130,7 +130,7 @@ class Flow(Strategy):
         norm: int = 1,
         block: int | tuple[int, ...] | None = None,
     ) -> Flow:
-        """Try many sums and shares, and return the flow with the least expected error on a workload.
+        """Return the flow with the least expected error on a workload, after trying many choices of sums and shares.
 
         Parameters
         ----------
@@ -217,7 +217,7 @@ class Flow(Strategy):
 
     @functools.cached_property
     def sum_widths(self) -> tuple[int, ...]:
-        """The distance between neighbouring sums along lines, in borders, for each level."""
+        """For each level, the distance in borders between neighbouring sums along a line."""
         widths = tuning.choose_usual_widths(self.blocks) if self.widths is None else self.widths
         return tuple(check_whole(least=2, widths=w) for w in widths)
 
@@ -228,7 +228,7 @@ class Flow(Strategy):
 
     @functools.cached_property
     def draw_kinds(self) -> dict[str, tuple[int, Fraction]]:
-        """The number of draws of each kind, in order, and the number of points that one unit of a draw represents."""
+        """For each kind, in order, the number of draws and the number of points that one unit of a draw represents."""
         crossing, n = Fraction(1, UNITS), self.blocks
         out = {} if self.blocks_are_cells else {"cells": (self.domain.size, Fraction(1))}
         if len(n) == 1:
@@ -297,7 +297,7 @@ class Flow(Strategy):
         return replace(hubs, ratios=ratios)
 
     def split_draws(self, noise: NDArray[Any]) -> tuple[dict[str, NDArray[Any]], list[Crossings]]:
-        """Return views of the draws (..., draws): all draws by kind, and the draws of flows by direction."""
+        """Return views of the draws, which are on the last axis, by kind. For flows, also return views by direction."""
         draws = {g.name: noise[..., g.members] for g in self.groups}
         return draws, Crossings.of_draws(self.blocks, draws, self.lines, self.sum_names)
 
@@ -306,7 +306,7 @@ class Flow(Strategy):
         return not self.sum_widths and not self.hub_widths  # estimates from sums are rounded
 
     def scatter(self, noise: NDArray[Any]) -> NDArray[Any]:
-        """Return R(η) (..., k) for the draws (..., draws) of one or more releases."""
+        """Return R(η) for the draws of one or more releases. The draws, and the k results, are on the last axis."""
         return self.scatter_groups([noise[..., group.members] for group in self.groups])
 
     def scatter_groups(self, noise: Sequence[NDArray[Any]]) -> NDArray[Any]:
@@ -370,8 +370,8 @@ class PathCosts:
     """The costs of a flow's steps, paths and entry points, as integers in units of 1 / denominator^norm.
 
     At every border, the weights of the sums on one level add up to one. The weights of the sums at a hub also add up to
-    one, and so do the weights of its strips along either axis. So sums cost their share in the 1-norm, and at most
-    their share in the 2-norm (equality holds where one sum has all the weight).
+    one, and so do the weights of its strips along either axis. So sums cost their share in the 1-norm, and at most the
+    square of their share in the 2-norm, with equality where one sum has all the weight.
     """
 
     def __init__(self, flow: Flow, norm: int) -> None:
@@ -387,11 +387,11 @@ class PathCosts:
         self.straight, self.diagonal = straight + sums, diagonal + 2 * sums
 
     def price_path(self, x: int, y: int) -> int:
-        """Return the cost of a path to a block x and y blocks away, with diagonal steps before straight steps."""
+        """Return the cost of a path to a block that is x and y blocks away. Diagonal steps precede straight steps."""
         return min(x, y) * self.diagonal + abs(x - y) * self.straight
 
     def price_longest(self, x: int, y: int) -> int:
-        """Return the largest cost of a path to a block at most x and y blocks away."""
+        """Return the largest cost of a path to a block that is at most x and y blocks away."""
         # The cost is linear on either side of x = y.
         corners = {(i, j) for i in {0, min(x, y), x} for j in {0, min(x, y), y}}
         return max(self.price_path(i, j) for i, j in corners)
@@ -420,7 +420,7 @@ class PathCosts:
         """Return an upper bound on the cost of moves through hubs, or 0 if no move goes through hubs.
 
         The cost of a move depends on how far each end is from its hub along each axis. The bound is the maximum over
-        all combinations of distances that the neighbourhood allows. A line crossed in both directions costs less.
+        all combinations that the neighbourhood allows. A move that crosses a line in both directions costs less.
         """
         hubs, limit = self.flow.hub_grid, find_longest_direct(self.flow)
         if hubs is None or max(self.flow.blocks) <= limit + 1:
@@ -459,7 +459,7 @@ def find_longest_direct(flow: Flow) -> int:
 
 
 def _find_least_distances(line: HubLine, limit: int) -> tuple[IntArray, IntArray]:
-    """Return the least distance between two blocks, overall and above a limit, indexed by their distances from hubs."""
+    """Return tables of the least distance between two blocks, and the least above a limit, by distances from hubs."""
     never = 1 << 40  # longer than any move
     block = np.arange(line.n)
     offset = np.abs(block - line.places[block // line.blocks_apart])
@@ -506,9 +506,9 @@ def find_entrances(flow: Flow, near: Neighbourhood) -> tuple[IntArray, IntArray,
 class Routes:
     """The path of every move and arrival through the blocks of a flow, and the change in draws that hides the path.
 
-    A move takes diagonal steps between blocks first, then straight steps. A long move (`find_longest_direct`) leaves
-    the map at the hub of its first block and re-enters at the hub of its last block. From its entry block, an arrival
-    proceeds like a move. Each step changes the draws at the borders that it crosses.
+    A move takes diagonal steps between blocks first, then straight steps. A move beyond `find_longest_direct` leaves
+    the map at the hub of its first block and re-enters at the hub of its last block. An arrival starts at its entry
+    block and continues like a move. Each step changes the draws at the borders that it crosses.
     """
 
     def __init__(self, flow: Flow, near: Neighbourhood) -> None:
@@ -518,7 +518,7 @@ class Routes:
         self._changes: list[tuple[IntArray, IntArray, IntArray]] = []
 
     def changes(self) -> scipy.sparse.csr_array:
-        """Return U (draws, M), whose column e is the change in the draws that hides edge e."""
+        """Return the matrix U, whose column e is the change in the draws that hides edge e."""
         flow, edges = self.flow, self.near.edges()
         moves, every = edges[:, 0] >= 0, np.arange(len(edges))
         if not flow.blocks_are_cells:
@@ -553,7 +553,7 @@ class Routes:
         self._changes.append((draw[some], edge[some], value[some] * UNITS))
 
     def _walk_blocks(self, here: IntArray, there: IntArray, edge: IntArray) -> None:
-        """Cross all borders on the paths from the blocks `here` to the blocks `there` (ndim, m)."""
+        """Cross all borders on the paths from the m blocks `here` to the m blocks `there`."""
         here = here.copy()
         while len(going := np.flatnonzero((here != there).any(axis=0))):
             step = np.sign(there[:, going] - here[:, going])
@@ -561,7 +561,7 @@ class Routes:
             here[:, going] += step
 
     def _cross_borders(self, here: IntArray, step: IntArray, edge: IntArray) -> None:
-        """Step from blocks (ndim, m) to their neighbours, changing draws by −1 or 1 and sums by their weights."""
+        """Step from m blocks to neighbours. This changes draws of single borders by −1 or 1, and sums by weights."""
         there = here + step
         low = np.minimum(here, there)
         for axis, crossings in enumerate(self._crossings):
@@ -585,7 +585,7 @@ class Routes:
         self._add_changes(draw, edge[both], step[0, both])
 
     def _enter_hubs(self, block: IntArray, edge: IntArray, sign: int) -> None:
-        """Enter (sign 1) or leave (−1) at the hubs of blocks (ndim, m), changing draws of hubs, squares and strips."""
+        """Enter (sign 1) or leave (sign −1) at the hubs of m blocks. This changes draws of hubs, squares and strips."""
         hubs = self.flow.hub_grid
         assert hubs is not None
         x, y = hubs.axes

@@ -1,8 +1,8 @@
-"""The decoder of flows. Errors of boxes have a closed form, and errors of other queries follow from their perimeter.
+"""The decoder of flows. Errors of boxes have a closed form. Errors of other queries are computed at their perimeter.
 
-The released block sums serve as estimates, and the cells of a block share its gain equally. Only noise on a query's
-perimeter changes its answer, because elsewhere the query has the same weight on both sides of a border. Sums along a
-line redistribute the flow among the line's borders, through a low-rank matrix. Hubs contribute products of waves.
+The released block sums serve as estimates, and the cells of a block share its gain equally. Of the noise on borders,
+only that on a query's perimeter changes its answer, because the query has equal weights on both sides of other borders.
+Sums along a line redistribute the flow among its borders, through a low-rank matrix. Hubs add products of waves.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Diagonal(forms.QuadraticForm):
 
 
 class Steps(forms.QuadraticForm):
-    """−½ where the border just before (shift 0) or after (1) inner edge i precedes edge j, plus the transpose."""
+    """A form with −½ if the border just before (shift 0) or after (1) inner edge i precedes edge j, plus transpose."""
 
     def __init__(self, size: int, shift: int) -> None:
         self.size, self.shift = size, shift
@@ -63,7 +63,7 @@ class Steps(forms.QuadraticForm):
 
 
 class LowRank(forms.QuadraticForm):
-    """A form plus Σ_p (a_ip b_jp + b_ip a_jp), for a and b (size, p)."""
+    """The sum of a form and Σ_p (a_ip b_jp + b_ip a_jp), where a and b have shape (size, p)."""
 
     def __init__(self, base: forms.IndependentIncrements | Steps, a: FloatArray, b: FloatArray) -> None:
         self.base, self.a, self.b, self.size = base, a, b, base.size
@@ -83,14 +83,14 @@ class LowRank(forms.QuadraticForm):
 class Patches:
     """Evaluate forms of intervals along an axis from a small table. Between knots, forms are polynomials in both edges.
 
-    For edges i < j a form is G_ij = Σ_p a_ip b_jp, where a and b are quadratic on each stretch between knots. At a
-    fraction u of a stretch, a and b are combinations of 1, u and u (1 − u). So G_ij is a sum of nine products, weighted
-    by a table for each pair of stretches. Answers do not depend on earlier queries.
+    For edges i < j, a form is G_ij = Σ_p a_ip b_jp, where a and b are quadratic on each stretch between knots. At a
+    fraction u of a stretch, a and b are combinations of 1, u and u (1 − u). So G_ij is a sum of nine products, whose
+    weights a table gives for each pair of stretches. Answers do not depend on earlier queries.
 
-    knots : edges (s + 1,) that include the first, the last, and every edge where a or b bends.
-    own, beside : G_ii (k, n + 1) and G_i,i+1 (k, n) at the edges of cells.
-    pairs : a and b (size, p) for the last of the k forms. The other forms are zero for i < j.
-    place : for each cell edge (n + 1,), the index of an edge of the forms. It grows by 0 or 1 per cell.
+    knots : (s + 1,) edges, including the first, the last, and every edge where a or b bends.
+    own, beside : (k, n + 1) and (k, n), the values of G_ii and G_i,i+1 at the edges of cells.
+    pairs : a and b, each (size, p), for each of the last forms. All earlier forms are zero for i < j.
+    place : (n + 1,) indices of the forms' edges, one for each edge of cells. They grow by 0 or 1 per cell.
     """
 
     def __init__(self, knots: IntArray, own: FloatArray, beside: FloatArray, pairs: list[Any], place: IntArray) -> None:
@@ -111,7 +111,7 @@ class Patches:
         self._rest = own[:, :-1] - self._sum_nine(start, start)
 
     def evaluate_pieces(self, intervals: Pieces) -> FloatArray:
-        """Return the forms (k, m) of intervals, whose ends may be inside cells."""
+        """Evaluate the k forms on m intervals, whose ends may be inside cells. The result has shape (k, m)."""
         first, last, head, tail = intervals.first, intervals.last, intervals.head, intervals.tail
         out = self._sum_nine(self._locate(first, 1 - head), self._locate(last, tail))
         if intervals.whole:
@@ -131,14 +131,14 @@ class Patches:
         return out
 
     def _locate(self, cell: IntArray, share: FloatArray) -> tuple[IntArray, FloatArray, FloatArray]:
-        """Return the stretch that contains each place, with u and u (1 − u) at the place."""
+        """Return the stretch that contains each place, and the values of u and u (1 − u) at the place."""
         near, far, rest = self._near.take(cell), self._far.take(cell), 1 - share
         return (self._stretch.take(cell), rest * near + share * far, rest * near * (1 - near) + share * far * (1 - far))
 
     def _sum_nine(
         self, start: tuple[IntArray, FloatArray, FloatArray], stop: tuple[IntArray, FloatArray, FloatArray]
     ) -> FloatArray:
-        """Return the sum of the nine products for each form (k, m)."""
+        """Return the sum of the nine products for each of the k forms and m intervals."""
         found = self._table.take(start[0] * self._number + stop[0], axis=1).reshape(3, 3, -1, len(start[0]))
         out = np.zeros((len(self._own), len(start[0])))
         for rows, (_, share, bend) in ((found.swapaxes(0, 1), stop), (found[:, 0], start)):
@@ -151,7 +151,7 @@ class Patches:
 
 
 def _fit_stretches(values: FloatArray, knots: IntArray) -> FloatArray:
-    """Return the coefficients of 1, u and u (1 − u) for values (size, p) on each stretch between knots (3 s, p)."""
+    """Return the coefficients (3 s, p) of 1, u and u (1 − u) that fit values (size, p) on stretches between knots."""
     low, high = knots[:-1], knots[1:]
     middle = (low + high) // 2
     share = ((middle - low) / (high - low))[:, None]
@@ -162,7 +162,7 @@ def _fit_stretches(values: FloatArray, knots: IntArray) -> FloatArray:
 
 
 class Sides(IntervalForms):
-    """The form of an interval's two ends, and the three forms of the flow across a line (`estimated_flow`)."""
+    """A form for the two ends of an interval, and the three forms from `estimated_flow` for the flow across a line."""
 
     def __init__(self, rim: forms.QuadraticForm, flow: Sequence[LowRank], knots: IntArray, edges: Any) -> None:
         super().__init__([rim, *flow], edges)
@@ -188,10 +188,10 @@ def estimated_flow(
 ) -> tuple[LowRank, LowRank, LowRank]:
     """Return the covariance of the estimated flow before each edge of a line, and two tables for the corners of boxes.
 
-    The variances of draws and of each level of sums are in points. The prefixes before edges i and j have covariance
-    min(v_i, v_j) − m_i·g_j − g_i·m_j, where v_i is the sum of V before i, g = P C, m = P V Θᵀ − g S / 2, S = Θ V Θᵀ +
-    W, and P sums prefixes. A move at border k shifts the estimate before edge e by [k < e] − g_e·Θ_k. The tables
-    contain these shifts for the borders just before and just after inner edges (docs/internals/theory.md, section 5).
+    `straight`, `diagonal` and `sums` are variances of draws, in squared points. The flows before edges i and j have
+    covariance min(v_i, v_j) − m_i·g_j − g_i·m_j, where v_i is the sum of V before i, g = P C, m = P V Θᵀ − g S / 2,
+    S = Θ V Θᵀ + W, and P forms prefix sums. A move at border k shifts the flow before edge e by [k < e] − g_e·Θ_k. The
+    tables contain these shifts at the borders just before and after inner edges (docs/internals/theory.md, section 5).
     """
     leaf, theta, gain = straight + diagonal * line.diagonal_counts, line.windows.theta, line.prefix_gain
     mixed = gain @ (line.covariance_of_sums(leaf, sums) / 2)
@@ -212,7 +212,7 @@ class HubVariance:
     b_jᵀ, where a and b are the waves and index 0 is the identity. A public total removes (q·m)² / Σ m from the variance
     of a query q, where m is the inflow's covariance with the total.
 
-    `own` and `sums` are variances of draws in points. `edges` are cell edges per axis, in units of blocks, or None.
+    `own` and `sums` are in squared points. `edges` holds each axis's cell edges in blocks, or None if blocks are cells.
     """
 
     def __init__(self, hubs: Hubs, edges: list[FloatArray | None], own: float, sums: Sequence[float]) -> None:
@@ -225,7 +225,7 @@ class HubVariance:
 
     @functools.cached_property
     def onto_total(self) -> tuple[FloatArray, float]:
-        """The wave coefficients (k, l) of m, and Σ m, the total inflow's variance (0 if draws are almost surely 0)."""
+        """The wave coefficients of m, and Σ m, the variance of the total inflow (0 if draws are almost surely 0)."""
         core = self.waves[1:, 1:] * self.hubs.ones_in_waves
         return core, float((core * self.hubs.ones_in_waves).sum())
 
@@ -236,7 +236,7 @@ class HubVariance:
         return 1.0, WavesKnown(self._lines, self.edges, self.increments, core / np.sqrt(spread) if spread > 0 else core)
 
     def make_fourth_term(self, kurtosis: float) -> tuple[float, tuple[Fourths, ...]]:
-        """Return the hubs' term of the fourth cumulant, an upper bound if there are sums or the total is known."""
+        """Return the hubs' term of the fourth cumulant. It is an upper bound if there are sums or a known total."""
         lines = zip(self._lines, self.edges, strict=True)
         before = (line.hubs_before if cut is None else interpolate_sums(line.hubs_before, cut) for line, cut in lines)
         return kurtosis * self.own**2, tuple(map(Fourths, before))
@@ -244,7 +244,7 @@ class HubVariance:
 
 @dataclass(frozen=True, eq=False)
 class Fourths(forms.IntervalFunction):
-    """Σ over hubs of (share of the hub's block in an interval)⁴. `before` counts hubs before each edge (n + 1, 1)."""
+    """The sum, over all hubs, of (share of the hub's block in an interval)⁴. `before` counts hubs before each edge."""
 
     before: FloatArray
 
@@ -288,7 +288,7 @@ class WavesKnown(forms.BoxFunction):
 
 
 class _Waves:
-    """For intervals q along an axis, multiply |q|² and (a·q)² by `weight` (1 + k, r), and a·q by `factor` (k, s)."""
+    """For intervals q along an axis, multiply |q|² and the k numbers (a·q)² by `weight`, and the a·q by `factor`."""
 
     def __init__(self, line: HubLine, edges: FloatArray | None, weight: FloatArray, factor: FloatArray) -> None:
         self.alike = IntervalForms([forms.IndependentIncrements(line.hubs_before[:, 0])], edges)
@@ -312,7 +312,7 @@ class _Waves:
 
 
 def _factor_low_rank(matrix: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Return L (k, r) and R (l, r) such that L Rᵀ is the matrix (k, l) up to rounding."""
+    """Return two matrices L and R, with as few columns as possible, such that L Rᵀ is the matrix up to rounding."""
     left, sizes, right = np.linalg.svd(matrix, full_matrices=False)
     some = int(np.count_nonzero(sizes > 1e-12 * max(sizes[0], np.finfo(float).tiny)))
     return left[:, :some] * sizes[:some], right[:some].T
@@ -321,8 +321,8 @@ def _factor_low_rank(matrix: FloatArray) -> tuple[FloatArray, FloatArray]:
 class FlowDecoder(Decoder):
     """Estimate the cells ĉ = y₁ + Sᵀ N⁻¹ (y₂ − S y₁) from released cells y₁, block sums y₂ and block sizes N.
 
-    If blocks are cells, ĉ = y₂. A box's variance is the variance of the flow across its four sides, with each diagonal
-    move at a corner counted once (docs/internals/theory.md, section 5).
+    S sums each block. If blocks are cells, ĉ = y₂. A box's variance is that of the flow across its four sides, with
+    each diagonal move at a corner counted once (docs/internals/theory.md, section 5).
     """
 
     strategy: Flow
@@ -336,7 +336,7 @@ class FlowDecoder(Decoder):
         return np.asarray(values[flow.shape[0] - flow.size :].reshape(flow.blocks) / UNITS)
 
     def _join_cells(self, values: NDArray[Any], sums: FloatArray) -> FloatArray:
-        """Return ĉ (N,) from the released values and the block sums."""
+        """Return the estimated cells ĉ, given the released values and the block sums."""
         flow = self.strategy
         if flow.blocks_are_cells:
             return sums.ravel()
@@ -385,7 +385,7 @@ class FlowDecoder(Decoder):
 
     @functools.cached_property
     def _draw_cumulants(self) -> dict[str, Cumulants]:
-        """For each group's name, the variance and fourth cumulant of a draw, in points."""
+        """The variance and the fourth cumulant of a draw, counted in points, by the name of its group."""
         out = {}
         for group, law in zip(self.strategy.groups, self.laws, strict=True):
             variance = law.variance() * float(group.unit) ** 2
@@ -405,7 +405,7 @@ class FlowDecoder(Decoder):
 
     @functools.cached_property
     def _block_edges(self) -> list[IntArray]:
-        """For each axis, the first cell of every block, and the number of cells."""
+        """For each axis, the first cell of every block, followed by the number of cells."""
         return [np.append(s, n) for n, s in zip(self.domain.shape, self.strategy.starts, strict=True)]
 
     @functools.cached_property
@@ -465,7 +465,7 @@ class FlowDecoder(Decoder):
     def _fourth_terms(self) -> forms.SumOfProducts:
         """The fourth cumulant of boxes, which is exact for cells and approximate for flows.
 
-        Moves across the perimeter get full weight (slightly too much). Corners and sums along lines are ignored.
+        Moves across the perimeter get their full weight, slightly too much. Corners and sums along lines are ignored.
         """
         flow, weight = self.strategy, self.laws[0].kurtosis()
         known = {name: weight * variance**2 for name, (variance, _) in self._draw_cumulants.items()}
@@ -501,7 +501,7 @@ class FlowDecoder(Decoder):
         return prefix_sums(self._entry_shares)
 
     def _price_arrivals(self, work: Asked) -> FloatArray | float:
-        """Return the variance (m,) that arrivals add to boxes, or an upper bound if blocks have several cells."""
+        """Return the variance that arrivals add to each box, or an upper bound on it if blocks have several cells."""
         if not self._entry_variance or not isinstance(work, Boxes | AllRanges) or not self.has_closed_form:
             return 0.0
         return self._entry_variance * sums_between(self._entries_before, work.spans(self.domain))
@@ -535,11 +535,11 @@ class FlowDecoder(Decoder):
 
     @property
     def _uses_rims(self) -> bool:
-        """Whether errors of explicit queries are computed from their perimeter, which requires 2-D and no arrivals."""
+        """Whether errors of explicit queries are computed at their perimeter. This requires 2-D and no arrivals."""
         return len(self.strategy.blocks) == 2 and min(self.strategy.blocks) > 1 and not self.strategy.arrivals
 
     def _price_queries(self, queries: RegionCover | scipy.sparse.csr_array, kurtosis: bool = True) -> Moments:
-        """Return the errors of regions or explicit queries (m, N), computed from the draws near their perimeter."""
+        """Return the errors of regions or of a matrix's rows, computed from the draws near the queries' perimeters."""
         cover = queries if isinstance(queries, RegionCover) else RegionCover.of_rows(queries, self.domain.shape)
         variance, fourth = np.zeros((2, cover.number))
         if not self.strategy.blocks_are_cells:
@@ -565,7 +565,7 @@ class FlowDecoder(Decoder):
         return out
 
     def _convert_cover(self, cover: RegionCover, order: int) -> tuple[RegionCover, *tuple[FloatArray, ...]]:
-        """Return queries as shares of blocks, and sums (m,) of squared residuals (for order 4, also fourth powers)."""
+        """Return queries as shares of blocks, and their sums of squared residuals (for order 4, also fourth powers)."""
         flow = self.strategy
         blocks = [np.searchsorted(cut, np.arange(cut[-1]), "right") - 1 for cut in self._block_edges]
         # For each rectangle and each block that overlaps it, the number of cells that they have in common.
@@ -601,13 +601,13 @@ class FlowDecoder(Decoder):
 
 
 class _NearSums:
-    """Tables (sums, places) of weighted sums along a line. Only a few sums contain any given place."""
+    """Tables of weighted sums along a line, each of shape (sums, places). Any given place is in only a few sums."""
 
     def __init__(self, windows: WeightedSums, *tables: FloatArray) -> None:
         self._tables, self._levels = [forms.Windows(table) for table in tables], windows.covering_sums
 
     def find_near(self, start: IntArray, end: IntArray, low: IntArray, size: int) -> tuple[IntArray, list[FloatArray]]:
-        """Return the sums (queries, s) that overlap places `start` to `end`, and table excerpts (queries, s, size)."""
+        """Return, for each query, the s sums that overlap places `start` to `end`, and table excerpts (s, size)."""
         picked = [np.zeros((len(low), 0), dtype=np.int64)]
         tables: list[list[FloatArray]] = [[np.zeros((len(low), 0, size))] for _ in self._tables]
         for first, last, most in self._levels:
@@ -620,7 +620,7 @@ class _NearSums:
 
 
 def _sum_products(one: NDArray[Any], other: NDArray[Any]) -> FloatArray:
-    """Return the sum of products for each query."""
+    """Return, for each query, the sum of the products of its entries in two arrays."""
     return np.asarray(np.vecdot(one.reshape(len(one), -1), other.reshape(len(other), -1)))
 
 
@@ -629,12 +629,12 @@ def _sum_squares(values: NDArray[Any]) -> FloatArray:
 
 
 def _sum_fourths(values: NDArray[Any]) -> FloatArray:
-    """Return the sum of fourth powers for each query. Overwrites the values."""
+    """Return, for each query, the sum of the fourth powers of its values. Overwrites the values."""
     return _sum_squares(np.multiply(values, values, out=values))
 
 
 def _pick_pairs(table: NDArray[Any], some: IntArray) -> NDArray[Any]:
-    """Return the entries (queries, s, s) of a table (sums, sums) for all pairs of each query's sums (queries, s)."""
+    """Return, for each query, a table's entries (s, s) for all pairs of the query's s sums, which `some` lists."""
     return np.asarray(table[some[:, :, None], some[:, None, :]])
 
 
@@ -657,7 +657,7 @@ class _LineSums:
         self._sums = _NearSums(line.windows, theta * line.border_variance, theta)
 
     def find_near(self, around: forms.QueryBoxes, axis: int) -> tuple[IntArray, FloatArray, FloatArray]:
-        """Return the sums (queries, s) on each box's borders, and excerpts (queries, s, wide or tall) of Θ V and Θ."""
+        """Return, for each box, the s sums on its borders, and their excerpts (s, width or height) of Θ V and of Θ."""
         low, size = around.low[:, axis], around.shares.shape[1 + axis]
         end = np.minimum(around.high[:, axis], self._places - 1)
         picked, (leaf, theta) = self._sums.find_near(np.maximum(low - 1, 0), end, low, size)
@@ -676,7 +676,7 @@ class RimErrors:
         self._along = [_LineSums(line, straight[0], diagonal[0], sums) for line in lines]
 
     def price_queries(self, around: forms.QueryBoxes, kurtosis: bool) -> tuple[FloatArray, FloatArray]:
-        """Return variances and fourth cumulants (m,) of queries, due to all sums and the draws around the queries."""
+        """Return each query's variance and fourth cumulant due to all sums and the draws around the query."""
         straight, diagonal = self._straight[0], self._diagonal[0]
         rising, falling = around.subtract_shifted((1, 1), (0, 0)), around.subtract_shifted((1, 0), (0, 1))
         flows = around.subtract_shifted((1, 0), (0, 0)), around.subtract_shifted((0, 1), (0, 0))
@@ -735,7 +735,7 @@ class _HubSums:
         (self.beyond,) = _as_single(trust[1:, 1:] - trust[1:, :1])
 
     def find_near(self, around: forms.QueryBoxes, axis: int) -> tuple[IntArray, IntArray, FloatArray]:
-        """Return the hubs (queries, h) of boxes along an axis, their sums (queries, s), and weights (queries, s, h)."""
+        """Return, for each box, its h hubs along an axis, their s sums, and the weights (s, h) of hubs in sums."""
         low, high = around.low[:, axis], around.high[:, axis]
         first, behind = (np.searchsorted(self._places, edge) for edge in (low, high))
         hub = first[:, None] + np.arange(-1, int((behind - first).max()) + 1)
@@ -750,9 +750,9 @@ class _HubSums:
     ) -> FloatArray:
         """Sum, for each query, the fourth powers of the weights on strips along this axis.
 
-        `sums` are the queries' sums along this axis (queries, s, h), `some` are the indices of these sums, and `across`
-        contains weights along the other axis (queries, t, h). `found` is indexed by waves along this axis and by sums
-        along the other. `alike` is subtracted from the weight of every hub.
+        `sums` (queries, s, h) contains the queries' sums along this axis, `some` the indices of these sums, and
+        `across` (queries, t, h) weights along the other axis. `found` is indexed by waves along this axis and by sums
+        along the other axis. `alike` is subtracted from the weight of every hub.
         """
         factors = np.concatenate([self.seen[some].mT, self.onto @ found], axis=2)
         seen = factors @ np.concatenate([sums, across], axis=1)
@@ -771,7 +771,7 @@ class HubErrors:
         self._everywhere = all(len(line.places) == line.n for line in (x, y))
 
     def price_queries(self, around: forms.QueryBoxes, kurtosis: bool) -> tuple[FloatArray, FloatArray]:
-        """Return variances and fourth cumulants (m,) due to hubs inside queries, strips through them, and all sums."""
+        """Return each query's variance and fourth cumulant due to its hubs, the strips through them, and all sums."""
         hubs, known, (x, y) = self._known.hubs, self._known.increments, self._axes
         (at_x, some_x, over), (at_y, some_y, up) = x.find_near(around, 0), y.find_near(around, 1)
         share = around.shares

@@ -24,7 +24,7 @@ _X, _Y = -2, -1
 
 
 class Kind(enum.StrEnum):
-    """The kinds of draws, other than sums along lines. A straight flow crosses one border, and a diagonal flow two."""
+    """The kinds of draws, except sums along lines. A straight flow crosses one border. A diagonal flow crosses two."""
 
     STRAIGHT = "straight flows"
     DIAGONAL = "diagonal flows"
@@ -35,36 +35,36 @@ class Kind(enum.StrEnum):
 
 
 def count_sums(n: int, width: int, centred: bool = False) -> int:
-    """Return the number of overlapping sums, `width` apart, on a line of n places (one more if centred)."""
+    """Return the number of overlapping sums that lie `width` apart on a line of n places (one more if centred)."""
     return max(1, round(n / width)) + centred
 
 
 def _find_centres(n: int, width: int, centred: bool) -> IntArray:
-    """Return the centres (sums,) of the sums, in units of half a place."""
+    """Return the centre of each sum, in units of half a place."""
     number = count_sums(n, width, centred)
     return 2 * width * np.arange(number) + (n - 1 - (number - 1) * width if centred else width - 1)
 
 
 def make_hat_weights(n: int, width: int, centred: bool = False) -> IntArray:
-    """Return the weight (sums, n) of each place in each sum, in units of 1 / (2 width).
+    """Return a table (sums, n) of the weight of each place in each sum, in units of 1 / (2 width).
 
     The weight of a place in a sum falls linearly from one at the sum's centre to zero at the centres of neighbouring
-    sums. Before the first centre and after the last, the weight is one. The weights of a place add up to one. The first
-    sum starts where the line starts, but centred sums extend equally beyond both ends.
+    sums. Places before the first centre and after the last have weight one in the nearest sum. The weights of a place
+    add up to one. The first sum starts where the line starts, but centred sums extend equally beyond both ends.
     """
     centre = _find_centres(n, width, centred)
     return np.maximum(2 * width - np.abs(np.clip(2 * np.arange(n), centre[0], centre[-1]) - centre[:, None]), 0)
 
 
 def find_bends(n: int, widths: Sequence[int], centred: bool) -> IntArray:
-    """Return the ends of a line and all places where some weight bends. All weights are linear in between."""
+    """Return the ends of a line and all places where a weight bends. Between these, all weights are linear."""
     centres = [_find_centres(n, width, centred) for width in widths]
     begins = np.unique(np.concatenate([np.array([0, n]), *(-(-centre // 2) for centre in centres)]))
     return begins[(begins >= 0) & (begins <= n)]
 
 
 class WeightedSums:
-    """Weighted sums of places along a line. The weights (sums, places) are integers, with one unit per level."""
+    """Weighted sums of places along a line. The weights are integers, and each level has its own unit for them."""
 
     def __init__(self, n: int, levels: Sequence[IntArray], units: Sequence[int]) -> None:
         numbers = [len(weights) for weights in levels]
@@ -94,7 +94,7 @@ class WeightedSums:
 
     @functools.cached_property
     def covering_sums(self) -> list[tuple[IntArray, IntArray, int]]:
-        """For each level, the first and last sum that contain each place (n,), and the level's last sum."""
+        """For each level, the first sum and the last sum that contain each place, and the last sum of the level."""
         out = []
         for level in np.unique(self.level):
             members = np.flatnonzero(self.level == level)
@@ -103,7 +103,7 @@ class WeightedSums:
         return out
 
     def iterate_weights(self, place: IntArray) -> Iterator[tuple[IntArray, IntArray]]:
-        """For each level, yield two sums that contain each place, and its weights in them (the second may be 0)."""
+        """For each level, yield two sums that contain each place, each with the place's weight (0 in a repeat)."""
         for first, last, _ in self.covering_sums:
             one, other = first[place], last[place]
             yield one, self.weights[one, place]
@@ -113,11 +113,11 @@ class WeightedSums:
 class Stretches(NamedTuple):
     """Stretches of a line on which all places have the same variance and all weights are linear.
 
-    Two sums of each level cover a stretch. Each further place moves weight `slope` from the first sum to the second.
+    Two sums of each level cover a stretch. From place to place, a weight of `slope` moves from the first to the second.
 
-    cuts : the first place of each stretch (s,). variance : the variance of a place (s,).
-    levels : for each level, the first sum, the weight of the first place in this sum, the second sum, and the slope
-        (s,). Before the first centre and after the last, the two sums are the same and the slope is zero.
+    cuts : (s,) the first place of each stretch. variance : (s,) the variance of each of its places.
+    levels : for each level, (s,) the first sum, the weight of the first place in this sum, the second sum, and the
+        slope. Before the first centre and after the last, the two sums are the same and the slope is zero.
     """
 
     cuts: IntArray
@@ -127,14 +127,14 @@ class Stretches(NamedTuple):
 
 @dataclass(frozen=True)
 class LineEstimator:
-    """A least-squares estimator of the flow across a line of n borders, shared by all lines of one direction.
+    """A least-squares estimator of the flow across a line of n borders. All lines of one direction share it.
 
     T is the flow across each border from single draws, Θ T are its weighted sums (`make_hat_weights`), and s are the
     same sums with separate noise. V and W are the variances of T and s. The estimate is T + C (s − Θ T) with C = V Θᵀ
     (Θ V Θᵀ + W)⁻¹. A move shifts s and Θ T by the same amount. So a move does not change s − Θ T, and shifts the
     estimate by exactly the move, for any C and any rounding of C (s − Θ T).
 
-    `straight`, `diagonal` and `sums` are variances up to a common factor. Centres of sums are `widths` borders apart.
+    `straight`, `diagonal` and `sums` are variances, up to a common factor. Sums have centres `widths` borders apart.
     """
 
     n: int
@@ -146,7 +146,7 @@ class LineEstimator:
 
     @functools.cached_property
     def diagonal_counts(self) -> FloatArray:
-        """The number of diagonal moves that cross each border (n,)."""
+        """The number of diagonal moves that cross each border."""
         out = np.zeros(self.n)
         out[:-1] += 1
         out[1:] += 1
@@ -160,24 +160,24 @@ class LineEstimator:
 
     @functools.cached_property
     def border_variance(self) -> FloatArray:
-        """V (n,), from the planned variances."""
+        """V, the variance of the flow across each border, from the planned variances."""
         return self.straight + self.diagonal * self.diagonal_counts
 
     def covariance_of_sums(self, borders: FloatArray, sums: Sequence[float]) -> FloatArray:
-        """Return Θ V Θᵀ + W (p, p) for the variances V of `borders` (n,) and W of each level of `sums`."""
+        """Return Θ V Θᵀ + W, where `borders` are the variances V and `sums` gives one variance W for each level."""
         theta = self.windows.theta
         return np.asarray((theta * borders) @ theta.T + np.diag(np.array(sums, dtype=float)[self.windows.level]))
 
     @functools.cached_property
     def prefix_gain(self) -> FloatArray:
-        """The prefix sums of C (n + 1, p), over the borders before each edge."""
+        """The prefix sums of C, of shape (n + 1, p), over the borders before each edge."""
         spread = self.windows.theta * self.border_variance
         gain = np.linalg.solve(self.covariance_of_sums(self.border_variance, self.sums), spread).T
         return cumulate_rows(np.asarray(gain, dtype=np.float64))
 
     @functools.cached_property
     def knots(self) -> IntArray:
-        """Edges (s,) between which both the weights next to an edge and their prefix sums are quadratic."""
+        """The edges between which the weights next to an edge and the prefix sums of the weights are quadratic."""
         bend = np.concatenate([find_bends(self.n, self.widths, self.centred), [1, self.n - 1]])
         every: IntArray = np.unique(np.add.outer(bend, np.arange(-1, 2)))
         return every[(every >= 0) & (every <= self.n)]
@@ -204,9 +204,9 @@ class LineEstimator:
 
     @functools.cached_property
     def banded_factors(self) -> tuple[IntArray, FloatArray, FloatArray]:
-        """The order of the sums along the line, and L (p, b) and D (p,) such that L D Lᵀ = Θ V Θᵀ + W in this order.
+        """The order of the sums along the line, and L and the diagonal of D with L D Lᵀ = Θ V Θᵀ + W in this order.
 
-        L has ones on its diagonal and b diagonals below it. Column j is `L[j]`. The arithmetic does not depend on BLAS.
+        L is one on its diagonal. `L[j]` holds the b numbers below it in column j. BLAS does not affect the result.
         """
         weights, unit = scipy.sparse.csr_array(self.windows.weights), self.windows.units
         order = np.argsort(self.windows.weights.argmax(axis=1), kind="stable")
@@ -225,7 +225,7 @@ class LineEstimator:
         return order, below, own
 
     def solve_sums(self, surplus: Array) -> FloatArray:
-        """Return (Θ V Θᵀ + W)⁻¹ (s − Θ T), given s − Θ T (p, lines) in `windows.units`. Lines are independent."""
+        """Return (Θ V Θᵀ + W)⁻¹ (s − Θ T), given s − Θ T in `windows.units`. Each column is a separate line."""
         order, below, own = self.banded_factors
         out = (surplus / self.windows.units[:, None])[order]
         for j, column in enumerate(below):
@@ -240,7 +240,7 @@ class LineEstimator:
         return solved
 
     def weigh_flows(self, flow: Array) -> Array:
-        """Return Θ T (lines, p) in `windows.units` for flows T (lines, n), exactly for integers."""
+        """Return Θ T in `windows.units` for flows T, with one row per line. It is exact for integers."""
         cuts, _, levels = self.stretches
         which = np.repeat(np.arange(len(cuts)), np.diff(cuts, append=self.n))
         plain = np.add.reduceat(flow, cuts, axis=-1)
@@ -254,7 +254,7 @@ class LineEstimator:
         return out
 
     def correct_prefixes(self, solved: FloatArray) -> FloatArray:
-        """Return prefix sums (lines, n + 1) of C (s − Θ T), given the result (p, lines) of `solve_sums`."""
+        """Return the prefix sums of C (s − Θ T), with one row per line, given the result of `solve_sums`."""
         cuts, variance, levels = self.stretches
         # On each stretch, C (s − Θ T) is linear: its value at the first place is `level`, and its slope is 2 · `rise`.
         level, rise = np.zeros((2, len(cuts), solved.shape[1]))
@@ -279,7 +279,7 @@ class LineEstimator:
         return rise
 
     def apply_adjoint(self, weights: FloatArray, sums: Sequence[FloatArray]) -> FloatArray:
-        """Write Cᵀw into `sums` for weights w (lines, n). Return −ΘᵀCᵀw, which must be added to the weights of T."""
+        """Write Cᵀw into `sums` for weights w, one row per line. Return −ΘᵀCᵀw, to be added to the weights of T."""
         back = self.solve_sums(self.weigh_flows(weights * self.border_variance).T).T
         for level, part in enumerate(sums):
             part[...] = back[:, self.windows.level == level] / (2 * self.widths[level])
@@ -287,7 +287,7 @@ class LineEstimator:
 
 
 class Crossings(NamedTuple):
-    """The draws of flows across all lines of one direction, as views (..., lines, places).
+    """The draws of flows across all lines of one direction, as views of shape (..., lines, places).
 
     straight : flows east or north across each border. rising, falling : diagonal moves, stored at their left or lower
         end. A falling move flows south-east. sums : the sums along lines, for each level.
@@ -303,7 +303,7 @@ class Crossings(NamedTuple):
     def of_draws(
         cls, blocks: tuple[int, ...], draws: dict[str, Array], lines: Sequence[LineEstimator], sums: Sequence[str]
     ) -> list[Crossings]:
-        """Group the draws (..., number) of each kind by direction. `sums` names the kinds that are sums along lines."""
+        """Group the draws of each kind by direction. `sums` names the kinds that are sums along lines."""
         if len(blocks) == 1:
             straight = draws[Kind.STRAIGHT][..., None]
             return [cls(0, straight, straight[..., :0], straight[..., :0])]
@@ -326,7 +326,7 @@ class Crossings(NamedTuple):
             yield slice(start, stop), slice(start + 1, stop + 1)
 
     def solve_sums(self, line: LineEstimator) -> FloatArray:
-        """Return (Θ V Θᵀ + W)⁻¹ (s − Θ T) for each line (p, ..., lines)."""
+        """Return (Θ V Θᵀ + W)⁻¹ (s − Θ T) for all lines, which are on the last axis of the result."""
         surplus = _copy_wide(np.concatenate(self.sums, axis=-1))
         for some, _ in self.slice_lines():
             flow, falling = _copy_wide(self.straight[..., some, :]), self.falling[..., some, :]
@@ -340,7 +340,7 @@ class Crossings(NamedTuple):
         return solved.reshape(len(solved), *surplus.shape[:-1])
 
     def add_to_blocks(self, out: Array, line: LineEstimator | None) -> None:
-        """Add flows, corrected by sums of `line`, to gains (..., x, y). Flows to the east include diagonal moves."""
+        """Add flows, corrected by sums of `line`, to the gains in `out`. Flows to the east bring the diagonal moves."""
         solved = np.zeros(0) if line is None else self.solve_sums(line)
         gained = out if self.axis == 0 else out.mT
         for some, after in self.slice_lines():
@@ -357,7 +357,7 @@ class Crossings(NamedTuple):
             gained[..., after, :] += moved
 
     def _correct_flow(self, straight: Array, line: LineEstimator, solved: FloatArray) -> Array:
-        """Return corrected straight flows (..., lines, places). For integers, corrections have rounded prefix sums."""
+        """Return corrected straight flows. For integers, the prefix sums of the corrections are rounded."""
         before = line.correct_prefixes(solved.reshape(len(solved), -1))
         if straight.dtype.kind != "f":
             np.rint(before, out=before)
@@ -373,7 +373,7 @@ def _copy_wide(draws: Array) -> Array:
 
 
 def _split_draws(draws: Array, shapes: Sequence[tuple[int, int]]) -> list[Array]:
-    """Split draws (..., number) into consecutive arrays of these shapes."""
+    """Split the last axis of the draws into consecutive arrays of these shapes."""
     parts = np.split(draws, np.cumsum([math.prod(shape) for shape in shapes[:-1]]), axis=-1)
     return [part.reshape(*draws.shape[:-1], *shape) for part, shape in zip(parts, shapes, strict=True)]
 
@@ -382,7 +382,7 @@ def _split_draws(draws: Array, shapes: Sequence[tuple[int, int]]) -> list[Array]
 class HubLine:
     """The hubs along one axis of n blocks, one in the middle of every `spacing` blocks, and their weighted sums.
 
-    The spacing is odd. `widths` are the distances in hubs between the centres of sums on each level.
+    The spacing is odd. For each level, `widths` gives the distance in hubs between the centres of sums.
     """
 
     n: int
@@ -391,7 +391,7 @@ class HubLine:
 
     @functools.cached_property
     def blocks_apart(self) -> int:
-        """The distance between hubs in blocks, which is the spacing, or a smaller odd number on a short axis."""
+        """The distance in blocks between hubs. This is the spacing or, on a short axis, a smaller odd number."""
         return min(self.spacing, self.n - 1 + self.n % 2)
 
     @property
@@ -416,7 +416,7 @@ class HubLine:
 
     @property
     def knots(self) -> IntArray:
-        """The hubs (s,) between which prefix sums of waves are quadratic."""
+        """The hubs between which the prefix sums of waves are quadratic."""
         number = len(self.places)
         return find_bends(number, self.widths if number > 1 else (), centred=True)
 
@@ -435,17 +435,17 @@ class HubLine:
 
     @functools.cached_property
     def waves(self) -> FloatArray:
-        """The eigenvectors of Θᵀ Θ, an orthonormal basis (waves, hubs) of the row space of Θ."""
+        """The eigenvectors of Θᵀ Θ with λ > 0, as rows. They are an orthonormal basis of the row space of Θ."""
         return self.spectrum[1].T @ self.windows.theta
 
     @functools.cached_property
     def hubs_before(self) -> FloatArray:
-        """The number of hubs before each edge of blocks (n + 1, 1)."""
+        """The number of hubs before each of the n + 1 edges of blocks, as a column."""
         return self._sum_before(np.ones((1, len(self.places))))
 
     @functools.cached_property
     def waves_before(self) -> FloatArray:
-        """The prefix sums of the waves (n + 1, waves), before each edge of blocks."""
+        """The prefix sums of the waves before each of the n + 1 edges of blocks, with one column per wave."""
         return self._sum_before(self.waves)
 
     def _sum_before(self, weights: FloatArray) -> FloatArray:
@@ -474,7 +474,7 @@ class Hubs:
     """Evenly spaced blocks where long moves leave and enter the map, with a least-squares estimate of the inflow.
 
     ζ is the inflow from the hubs' own noise. Sums s over squares of hubs, and over strips of hubs along one axis, have
-    separate noise. Let Θ be the weights of each level of sums, and ρ the level's noise variance divided by a hub's. The
+    separate noise. Let Θ be the weights of each level of sums, and ρ its noise variance divided by that of a hub. The
     estimate is ζ + T Σ Θᵀ (s − Θ ζ)/ρ with T = (1 + Σ ΘᵀΘ/ρ)⁻¹. A move changes s and Θ ζ by the same amount. The
     weights are products over the axes, so the eigenvectors of T and of all levels are products of two waves.
 
@@ -511,38 +511,38 @@ class Hubs:
         return out
 
     def split_draws(self, draws: dict[str, Array]) -> list[Array]:
-        """Return the draws (..., along x, along y) of hubs, squares (if any), and strips along each axis (if any)."""
+        """Return the draws of hubs, squares (if any) and strips along each axis (if any). The last axes are x and y."""
         (hx, sx), (hy, sy) = ((len(line.places), len(line.windows)) for line in self.axes)
         shapes = {Kind.HUBS: [(hx, hy)], Kind.HUB_SUMS: [(sx, sy)], Kind.HUB_STRIPS: [(sx, hy), (hx, sy)]}
         return [part for name in self.draw_counts for part in _split_draws(draws[name], shapes[Kind(name)])]
 
     @functools.cached_property
     def ones_in_waves(self) -> FloatArray:
-        """The coefficients (waves, waves) of the all-ones array, which is in the row space of Θ."""
+        """The coefficients of products of waves in the all-ones array, which is in the row space of Θ."""
         return np.asarray(np.multiply.outer(*(line.waves.sum(axis=1) for line in self.axes)))
 
     @functools.cached_property
     def level_spectra(self) -> list[FloatArray]:
-        """The eigenvalues of squares and strips for products of waves (1 + waves, 1 + waves). Index 0 is the rest."""
+        """The eigenvalues of squares and strips for products of waves. Index 0 is the space orthogonal to all waves."""
         x, y = (np.concatenate([[0.0], line.spectrum[0]]) for line in self.axes)
         return [np.multiply.outer(x, y), np.add.outer(x, y)]
 
     @functools.cached_property
     def trust(self) -> FloatArray:
-        """The eigenvalues of T for products of waves (1 + waves, 1 + waves), as in `level_spectra`."""
+        """The eigenvalues of T for products of waves, with the same indices as in `level_spectra`."""
         seen = (level / ratio for level, ratio in zip(self.level_spectra, self.ratios, strict=False))
         return np.asarray(1 / (1 + sum(seen, np.zeros_like(self.level_spectra[0]))))
 
     def find_hubs(self, block: IntArray) -> IntArray:
-        """Return the index of each block's hub along each axis (ndim, m)."""
+        """Return, for each axis, the index of each block's hub."""
         return np.stack([b // line.blocks_apart for b, line in zip(block, self.axes, strict=False)])
 
     def find_hub_blocks(self, block: IntArray) -> IntArray:
-        """Return the blocks (ndim, m) that contain the hubs of the given blocks."""
+        """Return, for each of the given blocks, the block that contains its hub."""
         return np.stack([line.places[h] for h, line in zip(self.find_hubs(block), self.axes, strict=False)])
 
     def estimate_inflow(self, draws: dict[str, Array]) -> Array:
-        """Return the inflow at each hub (..., hubs), given the draws (..., number) of all kinds."""
+        """Return the inflow at each hub, given the draws of all kinds."""
         if not self.ratios:
             return draws[Kind.HUBS]
         own, *sums = map(_copy_wide, self.split_draws(draws))
@@ -567,7 +567,7 @@ class Hubs:
         return np.asarray(more.reshape(draws[Kind.HUBS].shape))
 
     def apply_adjoint(self, weights: FloatArray, draws: dict[str, FloatArray]) -> None:
-        """Write the weights of the draws into `draws`, given weights (hubs,) of the inflow."""
+        """Write the weights of the draws into `draws`, given the weight of each hub's inflow."""
         own, *sums = self.split_draws(draws)
         x, y = self.axes
         own[...] = weights.reshape(own.shape)
@@ -588,7 +588,7 @@ class Hubs:
 
 
 def to_increments(values: FloatArray) -> FloatArray:
-    """Return values for products of waves, minus those at index 0 (for the space orthogonal to all waves)."""
+    """Return values for products of waves, less the values at index 0 (for the space orthogonal to all waves)."""
     out = values.copy()
     out[1:] -= values[:1]
     out[:, 1:] -= out[:, :1]

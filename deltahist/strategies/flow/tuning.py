@@ -33,8 +33,8 @@ def find_best_parameters(near: Neighbourhood, flow: Flow, workload: Workload | N
     """Return the parameters of the flow that keeps the limits and has the least expected error on a workload.
 
     A move within δ takes one step and costs one, so limits do not change the noise on borders. A move through hubs
-    costs 2 (steps to a hub + share of a hub). If a move's cost exceeds a limit, all noise is scaled up. The hubs' best
-    share balances this scaling against the hubs' own noise. Blocks, arrivals and `centred` come from the given flow.
+    costs twice the sum of its steps to a hub and the hubs' share. If this exceeds a limit, all noise is scaled up. The
+    best share of the hubs balances this against their own noise. Blocks, arrivals and `centred` come from `flow`.
     """
     sums = _find_best_sums(flow, workload, norm)
     found: dict[str, Any] = {"widths": sums.widths, "shares": sums.shares}
@@ -63,7 +63,7 @@ def find_best_parameters(near: Neighbourhood, flow: Flow, workload: Workload | N
 
 
 def choose_usual_widths(blocks: tuple[int, ...]) -> tuple[int, ...]:
-    """Return widths that are nearly optimal for all ranges on 64 to 4096 blocks per side, or () in 1-D."""
+    """Return widths nearly optimal for all ranges on 64 to 4096 blocks per side, or () on short lines and in 1-D."""
     # Lines along one axis exist only if the other axis has at least two blocks.
     longest = max(n if m > 1 else 0 for n, m in (blocks, blocks[::-1])) if len(blocks) == 2 else 0
     if longest < _SHORT:
@@ -75,7 +75,7 @@ def choose_usual_widths(blocks: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def choose_usual_shares(levels: int) -> dict[str, Fraction]:
-    """Return nearly optimal shares by kind ("sums" per level), where straight + sums = diagonal + 2 · sums = 1."""
+    """Return nearly optimal shares by kind, with "sums" for each level. straight + Σ sums = diagonal + 2 Σ sums = 1."""
     sums = Fraction(1, 4) if levels == 1 else Fraction(3, 10 * levels) if levels else Fraction(0)
     rest = 1 - sums * levels
     halves = dict.fromkeys(("cells", Kind.HUB_SUMS, Kind.HUB_STRIPS), Fraction(1, 2))
@@ -115,7 +115,7 @@ class _BestSums(NamedTuple):
 
 
 def choose_boxes(workload: Workload | None, domain: Domain, number: int = 2000) -> Boxes:
-    """Return a sample of a workload's boxes (all ranges if None). Regions are replaced by boxes of equal area."""
+    """Return a sample of a workload's boxes (of all ranges if None). Regions are replaced by boxes of equal area."""
     if isinstance(workload, Regions):
         workload = workload.boxes()
     boxes = workload if isinstance(workload, Boxes) else AllRanges(domain).sample(2000)
@@ -169,10 +169,10 @@ def _find_best_chain(mean: MeanError) -> tuple[float, FloatArray, tuple[int, ...
 class MeanError:
     """The mean variance of a flow's answers over a workload's boxes, as a function of its sums and their shares.
 
-    The noise in a box consists of the noise on cells and the flow through the box's sides. Let the noise have variance
-    v per border and W on the sums Θ. By least squares (`LineEstimator`), the flow through a stretch q of borders then
-    has variance v |q|² − v² (Θq)ᵀ (v Θ Θᵀ + W)⁻¹ Θq. The means of |q|² and Θq (Θq)ᵀ over the boxes do not depend on the
-    shares, so they are computed once. Boxes and widths are in blocks.
+    The noise in a box consists of the noise on cells and the flow through the box's sides. Let v be the variance of the
+    noise on each border, and W that of the noise on the sums Θ. By least squares (`LineEstimator`), the flow through a
+    stretch q of borders has variance v |q|² − v² (Θq)ᵀ (v Θ Θᵀ + W)⁻¹ Θq. The means of |q|² and Θq (Θq)ᵀ over the boxes
+    do not depend on the shares, so they are computed once. Boxes and widths are in blocks.
     """
 
     def __init__(self, blocks: tuple[int, ...], spans: Sequence[Span], norm: int, centred: bool) -> None:
@@ -228,7 +228,7 @@ class MeanError:
         return out + (self._of_corners(widths, each, diagonal, own) if self._with_corners else 0.0)
 
     def _of_corners(self, widths: tuple[int, ...], each: float, diagonal: float, own: list[float]) -> float:
-        """Return the covariance due to moves at corners on block borders (docs/internals/theory.md, section 5)."""
+        """Return what diagonal moves at corners on block borders add (docs/internals/theory.md, section 5)."""
         parts, whole = [], True
         for n, ends, (low, high) in self._sides:
             line = LineEstimator(n, widths, each, 0.0, tuple(own), self.centred)
@@ -240,13 +240,13 @@ class MeanError:
         return diagonal * float(np.where(whole, both, 0.0).mean())
 
     def _compute_level(self, n: int, width: int) -> tuple[FloatArray, list[FloatArray]]:
-        """Return Θ (p, n) for one level on n borders, and Θ q (m, p) for the stretches of these borders."""
+        """Return Θ for one level of sums on n borders, and Θ q for the stretches of these borders."""
         theta = make_hat_weights(n, width, self.centred) / (2 * width)
         before = cumulate_rows(theta.T)
         return theta, [sum_intervals(before, *span) for m, _, span in self._sides if m == n]
 
     def _compute_pair(self, n: int, a: int, b: int) -> tuple[FloatArray, FloatArray]:
-        """Return Θ Θᵀ and the mean of Θq (Θq)ᵀ over the boxes, for two levels."""
+        """Return, for two levels, Θ Θᵀ and the mean of Θq (Θq)ᵀ over the boxes."""
         if a > b:
             gram, asked = self._pair(n, b, a)
             return gram.T, asked.T
@@ -257,7 +257,7 @@ class MeanError:
 
 
 def _convert_to_blocks(flow: Flow, boxes: Boxes) -> list[Span]:
-    """Convert boxes from cells to blocks, and return their span along each axis."""
+    """Convert boxes from cells to blocks, and return their spans along each axis."""
     out = []
     for span, n, start in zip(boxes.spans(flow.domain), flow.domain.shape, flow.starts, strict=True):
         cell, edge = np.append(start, n), np.arange(len(start) + 1.0)
@@ -271,7 +271,7 @@ def get_variance(share: float, norm: int) -> float:
 
 
 def _weigh_ends(low: FloatArray, high: FloatArray, n: int) -> FloatArray:
-    """Return the squared weights of the lines at both ends of each interval, which are zero at the domain's ends."""
+    """Return, for each interval, the sum of the squared weights of the lines at its ends. The domain's ends add 0."""
     out = np.zeros(len(low))
     for edge in (low, high):
         below = np.floor(edge)
@@ -311,7 +311,7 @@ class _HubChoice(NamedTuple):
 
 
 def _list_spacings(limits: list[Limit], flow: Flow) -> list[int]:
-    """Return the odd spacings for which paths to a hub keep the limits, preferring those with at most 2048² hubs.
+    """Return the odd spacings for which paths to a hub keep the limits, if possible only with at most 2048² hubs.
 
     With 4096² hubs, the error is a seventh lower, but publishing takes 50% longer and boxes take five times as long.
     """
@@ -345,8 +345,8 @@ def _find_best_share(hubs: _HubChoice, sums: _BestSums, limits: list[Limit], nor
 class MeanHubError:
     """The mean variance that hubs with a share of one add to a workload's boxes.
 
-    The variance is Σ V_ij a_i b_j minus the part that a public total removes. Here a and b are a box's squared
-    coefficients along each axis, for the waves and for the rest. `HubVariance` has the exact figures.
+    It is Σ V_ij a_i b_j minus the part that a public total removes. V_ij are the variances of products of waves, and a
+    and b a box's squared coefficients along the axes, for the rest and the waves. `HubVariance` has the exact figures.
     """
 
     def __init__(self, flow: Flow, boxes: Boxes, norm: int, total_known: bool) -> None:
