@@ -102,10 +102,10 @@ def test_commands_publish_and_answer_three_axes(tmp_path, monkeypatch, capsys):
     one, other = json.loads(capsys.readouterr().out)["answers"]
     assert one["box"] == other["box"] == [1, 0, 2, 2, 1, 3]
     assert abs(one["estimate"] - 500) < 40
-    condition = "publish points.csv --x x --y y --z floor --cell 1 --delta 1 --epsilon 2 --dry-run --out n.parquet --bounds 0,0,0,3,2,4"
-    assert main(condition.split()) == 0
+    line = ["publish", "points.csv", *where.replace("r.parquet", "n.parquet").split(), "--dry-run"]
+    assert main(line) == 0
     for wrong in (["--where", "level = 2"], ["--cell", "auto"], ["--sources", "boxes.csv"]):
-        assert main([*condition.split(), *wrong]) == 2
+        assert main([*line, *wrong]) == 2
 
 
 def test_what_needs_a_map_refuses_a_third_axis():
