@@ -106,8 +106,9 @@ def answer(
 def covariance(release: Release, workload: Workload | Any) -> NDArray[np.float64]:
     """Return the (m, m) covariance matrix C of the noise in the answers to a workload, in squared points.
 
-    Its diagonal holds the squared noise errors of `answer`. A weighted sum wᵀx of answers x has noise variance wᵀ C w.
-    Errors from positions inside cut cells are not included. For parameters, see `answer`.
+    Its diagonal holds the squared noise errors of `answer`, or less where those are bounds. A weighted sum wᵀx of
+    answers x has noise variance wᵀ C w. Errors from positions inside cut cells are not included. For parameters, see
+    `answer`.
 
     >>> import deltahist as dh, numpy as np
     >>> near = dh.Neighbourhood(dh.Domain((0, 4), (4,)), delta=1)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+from scipy.linalg import cho_factor, cho_solve
 from scipy.sparse.linalg import LinearOperator, aslinearoperator, cg
 
 from deltahist.answers import read_workload
@@ -57,10 +59,13 @@ class Combined:
 
     @functools.cached_property
     def cells(self) -> Field:
-        """Estimated number of points in each cell, of shape domain.shape."""
-        own = self.release.cells()
-        given = np.asarray(self.other.values) - self._matrix @ own.ravel()
-        return own + self._spread(self._matrix.rmatvec(self._solve(given))).reshape(own.shape)
+        """Estimated points in each cell, of shape domain.shape. Raises InputError if exact numbers disagree."""
+        own, values = self.release.cells(), np.asarray(self.other.values)
+        given = values - self._matrix @ own.ravel()
+        found = self._solve(given)
+        if not np.allclose(self._weigh(found), given, rtol=0, atol=1e-6 * np.abs(values).max(initial=1.0)):
+            raise InputError("measurements contradict the release or each other: exact numbers must agree")
+        return own + self._spread(self._matrix.rmatvec(found)).reshape(own.shape)
 
     def answer(self, workload: Workload | Any) -> pd.DataFrame:
         """Return the estimate of each query and its standard error from noise. `workload` is as in `dh.answer`."""
@@ -78,17 +83,32 @@ class Combined:
     def _matrix(self) -> LinearOperator:
         return aslinearoperator(_read_matrix(self.other.matrix))
 
+    @functools.cached_property
+    def _noise(self) -> LinearOperator:
+        return aslinearoperator(_read_matrix(self.other.covariance))
+
     def _spread(self, query: Field) -> Field:
         """Return V q, of shape (N,)."""
         decoder = self.release.decoder
         draws = decoder.draw_variance * decoder.strategy.gather(decoder.answer_coefficients(query))
         return decoder.estimate_cells(decoder.strategy.scatter(draws), 0 if decoder.total_known else None).ravel()
 
-    def _solve(self, given: Field) -> Field:
-        """Return S⁻¹ (z − B ĉ)."""
-        rows, noise = self._matrix, aslinearoperator(_read_matrix(self.other.covariance))
-        whole = LinearOperator(noise.shape, lambda x: rows @ self._spread(rows.rmatvec(x.ravel())) + noise @ x.ravel())
-        return np.asarray(cg(whole, given, rtol=1e-9, maxiter=10_000)[0])
+    def _weigh(self, given: Field) -> Field:
+        """Return S x, of the same shape (m,) as x."""
+        return np.asarray(self._matrix @ self._spread(self._matrix.rmatvec(given)) + self._noise @ given)
+
+    @functools.cached_property
+    def _solve(self) -> Callable[[Field], Field]:
+        """A function from x to S⁻¹ x, by Cholesky's factors of S for up to 4,096 measurements."""
+        m, cells = self._matrix.shape
+        if m > 1 << 12:
+            whole = LinearOperator((m, m), self._weigh)
+            return lambda given: np.asarray(cg(whole, given, rtol=1e-9, maxiter=10_000)[0])
+        # S is singular if the release knows an exact number, such as the total. The ridge exceeds rounding errors.
+        ridge = np.array([row @ row for row in map(self._matrix.rmatvec, np.eye(m))])
+        ridge *= 1e-11 * self._spread(np.eye(1, cells).ravel())[0]
+        factor = cho_factor(np.stack([self._weigh(row) for row in np.eye(m)]) + np.diag(ridge))
+        return lambda given: np.asarray(cho_solve(factor, given))
 
 
 def _read_matrix(matrix: Any) -> Any:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from deltahist.budget import Budget
 from deltahist.planning.ranking import mechanism_for
+from deltahist.preprocessing import POINTS
 from deltahist.publishers import publish_mechanism
 from deltahist.space.neighbourhood import Neighbourhood
 from deltahist.space.workloads import AllRanges, Regions, Workload, box_sums
@@ -47,7 +48,7 @@ def sweep(
     epsilons: Sequence[float | Fraction],
     mechanisms: Mapping[str, str | Strategy | Callable[[Neighbourhood], Strategy] | Peer],
     *,
-    counts: NDArray[np.int64] | None = None,
+    counts: Any = None,
     trials: int = 10,
     seed: int = 0,
     nonnegative: bool = False,
@@ -66,8 +67,8 @@ def sweep(
     nonnegative : measure non-negative estimates of strategies. Expected errors are always those of unbiased estimates.
 
     Returns a frame with one row per setting and mechanism: `neighbourhood`, `workload`, `epsilon`, `mechanism`,
-    `relation` (what ε protects), `any_move` (its largest cost), and the root mean square errors `expected` and
-    `measured` of a query, in points.
+    `relation` (what ε protects), `any_move` (its largest cost), and the root mean square errors `expected` (NaN
+    if a strategy does not determine all cells) and `measured` of a query, in points.
 
     >>> import deltahist as dh
     >>> near = dh.Neighbourhood(dh.Domain((0, 64), (64,)), delta=1, limits=())
@@ -82,22 +83,24 @@ def sweep(
         asked: Any = work.sample(5000, seed) if isinstance(work, AllRanges) and len(work) > 5000 else work
         own: Any = None
         if not isinstance(chosen, Peer):
-            own = mechanism_for(near, chosen(near) if callable(chosen) else chosen, epsilons[0], workload=work)
+            strategy, how = chosen(near) if callable(chosen) else chosen, getattr(counts, "preprocessing", POINTS)
+            own = mechanism_for(near, strategy, epsilons[0], workload=work, counting=how)
         for epsilon in epsilons:
             if isinstance(chosen, Peer):
                 relation, any_move, expected = chosen.relation, chosen.any_move * float(epsilon), math.nan
             else:
                 own = own.with_budget(Budget(epsilon))
-                any_move, expected = own.any_move, own.rmse(work)
+                any_move = own.any_move
+                expected = own.rmse(work) if own.strategy.determines_cells else math.nan
                 relation = f"moves within {near.delta_words}" if any_move > epsilon else "any move"
                 relation += "" if near.fixed_membership else ", or arrivals that near a source"
             squares = []
             for trial in range(0 if counts is None else trials):
                 rng = np.random.default_rng([seed, trial])
                 if isinstance(chosen, Peer):
-                    cells = chosen.run(exact, float(epsilon), rng=rng)
+                    cells = chosen.run(exact.copy(), float(epsilon), rng=rng)
                 else:
-                    release = publish_mechanism(own, exact, rng=rng, weak_protection_accepted=True)
+                    release = publish_mechanism(own, counts, rng=rng, weak_protection_accepted=True)
                     cells = release.cells(nonnegative=nonnegative)
                 if isinstance(asked, Regions):
                     sums = asked.matrix(near.domain) @ (cells - exact).ravel()

@@ -44,6 +44,16 @@ def test_an_exact_total_is_kept_and_lessens_errors():
     assert (found.answer(WORK)["std_error"] <= alone["std_error"] + 1e-9).all()
 
 
+@pytest.mark.parametrize("name", ["identity", "hierarchical", "tents", "wavelet"])
+def test_a_total_that_the_release_knows_changes_nothing_and_another_is_refused(name):
+    release = dh.publish(COUNTS, dh.Neighbourhood(DOMAIN, 1), name, 1.0, rng=np.random.default_rng(1))
+    right, wrong = (dh.Measurements(np.ones((1, 30)), [COUNTS.sum() + k], [[0]]) for k in (0, 1))
+    alone = dh.answer(release, WORK)[["estimate", "noise_error"]]
+    assert np.allclose(dh.Combined(release, right).answer(WORK), alone, atol=1e-5)
+    with pytest.raises(dh.InputError):
+        dh.Combined(release, wrong).answer(WORK)
+
+
 def test_measurements_of_other_cells_are_refused():
     release, _ = releases("identity")
     with pytest.raises(dh.InputError):

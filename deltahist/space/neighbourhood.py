@@ -116,7 +116,7 @@ class Neighbourhood:
         edges : pairs (M, 2) of flat cell indices; a sparse matrix or networkx graph with an entry for each edge; or a
             CSV file with columns `from` and `to`, and with delta also `length`.
         delta, lengths : with delta, cells are neighbours if the shortest path between them is at most δ long. A sparse
-            matrix or a file may contain the lengths (M,). The default length is 1.
+            matrix, a networkx graph (`weight`) or a file may contain the lengths (M,). The default length is 1.
         sources : cells, or a mask of cells, where entities may appear or vanish (None: membership is fixed).
         limits : caps on the cost of longer moves, as in `Neighbourhood`. Distances are numbers of edges.
 
@@ -142,7 +142,9 @@ class Neighbourhood:
             lengths = entries.data if lengths is None and delta is not None else lengths
             edges = np.column_stack(entries.coords)
         elif hasattr(edges, "adjacency"):
-            edges = [pair[:2] for pair in edges.edges()]
+            entries = [*edges.edges(data="weight", default=1)]
+            lengths = [entry[2] for entry in entries] if lengths is None and delta is not None else lengths
+            edges = [entry[:2] for entry in entries]
         pairs = np.asarray(edges)
         pairs = pairs.reshape(len(pairs), 2)
         if lengths is not None and delta is None:

@@ -4,8 +4,8 @@ import itertools
 import math
 from dataclasses import replace
 from fractions import Fraction
-from types import SimpleNamespace
 
+import networkx
 import numpy as np
 import pytest
 import scipy
@@ -78,7 +78,7 @@ def test_a_graph_comes_as_pairs_a_matrix_or_a_file(tmp_path):
     _, edges = GRAPHS["policy"]
     pairs = np.array(edges)
     (tmp_path / "policy.csv").write_text(",to,from\n" + "\n".join(f"7,{a},{b}" for a, b in edges) + "\n")
-    graph = SimpleNamespace(adjacency=None, edges=lambda: edges)  # as networkx has it
+    graph = networkx.Graph(edges, weight=2.0)
     matrix = scipy.sparse.csr_array((np.ones(len(pairs)), pairs.T), shape=(9, 9))
     near = dh.Neighbourhood.of(LINE, edges)
     assert all(dh.Neighbourhood.of(9, given) == near for given in (pairs, matrix, graph, tmp_path / "policy.csv"))
