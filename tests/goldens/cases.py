@@ -63,7 +63,7 @@ def histogram(release, kind):
         found["cells"] = release.cells().ravel()[:20]
         # The iteration that finds them ends elsewhere on other machines, within its tolerance.
         nearest = dh.answer(release, boxes, nonnegative=True)["estimate"]
-        found["nonnegative"] = [float(f"{each:.5g}") for each in nearest]
+        found["nonnegative"] = [float(f"{each:.4g}") for each in nearest]
     return found
 
 
