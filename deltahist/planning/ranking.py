@@ -102,7 +102,8 @@ def _rank_candidates(
             continue
         mechanism = Mechanism(near, strategy, budget, counting)
         found.append(Candidate(mechanism, label, mechanism.rmse(measured), bool(strategy.determines_cells)))
-    return sorted(found, key=lambda c: (not c.resolves, c.rmse))
+    # Rank each strategy as if it were tuned for unbiased answers alone.
+    return sorted(found, key=lambda c: (not c.resolves, c.rmse / c.strategy.accepted_excess(near)))
 
 
 @functools.lru_cache(maxsize=16)
@@ -144,7 +145,7 @@ def mechanism_for(
             close.setdefault((type(c.strategy), c.noise), c.mechanism)
     if few is workload or len(close) == 1:
         return best.mechanism
-    return min(close.values(), key=lambda mechanism: mechanism.rmse(workload))
+    return min(close.values(), key=lambda each: each.rmse(workload) / each.strategy.accepted_excess(near))
 
 
 def expected_error(

@@ -207,6 +207,11 @@ class Strategy(abc.ABC):
         return (near.on_grid or cls.on_graphs) and near.domain.ndim <= cls.most_axes
 
     @classmethod
+    def accepted_excess(cls, near: Neighbourhood) -> float:
+        """Return by what factor tuning may raise unbiased answers' least error to improve non-negative estimates."""
+        return 1.0
+
+    @classmethod
     def candidates(cls, near: Neighbourhood, workload: Workload, norm: int) -> Iterator[tuple[str, Strategy]]:
         """Yield labels and strategies for planning, from public data only, for Laplace (norm 1) or Gaussian noise."""
         return iter(())
