@@ -1,6 +1,6 @@
 """How rows become counts: the unit of privacy, the rows that may be left out, and the time steps.
 
-These choices are public, and made before any row is read.
+These choices are public, and they are made before any row is read.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Preprocessing:
 
     contributions : number of points that one user may move at once; 1 if the unit of privacy is a point.
     user : whether the unit of privacy is a user, who may move all of their kept points. True if `contributions` > 1.
-    dropped : kinds of rows that may be left out: "bad rows", "points outside", "people who cannot pay".
+    dropped : kinds of rows that may be left out: "bad rows", "points outside" and "people who cannot pay".
     projection : operation that projected coordinates to the map; None if they were already in its CRS.
     where : one-line condition that selected the rows; None if all rows count.
     replaces : the faulty release that this one replaces, if any.
@@ -70,14 +70,14 @@ class Preprocessing:
 
     @property
     def who(self) -> str:
-        """Unit of privacy as a phrase, with the number of points."""
+        """Unit of privacy as a phrase, with the number of points of a user."""
         if not self.user:
             return "point"
         return f"user ({self.contributions:,} point{'s' if self.contributions > 1 else ''})"
 
     @property
     def how(self) -> str:
-        """Short description for messages."""
+        """Short description of the choices for error messages."""
         out = f"one {self.who} as the unit of privacy"
         out += f" and {' and '.join(self.dropped)} dropped" if self.dropped else ""
         return out + (f", of rows where {self.where}" if self.where is not None else "")
@@ -93,7 +93,7 @@ class Preprocessing:
 
     @classmethod
     def from_description(cls, description: dict[str, Any]) -> Preprocessing:
-        """Recreate the choices from their `describe`. Raises InputError if the description is inconsistent."""
+        """Recreate the choices from what `describe` returned. Raises InputError if the description is inconsistent."""
         projection, replaces = description["projection"], description.get("replaces")
         found = cls(
             description["contributions"],
@@ -132,7 +132,7 @@ class Clock:
 
     Parameters
     ----------
-    start : start of step 0 in seconds since 1970, in UTC or in the local time of `tz`; or the first step number.
+    start : start of step 0 in seconds since 1970 (in UTC or the local time of `tz`), or the first step number.
     every : length of a step in seconds; a multiple of `MONTH` for calendar months, and 0 for plain step numbers.
     format : format of times in text: a `strptime` pattern, "unix" or "unix-ms"; None for ISO 8601.
     tz : time zone in which days and months begin, such as "Europe/Berlin"; None for UTC.
@@ -167,8 +167,8 @@ class Clock:
             if not clock.months or clock.begin(0) == clock.start:
                 return clock
         raise InputError(
-            f"start is {start!r}: a time requires every (such as 1d or 6h), and must be the start of a month if every "
-            "is in months; a step number excludes every, time_format and tz"
+            f"start is {start!r}: a time needs `every` (such as 1d or 6h), and must start a month if `every` is in "
+            "months. A step number excludes `every`, `time_format` and `tz`"
         )
 
     @property
@@ -190,7 +190,7 @@ class Clock:
         return (at - self.start) // (self.every or 1)
 
     def begin(self, step: int) -> int:
-        """Return the start of a step in seconds since 1970, in UTC or in the local time of `tz`; or its step number."""
+        """Return the start of a step in seconds since 1970 (in UTC or the local time of `tz`), or its step number."""
         if not self.months:
             return self.start + step * (self.every or 1)
         year, month = divmod(self.first_month + step * self.months, 12)
@@ -201,7 +201,7 @@ class Clock:
         return replace(self, start=self.begin(step))
 
     def label(self, step: int) -> str:
-        """Return the name of a step: its month, its date, its date and time if steps are not days, or its number."""
+        """Return the name of a step: its month, its date (with the time unless steps are whole days), or its number."""
         if self.every == 0:
             return str(self.start + step)
         at = datetime.datetime.fromtimestamp(self.begin(step), datetime.UTC)
@@ -236,7 +236,7 @@ def _read_step_number(text: str) -> int | None:
 
 
 def read_seconds(text: str, name: str, numbered: bool = False) -> int:
-    """Return an ISO 8601 date, date-time or month (UTC by default) as seconds since 1970, or a step number as it is."""
+    """Return an ISO 8601 date, date-time or month (UTC by default) as seconds since 1970, or a step number as is."""
     if not numbered:
         with contextlib.suppress(ValueError):
             found = datetime.datetime.fromisoformat(re.sub(r"^\d{4}-\d\d$", r"\g<0>-01", text.strip()))
@@ -247,7 +247,7 @@ def read_seconds(text: str, name: str, numbered: bool = False) -> int:
 
 
 def check_format(format: str) -> str:
-    """Return the format. Raises InputError unless it is in SINCE_1970 or is a `strptime` pattern of a full date."""
+    """Return the format. Raises InputError unless it is one of SINCE_1970 or a `strptime` pattern with a full date."""
     day = datetime.datetime(2031, 12, 30, tzinfo=datetime.UTC)
     try:
         if format in SINCE_1970 or datetime.datetime.strptime(day.strftime(format), format).date() == day.date():
@@ -259,10 +259,10 @@ def check_format(format: str) -> str:
 
 
 def normalize_name(**parameter: Any) -> str:
-    """Return the argument's value, the name of a user, owner, account or key, in a canonical form for comparison.
+    """Return the name of a user, owner, account or key (the argument) in a canonical form for comparison.
 
-    Text is converted to NFC without surrounding spaces, and whole numbers and UUIDs become text. Raises InputError for
-    empty text, other types, and floats beyond 2^53, which do not represent all whole numbers.
+    Text is converted to NFC and loses surrounding spaces. Whole numbers and UUIDs become text. Raises InputError for
+    empty text, other types, fractions, and floats beyond 2^53, which do not represent all whole numbers.
 
     >>> normalize_name(user=" Jose\u0301 ") == "Jos\u00e9", normalize_name(user=7.0), normalize_name(user=2**70)
     (True, '7', '1180591620717411303424')

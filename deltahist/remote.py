@@ -32,7 +32,7 @@ _MOST_QUERIES, _MOST_VERTICES = 100_000, 200_000
 
 
 def connect(url: str) -> RemoteRelease:
-    """Return the release at the URL of a service. Raises InputError if there is none.
+    """Return the release that a service offers at a URL. Raises InputError if there is none.
 
     `dh.answer` then sends its queries to the service. Responses are treated as untrusted input.
 
@@ -50,14 +50,14 @@ def connect(url: str) -> RemoteRelease:
 
 
 class RemoteRelease:
-    """A release behind a service, which answers its queries. Other attributes are read from the downloaded file."""
+    """A release whose queries a service answers. Other attributes are read from the downloaded file."""
 
     def __init__(self, url: str, facts: dict[str, Any]) -> None:
         self.url, self.stated_facts = url, facts
         self.domain, self.digest = Domain(**facts["domain"]), str(facts["digest"])
 
     def answer_workload(self, work: Workload, *, level: float, nonnegative: bool) -> dict[str, NDArray[Any]]:
-        """Return the columns of `dh.answer` for a workload, each an array (m,)."""
+        """Return the columns of `dh.answer` for a workload, each of shape (m,)."""
         if not len(work):  # a service refuses empty requests
             return self.load().answer_workload(work, level=level, nonnegative=nonnegative)
         how: dict[str, Any] = {"level": float(level), "nonnegative": bool(nonnegative)}
@@ -79,7 +79,7 @@ class RemoteRelease:
         return f"RemoteRelease({self.url!r})"
 
     def _requests(self, work: Workload) -> Iterator[tuple[int, Any]]:
-        """Yield the number of queries in each request, and the corners or geometries of the queries."""
+        """Yield, for each request, the number of its queries, and their corners or geometries."""
         if isinstance(work, Regions):
             work.check(self.domain)
             shapes = shapely.force_2d(work.geometries)
@@ -123,7 +123,7 @@ class RemoteRelease:
 
 
 def _send(url: str, accept: str, body: bytes | None = None, media: str = "", most: int = 64 << 20) -> bytes:
-    """Return the content of a URL, at most `most` bytes. Retries a busy service for a minute. Raises InputError."""
+    """Return the content of a URL, of at most `most` bytes. Retries a busy service for a minute. Raises InputError."""
     for left in reversed(range(60)):
         try:
             request = urllib.request.Request(url, body, {"Accept": accept} | ({"Content-Type": media} if media else {}))

@@ -27,14 +27,14 @@ _PANELS, _COLUMNS, _POINTS, _LIMITS = 24, 2, 60, 4
 def protection_curve(release: Any, points: int = 60) -> dict[str, NDArray[np.float64]]:
     """Return the cost of a move as a function of its distance, from a fraction of δ to the domain's diameter.
 
-    Each value applies to distances greater than the previous value's distance, up to and including its own. So a step
-    plot never understates a cost.
+    Each cost holds for its own distance, and for shorter distances down to the previous one (excluded). So a step plot
+    never understates a cost.
 
     Parameters
     ----------
     release : a release, or a mechanism.
-    points : number of logarithmically spaced distances. The limits, and multiples of δ and of the cells' sides, are
-        added because costs rise just beyond them.
+    points : number of logarithmically spaced distances. The neighbourhood's limits, and multiples of δ and of the
+        cells' sides, are added because costs rise just beyond them.
 
     Returns arrays of equal length: `distance` in ground units, `exact` and `bound` in units of the budget.
 
@@ -61,7 +61,7 @@ def protection_curve(release: Any, points: int = 60) -> dict[str, NDArray[np.flo
 
 
 def _evaluate_rising(value: Callable[[int], float], number: int) -> NDArray[np.float64]:
-    """Return the values of a rising function at 0, 1, ..., without evaluating it between equal values."""
+    """Return a non-decreasing function's values at 0, 1, ..., `number` - 1, evaluating none between equal values."""
     out = np.full(number, np.nan)
     spans = [(0, number - 1)]
     while spans:
@@ -78,10 +78,10 @@ def _evaluate_rising(value: Callable[[int], float], number: int) -> NDArray[np.f
 
 
 def plot_protection(release: Any, ax: Axes | None = None) -> Axes:
-    """Draw the exact and the promised cost of a move against its distance, with marks at δ and at limits.
+    """Draw the exact and the promised cost of a move against its distance, with marks at δ and at the limits.
 
-    `release` may also be a mechanism, or a `Series`, for the cost of all its steps together. Draw on a new figure if
-    `ax` is None. Return the axes.
+    `release` may also be a mechanism or a `Series`. The cost of a series is that of all its steps together. Draw on a
+    new figure if `ax` is None. Return the axes.
     """
     ax = figures.own_axes(ax)
     mechanism: BaseMechanism = getattr(release, "mechanism", release)
@@ -156,7 +156,7 @@ def plot_sweep(table: pd.DataFrame, errors: str = "expected", ax: Axes | None = 
 
 
 def _divide_into_periods(series: Series) -> tuple[list[tuple[int, Series | None]], str]:
-    """Return at most 60 periods, and their kind. Each has a first step and a series (None if it has no releases)."""
+    """Return at most 60 periods and their kind. Each is a first step and a series (None if there is no release)."""
     import pandas as pd
 
     clock, steps = series.clock, np.arange(series.first, series.last + 1)
@@ -182,13 +182,13 @@ def _divide_into_periods(series: Series) -> tuple[list[tuple[int, Series | None]
 def draw_lines(
     series: Series, ask: Callable[[Series], pd.DataFrame], *, level: float = 0.95, title: str | None = None
 ) -> Figure:
-    """Return a figure with a panel for each region: a line over time with intervals, and gaps for missing steps.
+    """Return a figure with a panel for each region. Each panel shows a line over time, with intervals.
 
-    More than 60 steps are merged into longer periods (days, weeks, months and so on). The lines then show
-    means per step, with the errors of the means. Only the 24 regions with the largest means are drawn.
+    Missing steps leave gaps. More than 60 steps are merged into longer periods (days, weeks, months and so on). The
+    lines then show means per step, with intervals for the means. Only the 24 regions with the largest means are drawn.
 
-    `ask` returns answers for regions from a part of the series, with a column `name`. An example is `lambda part:
-    dh.answer(part, districts)`. `level` is the confidence level of the intervals, for the axis label.
+    `ask` takes a part of the series and returns answers for the regions, with a column `name`. An example is `lambda
+    part: dh.answer(part, districts)`. `level` is the confidence level of the intervals, for the axis label.
     """
     from matplotlib import rc_context
     from matplotlib.dates import AutoDateLocator, ConciseDateFormatter, date2num

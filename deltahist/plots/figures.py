@@ -1,4 +1,4 @@
-"""Parts that pictures share: figures with their text, areas on the ground, axes, scale bar and colour bar."""
+"""What all pictures share: figures with their text, areas on the ground, axes, scale bars and colour bars."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ WIDTH = 5.0
 
 
 def new_figure(**options: Any) -> Figure:
-    """Return a figure without a window."""
+    """Return a figure that opens no window."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -46,7 +46,7 @@ def own_axes(ax: Axes | None) -> Axes:
 
 
 def write_around(figure: Figure, title: str, below: str, height: float, *, publishable: bool) -> None:
-    """Write a title and small text around panels (height in inches). Stamp figures that are not for publication."""
+    """Write a title above panels of `height` inches, and small text below. Stamp figures not for publication."""
     lines = textwrap.wrap(title, int(WIDTH * 10.5), max_lines=2, placeholder="…")
     small = textwrap.wrap(below, int(WIDTH * 16))
     figure.set_size_inches(WIDTH, height + 0.25 + 0.19 * len(lines) + 0.15 * len(small))
@@ -59,7 +59,7 @@ def write_around(figure: Figure, title: str, below: str, height: float, *, publi
 
 
 def write_figure(figure: Figure, path: str | Path) -> None:
-    """Write a figure to a file, in the format of the suffix. An error leaves no half-written file."""
+    """Write a figure to a file, in the format that the file's suffix names. An error leaves no half-written file."""
     form = form_of(path, FORMS)
     write_whole(Path(path), lambda part: figure.savefig(part, format=form, dpi=160))
 
@@ -79,7 +79,7 @@ def unit_of_area(domain: Domain) -> str:
 
 
 def block_areas(domain: Domain, ends: Sequence[NDArray[np.int64]]) -> NDArray[np.float64]:
-    """Return the areas of blocks with edges `ends` (cell numbers), in km², or in map units if there is no CRS."""
+    """Return the areas of blocks whose edges are cell numbers `ends`, in km² or (without a CRS) square map units."""
     if domain.crs is None:
         return math.prod(domain.cell) * functools.reduce(np.multiply.outer, map(np.diff, ends)).astype(np.float64)
     areas, taken = _areas_in_parts(domain)
@@ -104,7 +104,7 @@ def _areas_in_parts(domain: Domain) -> tuple[NDArray[np.float64], list[NDArray[n
 
 
 def region_areas(domain: Domain, shapes: NDArray[Any]) -> NDArray[np.float64]:
-    """Return the ground areas (m,) of regions in km², or in the map's own units if it has no CRS."""
+    """Return the areas (m,) that regions cover, in km², or in square map units if there is no CRS."""
     import shapely
 
     if domain.crs is not None:
@@ -116,7 +116,7 @@ def region_areas(domain: Domain, shapes: NDArray[Any]) -> NDArray[np.float64]:
 
 
 def _to_equal_areas(domain: Domain) -> Operation:
-    """Return the transformation of a map to an equal-area projection around its centre, in metres."""
+    """Return the transformation from a map to an equal-area projection around the map's centre, in metres."""
     middle = [np.array([(lo + hi) / 2]) for lo, hi in zip(domain.low, domain.high, strict=True)]
     (lon,), (lat,) = Operation.off(domain, LONGITUDE_LATITUDE)(*middle)
     return Operation.off(domain, f"+proj=laea +lat_0={lat:.6f} +lon_0={lon:.6f} +datum=WGS84 +units=m")
@@ -172,7 +172,7 @@ def geometries_of(layer: gpd.GeoDataFrame | gpd.GeoSeries, domain: Domain, name:
 
 
 def add_colour_bar(axes: Any, scale: ColourScale, label: str) -> None:
-    """Draw the colour bar below the axes. The label of the last tick starts with ≥ if values exceed it."""
+    """Draw the colour bar below the axes. The last tick's label starts with ≥ if values exceed that tick."""
     from matplotlib.cm import ScalarMappable
 
     where: dict[str, Any] = {"ax": axes, "location": "bottom", "aspect": 35, "fraction": 0.2, "pad": 0.02}
@@ -201,7 +201,7 @@ class ColourScale:
 
 
 def smooth_scale(values: NDArray[np.float64], *, linear: float | None, least: float) -> ColourScale:
-    """Return a scale that reaches `least`: proportional up to `linear` (default: top / 50), logarithmic above it."""
+    """Return a scale that reaches `least`. It is proportional up to `linear` (default: top / 50), then logarithmic."""
     from matplotlib.colors import AsinhNorm
 
     most = float(values.max())
@@ -216,7 +216,7 @@ def smooth_scale(values: NDArray[np.float64], *, linear: float | None, least: fl
 
 
 def classed_scale(values: NDArray[np.float64]) -> ColourScale:
-    """Return a colour scale of at most seven classes with round limits. At least one value (m,) must be above zero."""
+    """Return a scale of at most seven classes with round limits. At least one of the values (m,) must be above zero."""
     from matplotlib.colors import BoundaryNorm
     from matplotlib.ticker import MaxNLocator
 

@@ -40,7 +40,7 @@ def plot_map(
     per: str = "area",
     context: Sequence[Any] = (),
 ) -> Axes:
-    """Draw the published estimates, as colours in 2-D, or as steps with a band of one standard error in 1-D.
+    """Draw the published estimates, in 2-D as colours and in 1-D as steps with a band of ± one standard error.
 
     The colour scale is proportional for small values and logarithmic for large values. Unbiased estimates of single
     cells are often mostly noise, so cells without clear differences are merged into blocks (`merge_cells`). Blocks that
@@ -48,7 +48,7 @@ def plot_map(
 
     Parameters
     ----------
-    release : release of counts. ax : axes to draw on. None for a new figure.
+    release : release of counts. ax : axes to draw on, or None for a new figure.
     nonnegative : draw non-negative estimates of every cell instead of merged unbiased estimates.
     per : whether colours show points per "area" (km², or square map units if there is no CRS) or per "cell".
     context : GeoDataFrames or GeoSeries in any CRS, such as roads, to draw as thin grey lines.
@@ -125,9 +125,9 @@ def _draw_histogram(release: Any, ax: Axes, positive: bool) -> str:
 def merge_cells(release: Release, level: float = 0.05) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
     """Return points per cell (domain.shape), averaged over blocks, and whether each cell's block stands out.
 
-    Blocks are nested. A block is divided if some part of it differs from an even spread over the next larger block. A
-    block stands out if it almost certainly has points. Both tests cover all blocks together, and each block size gets
-    an equal share of `level`. So the probability that any empty block stands out is at most `level`, and so is the
+    Blocks are nested. A block is divided if any block in it differs from an even share of the next larger one. A block
+    stands out if it almost certainly has points. Both tests cover all blocks together, and each block size gets an
+    equal share of `level`. So the probability that any empty block stands out is at most `level`, and so is the
     probability of any false difference. Merging preserves the sums of blocks.
     """
     cells, branching = release.cells(), int(getattr(release.mechanism.strategy, "branching", 2))
@@ -208,7 +208,7 @@ class Values:
 
 
 def values_of(release: Any, answers: gpd.GeoDataFrame, per: str = "area") -> Values:
-    """Return what to draw from `dh.answer(release, frame)`: points per "area" (km² or square units) or per "region"."""
+    """Return what to draw for `answers`, in points per "area" (km² or square units) or per "region"."""
     import shapely
 
     check_choice(("area", "region"), per=per)
@@ -241,7 +241,7 @@ def values_of(release: Any, answers: gpd.GeoDataFrame, per: str = "area") -> Val
 
 
 def _shorten(name: Any, row: int) -> str:
-    """Return a name on one line, shortened in the middle, or its row number if the name is missing."""
+    """Return a region's name on one line, shortened in the middle if it is long, or its row number if it has none."""
     text = f"region {row + 1}" if name is None or name != name else " ".join(str(name).split())
     return text if len(text) <= 28 else f"{text[:19]}…{text[-8:]}"
 
@@ -254,15 +254,15 @@ def plot_regions(
     per: str = "area",
     context: Sequence[Any] = (),
 ) -> Axes:
-    """Draw a map of answers for regions, coloured by value. Regions that may be empty are hatched grey.
+    """Draw a map of answers for regions, coloured by value. Regions that may be empty are hatched in grey.
 
     All regions are tested together: on 95 of 100 maps, every coloured region contains points. The 40 regions with the
-    largest values are labelled if there is room. `save_picture` also lists their intervals.
+    largest values are labelled if there is room. `save_picture` also lists these regions' intervals.
 
     Parameters
     ----------
-    answers : `dh.answer(release, frame)` for a GeoDataFrame of regions, in any CRS. Names are in the column `name` or
-        `id`.
+    answers : `dh.answer(release, frame)` for a GeoDataFrame of regions, in any CRS. The column `name` or `id` contains
+        their names.
     ax, context : as in `plot_map`.
     per : whether values are points per "area" (km², or square map units if there is no CRS) or per "region". With
         "area", no region stands out merely because it is large.

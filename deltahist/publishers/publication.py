@@ -63,7 +63,7 @@ def publish_mechanism(
 
     Parameters
     ----------
-    mechanism : a `Mechanism` for counts, a `SortedMechanism` or a `QuantileMechanism` for points on a line.
+    mechanism : a `Mechanism` for counts, or a `SortedMechanism` or `QuantileMechanism` for points on a line.
     data : private counts (domain.shape) or points (n,). The mechanism's `counting` states how a plain array was made.
     account : the `dh.Account` to charge. The charge is durable, and remains if a later step fails.
     state : a new file for the noise, which `dh.refine` needs to refine the release. The release starts a chain, and the
@@ -133,8 +133,8 @@ def publish(
         outside" (which requires the boundary as a source). The release then hides the number of points.
     weak_protection_accepted, account, state, rng : as for `publish_mechanism`.
 
-    Raises the errors of `publish_mechanism`, and InputError if the counts have the wrong shape or type, the projection
-    separates points by more than a hundredth of δ, or the grid is too large for memory.
+    Raises the errors of `publish_mechanism`, and InputError if the counts have the wrong shape or type, or the grid is
+    too large for memory.
 
     >>> import deltahist as dh, numpy as np
     >>> near = dh.Neighbourhood(dh.Domain((0, 0, 1, 1), (8, 8)), delta=1 / 8)
@@ -166,20 +166,20 @@ def publish_sorted(
 ) -> SortedRelease:
     """Publish the sorted coordinates of points on a line under δ-neighbourhood.
 
-    When one point moves by at most δ, sums of consecutive sorted points change by at most δ in the L1 norm, so integer
-    Laplace noise of scale δ/ε on each sum is ε-private. Source: 2014, section 5.5.1. Proof: docs/privacy/sorted.md.
+    When one point moves by at most δ, sums of consecutive sorted points change by at most δ in the L1 norm. So integer
+    Laplace noise of scale δ/ε on each sum gives ε-privacy. Source: 2014, section 5.5.1. Proof: docs/privacy/sorted.md.
 
     Parameters
     ----------
     points : (n,) finite coordinates in the domain's units; private. Points outside the domain are clamped to it.
-    near : a one-dimensional neighbourhood with sources None (n is public), "left" or "right".
+    near : a one-dimensional neighbourhood whose sources are None (n is public), "left" or "right".
     epsilon, rho : pure ε with Laplace noise, or ρ-zCDP with Gaussian noise.
     group : number of points per sum. "auto" chooses it from public figures (`group_size`).
     most : public upper bound on the number of points, required with sources "left" or "right".
     contributions : number of points of one user that may move at once; None means as many as `points_file` kept, or 1.
     weak_protection_accepted, account, state, rng : as for `publish_mechanism`.
 
-    Raises InputError if there are no points or too many, one is infinite, the map is 2-D, or group sums overflow.
+    Raises InputError if there are no points or too many, one is not finite, the map is 2-D, or group sums overflow.
 
     >>> import deltahist as dh, numpy as np
     >>> near = dh.Neighbourhood(dh.Domain((0, 100), (20,)), delta=5)
@@ -220,12 +220,12 @@ def publish_quantile(
     points : (n,) finite coordinates in the domain's units; private. Points outside the domain are clamped to it.
     q : level of the quantile, which is the ⌈q n⌉-th smallest point. 0.5 means the median.
     near : a one-dimensional neighbourhood with fixed membership. epsilon, rho : pure ε, or ρ-zCDP.
-    method : "inverse" draws a place with probability ∝ e^(−ε/2 · m), if it takes m moves within δ to make this place
-        the quantile. "smooth" (only with ε) adds noise proportional to the smooth sensitivity, which stays private.
+    method : "inverse" draws a place with probability ∝ e^(−ε/2 · m), where m is the least number of moves within δ that
+        make it the quantile. "smooth" (only with ε) adds noise proportional to the smooth sensitivity, which is secret.
     contributions : number of points of one user that may move at once; None means as many as `points_file` kept, or 1.
     weak_protection_accepted, account, rng : as for `publish_mechanism`.
 
-    Raises InputError if there are no points, one is infinite, q is not from 0 to 1, the domain is 2-D, `near` has
+    Raises InputError if there are no points, one is not finite, q is not from 0 to 1, the domain is 2-D, `near` has
     sources, or the method is "smooth" with ρ.
 
     >>> import deltahist as dh, numpy as np
@@ -270,7 +270,7 @@ def refine(
     weak_protection_accepted, rng : as for `publish_mechanism`.
 
     Raises BudgetExceeded if the account cannot pay the difference; DamagedFile if the state is altered; InputError if
-    it is missing, in use, outdated or another chain's, or the budget is not larger. Nothing is then drawn or charged.
+    it is missing, in use, outdated or another chain's, or if the budget is no larger. Nothing is then drawn or charged.
 
     >>> import tempfile, deltahist as dh, numpy as np
     >>> near = dh.Neighbourhood(dh.Domain((0, 8), (8,)), delta=1)
@@ -384,7 +384,7 @@ def charge_and_draw(
     Source: 2015, Corollary 13, eq. (40), (41).
 
     make : function that makes the release from `mechanism`, `values` and `payment`.
-    measure : function that returns the exact, private numbers (size,). It is called after the draws are freed.
+    measure : function that returns the exact, private numbers (size,). It is called after the noise is drawn.
     private_noise : sampler and parameters, if the noise depends on the data (`BaseMechanism.private_noise`).
     state : the state file to write before returning the release.
     before : the state of the release that this one refines; None for the first release.
@@ -417,7 +417,7 @@ def charge_and_draw(
 def check_publication(mechanism: BaseMechanism, accepted: bool, rng: np.random.Generator | None = None) -> None:
     """Raise InputError if a mechanism cannot publish any data, cannot draw its noise, or protects hardly anything.
 
-    Weak protection passes if `accepted` (docs/privacy/weak.md), or if a seeded `rng` makes the release unpublishable.
+    `accepted` allows weak protection (docs/privacy/weak.md). So does a seeded `rng`, as its release is unpublishable.
     """
     if isinstance(mechanism, Mechanism):
         strategy = mechanism.strategy
@@ -433,7 +433,7 @@ def check_publication(mechanism: BaseMechanism, accepted: bool, rng: np.random.G
     check_memory(16 * mechanism.size + 5 * mechanism.draws, f"a release of {mechanism.size:,} values")
     if mechanism.counting.dropped and not all(law.parameter for law in laws):
         raise InputError(
-            "the domain is a single cell, and rows were dropped: the release would reveal how many, so use more cells"
+            "the domain is a single cell and rows were dropped: use more cells, or the release reveals how many remain"
         )
 
 
@@ -458,8 +458,8 @@ def refuse_weak(budget: Budget, weakness: str | None) -> None:
     """Raise InputError if there is a reason (`weakness`) why the budget protects hardly anything."""
     if weakness is not None:
         raise InputError(
-            f"{budget.unit} is {float(budget.amount):g}: {weakness}; use less (epsilon of about 1, or rho of about "
-            "0.1), or pass weak_protection_accepted=True"
+            f"{budget.unit} is {float(budget.amount):g}: {weakness}; use a smaller budget (epsilon of about 1, or rho "
+            "of about 0.1), or pass weak_protection_accepted=True"
         )
 
 
@@ -566,8 +566,8 @@ def read_state(path: Path, form: str, parse: Callable[..., Any] = lambda *conten
             check_secret(path, "state")
             if (names := path.stat().st_nlink) > 1:
                 raise InputError(
-                    f"state {str(path)!r} has {names} names (hard links), and each could refine the same noise: keep "
-                    f"one (`find FOLDER -samefile {str(path)!r}` shows them)"
+                    f"state {str(path)!r} has {names} names (hard links), and the same noise could be refined from "
+                    f"each: keep one (`find FOLDER -samefile {str(path)!r}` shows them)"
                 )
         try:
             with zipfile.ZipFile(file) as parts:
@@ -585,7 +585,7 @@ def read_state(path: Path, form: str, parse: Callable[..., Any] = lambda *conten
 
 @dataclass(frozen=True, eq=False)
 class State:
-    """The noise in a release, which `refine` needs. Anyone who has a state can remove the noise and see the data.
+    """The noise that a release contains, for `refine`. Anyone who has a state can remove the noise and see the data.
 
     The state also contains the release, in case the process ends before saving it.
 

@@ -35,11 +35,11 @@ class Stream:
     Parameters
     ----------
     near : the neighbourhood. budget : ε or ρ of each window. length : number of steps in a window.
-    clock : defines the steps.
+    clock : the clock that defines the steps.
     ledger : path or URL of the ledger, which the first run creates and every later run needs.
-    strategy : the strategy of every step, or its name. "auto" chooses the best for equal shares of the budget.
-    counting : how rows become counts; its projection is ignored, but must be the same in all steps.
-    user : column with users, if any. time : column with times; None for a folder with one file per step.
+    strategy : the strategy of every step, or its name. "auto" chooses the best one for equal shares of the budget.
+    counting : how rows become counts. Its projection is ignored, but all steps must use the same projection.
+    user : column of users, if any. time : column of times; None for a folder with one file per step.
     limits : limits on the cost of changes that last longer than a window (`Window`).
     account : name of the stream's account in its ledger.
     """
@@ -64,12 +64,12 @@ class Stream:
         return mechanism_for(self.near, self.strategy, counting=self.counting, **share)
 
     def step(self, number: int) -> Step:
-        """Return a step of the stream, with the window and its limits."""
+        """Return a step of the stream, with its window's length, budget and limits."""
         return Step(self.clock, number, self.length, self.budget, self.shape.longer)
 
     @cached_property
     def shape(self) -> Rule:
-        """The limits of the window and of longer spans of steps."""
+        """The limits on the window and on longer spans of steps."""
         return Rule.from_budget(*self.budget.exact, self.length, self.limits)
 
     def window(self) -> Window:
@@ -101,8 +101,8 @@ class Stream:
     ) -> dict[str, int]:
         """Publish every step that is due. Charge the ledger once for each step, before drawing noise.
 
-        To continue a stream, call this again with more steps. A step is lost if the process stopped after the charge
-        and before the release. Returns how many steps were "published" now, "lost" or "skipped" (amount 0).
+        To continue a stream, call this again with more steps. A step is lost if the process stops between the step's
+        charge and its release. Returns how many steps were "published" now, "lost" or "skipped" (amount 0).
 
         Parameters
         ----------
@@ -153,7 +153,7 @@ class Stream:
         return {"published": len(due), "lost": len(lost), "skipped": sum(not share for share in shares)}
 
     def check(self, amounts: Sequence[Fraction] | None, accepted: bool) -> None:
-        """Refuse budgets that protect hardly anything, in a step or a window, and amounts that exceed the budget."""
+        """Refuse budgets that protect hardly anything in a step or a window, and equal shares that limits forbid."""
         if amounts is None:
             _ = self.shape.equal_share
         check_publication(self.costliest(amounts), accepted)
@@ -180,7 +180,7 @@ class Stream:
     def _count_steps(
         self, source: str | Path, due: Sequence[int], steps: int, tell: Callable[[str], None], reading: dict[str, Any]
     ) -> dict[int, tuple[Counted, int]]:
-        """Return, for each due step, counts and the index of the step in these counts."""
+        """Return, for each due step, the counts that contain it and its index in them."""
         domain, first = self.near.domain, min(due)
         if self.time is not None:
             clock = self.clock.since(first)

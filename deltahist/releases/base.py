@@ -139,7 +139,7 @@ class BaseRelease(OfMechanism, abc.ABC):
         return None
 
     def describe(self) -> dict[str, Any]:
-        """Return a JSON-ready description, which restores the release together with `values`."""
+        """Return a JSON-ready description. Together with `values`, it is enough to restore the release."""
         return {
             "format": self.mechanism.kind,
             "version": VERSION,
@@ -155,7 +155,7 @@ class BaseRelease(OfMechanism, abc.ABC):
 
     @property
     def noise_origin(self) -> str:
-        """A string that is equal for releases that share noise: their chain's name, or the first release's digest."""
+        """A string that is equal for releases that share noise: their chain's name, or the digest of the original."""
         chain = self.mechanism.chain
         return self.digest if chain is None else chain.name or chain.origin
 
@@ -164,7 +164,7 @@ class BaseRelease(OfMechanism, abc.ABC):
         return {"value": self.values}
 
     def save(self, path: str | Path) -> None:
-        """Write the columns to a Parquet file, with description, digest and readme as metadata."""
+        """Write the columns to a Parquet file, with the description, the digest and a readme as metadata."""
         _files.write_whole(Path(path), self.write_file)
 
     def write_file(self, target: Path | BinaryIO) -> None:
@@ -186,7 +186,7 @@ class BaseRelease(OfMechanism, abc.ABC):
 
     @abc.abstractmethod
     def answer_workload(self, work: Workload, *, level: float, nonnegative: bool) -> dict[str, NDArray[Any]]:
-        """Return the columns of `dh.answer` as arrays (m,). Raises InputError if the release cannot answer."""
+        """Return the columns of `dh.answer`, each of shape (m,). Raises InputError if it cannot answer queries."""
 
     def name_estimator(self, nonnegative: bool) -> str:
         """Return the name used for the estimates in files and pictures."""
@@ -215,7 +215,7 @@ class BaseRelease(OfMechanism, abc.ABC):
         return gpd.GeoDataFrame(frame, geometry=shapes, crs=self.domain.crs)
 
     def to_xarray(self, *, nonnegative: bool = False) -> xr.Dataset:
-        """Return `estimate` and `std_error` at the cells' centres (z, y, x as needed). Requires the extra "xarray"."""
+        """Return `estimate` and `std_error` by cell centre, with x as the last axis. Requires the extra "xarray"."""
         crs, dims = self.domain.crs, ["z", "y", "x"][-self.domain.ndim :]
         # The dimension y comes first, so that plots of maps are the right way up.
         found = self.to_pandas(nonnegative=nonnegative).set_index(dims)[["estimate", "std_error"]].to_xarray()
@@ -254,7 +254,7 @@ class BaseRelease(OfMechanism, abc.ABC):
 
     @property
     def may_be_published(self) -> str:
-        """Whether the release may be published: "yes", or "no: ..." or "only if ..." with the reason."""
+        """Whether the release may be published: "yes", "no: <reason>" or "only if <condition>"."""
         if self.withdrawn is not None:
             return f"no: withdrawn {self.withdrawn}"
         return judge_publication(self.publishable, self.mechanism.weakness)
@@ -273,7 +273,7 @@ class BaseRelease(OfMechanism, abc.ABC):
 
 
 def judge_publication(publishable: bool, weakness: str | None) -> str:
-    """Return whether a release may be published: "yes", "no: ..." or "only if ..." with the reason."""
+    """Return whether a release may be published: "yes", "no: <reason>" or "only if <condition>"."""
     if not publishable:
         return "no: noise from a seeded generator, or numbers that deltahist did not publish"
     return "yes" if weakness is None else f"only if everybody in the data accepts weak protection: {weakness}"

@@ -40,10 +40,10 @@ _MOST = 1 << 24
 
 
 class Measurements(NamedTuple):
-    """Measurements y = A c + noise of cells c (N,), flat with x varying slowest (`Release.measurements`).
+    """Measurements y = A c + noise, where c (N,) are the cells, with x varying slowest (`Release.measurements`).
 
-    matrix : A (k, N). values : y (k,), in the units of A. covariance : that of the noise (k, k), 0 for exact numbers.
-    The matrices may be arrays, sparse, or SciPy operators.
+    matrix : A (k, N). values : y (k,), in the units of A. covariance : the noise's covariances (k, k), 0 for exact
+    numbers. The matrices may be dense arrays, sparse arrays or SciPy operators.
 
     >>> import deltahist as dh, numpy as np
     >>> near = dh.Neighbourhood(dh.Domain((0, 4), (4,)), delta=1)
@@ -60,8 +60,8 @@ class Measurements(NamedTuple):
 class CountEstimates:
     """Estimates of counts from a release, or from a sum of releases.
 
-    A subclass defines `total`, `decoder` and `placement` as `Release` does, `_unbiased_cells` (domain.shape, by least
-    squares) and `projection` (non-negative cells, with a certificate). Threads may share an instance.
+    A subclass defines `total`, `decoder` and `placement` as `Release` does, and also `_unbiased_cells` (domain.shape,
+    by least squares) and `projection` (non-negative cells, with a certificate). Threads may share an instance.
     """
 
     def cells(self: Any, *, nonnegative: bool = False) -> Field:
@@ -82,13 +82,13 @@ class CountEstimates:
         return _CellSums(self, self.cells(nonnegative=True), False, self._unbiased_sums.cost_so_far)
 
     def precompute_sums(self: Any) -> None:
-        """Precompute prefix sums, so that answers do not depend on query order."""
+        """Precompute prefix sums, so that answers do not depend on the order of queries."""
         vars(self).pop("_nonnegative_sums", None)
         vars(self)["_unbiased_sums"] = sums = _CellSums(self, self.cells(), True, math.inf)
         _ = sums.prefix_sums, sums.rim_sums
 
     def answer_workload(self: Any, work: Workload, *, level: float, nonnegative: bool = False) -> Columns:
-        """Return columns of `dh.answer`, arrays (m,). Raises InputError if a query is reversed, empty or outside."""
+        """Return the columns (m,) of `dh.answer`. Raises InputError if a query is reversed, empty or off the domain."""
         domain = self.decoder.domain
         return answer_in_batches(work, domain, lambda batch: self._answer_batch(batch, level, nonnegative))
 
@@ -253,8 +253,8 @@ class Release(CountEstimates, BaseRelease):
 class _CellSums:
     """Sums of a release's cells (domain.shape) over queries.
 
-    `placed` states whether to compute the variance from positions inside cells. `cost_so_far` is the cost of all
-    previous queries, in units of the cost of prefix sums for one cell.
+    `placed` states whether to compute the variance due to points' positions inside cells. `cost_so_far` is the cost of
+    all previous queries, in units of the cost of prefix sums for one cell.
     """
 
     release: Any
@@ -264,7 +264,7 @@ class _CellSums:
 
     @functools.cached_property
     def prefix_sums(self) -> Field:
-        """Prefix sums of the cells at every edge."""
+        """Prefix sums of the cells up to every edge."""
         return prefix_sums(self.cells)
 
     @functools.cached_property
@@ -333,7 +333,7 @@ class _CellSums:
         return self.release.placement.joined_variance(apart) if apart else np.zeros(number)
 
     def _sum_inside(self, cover: RegionCover) -> Field:
-        """Return sums over the cells that lie entirely inside queries (m,)."""
+        """Return, for each query (m,), the sum over the cells that lie entirely inside it."""
         (west, south), (east, north) = cover.low.T, cover.high.T
         if self._use_prefix_sums(len(west), float(((east - west) * (north - south)).sum())):
             sums = self.prefix_sums
@@ -356,8 +356,8 @@ def answer_in_batches(work: Workload, domain: Domain, answer: Callable[[Workload
 class _Sides(NamedTuple):
     """First and last cells of boxes along an axis (2, m), and the shares f of these cells that are inside the boxes.
 
-    If both are the same cell, the last has share 0. `lean` is f ξ, where ξ is the centroid of the inside part,
-    relative to the cell's centre and in half cells.
+    If both are the same cell, the last has share 0. `lean` is f ξ, where ξ is the centroid of the inside part, in half
+    cells from the cell's centre.
     """
 
     cell: Index
@@ -383,7 +383,7 @@ class Rims:
             self._blocks = self._sums_of_blocks(number)
 
     def _sums_of_blocks(self, number: int) -> tuple[Field, Field]:
-        """Return prefix sums of blocks along each axis, (blocks + 1, ny, number) and (nx, blocks + 1, number)."""
+        """Return prefix sums of blocks along x (blocks + 1, ny, number) and along y (nx, blocks + 1, number)."""
         width, (nx, ny), (of_x, of_y) = self._width, self._shape, (n // self._width for n in self._shape)
         along_x, along_y = np.zeros((of_x + 1, ny, number)), np.zeros((nx, of_y + 1, number))
         step = width * max(1, _CELLS_AT_A_TIME // (width * ny))
@@ -400,7 +400,7 @@ class Rims:
         return along_x, along_y
 
     def sum_over(self, cover: BoxCover) -> Field:
-        """Return sums over cut cells (1 + spreads, m) of f ξ times the slope terms, and of f (1 − f) u per spread u."""
+        """Return sums (1 + spreads, m) over cut cells of f ξ times the slope terms, then f (1 − f) u per spread u."""
         pieces = [Pieces.of(*span) for span in cover.spans]
         x, *others = sides = [_Sides.from_pieces(each) for each in pieces]
         if not others:
@@ -416,7 +416,7 @@ class Rims:
         return out
 
     def _sum_sides(self, axis: int, pieces: Pieces, sides: _Sides) -> Field:
-        """Return sums over both sides of boxes along an axis, without corners (1 + spreads, m).
+        """Return sums (1 + spreads, m) over both sides of boxes along an axis, without the corners.
 
         Block sums extend to the block edges nearest to the ends of a side. Single cells make up the difference.
         """
@@ -443,5 +443,5 @@ class Rims:
 
 
 def _weigh_fields(lean: Field, share: Field, spreads: Sequence[Field]) -> Field:
-    """Return `lean`, and f (1 − f) u for each spread u (1 + spreads, …)."""
+    """Return an array (1 + spreads, …) of `lean`, and of f (1 − f) u for each spread u, where f is `share`."""
     return np.array([lean, *(share * (1 - share) * each for each in spreads)])

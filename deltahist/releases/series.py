@@ -1,4 +1,4 @@
-"""Series of releases for consecutive time steps, sums of releases, and differences between two.
+"""Series of releases for consecutive time steps, sums of releases, and differences between two of them.
 
 Every release has fresh noise, so noise variances add up. Errors from positions inside cells add up linearly, because
 people return to the same places (docs/streams.md).
@@ -41,12 +41,12 @@ class Series:
 
     Parameters
     ----------
-    clock : the definition of steps.
+    clock : the definition of the steps.
     first, last : numbers of the first and the last step on the clock.
-    releases : step -> its release. A step without one is missing, not empty: queries then require `skip_missing`.
+    releases : the releases by step number. A step without one is missing, not empty. Queries then need `skip_missing`.
     mean : whether answers are divided by the number of steps that have a release.
     skipping : whether `skip_missing` left missing steps out.
-    withdrawn : step -> its withdrawn release. The step is missing, but its cost remains spent.
+    withdrawn : the withdrawn releases by step number. Such a step is missing, but its cost remains spent.
 
     Raises InputError if there is no release between first and last, or if releases differ in more than their budgets.
 
@@ -89,7 +89,7 @@ class Series:
         """Read all releases in a folder. `Stream.publish` names the files of releases after their steps.
 
         A withdrawn release counts as missing. Raises InputError if there is no release, if releases differ in more than
-        budgets, or if a name is wrong. Raises DamagedFile as `dh.load` does, or if a release is not of counts.
+        their budgets, or if a name is wrong. Raises DamagedFile as `dh.load` does, or if a release is not of counts.
         """
         folder = Path(folder)
         files = sorted(f for f in folder.glob("*.parquet") if not f.name.startswith("."))
@@ -163,7 +163,7 @@ class Series:
 
     @functools.cached_property
     def spent(self) -> dict[int, Fraction]:
-        """Step -> ε or ρ of its release, including withdrawn releases."""
+        """The ε or ρ spent by each step's release. Withdrawn releases are included."""
         stated = {**self.releases, **self.withdrawn}
         return {step: stated[step].mechanism.budget.amount for step in sorted(stated)}
 
@@ -184,7 +184,7 @@ class Series:
 
     @property
     def may_be_published(self) -> str:
-        """Whether all releases may be published: "yes", or "no: ..." or "only if ..." with the reason."""
+        """Whether all releases may be published: "yes", "no: <reason>" or "only if <condition>"."""
         return judge_publication(self.publishable, self.weakness)
 
     def __iter__(self) -> Iterator[tuple[str, Release | None]]:
@@ -221,7 +221,7 @@ class Series:
         return replace(self, first=first, last=last, releases=own, withdrawn=gone)
 
     def skip_missing(self) -> Series:
-        """Return the series without its missing steps."""
+        """Return a series whose answers leave out missing steps."""
         return replace(self, skipping=True)
 
     def per_step(self) -> Series:
@@ -239,7 +239,7 @@ class Series:
         return Summed(tuple(self.releases.values()))
 
     def answer_workload(self, work: Workload, *, level: float, nonnegative: bool) -> dict[str, NDArray[Any]]:
-        """Return the columns of `dh.answer` for a workload, arrays (m,)."""
+        """Return the columns of `dh.answer` for a workload, each of shape (m,)."""
         found = self.summed_releases.answer_workload(work, level=level, nonnegative=nonnegative)
         number = len(self.releases)
         if self.mean:
@@ -355,7 +355,7 @@ class JointNoise:
 
 @dataclass(frozen=True, eq=False)
 class JointPlacement:
-    """Models of the positions inside cells, for several releases (`parts`) and their sum (`learnt`). Errors add up."""
+    """Models of points' positions in cells, for several releases (`parts`) and their sum (`learnt`). Errors add up."""
 
     parts: Sequence[Placement]
     learnt: Placement
@@ -371,7 +371,7 @@ class JointPlacement:
         return tuple(field for each in (*self.parts, self.learnt) for field in each.spreads(chosen))
 
     def joined_variance(self, apart: Sequence[Field]) -> Field:
-        """Return the square of the sum of standard errors, or the variance of the sum if that is larger (m,)."""
+        """Return, per query (m,), the squared sum of standard errors, or the variance of the sum if that is larger."""
         *parts, learnt = apart
         return np.maximum(np.sum(np.sqrt(parts), axis=0) ** 2, learnt)
 
@@ -433,16 +433,16 @@ class Difference:
         return _promise_together(_join_costs(self.after.first_release, spent), spent)
 
     def cells(self) -> Field:
-        """Return unbiased estimates of the change in all cells (domain.shape), for two releases."""
+        """Return unbiased estimates of the change in all cells (domain.shape). Both must be releases, not periods."""
         return np.asarray(self.after.cells() - self.before.cells())
 
     def name_estimator(self, nonnegative: bool) -> str:
-        """Return the name of the estimates. Raises InputError if `nonnegative` is set, as changes can be negative."""
+        """Return the estimates' name. Raises InputError if `nonnegative` is true, because changes can be negative."""
         check_choice((False,), **{"nonnegative for a difference": nonnegative})
         return UNBIASED
 
     def answer_workload(self, work: Workload, *, level: float, nonnegative: bool) -> dict[str, NDArray[Any]]:
-        """Return the columns of `dh.answer` for a workload, arrays (m,)."""
+        """Return the columns of `dh.answer` for a workload, each of shape (m,)."""
         self.name_estimator(nonnegative)
         return answer_in_batches(work, self.domain, lambda batch: self._answer_batch(batch, level))
 
