@@ -18,8 +18,8 @@ def sample_points(seed: int = 7) -> pd.DataFrame:
     """Return the visits of 2,000 invented users to a city with clustered homes, a busy centre and an empty river.
 
     The table has 20,000 rows in random order, with columns `user` (0 to 1999, each at least once), `lon` and `lat`
-    (degrees inside `BOUNDS`, EPSG:4326, six decimals). Users have from one to over a hundred visits each, so bounds on
-    contributions matter. The same seed always gives the same table.
+    (degrees inside `BOUNDS`, EPSG:4326, six decimals). Users have between one and over a hundred visits each, so bounds
+    on contributions matter. The same seed always gives the same table.
 
     >>> city = sample_points()
     >>> city.shape, city.user.nunique()
@@ -76,6 +76,6 @@ def sample_districts(number: int = 24, seed: int = 8) -> geopandas.GeoDataFrame:
 
 
 def _pick(rng: np.random.Generator, weights: np.ndarray, size: int) -> np.ndarray:
-    """Draw indices (size,) in proportion to whole-number weights, which avoid rounding."""
+    """Draw indices (size,) with probabilities proportional to weights, which are whole numbers to avoid rounding."""
     ends = np.cumsum(weights)
     return np.searchsorted(ends, rng.integers(ends[-1], size=size), side="right")

@@ -1,1 +1,1 @@
-"""The service that answers range queries from published releases (the extra "serve"). It reads no private data."""
+"""The service (extra "serve") that answers range queries from published releases without reading private data."""

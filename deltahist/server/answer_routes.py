@@ -1,4 +1,4 @@
-"""Routes that answer one box, many boxes or a feature collection, from releases and series."""
+"""Routes that answer a box, many boxes or a feature collection from a release or a series."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ router = APIRouter(tags=["answers"])
 
 @router.get("/releases/{name}/answer", responses=models.returns({JSON: models.BoxAnswer}))
 async def answer_box(service: ServiceOf, name: str, asked: Annotated[models.BoxOfRelease, Query()]) -> Response:
-    """Return the estimated number of points in a box, with standard error and interval."""
+    """Return the estimated number of points in a box, with its standard error and interval."""
     source, about = service.find_source(name, asked.compare)
     return await _answer_box(service, source, asked, asked.bbox, {"release": name} | about)
 
@@ -51,7 +51,7 @@ async def answer_box(service: ServiceOf, name: str, asked: Annotated[models.BoxO
 async def answer_box_of_series(
     service: ServiceOf, stream: str, asked: Annotated[models.BoxOfSeries, Query()]
 ) -> Response:
-    """Return the estimated number of points in a box, summed over a period, with standard error and interval."""
+    """Return the estimated number of points in a box, summed over a period, with its standard error and interval."""
     source, about = await sum_periods(service, stream, asked)
     return await _answer_box(service, source, asked, asked.bbox, {"series": stream} | about)
 
@@ -60,7 +60,7 @@ async def answer_box_of_series(
 async def answer_many(
     request: Request, service: ServiceOf, name: str, asked: Annotated[models.OfRelease, Query()]
 ) -> Response:
-    """Answer `{"boxes": [[W, S, E, N], ...]}` with columns, or a FeatureCollection by adding to its properties.
+    """Answer `{"boxes": [[W, S, E, N], ...]}` with columns, or a FeatureCollection by adding to features' properties.
 
     CSV and Arrow contain only the answers, in the order of the boxes or features.
     """
@@ -90,7 +90,7 @@ async def _answer_box(
 
 
 def _encode_json(content: dict[str, Any]) -> bytes:
-    """Return a JSON object, with null for NaN and infinity."""
+    """Encode a JSON object, writing NaN and infinity as null."""
     return orjson.dumps(content, option=orjson.OPT_SERIALIZE_NUMPY)
 
 
@@ -102,14 +102,14 @@ def _explain_columns(query: BoxQuery, columns: Container[str]) -> dict[str, Any]
 
 
 def read_box(text: str, domain: Domain) -> NDArray[np.float64]:
-    """Parse the corners of a box, (4,), or (2,) in one dimension."""
+    """Parse the 2 · ndim sides of a box, in the order of `Domain.sides`."""
     sides = 2 * domain.ndim
     try:
         corners = np.array([float(part) for part in text.split(",")])
     except ValueError:
         corners = np.array([np.nan])
     if len(corners) != sides or not np.isfinite(corners).all():
-        raise InputError(f"bbox is {text[:80]!r}: it must be {sides} numbers, {','.join(domain.sides)}")
+        raise InputError(f"bbox is {text[:80]!r}: it must be the {sides} numbers {','.join(domain.sides)}")
     return corners
 
 
@@ -166,7 +166,7 @@ def _encode_table(answers: Any, form: str, about: dict[str, Any]) -> bytes:
 
 
 def _parse_features(body: bytes, most: int, _: int) -> tuple[Any, str | None, NDArray[Any], list[dict[str, Any]]]:
-    """Return a collection with its CRS, and the shapes and properties of its features."""
+    """Return a feature collection, its CRS, and the shapes and properties of its features."""
     collection = orjson.loads(body)
     features = list(collection["features"])
     models.check_size(len(features), most, "features")

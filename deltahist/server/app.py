@@ -33,7 +33,7 @@ from deltahist.server.service import PARQUET, Service, Settings
 
 
 def create_app(catalogue: Catalogue, settings: Settings | None = None) -> FastAPI:
-    """Return the application that answers range queries from a catalogue, and rereads changed files."""
+    """Return the application, which answers range queries from a catalogue and rereads changed files."""
     settings = settings or Settings()
     app = FastAPI(
         title="deltahist",
@@ -56,7 +56,7 @@ def create_app(catalogue: Catalogue, settings: Settings | None = None) -> FastAP
 
     @app.get("/", responses={200: {"content": {"text/html": {"schema": {}}}}})
     async def land(request: Request) -> Response:
-        """Return the map for browsers (Accept: text/html), or else the links that OGC requires."""
+        """Return the map to browsers (Accept: text/html), and the links that OGC requires to other clients."""
         if "text/html" not in request.headers.get("accept", ""):
             return JSONResponse(map_routes.list_links(str(request.base_url)), headers={"vary": "Accept"})
         headers = {"content-security-policy": policy, "referrer-policy": "no-referrer", "vary": "Accept"}
@@ -133,7 +133,7 @@ def _answer_head(app: ASGIApp) -> ASGIApp:
 
 
 async def explain_error(_: Request, error: Exception) -> Response:
-    """Return the problem document (RFC 9457) of an error."""
+    """Return the problem document (RFC 9457) that describes an error."""
     status, headers, detail = 500, None, "the service failed: see its log"
     if isinstance(error, InputError):
         status, detail = 400, str(error)

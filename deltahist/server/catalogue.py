@@ -40,7 +40,7 @@ class Served:
 
 
 class Catalogue:
-    """Releases named after their files. `problems` says why files in `paths` (files or folders) are not served."""
+    """Releases, each named after its file. `problems` says why files in `paths` (files or folders) are not served."""
 
     def __init__(self, paths: Sequence[str | Path]) -> None:
         self._paths = [Path(path) for path in paths]
@@ -106,7 +106,7 @@ class Catalogue:
                 yield path
 
     def _read_changed(self, paths: Sequence[Path]) -> list[str]:
-        """Serve the releases of new and changed files. Return the reason for each file that cannot be served."""
+        """Serve the releases of new and changed files. Return the reasons why any of them cannot be served."""
         problems = []
         for path in paths:
             try:
@@ -122,7 +122,7 @@ class Catalogue:
         return problems
 
     def _serve_file(self, path: Path) -> str | None:
-        """Serve the release of a file, or return the reason why it may not be served."""
+        """Serve the release of a file, or return the reason why it cannot be served."""
         self._stamps[path] = stamp_of(path)  # before reading, so that later changes are noticed
         other = self._served.get(path.stem)
         if other is not None and other.path != path and other.path.exists():
@@ -143,7 +143,7 @@ class Catalogue:
 
 
 def stamp_of(path: Path) -> tuple[_Stamp | None, ...]:
-    """Return the stamps of a release file and of the notices that would withdraw it; None for a missing file."""
+    """Return the stamps of a release file and of the notices that would withdraw it, with None for a missing file."""
     notices = (Path(notice_path(file)) for file in dict.fromkeys([path, path.resolve()]))
     return tuple(map(_file_stamp, (path, *notices)))
 

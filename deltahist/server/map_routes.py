@@ -1,4 +1,4 @@
-"""Routes to the cells of a map, either merged into blocks or as single features (OGC API – Features)."""
+"""Routes that return the cells of a map, merged into blocks or as single features (OGC API – Features)."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ router = APIRouter()
 
 @router.get("/releases/{name}/cells", responses=returns({JSON: Cells}), tags=["maps"])
 async def list_cells(service: ServiceOf, name: str, asked: Annotated[CellsAsked, Query()]) -> Response:
-    """Return the densities of at most 20,000 blocks of cells. They start at the lower left, and x varies slowest."""
+    """Return the densities of at most 20,000 blocks of cells, from the lower left, with x varying slowest."""
     source, _ = service.find_source(name, asked.compare)
     degrees = are_in_degrees(source, asked.crs)
     box = None if asked.bbox is None else read_box(asked.bbox, source.domain)
@@ -89,7 +89,7 @@ def _block_ends(domain: Domain, extent: Sequence[tuple[int, int]], width: int) -
 
 
 def _test_blocks(source: Source, ends: list[Index]) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    """Return the density of each block, and which blocks stand out if blocks of all sizes are tested together."""
+    """Return the density of each block, and whether it stands out when blocks of all sizes are tested together."""
     places = [source.domain.edges(axis)[each] for axis, each in enumerate(ends)]
     first, last = (np.meshgrid(*(each[part] for each in places), indexing="ij") for part in (slice(-1), slice(1, None)))
     work = boxes(np.column_stack([each.ravel() for each in (*first, *last)]))
@@ -119,7 +119,7 @@ def _find_larger(source: Source, ends: list[Index], signal: NDArray[np.bool_]) -
 
 
 def _corners(domain: Domain, ends: list[Index]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return x and y of the block corners, in degrees if the map has a CRS."""
+    """Return the x and y coordinates of the block corners, in degrees if the map has a CRS."""
     places = [domain.edges(axis)[each] for axis, each in enumerate(ends)]
     if domain.ndim == 1:
         return places[0], np.zeros(0)
@@ -132,7 +132,7 @@ def _corners(domain: Domain, ends: list[Index]) -> tuple[NDArray[np.float64], ND
 
 
 def fit_box(domain: Domain, box: Sequence[float]) -> Any:
-    """Return the part of a map inside a box in degrees, as a polygon in map coordinates, or None."""
+    """Return the part of a map inside a box in degrees as a polygon in map coordinates, or None if it is empty."""
     west, south, east, north = box
     wide = 360.0 if abs(east - west) >= 360 else (east - west) % 360  # also across the antimeridian
     bent = bend_boxes(np.array([[west, south, west + wide, north]]), domain)
@@ -171,7 +171,7 @@ async def list_conformance() -> dict[str, Any]:
 
 @router.get("/collections", tags=["OGC API"])
 async def list_collections(request: Request, service: ServiceOf) -> dict[str, Any]:
-    """List the collections: all releases of a map with a CRS."""
+    """List the collections, one for each release of a 2-D map with a CRS."""
     base = str(request.base_url)
     found = [_describe_collection(each, base) for each in service.catalogue.in_force() if _is_collection(each)]
     return {"links": [_link("self", f"{base}collections")], "collections": found}
@@ -179,7 +179,7 @@ async def list_collections(request: Request, service: ServiceOf) -> dict[str, An
 
 @router.get("/collections/{name}", tags=["OGC API"])
 async def describe_collection(request: Request, service: ServiceOf, name: str) -> dict[str, Any]:
-    """Describe a collection: its extent, and links to its features."""
+    """Describe a collection, with its extent and links to its features."""
     return _describe_collection(service.find(name, "collection", _is_collection), str(request.base_url))
 
 
@@ -242,7 +242,7 @@ def _describe_collection(served: Served, base: str) -> dict[str, Any]:
 
 
 def extent_of(domain: Domain) -> Box:
-    """Return west, south, east and north of a map in degrees, rounded outwards. Across 180°, west exceeds east."""
+    """Return the bounds (W, S, E, N) of a map in degrees, rounded outwards. If it crosses 180°, west exceeds east."""
     area = area_of(str(domain.crs), domain.bounds) or (-180.0, -90.0, 180.0, 90.0)
     step = 10.0**-DIGITS
     west, south, east, north = np.round(np.array(area) + step * np.array([-1, -1, 1, 1]), DIGITS).tolist()
@@ -263,7 +263,7 @@ def _list_page(release: Release, asked: Box | None, offset: int, limit: int) -> 
 
 
 def cells_within(domain: Domain, asked: Box) -> NDArray[np.bool_]:
-    """Return which cells (domain.shape) intersect a box in degrees. If west exceeds east, the box crosses 180°."""
+    """Return a mask (domain.shape) of cells that meet a box in degrees, which crosses 180° if west exceeds east."""
     west, south, east, north = asked
     own = extent_of(domain)
     # Extend a point or a line to a small fraction of a cell.

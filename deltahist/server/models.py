@@ -21,10 +21,10 @@ class Asked(BaseModel):
 class Options(Asked):
     """Options for all answers."""
 
-    crs: str | None = Field(None, description="CRS of the coordinates: CRS84 (longitude, latitude) or the release's")
+    crs: str | None = Field(None, description="CRS of coordinates: CRS84 (longitude, latitude) or the release's CRS")
     level: float = Field(0.95, gt=0, lt=1, description="confidence level of the interval")
-    nonnegative: bool = Field(False, description="estimates that are never negative, but biased")
-    f: Literal["json", "csv", "arrow"] | None = Field(None, description="format; by default the Accept header decides")
+    nonnegative: bool = Field(False, description="return estimates that are never negative but are biased")
+    f: Literal["json", "csv", "arrow"] | None = Field(None, description="format, by default from the Accept header")
 
 
 class Box(Asked):
@@ -34,35 +34,35 @@ class Box(Asked):
 
 
 class OfRelease(Options):
-    """Options of an answer from a release, or from the difference of two releases."""
+    """Options for an answer from a release, or from the difference of two releases."""
 
-    compare: str | None = Field(None, description="another release; the answer is its count minus this release's")
+    compare: str | None = Field(None, description="another release, from whose count to subtract this release's")
 
 
 class BoxOfRelease(OfRelease, Box):
-    """One box of a release."""
+    """Parameters of an answer to one box from a release."""
 
 
 class OfSeries(Options):
-    """Options of an answer from a series."""
+    """Options for an answer from a series."""
 
     between: Span | None = Field(None, description="period to sum: FIRST,LAST (all steps by default)")
-    compare: Span | None = Field(None, description="another period; the answer is its sum minus that of `between`")
+    compare: Span | None = Field(None, description="another period, from whose sum to subtract that of `between`")
     mean: bool = Field(False, description="return the mean per step instead of the sum")
-    missing: Literal["stop", "skip"] = Field("stop", description="fail if a step has no release, or skip such steps")
+    missing: Literal["stop", "skip"] = Field("stop", description="whether to fail at or skip steps without a release")
 
 
 class BoxOfSeries(OfSeries, Box):
-    """One box of a series."""
+    """Parameters of an answer to one box from a series."""
 
 
 class CellsAsked(Asked):
     """Parameters that select blocks of cells."""
 
-    bbox: str | None = Field(None, description="west,south,east,north, or low,high in 1D; the whole map by default")
+    bbox: str | None = Field(None, description="west,south,east,north (low,high in 1D), or by default the whole map")
     crs: str | None = Field(None, description="CRS of bbox: CRS84 (longitude, latitude) or the release's CRS")
-    width: int = Field(1, ge=1, le=1 << 20, description="cells along a block's side, doubled while blocks are too many")
-    compare: str | None = Field(None, description="another release; the answer is its cells minus this release's")
+    width: int = Field(1, ge=1, le=1 << 20, description="a block's side in cells, doubled if there are too many blocks")
+    compare: str | None = Field(None, description="another release, from whose cells to subtract this release's")
 
 
 class ItemsAsked(Asked):
@@ -71,7 +71,7 @@ class ItemsAsked(Asked):
     bbox: str | None = Field(None, description="west,south,east,north in longitude and latitude")
     limit: int = Field(1_000, ge=1, description="features per page, at most 10,000")
     offset: int = Field(0, ge=0, le=1 << 53)
-    datetime: str | None = Field(None, description="ignored: cells have no time", pattern=r"^[0-9T:Z.+/-]+$")
+    datetime: str | None = Field(None, description="ignored, because cells have no time", pattern=r"^[0-9T:Z.+/-]+$")
     f: Literal["json", "geojson"] | None = None
 
 
@@ -80,22 +80,22 @@ class BoxAnswer(BaseModel):
 
     model_config = ConfigDict(extra="allow")
     estimate: float | None
-    std_error: float | None = Field(description="error from noise and from positions in cut cells together")
+    std_error: float | None = Field(description="standard error due to noise and unknown positions in cut cells")
     low: float | None
     high: float | None
-    noise_error: float | None = Field(None, description="part of std_error from noise, if the box cuts cells")
-    placement_error: float | None = Field(None, description="part of std_error from positions in cut cells")
-    cut: float | None = Field(None, description="share of the box's area in cut cells")
+    noise_error: float | None = Field(None, description="part of std_error due to noise, if the box cuts cells")
+    placement_error: float | None = Field(None, description="part of std_error due to unknown positions in cut cells")
+    cut: float | None = Field(None, description="share of the box's area that lies in cut cells")
     inner: float | None = Field(None, description="estimate if all points of cut cells lay outside the box")
     outer: float | None = Field(None, description="estimate if all points of cut cells lay inside the box")
-    outside: float | None = Field(None, description="share of the box's area outside the map")
+    outside: float | None = Field(None, description="share of the box's area that lies outside the map")
     unresolved: float | None = Field(None, description="share of the query that was not measured")
     estimator: str | None = None
-    note: str | None = Field(None, description="says that the box was clipped, if it was")
+    note: str | None = Field(None, description="how the box was clipped, if it was")
     bbox: list[float]
     unit: str
     level: float
-    estimates: str = Field(description="unbiased (in cut cells: unbiased by noise only) or non-negative")
+    estimates: str = Field(description="unbiased (apart from unknown positions in cut cells) or non-negative")
 
 
 class FeatureCollection(BaseModel):
@@ -107,7 +107,7 @@ class FeatureCollection(BaseModel):
 
 
 class Boxes(msgspec.Struct, Generic[Corners], forbid_unknown_fields=True):
-    """The body of a request for many boxes, which msgspec parses 2 to 5 times as fast as pydantic."""
+    """The body of a request for many boxes, which msgspec parses 2 to 5 times as fast as pydantic does."""
 
     boxes: Annotated[list[Corners], msgspec.Meta(min_length=1)]
 
@@ -125,10 +125,10 @@ class Described(BaseModel):
     kind: str = Field(description="strategy and noise")
     promise: str
     may_be_published: str
-    bounds: list[float] = Field(description="in units of the CRS")
+    bounds: list[float] = Field(description="bounds of the map, in units of the CRS")
     crs: str | None
     extent: list[float] | None = Field(description="west, south, east, north in degrees")
-    shape: list[int] = Field(description="cells along each axis")
+    shape: list[int] = Field(description="number of cells along each axis")
     digest: str = Field(description="SHA-256 of the release")
     links: dict[str, str]
     withdrawn: dict[str, Any] | None = None
@@ -136,18 +136,18 @@ class Described(BaseModel):
 
 
 class Cells(BaseModel):
-    """Blocks of cells. x varies slowest."""
+    """Blocks of cells, with x varying slowest."""
 
     model_config = ConfigDict(extra="allow")
-    width: int = Field(description="cells along a block's side; blocks at the upper edges of the map may be smaller")
-    shape: list[int] = Field(description="blocks along each axis")
+    width: int = Field(description="cells along a block's side (blocks at the map's upper edges may have fewer)")
+    shape: list[int] = Field(description="number of blocks along each axis")
     unit: str = Field(description="unit of density")
     ends: list[list[int]] = Field(description="edges of the blocks along each axis, as cell numbers")
-    x: list[float] = Field(description="x of block corners: longitude, or the map's x without a CRS")
+    x: list[float] = Field(description="x of the block corners, which is longitude if the map has a CRS")
     y: list[float]
     density: list[float]
-    stands_out: list[bool] = Field(description="whether a block differs from zero, with 95% confidence for all blocks")
-    larger: list[dict[str, Any]] = Field(description="larger blocks that stand out, of which no part does")
+    stands_out: list[bool] = Field(description="whether a block differs from zero (95% confidence for all together)")
+    larger: list[dict[str, Any]] = Field(description="larger blocks that stand out although none of their parts does")
 
 
 def returns(media: dict[str, type[BaseModel] | None]) -> dict[int | str, dict[str, Any]]:

@@ -78,7 +78,7 @@ async def download(service: ServiceOf, name: str) -> FileResponse:
 
 @router.get("/releases/{name}/explanation", tags=["releases"])
 async def explain(service: ServiceOf, name: str) -> Response:
-    """Return the rows of a release's privacy statement, and how often a guess is right at each distance."""
+    """Return the rows of a release's privacy statement, and how often a guess at each distance can be right."""
     return JSONResponse(await service.run(_explain, service.find(name).release))
 
 
@@ -147,7 +147,7 @@ async def describe_series(request: Request, service: ServiceOf, stream: str) -> 
 
 @router.get("/series/{stream}/explanation", tags=["series"])
 async def explain_series(service: ServiceOf, stream: str) -> Response:
-    """Return the rows of a series' privacy statement, and how often a guess from all its steps is right."""
+    """Return the rows of a series' privacy statement, and how often a guess from all its steps can be right."""
     return JSONResponse(await service.run(_explain, _find_series(service, stream)))
 
 
@@ -171,7 +171,7 @@ def _make_series(named: tuple[tuple[str, Release], ...]) -> Series | None:
 
 
 async def sum_periods(service: Service, stream: str, asked: OfSeries) -> tuple[Source, dict[str, Any]]:
-    """Return the sum over a period, or its difference from another period, and fields that describe it."""
+    """Return the sum over a period, or another period's sum minus it, and fields that describe the result."""
     series = _find_series(service, stream)
     spans = [asked.between] if asked.compare is None else [asked.between, asked.compare]
     periods = [_choose_period(series, span, asked.mean, asked.missing == "skip") for span in spans]

@@ -1,4 +1,4 @@
-"""What routes share: settings, releases by name, batches of boxes, and a queue for long calls."""
+"""What the routes share: settings, releases by name, batches of boxes, and a queue for long calls."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class BoxQuery:
     nonnegative: bool
 
     def answer(self, corners: NDArray[np.float64]) -> Columns:
-        """Return the columns of `dh.answer` for boxes (m, 4), or (m, 2) in one dimension. Clip boxes in degrees."""
+        """Return the columns of `dh.answer` for boxes (m, 2 · ndim), after clipping boxes in degrees to the map."""
         domain, answer = self.release.domain, partial(self.release.answer_workload, level=self.level)
         if not self.degrees:
             return answer(boxes(corners), nonnegative=self.nonnegative)
@@ -69,11 +69,11 @@ class BoxQuery:
         return clipped.spread_over_regions(found)
 
     def answer_one(self, corners: NDArray[np.float64]) -> Columns:
-        """Return the columns (1,) of the answer to one box (4,), or (2,) in one dimension."""
+        """Return the columns of the answer to one box (2 · ndim,), each of shape (1,)."""
         return _select_row(self.answer(corners[None]), 0)
 
     def answer_separately(self, corners: list[NDArray[np.float64]]) -> list[Columns | Exception]:
-        """Return the columns (1,) of each box, or the error that `answer_one` would raise."""
+        """Return for each box its columns, each of shape (1,), or the error that `answer_one` would raise."""
         try:
             columns = self.answer(np.array(corners))
         except Exception as problem:
@@ -91,7 +91,7 @@ class BoxQuery:
 
 
 def _select_row(columns: Columns, at: int) -> Columns:
-    """Return the columns (1,) of one box, without columns that only other boxes need."""
+    """Return the columns of one box, each of shape (1,), without those that only other boxes need."""
     row = {name: values[[at]] for name, values in columns.items()}
     if "cut" in row and not row["cut"][0]:
         row = {name: value for name, value in row.items() if name not in UNCUT}
@@ -126,7 +126,7 @@ class Batcher:
     _task: asyncio.Task[None] | None = None
 
     async def answer(self, query: BoxQuery, corners: NDArray[np.float64]) -> Columns:
-        """Return the columns (1,) of the answer to a box (4,), or (2,) in one dimension."""
+        """Return the columns of the answer to a box (2 · ndim,), each of shape (1,)."""
         future: asyncio.Future[Columns] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(query, []).append((corners, future))
         if self._task is None or self._task.done():
@@ -162,7 +162,7 @@ class Service:
     _number: int = 0  # number of long requests that are running or waiting
 
     def find(self, name: str, field: str = "release", accepts: Callable[[Served], bool] | None = None) -> Served:
-        """Return a release by name. Raises HTTPException 410 if it was withdrawn, or 404 if there is none."""
+        """Return a release by name. Raises HTTPException 410 if it was withdrawn, or 404 if it does not exist."""
         served = self.catalogue.find(name)
         if served is None or not (accepts is None or accepts(served)):
             listed = "collections" if field == "collection" else "releases"
@@ -185,7 +185,7 @@ class Service:
         return about | {"replacement": None if successor is None else successor.name}
 
     def find_source(self, name: str, compare: str | None) -> tuple[Source, dict[str, Any]]:
-        """Return a release, or `compare` minus that release, and the fields that describe this source in answers."""
+        """Return a release, or the difference `compare` minus it, and fields that describe this source in answers."""
         release = self.find(name).release
         if compare is None:
             return release, {"digest": release.digest}

@@ -101,7 +101,7 @@ class Operation:
     @staticmethod
     @functools.lru_cache(maxsize=64)
     def off(domain: Domain, target: Any) -> Operation:
-        """Return the operation from the map to another CRS, for public coordinates only."""
+        """Return the operation from the map to another CRS. Use it for public coordinates only."""
         return Operation.between(read_crs(domain.crs), read_crs(target), area_of(domain.crs, domain.bounds))
 
     def __call__(self, *columns: NDArray[np.float64]) -> list[NDArray[np.float64]]:
@@ -122,7 +122,7 @@ class Operation:
 
 @functools.lru_cache(maxsize=64)
 def scales(crs: str, bounds: tuple[float, ...]) -> tuple[float, float]:
-    """Return the smallest and largest ratio of map units to ground metres, in any direction, over a box.
+    """Return the smallest and largest ratios of map units to ground metres, in any direction, over a box.
 
     Raises InputError unless the CRS is projected, is defined everywhere in the box, and has no seam there.
     """
@@ -131,8 +131,8 @@ def scales(crs: str, bounds: tuple[float, ...]) -> tuple[float, float]:
     least, largest = _measure_scales(system, crs, bounds) if planar else (0.0, math.inf)
     if largest >= 100:
         raise InputError(
-            f"bounds are {bounds} in {crs}: they must be west, south, east, north in a projected CRS that, inside "
-            "them, is defined everywhere, has a scale below 100, and has no seam such as the antimeridian "
+            f"bounds are {bounds} in {crs}: they must be west, south, east, north in a projected CRS that, within "
+            "these bounds, is defined everywhere, has a scale below 100, and has no seam such as the antimeridian "
             "(Domain.from_degrees chooses a CRS for bounds in degrees)"
         )
     return least, largest
@@ -143,7 +143,7 @@ def _measure_scales(system: Any, crs: str, bounds: tuple[float, ...]) -> tuple[f
 
     At each point of a lattice over the box, the derivatives of the position in space with respect to x and y form a
     3 × 2 matrix. The inverses of the matrix's singular values are the extremes of the local scale. PROJ's own scale
-    factors assume a sphere for some projections. The results are rounded outwards to seven decimals.
+    factors are not used, because some assume a sphere. The results are rounded outwards to seven decimals.
     """
     import pyproj
 
@@ -227,7 +227,7 @@ def are_degrees(box: Sequence[float], *columns: str | None) -> bool:
     """Guess whether W, S, E, N without a CRS are longitudes and latitudes rather than coordinates on a plane.
 
     Coordinates count as degrees if they are in range, and either all columns have names such as "lon" or the box does
-    not contain the origin. In degrees the origin is in the ocean, but on most planes it is a corner or the centre.
+    not contain the origin. In degrees, the origin is in the ocean, but on most planes it is a corner or the centre.
     """
     angles = {"lon", "lng", "long", "longitude", "lat", "latitude"}
     named = all(str(name).lower() in angles for name in columns)

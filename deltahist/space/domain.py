@@ -22,7 +22,7 @@ STEPS_PER_CELL = 1_000_000
 
 
 def read_length(value: float | str, name: str = "length", *, units: bool = True) -> float:
-    """Convert a length to a number, in metres if it has a unit. With `units=False`, a unit is an error.
+    """Convert a length to a number, in metres if it has a unit. With `units=False`, units are refused.
 
     >>> read_length("0.5km"), read_length("7"), read_length(7)
     (500.0, 7.0, 7)
@@ -60,14 +60,14 @@ class CellTooLarge(InputError):  # noqa: N818
 
 @dataclass(frozen=True)
 class Domain:
-    """A box divided into equal cells, in one to three dimensions. The third may be time, or the floors of a building.
+    """A box of equal cells in one to three dimensions. The third dimension may be time, or the floors of a building.
 
     Every coordinate is first converted to an integer, the lattice step `floor((x - lo) / step + 1/2)`, clamped to the
     box. Each step lies entirely in one cell, so no point lies on an edge. Distances between cells are integers too.
 
     Parameters
     ----------
-    bounds : (lo, hi) in 1-D, (west, south, east, north) in 2-D, in units of the CRS; three lows and three highs in 3-D.
+    bounds : (lo, hi) in 1-D, (west, south, east, north) in 2-D, or three lows and three highs in 3-D, in map units.
     shape : number of cells along each axis, (n,), (nx, ny) or (nx, ny, nz). Axis 0 is x.
     crs : a *projected* coordinate reference system (anything that pyproj reads), or None for a plane without units.
     scale : largest ratio of map length to ground metres over the domain, computed by default, and 1 without a CRS.
@@ -105,7 +105,7 @@ class Domain:
             raise InputError(
                 f"bounds are {bounds} and shape {shape}: they must be (low, high) and (n,) with low < high, or "
                 "(west, south, east, north) and (nx, ny) with west < east and south < north, or, without a CRS, three "
-                "lows, three highs and (nx, ny, nz); cells must be neither too thin nor too many for the lattice"
+                "lows, three highs and (nx, ny, nz), and cells must not be too thin or too many for the lattice"
             )
         needed = 1.0
         if crs is not None:
@@ -114,15 +114,15 @@ class Domain:
             needed = scales(crs, bounds)[1]
         scale = check_positive(scale=needed if self.scale is None else self.scale)
         if scale < needed * (1 - 1e-6) or (crs is None and scale != 1):  # versions of PROJ differ by up to a millionth
-            raise InputError(f"scale is {scale!r}: it must be at least the map's {needed:.7g}, or 1 if there is no CRS")
+            raise InputError(f"scale is {scale!r}: it must be at least the map's scale {needed:.7g}, or 1 with no CRS")
         object.__setattr__(self, "scale", None if crs is None else scale)
 
     @classmethod
     def from_cell(cls, bounds: ArrayLike, cell: float | str, crs: str | None = None, *, name: str = "cell") -> Domain:
         """Make a domain of square cells of a given size, extending the bounds to whole cells.
 
-        With a CRS, the side is in ground metres (a number, or text such as "250m"), converted by the projection's
-        largest scale factor. Raises CellTooLarge if the cell (called `name` in messages) is larger than the map.
+        With a CRS, the side is in ground metres (a number, or text such as "250m"), and is converted to map units with
+        the largest scale factor. Raises CellTooLarge if the cell (called `name` in messages) is larger than the map.
 
         >>> Domain.from_cell((0, 0, 1, 0.45), 0.2)
         Domain(bounds=(0.0, 0.0, 1.0, 0.6000000000000001), shape=(5, 3), crs=None, scale=None)
@@ -148,7 +148,7 @@ class Domain:
         Parameters
         ----------
         bounds : west, south, east, north in WGS 84 degrees. If west exceeds east, the bounds cross the antimeridian.
-        crs : a projected CRS, or "auto" for the UTM zone that contains the bounds, or else an equal-area map.
+        crs : a projected CRS, or "auto" for the UTM zone that contains the bounds or, if none does, an equal-area map.
 
         >>> domain = Domain.from_degrees((-74.3, 40.45, -73.6, 40.95), "500m")
         >>> domain.crs, domain.shape
@@ -255,7 +255,7 @@ class Domain:
         return np.clip(place, 0, self.lattice_shape[axis] - 1, out=place)
 
     def flat_cells(self, columns: Sequence[NDArray[np.float64]]) -> NDArray[np.int64]:
-        """Return the flat cell indices (m,) of points, given as a list of finite columns, one per axis."""
+        """Return the flat cell indices (m,) of points whose coordinates are finite columns, one per axis."""
         flat = np.zeros(len(columns[0]), dtype=np.int64)
         for axis, values in enumerate(columns):
             place = self._steps_along(axis, values)

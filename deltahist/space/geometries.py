@@ -40,7 +40,7 @@ def project_frame(frame: gpd.GeoDataFrame, domain: Domain, name: str) -> gpd.Geo
 
 @contextmanager
 def _open_untrusted(file: str | Path, name: str, rule: str = "") -> Iterator[None]:
-    """Raise InputError if the block cannot read a file. Hide warnings, because they may quote the file."""
+    """Raise InputError if the `with` block cannot read a file. Hide warnings, because they may quote the file."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -53,8 +53,8 @@ def _open_untrusted(file: str | Path, name: str, rule: str = "") -> Iterator[Non
 def read_geometries(file: str | Path, domain: Domain, name: str = "file", layer: str | None = None) -> gpd.GeoDataFrame:
     """Read a file of geometries without projecting them. A file without a CRS is in the domain's coordinates.
 
-    The format is GeoPackage, GeoJSON, FlatGeobuf or shapefile (any of these may be in a .zip) or GeoParquet. GeoJSON is
-    in degrees, or in the plane's coordinates if the domain has no CRS.
+    The format is GeoParquet, or GeoPackage, GeoJSON, FlatGeobuf or shapefile, which may be in a .zip. GeoJSON is in
+    degrees, or in the plane's coordinates if the domain has no CRS.
     """
     import geopandas as gpd
 
@@ -117,7 +117,7 @@ def read_sources(text: str, domain: Domain, name: str = "sources") -> str | shap
 
 
 def read_box_file(file: Path, columns: list[str], name: str = "boxes") -> tuple[NDArray[np.float64], list[str]]:
-    """Read boxes (m, 2 d) and their names from a CSV file with the columns `Domain.sides`."""
+    """Read boxes (m, 2 d) and their names from a CSV file with the columns that `Domain.sides` names."""
     import pandas as pd
 
     with _open_untrusted(file, name, f" (it must be CSV with the columns {','.join(columns)}, and may have name)"):
@@ -297,7 +297,7 @@ def to_degrees(shapes: NDArray[Any], domain: Domain) -> NDArray[Any]:
 
 
 def _repair(given: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Return valid polygons (m,), or None for geometries without area, and notes (m,) on repairs."""
+    """Return valid polygons (m,), with None for geometries without area, and notes (m,) on repairs."""
     places, owner = shapely.get_coordinates(given, return_index=True)
     finite = np.ones(len(given), dtype=bool)
     finite[owner[~np.isfinite(places).all(axis=1)]] = False
@@ -360,7 +360,7 @@ def _cut_surroundings(shapes: NDArray[Any], crs: Any, domain: Domain) -> tuple[N
 
 
 def _area(shape: Any, crs: Any) -> float:
-    """Return a shape's area in units of its CRS. For degrees, areas are proportional to areas on a sphere."""
+    """Return a shape's area in units of its CRS or, for degrees, in proportion to its area on a sphere."""
     if crs.is_geographic:
         shape = shapely.transform(shape, lambda v: np.column_stack([v[:, 0], np.sin(np.radians(v[:, 1]))]))
     return float(shape.area)
@@ -369,7 +369,7 @@ def _area(shape: Any, crs: Any) -> float:
 def boxes_in_degrees(corners: NDArray[np.float64], domain: Domain) -> NDArray[Any] | None:
     """Convert boxes (m, 4) to polygons (m,) in degrees and warn, or return None if the boxes may be in map units.
 
-    Boxes are in degrees if all corners could be longitudes and latitudes, and if either no point on the map has such
+    Boxes count as degrees if all corners could be longitudes and latitudes, and if either no point on the map has such
     small coordinates or a box crosses the antimeridian.
     """
     if domain.crs is None or domain.ndim != 2 or not corners.size:
@@ -396,7 +396,7 @@ def bend_boxes(corners: NDArray[np.float64], domain: Domain) -> NDArray[Any]:
     wide, area = (west > east) & (width > 180), area_of(domain.crs, domain.bounds)  # type: ignore[arg-type]
     if wide.any() and area is not None and width_in_degrees(area[0], area[2]) < 180:
         raise InputError(
-            f"box is {corners[np.argmax(wide)].tolist()}: west is above east, so it crosses the antimeridian (180°), "
+            f"box is {corners[np.argmax(wide)].tolist()}: it crosses the antimeridian (180°), as west exceeds east, "
             f"and must not span more than 180° if the map spans {area[0]:.6g} to {area[2]:.6g} (is the box reversed?)"
         )
     # Split long edges, because `fit` would replace them with shorter ones across the antimeridian.

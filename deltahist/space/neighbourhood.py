@@ -32,7 +32,7 @@ from deltahist.space.domain import Domain
 
 
 class Limit(NamedTuple):
-    """Cap on the cost of moves: a move up to `distance` costs at most factor · ε (factor² · ρ with Gaussian noise).
+    """Cap on the cost of moves: a move of up to `distance` costs at most factor · ε (factor² · ρ with Gaussian noise).
 
     The distance is a ground length like δ, or infinity for any move. For a stream, the distance is a number of steps,
     and the factor multiplies ρ without being squared.
@@ -68,9 +68,9 @@ class Neighbourhood:
     delta : δ on the ground: a number (in metres, or in the plane's units without a CRS) or text such as "500m".
     sources : None (membership is fixed, so the number of entities is public), "boundary", "left" or "right" (1-D), or a
         shapely geometry in the domain's coordinates, which may extend beyond the domain.
-    limits : pairs (distance, factor) that cap the cost of longer moves. A move up to the distance, or an arrival up to
-        that distance from a source, costs at most factor · ε (factor² · ρ with Gaussian noise). Infinity or "any"
-        applies to every move. () sets no cap. With None, a cap is set when a strategy is chosen.
+    limits : pairs (distance, factor) that cap the cost of longer moves. A move of up to the distance, or an arrival up
+        to that distance from a source, costs at most factor · ε (factor² · ρ with Gaussian noise). A distance of
+        infinity or "any" covers every move. () sets no cap. With None, a cap is set when a strategy is chosen.
 
     Raises InputError if δ is smaller than a lattice step, if `sources` is not valid for the domain, if a limit's
     distance is not above δ, or if a factor is below 1 or decreases with the distance.
@@ -108,13 +108,13 @@ class Neighbourhood:
         """Return the neighbourhood in which one entity moves along an edge of a graph on the cells.
 
         Examples are road networks, policy graphs (Blowfish), city-block distance and any other metric.
-        Source: 2014, section 3 (any set of neighbours), section 4.1.
+        Source: 2014, section 3 (any set of neighbours) and section 4.1.
 
         Parameters
         ----------
         domain : the cells, or a number n for a line from 0 to n with n cells (numbered from 0).
-        edges : pairs (M, 2) of flat cell indices; a sparse matrix or networkx graph with an entry for each edge; or a
-            CSV file with columns `from` and `to`, and with delta also `length`.
+        edges : pairs (M, 2) of flat cell indices, a sparse matrix with an entry for each edge, a networkx graph, or a
+            CSV file with the columns `from` and `to`, and optionally `length` if delta is given.
         delta, lengths : with delta, cells are neighbours if the shortest path between them is at most δ long. A sparse
             matrix, a networkx graph (`weight`) or a file may contain the lengths (M,). The default length is 1.
         sources : cells, or a mask of cells, where entities may appear or vanish (None: membership is fixed).
@@ -185,7 +185,7 @@ class Neighbourhood:
         return max(1, math.ceil(steps - 0.05))
 
     def read_distance(self, distance: float | str) -> float:
-        """Return a distance, a number or text such as "2km", in the unit of `delta_ground`."""
+        """Convert a distance (a number, or text such as "2km") to a number in the unit of `delta_ground`."""
         return self.domain.ground(self.domain.length(distance, name="distance"))
 
     @property
@@ -195,9 +195,9 @@ class Neighbourhood:
 
     @functools.cached_property
     def relations(self) -> tuple[tuple[Fraction, Neighbourhood], ...]:
-        """Pairs (factor, relation), one for δ and one for each limit, by increasing distance.
+        """Pairs (factor, relation), one for δ and one for each limit, sorted by distance.
 
-        The cost of a strategy is the maximum over these pairs of its cost under the relation, divided by the factor.
+        A strategy's cost is the maximum, over these pairs, of its cost under the relation divided by the factor.
         """
         out = [(Fraction(1), self if self.limits == () else replace(self, limits=()))]
         for limit in self.profile:
@@ -209,8 +209,8 @@ class Neighbourhood:
     def reach(self) -> NDArray[np.int64]:
         """Largest displacements in cells, clipped to the domain.
 
-        In 1-D the array has one entry. In 2-D entry dx is the largest dy for which cells (dx, dy) apart are neighbours.
-        Entries never increase with dx.
+        In 1-D, the array has one entry. In 2-D, entry dx is the largest dy for which two cells that differ by (dx, dy)
+        are neighbours. Entries never increase with dx.
         """
         check_choice((1, 2), dimensions=self.domain.ndim)
         kx, radius = self.domain.steps[0], self.radius
@@ -242,7 +242,7 @@ class Neighbourhood:
 
     @functools.cached_property
     def _nearby(self) -> NDArray[np.bool_]:
-        """Array that is true at all non-negative displacements between neighbouring cells, in 3-D."""
+        """In 3-D, an array that is true at all non-negative displacements between neighbouring cells."""
         sides = [
             np.arange(min(-(-self.radius // k) + 1, n))
             for k, n in zip(self.domain.steps, self.domain.shape, strict=True)
@@ -285,7 +285,7 @@ class Neighbourhood:
         return _make_readonly(near)
 
     def edges(self) -> NDArray[np.int64]:
-        """Return the edges (M, 2) of the graph as flat cell indices; -1 is the null vertex.
+        """Return the edges (M, 2) of the graph as flat cell indices, with -1 for the null vertex.
 
         The first edges are the moves (u, v), u < v, in N = {(i, j): some x in bin i and y in bin j have d(x, y) ≤ δ}.
         The arrivals (-1, v), one per source cell, follow. Source: 2014, section 5.2.
@@ -305,7 +305,7 @@ class Neighbourhood:
         return np.concatenate(parts)
 
     def incidence(self) -> scipy.sparse.csc_array:
-        """Return the incidence matrix E (N, M): +1 where an edge ends, -1 where it starts. ⊥ has no row."""
+        """Return the incidence matrix E (N, M), with +1 where an edge ends, -1 where it starts, and no row for ⊥."""
         edges = self.edges()
         rows, columns = edges[:, ::-1].T.ravel(), np.tile(np.arange(len(edges)), 2)
         kept, values = rows >= 0, np.repeat([1, -1], len(edges))
@@ -322,11 +322,11 @@ class Neighbourhood:
         return self if self.limits is not None else replace(self, limits=[("any", 4)])
 
     def moves_within(self, distance: float) -> Neighbourhood:
-        """Return a neighbourhood with fixed membership and moves up to `distance` (in the units of delta)."""
+        """Return a neighbourhood with fixed membership and moves of up to `distance` (in the units of delta)."""
         return Neighbourhood(self.domain, distance, None, ())
 
     def anywhere(self) -> Neighbourhood:
-        """Return a neighbourhood where entities move anywhere and, if there are sources, appear and vanish anywhere."""
+        """Return a neighbourhood where entities may move and, if there are sources, appear and vanish anywhere."""
         # Every cell is within one diameter of the boundary.
         return Neighbourhood(self.domain, self.diameter, None if self.fixed_membership else "boundary", ())
 
@@ -387,7 +387,7 @@ class GraphNeighbourhood(Neighbourhood):
     """One entity moves along an edge of a graph on the cells, or appears or vanishes at a source (`Neighbourhood.of`).
 
     Distances are numbers of edges, so δ is 1. The guarantee is for the cells in which points are counted. Moves between
-    disconnected parts of the graph are not covered, unless a limit covers any move.
+    disconnected parts of the graph are not covered, unless a limit covers all moves.
 
     Parameters
     ----------
@@ -414,7 +414,7 @@ class GraphNeighbourhood(Neighbourhood):
 
     @functools.cached_property
     def pairs(self) -> NDArray[np.int64]:
-        """The edges of the graph (M, 2), with the smaller cell first."""
+        """The edges (M, 2) of the graph, each with the smaller cell first."""
         return _make_readonly(np.frombuffer(base64.b64decode(self.graph), "<i4").reshape(-1, 2).astype(np.int64))
 
     @functools.cached_property
@@ -431,7 +431,7 @@ class GraphNeighbourhood(Neighbourhood):
 
     @functools.cached_property
     def diameter(self) -> float:  # type: ignore[override]
-        """Upper bound on the number of edges between connected cells, exact for up to 2,000 cells."""
+        """Upper bound on the number of edges in a shortest path between two cells, exact for up to 2,000 cells."""
         size, graph = self.domain.size, self.adjacency
         if size <= 2000:
             far = scipy.sparse.csgraph.shortest_path(graph, unweighted=True, directed=False)
@@ -472,7 +472,7 @@ class GraphNeighbourhood(Neighbourhood):
         return tuple(out)
 
     def _widen(self, hops: int) -> Neighbourhood:
-        """Allow moves and arrivals over up to `hops` edges, or over any number if this gives too many pairs."""
+        """Allow moves and arrivals over up to `hops` edges, or anywhere if that gives too many pairs."""
         wide = replace(self, hops=hops, limits=())
         return self.anywhere() if hops >= self.diameter or wide._reachable is None else wide
 
@@ -521,12 +521,12 @@ class GraphNeighbourhood(Neighbourhood):
         return out | {"limits": describe_limits(self.profile)} if self.profile else out
 
     def check_on_map(self) -> None:
-        """Raise InputError if there are no edges, so that the promise for δ would be empty."""
+        """Raise InputError if there are no edges or sources, because the promise for δ would then be empty."""
         check_whole(**{"the number of edges and sources": len(self.pairs) + len(self.sources or ())})  # type: ignore[arg-type]
 
 
 def pack_pairs(pairs: ArrayLike, size: int) -> str:
-    """Drop direction, repetitions and loops from pairs (M, 2) of cells. Encode them as 32-bit numbers in base 64."""
+    """Encode pairs (M, 2) of cells as 32-bit numbers in base 64, without direction, repetitions or loops."""
     check_finite(below=1 << 31, **{"number of cells of a graph": size})
     ends = np.sort(np.asarray(pairs), axis=1)
     wrong = ends[(ends != np.floor(ends)) | (ends < 0) | (ends >= size)]
@@ -537,7 +537,7 @@ def pack_pairs(pairs: ArrayLike, size: int) -> str:
 
 
 def _find_pairs_within(pairs: NDArray[Any], lengths: NDArray[np.float64], size: int, delta: float) -> NDArray[np.int64]:
-    """Return all pairs of cells whose shortest path is at most `delta` long."""
+    """Return all pairs of cells that are joined by a path at most `delta` long."""
     pack_pairs(pairs, size)  # raises if a cell does not exist
     check_finite(least=0, shortest_length=lengths.min(initial=1.0))
     # If an edge is repeated, use its shortest length.
@@ -571,7 +571,7 @@ def _make_plain(value: Any) -> Any:
 def read_limits(given: Limits, within: float, measure: Callable[[Any], float]) -> tuple[Limit, ...]:
     """Check limits, sort them by distance, and drop those that a limit on longer moves implies.
 
-    The budget itself applies up to the length `within`. `measure` converts a distance to a length.
+    The budget itself applies to moves up to the length `within`. `measure` converts a distance to a length.
     """
     found = []
     for distance, factor in given:
@@ -590,7 +590,7 @@ def read_limits(given: Limits, within: float, measure: Callable[[Any], float]) -
 
 
 def read_lasting(given: Limits, window: int | None) -> tuple[Limit, ...]:
-    """Check limits on changes that last longer than a window of steps. None means an endless window."""
+    """Check limits on changes that last longer than a window of steps. If `window` is None, it is endless."""
     within = math.inf if window is None else float(window)
     return read_limits(given, within, lambda steps: check_whole(**{"the steps of a limit": steps}))
 
@@ -614,7 +614,7 @@ def list_limits(near: Neighbourhood, most: int | None = None) -> list[tuple[floa
 
 
 def check_geometry(geometry: shapely.Geometry, domain: Domain) -> None:
-    """Raise InputError unless a source is a valid, non-empty geometry that is near enough for exact distances."""
+    """Raise InputError unless a source is a valid, non-empty geometry near enough to the map for exact distances."""
     away = np.abs(shapely.get_coordinates(geometry)[:, : domain.ndim] - domain.low) / domain.step
     # Distances up to 2^48 steps are exact to a sixteenth of a step. NaN fails this comparison.
     near = away.max(initial=0.0) < 1 << 48

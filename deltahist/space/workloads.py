@@ -1,4 +1,4 @@
-"""Describe queries as boxes or regions, and find which share of each cell a query contains.
+"""Describe queries as boxes or regions, and find the share of each cell that a query contains.
 
 >>> import deltahist as dh
 >>> domain = dh.Domain((0, 0, 4, 4), (4, 4))
@@ -70,8 +70,8 @@ class Boxes(_OfSpans):
 
     Parameters
     ----------
-    corners : (m, 4) west, south, east, north, or (m, 2) low, high in 1-D, in the domain's coordinates. In 3-D, a row of
-        (m, 6) lists three lows, then three highs, on the edges of cells.
+    corners : an array (m, 4) of west, south, east, north, or (m, 2) of low, high in 1-D, in the domain's coordinates.
+        In 3-D, each row of (m, 6) lists three lows and then three highs, which lie on the edges of cells.
 
     >>> import deltahist as dh
     >>> work = dh.workloads.boxes([[0, 0, 2, 1], [1, 1, 2, 2]])
@@ -116,7 +116,7 @@ class Boxes(_OfSpans):
 
 @dataclass(frozen=True)
 class AllRanges(_OfSpans):
-    """All boxes of whole cells: n (n + 1) / 2 in 1-D, and the product of these numbers for both axes in 2-D."""
+    """All boxes of whole cells: n (n + 1) / 2 in 1-D, and the product of these numbers over all axes otherwise."""
 
     domain: Domain
 
@@ -186,7 +186,7 @@ class Regions:
         return [self] if len(parts) == 1 else [Regions(self.geometries[some], self.names[some]) for some in parts]
 
     def cover(self, domain: Domain) -> RegionCover:
-        """Return the share of each cell inside each polygon, and the centroid of that part. Cached for one domain."""
+        """Return the share of each cell inside each polygon, and the centroid of that part. Cache the last cover."""
         if domain not in self._covers:
             self.check(domain)
             self._covers.clear()  # keep only one cover, because it may be large
@@ -194,7 +194,7 @@ class Regions:
         return self._covers[domain]
 
     def check(self, domain: Domain) -> None:
-        """Raise InputError if a polygon extends beyond a domain, or if the domain is 1-D."""
+        """Raise InputError if a polygon extends beyond a domain, or if the domain is not 2-D."""
         outside = reach_beyond(shapely.bounds(self.geometries), domain)
         if domain.ndim != 2 or outside.any():
             rule = f"it must lie on a 2-D map, within {tuple(round(b, 6) for b in domain.bounds)} (in the map's CRS)"
@@ -237,7 +237,7 @@ def regions(geometries: Iterable[Any], names: Sequence[str] | None = None) -> Re
 def random_squares(side: float | str, number: int, domain: Domain, *, seed: int = 0) -> Boxes:
     """Draw squares (in 1-D, intervals) with a given side, placed uniformly in the domain (2014, section 5.4.2).
 
-    The side is in the domain's coordinates, or text in ground metres such as "2km".
+    The side is a number in the domain's coordinates, or text with a ground length such as "2km".
     """
     side = domain.length(side, name="side") if isinstance(side, str) else check_positive(side=side)
     number = check_whole(number=number)
@@ -456,7 +456,7 @@ class RegionCover:
 
     @property
     def unsure(self) -> Field:
-        """Σ f (1 − f) for each query (m,), where f is the share of each cut cell inside the query."""
+        """Σ f (1 − f) over the cut cells of each query (m,), where f is the share of the cell inside the query."""
         return np.bincount(self.owner, self.share * (1 - self.share), self.number).astype(np.float64)
 
 
@@ -620,7 +620,7 @@ def _merge_runs(owner: Index, x: Index, y: Index, tall: Index) -> tuple[Index, I
 
 
 def _list_edges(geometries: NDArray[Any], domain: Domain) -> tuple[Field, Field, Index]:
-    """Return starts and ends (k, 2) of edges, in units of cells, and their polygons (k,). The inside is on the left."""
+    """Return the starts and ends (k, 2) of edges, in cells, and the polygons (k,) to their left."""
     polygons, owner = shapely.get_parts(geometries, return_index=True)
     rings, polygon = shapely.get_rings(polygons, return_index=True)
     outer = np.append(True, polygon[1:] != polygon[:-1])
