@@ -14,11 +14,6 @@ from deltahist.errors import as_exact_fraction, check_choice, check_finite, chec
 from deltahist.preprocessing import normalize_name
 
 
-@pytest.mark.parametrize("value", [1, 0.5, Fraction(1, 3), np.float64(0.1), np.float32(0.5), np.int64(3)])
-def test_positive_numbers_are_returned(value):
-    assert check_positive(delta=value) == value
-
-
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, True, "1", None, [1], 1j, np.bool_(1), 0, -1.5])
 def test_other_values_are_refused_with_their_name(value):
     checks = [check_positive, check_whole]

@@ -147,11 +147,9 @@ class Neighbourhood:
             edges = [entry[:2] for entry in entries]
         pairs = np.asarray(edges)
         pairs = pairs.reshape(len(pairs), 2)
-        if lengths is not None and delta is None:
-            raise InputError("edges have lengths: delta must give the length of the longest move")
-        if delta is not None:
+        if delta is not None or lengths is not None:
             given = np.ones(len(pairs)) if lengths is None else np.asarray(lengths, dtype=np.float64)
-            pairs = _find_pairs_within(pairs, given, domain.size, delta)
+            pairs = _find_pairs_within(pairs, given, domain.size, check_positive(delta=delta))
         if sources is not None:
             mask = np.asarray(sources)
             sources = tuple(np.arange(domain.size)[mask.ravel()].tolist() if mask.dtype == bool else mask.tolist())
@@ -545,7 +543,7 @@ def _find_pairs_within(pairs: NDArray[Any], lengths: NDArray[np.float64], size: 
     ends, lengths = np.sort(pairs, axis=1)[order].astype(np.int64), lengths[order]
     first = np.append(True, (np.diff(ends, axis=0) != 0).any(axis=1))[: len(ends)]
     graph = scipy.sparse.csr_array((lengths[first], tuple(ends[first].T)), shape=(size, size))
-    found, block, most = [], max(1, (1 << 22) // size), check_positive(delta=delta) * (1 + 1e-12)
+    found, block, most = [], max(1, (1 << 22) // size), delta * (1 + 1e-12)
     for start in range(0, size, block):  # `most` allows for rounding in sums of lengths
         some = np.arange(start, min(start + block, size))
         far = scipy.sparse.csgraph.dijkstra(graph, directed=False, indices=some, limit=most)
