@@ -252,10 +252,11 @@ def format_table(header: Sequence[str], rows: Iterable[Sequence[str]], *, left: 
         # Control characters in the data could manipulate the terminal.
         texts = [re.sub(r"[\x00-\x1f\x7f-\x9f]", " ", text) for text in (name, *texts)]
         sizes = [len(text) if text.isascii() else cell_len(text) for text in texts]
-        gaps = [" " * (max(sizes) - size) for size in sizes]
+        width = max(sizes)
+        gaps = [" " * (width - size) for size in sizes]
         flush_left = not columns or name in left
         padded = [text + gap if flush_left else gap + text for text, gap in zip(texts, gaps, strict=True)]
-        columns.append([padded[0], "-" * max(sizes), *padded[1:]])
+        columns.append([padded[0], "-" * width, *padded[1:]])
     return "\n".join("  ".join(line).rstrip() for line in zip(*columns, strict=True))
 
 

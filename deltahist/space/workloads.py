@@ -107,8 +107,8 @@ class Boxes(_OfSpans):
             first = int(np.argmax(bad.any(axis=0)))
             box, bounds = (",".join(f"{v:.10g}" for v in each) for each in (self.corners[first], domain.bounds))
             raise InputError(
-                f"box {first} is {box}: it must be non-empty and inside the domain, whose bounds are {bounds}, and "
-                "must not cut cells in 3-D (is it reversed or in degrees, or are x and y swapped?)"
+                f"box {first} is {box}: it must be non-empty and inside the domain, whose bounds are {bounds}"
+                f"{', and must not cut cells' * (d == 3)} (is it reversed or in degrees, or are x and y swapped?)"
             )
         places /= steps
         return tuple(zip(low, high, strict=True))
