@@ -216,7 +216,7 @@ class MapOptions:
     cell: Cell = None
     delta: Delta = None
     edges: Annotated[
-        Path | None, File(help="CSV of neighbouring cells: from, to (and length, which --delta limits).")
+        Path | None, File(help="CSV with columns from and to, and length if --delta is given.")
     ] = None
     limit: Limit = None
     sources: Sources = "none"

@@ -229,7 +229,7 @@ def fit(regions: ArrayLike, domain: Domain, crs: Any = None) -> Fitted:
 def _fit(
     given: NDArray[Any], domain: Domain, crs: Any, operation: Operation | None
 ) -> tuple[NDArray[Any], NDArray[np.float64], NDArray[Any]]:
-    """Return the shapes, shares outside and notes for a batch of regions (see `Fitted`)."""
+    """Return shapes, notes and the shares outside the map for a batch of regions (`Fitted`)."""
     shapes, notes = _repair(read_rings(given) if operation is not None and crs.is_geographic else given)
     near = np.ones(len(shapes))
     if operation is not None:
