@@ -256,7 +256,7 @@ class Ledger:
                 charge_account(connection, row, rule, charge.nano, key=key)
             elif known != charge.nano:
                 was, now = (f"{nano / NANO:.10g}" for nano in (known, charge.nano))
-                raise InputError(f"key {key!r} has charged {was} to {account!r}, not {now}: use a different key")
+                raise InputError(f"key {key!r} charged {was} to {account!r} before, not {now}: use a different key")
         return charge
 
     def spent(self, account: str) -> Fraction:

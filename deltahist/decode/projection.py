@@ -174,9 +174,9 @@ def project_nonnegative(
 
     The cells c minimise ½ (c − ĉ)ᵀ M (c − ĉ) over c ≥ 0 (and 1ᵀc = n). The eigenvectors of M are waves, and its
     eigenvalues are the inverse variances of their noise. In the plain metric, projection would destroy cancellations
-    that make correlated noise small on boxes. Uses the alternating direction method of multipliers (Boyd et al. 2011), with one filter
-    and one clipping per step, accelerated as a fixed-point iteration (`Anderson`). The step length balances cells and
-    multipliers. The multipliers bound the least distance from below, which gives the certificate.
+    that make correlated noise small on boxes. Uses the alternating direction method of multipliers (Boyd et al. 2011),
+    with one filter and one clipping per step, accelerated as a fixed-point iteration (`Anderson`). The step length
+    balances cells and multipliers. The multipliers bound the least distance from below, which gives the certificate.
 
     field : unbiased estimates on the metric's grid, which add up to any known total. metric : metric of their noise.
     total : number of points, or None if it is unknown.
