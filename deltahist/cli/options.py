@@ -215,9 +215,7 @@ class MapOptions:
     bounds: Bounds
     cell: Cell = None
     delta: Delta = None
-    edges: Annotated[
-        Path | None, File(help="CSV with columns from and to, and length if --delta is given.")
-    ] = None
+    edges: Annotated[Path | None, File(help="CSV with columns from and to, and length if --delta is given.")] = None
     limit: Limit = None
     sources: Sources = "none"
 
