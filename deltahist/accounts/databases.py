@@ -90,7 +90,7 @@ def find_database(where: str | Path | None) -> Database:
             pass
         except ImportError:
             rule = "PostgreSQL needs a driver: pip install '.[postgresql]'"
-    raise InputError(f"the ledger's URL, hidden as it may contain a password, cannot be used: {rule}")
+    raise InputError(f"the ledger's URL (not shown, because it may contain a password) cannot be used: {rule}")
 
 
 class Database:

@@ -18,8 +18,9 @@ from deltahist.laws import Guarantee
 class Window:
     """An account for a sequence of releases, where any `length` consecutive steps spend at most the budget.
 
-    So all releases together are ε-private (or ρ-private) for sequences that differ within δ steps. The shorter first
-    windows have limits too. Source: 2014, section 6.4, section 6.5 and Theorem 2. Proof: docs/privacy/window.md.
+    So all releases together are ε-private (or ρ-private) for sequences that differ only within δ consecutive steps. The
+    shorter first windows have limits too. Source: 2014, section 6.4, section 6.5 and Theorem 2. Proof:
+    docs/privacy/window.md.
 
     Parameters
     ----------

@@ -137,7 +137,7 @@ Limit = Annotated[
     list[str] | None,
     Option(
         metavar="LENGTH:FACTOR",
-        help="Cap the cost of moves: 2km:2 allows at most 2ε for moves of up to 2 km (repeatable). [default: any:4]",
+        help="Cap the cost of moves: 2km:2 allows 2ε for moves of up to 2 km (repeatable). [default for counts: any:4]",
     ),
 ]
 Rho = Annotated[Fraction | None, Amount(metavar="R", help="Budget ρ for Gaussian noise, instead of ε.")]

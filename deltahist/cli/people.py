@@ -128,7 +128,7 @@ def share(
     asked = None if pairs is None else read_pairs(pairs)
     data = read_owners(source, area=mechanism.area, **reading)
     in_degrees = places and crs is None and are_degrees((*data.min(), *data.max()), "x", "y")
-    require(not in_degrees, "the places look like degrees: add --crs EPSG:4326 and --project, or --crs none")
+    require(not in_degrees, "the coordinates look like degrees: add --crs EPSG:4326 and --project, or --crs none")
     data.columns = list(mechanism.columns)
     _note_isolated_users(network, data)
     # Sort by name, since the order of a private table may reveal something about its rows.

@@ -143,7 +143,7 @@ class Cells(BaseModel):
     shape: list[int] = Field(description="number of blocks along each axis")
     unit: str = Field(description="unit of density")
     ends: list[list[int]] = Field(description="edges of the blocks along each axis, as cell numbers")
-    x: list[float] = Field(description="x of the block corners, which is longitude if the map has a CRS")
+    x: list[float] = Field(description="x-coordinates of the block corners (longitudes if the map has a CRS)")
     y: list[float]
     density: list[float]
     stands_out: list[bool] = Field(description="whether a block differs from zero (95% confidence for all together)")

@@ -315,7 +315,7 @@ class CutAugmented(Strategy):
         for row in self.sets or ((),):
             if size > 4096 or not row or min(row) < 0 or max(row) >= size or len(set(row)) < len(row):
                 raise InputError(
-                    f"sets has {row[:5]}...: each row must have at most 4,095 distinct cells from 0 to {size - 1}"
+                    f"sets contains {row[:5]}...: each row must list at most 4,095 distinct cells from 0 to {size - 1}"
                 )
 
     @classmethod
