@@ -45,8 +45,9 @@ async function begin() {
 }
 
 async function showRelease() {
-  state.release ??= (releases.find(({ withdrawn }) => !withdrawn) ?? releases[0]).id;
+  state.release ??= (releases.find(({ withdrawn, shape }) => !withdrawn && shape.length < 3) ?? releases[0]).id;
   const release = current();
+  if (release?.shape.length > 2) return showNothing(`Release ${release.id} has three axes, so there is no map. Query it over HTTP.`);
   if (!release || release.withdrawn) return get(releasePath(state.release)).catch((problem) => showNothing(problem.message));
   tell("", "link");
   $("level").value = state.level;
