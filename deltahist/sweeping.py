@@ -1,4 +1,4 @@
-"""Compare mechanisms over neighbourhoods, workloads and budgets, by their expected and measured errors."""
+"""Compare the expected and measured errors of mechanisms over neighbourhoods, workloads and budgets."""
 
 from __future__ import annotations
 
@@ -57,12 +57,12 @@ def sweep(
 
     Parameters
     ----------
-    nears, workloads, epsilons : settings, with names for the table. All neighbourhoods have the same domain.
-    mechanisms : by name: strategies, their texts (such as "auto" or "tents:8"), functions from a neighbourhood to a
-        strategy (such as `Flow.tuned`), or peers. Each strategy is chosen for the first ε and kept for the others.
-    counts : exact counts (domain.shape) to measure errors on. If None, peers have no errors. Errors measured on
-        private counts are private.
-    trials : the number of releases from which an error is measured. They are seeded, so they must not be published.
+    nears, workloads, epsilons : settings (names are for the table). All neighbourhoods have the same domain.
+    mechanisms : strategies, their texts (such as "auto" or "tents:8"), functions from a neighbourhood to a strategy
+        (such as `Flow.tuned`), or peers, by name. Each strategy is chosen for the first ε and kept for the others.
+    counts : exact counts (domain.shape) to measure errors on. If None, no errors are measured, so peers have none.
+        Errors measured on private counts are private.
+    trials : the number of releases from which an error is measured. Releases are seeded, so they must not be published.
     seed : seed of the releases, and of the 5,000 ranges that represent all ranges when errors are measured.
     nonnegative : measure non-negative estimates of strategies. Expected errors are always those of unbiased estimates.
 

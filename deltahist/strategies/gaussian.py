@@ -53,7 +53,7 @@ class BestGaussian(Strategy):
 
 
 def bound_levels(near: Neighbourhood) -> tuple[NDArray[np.intp], FloatArray]:
-    """Return the index of the first relation that contains each displacement (domain.shape), and the bounds by index.
+    """Return the index of the first relation containing each displacement (domain.shape), and the bound for each index.
 
     The bounds are the squared factors of the relations, then infinity for displacements that no relation contains.
     """
@@ -70,7 +70,7 @@ def bound_levels(near: Neighbourhood) -> tuple[NDArray[np.intp], FloatArray]:
 
 
 def arrival_squares(near: Neighbourhood) -> FloatArray:
-    """Return a bound on the squared cost of an arrival in each cell (domain.shape), or infinity if there are none."""
+    """Return a bound on the squared cost of an arrival in each cell (domain.shape), or infinity if none can occur."""
     out = np.full(near.domain.shape, np.inf)
     if not near.fixed_membership:
         for factor, relation in reversed(near.relations):
@@ -95,7 +95,7 @@ def maximise_bound(
 ) -> Climb:
     """Maximise the lower bound f(λ)² by steps λ_e ← λ_e · (cost_e / f)^p, with Nesterov momentum on ln λ.
 
-    Every λ yields a bound and a feasible form, X divided by its largest cost. If edges did not interact, p = 2 would
+    Every λ yields a bound and a feasible form: X divided by its largest cost. If edges did not interact, p = 2 would
     find the best λ in one step. The exponent p grows while f grows. If f falls, p is halved and the momentum restarts.
 
     evaluate : a function that takes λ (M,) with sum one and returns X, each edge's cost / bound (M,), tr(V X⁻¹) and f.
@@ -134,7 +134,7 @@ def pack_integers(array: IntArray) -> str:
 
 
 def unpack_integers(text: Any, shape: tuple[int, ...], name: str) -> IntArray:
-    """Unpack the array in an untrusted string, decompressing at most the bytes that its shape requires."""
+    """Unpack an array from an untrusted string, and decompress at most one byte more than its shape requires."""
     number, reader = math.prod(shape), zlib.decompressobj()
     try:
         data = reader.decompress(base64.b64decode(text, validate=True), 4 * number + 1)

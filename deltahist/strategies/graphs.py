@@ -1,4 +1,4 @@
-"""A flow on any graph. The noise on the graph's edges cancels inside every region."""
+"""A flow on any graph. The noise on an edge cancels in any region that contains both ends."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ class GraphFlow(Strategy):
 
     The noise is E η, where E is the incidence matrix of the graph. A move along an edge changes one draw by one, so it
     costs 1, and an arrival at a source also costs 1. If there are hubs, each cell also has noise of its own, and a move
-    between any two cells changes two of these draws. Without hubs, such a move costs as much as the shortest path.
-    Source: docs/privacy/factorisation.md (E = K U with U = I); for two cells, this is a policy graph (He et al. 2014).
+    between any two cells changes two of these draws. Without hubs, such a move costs 1 per edge of its shortest path.
+    Source: docs/privacy/factorisation.md (E = K U with U = I). For two cells, this is a policy graph (He et al. 2014).
 
     Parameters
     ----------
     graph : the edges, as in `GraphNeighbourhood`.
     sources : cells where entities may appear or vanish, or None.
-    hubs : the share of ε for the cells' own noise, or None for no such noise. To keep a limit on any move, use half its
-        factor (or its factor over √2 for Gaussian noise).
+    hubs : the share of ε for the cells' own noise, or None for no such noise. To keep a limit on any move, use half the
+        limit's factor (or the factor divided by √2 for Gaussian noise).
 
     >>> import deltahist as dh
     >>> near = dh.Neighbourhood.of(100, [(i, (i + 1) % 100) for i in range(100)], limits=())      # a ring road
@@ -66,7 +66,7 @@ class GraphFlow(Strategy):
 
     @classmethod
     def suited(cls, near: GraphNeighbourhood, norm: int = 1) -> GraphFlow:
-        """Return the flow along a neighbourhood's edges, with hubs that keep its limits (norm 1: Laplace noise)."""
+        """Return the flow along a neighbourhood's edges, with hubs that keep its limits (norm 1 for Laplace noise)."""
         hubs = None
         if near.profile:
             least = near.profile[0].factor
@@ -93,7 +93,7 @@ class GraphFlow(Strategy):
 
     @functools.cached_property
     def near(self) -> GraphNeighbourhood:
-        """The neighbourhood of the graph."""
+        """The neighbourhood that the graph defines, without limits."""
         return GraphNeighbourhood(self.domain, 1, self.sources, (), self.graph)  # type: ignore[arg-type]
 
     @property
@@ -118,7 +118,7 @@ class GraphFlow(Strategy):
 
     @functools.cached_property
     def _spread(self) -> scipy.sparse.csr_array:
-        """K (N, draws), which maps draws to the noise of cells."""
+        """The matrix K (N, draws), which maps draws to the noise of cells."""
         edges = self.near.incidence()
         if self.hubs is not None:
             edges = scipy.sparse.hstack([edges, scipy.sparse.eye_array(self.domain.size, dtype=np.int64)])
@@ -131,7 +131,7 @@ class GraphFlow(Strategy):
         return np.asarray(self._spread.T @ weights)
 
     def changes(self, near: Neighbourhood) -> scipy.sparse.csr_array:
-        """Return U (draws, M). Edges of the graph change one draw. Other edges use hubs or a shortest path."""
+        """Return U (draws, M). Each edge of the graph changes one draw. Others change cells' own draws or a path's."""
         edges = near.edges()
         own = {edge: place for place, edge in enumerate(map(tuple, self.near.edges().tolist()))}
         found = scipy.sparse.lil_array((self.draws, len(edges)), dtype=np.int64)
@@ -154,7 +154,7 @@ class GraphFlow(Strategy):
         return scipy.sparse.csr_array(found)
 
     def edge_cost(self, near: Neighbourhood, norm: int) -> Fraction:
-        """Return the largest cost of a move or an arrival, or a bound on it if `near` has other edges."""
+        """Return the largest cost of a move or an arrival, or a bound on it if `near` has another graph."""
         own, arrivals = self.near, near.source_cells.ravel()
         longest = own.diameter if own.connected else math.inf
         if isinstance(near, GraphNeighbourhood) and near.graph == self.graph:

@@ -152,8 +152,8 @@ class ShiftedGrids(Grids):
     only one grid. So the move costs at most 4 in 2-D and 2 in 1-D, for any number of grids.
 
     The paper has `m` grids with blocks of `width` cells, each shifted by `shift` cells along both axes from the
-    previous grid. m defaults to ⌊width / shift⌋. The paper's ⌈width / shift⌉ may place lines of the first and last
-    grids less than `shift` apart. A move by `shift` that crosses both lines would cost 6 (4 in 1-D).
+    previous grid. m defaults to ⌊width / shift⌋. With the paper's m = ⌈width / shift⌉, lines of the first and last
+    grids may be less than `shift` apart. A move by `shift` that crosses both lines would cost 6 (4 in 1-D).
 
     Parameters
     ----------
@@ -252,7 +252,7 @@ class CellsDecoder(Decoder):
         return [*own, (-law.variance() / n, squared)] if self.total_known else own
 
     def moments(self, work: Asked) -> Moments:
-        """Return errors. For regions with shares f of the cells, use the sums of (f − Σ f / n)² and (f − Σ f / n)⁴."""
+        """Return errors. For a region with shares f of cells, use the sums of (f − Σ f / n)² and (f − Σ f / n)⁴."""
         if not isinstance(work, RegionCover):
             return super().moments(work)
         area, law = np.bincount(work.whole, (work.high - work.low).prod(axis=1), work.number), self.laws[0]
@@ -277,7 +277,7 @@ class CellsDecoder(Decoder):
 
 @dataclass(frozen=True)
 class CentralFourth(BoxFunction):
-    """Σ (q_i − s / n)⁴ over n cells, where q_i is a box's share of a cell and s = Σ q_i (Σ q_i⁴ for infinite n)."""
+    """Σ (q_i − s / n)⁴ over n cells, where q_i is a box's share of cell i and s = Σ q_i (Σ q_i⁴ for infinite n)."""
 
     size: float
 
@@ -315,7 +315,7 @@ class CutAugmented(Strategy):
         for row in self.sets or ((),):
             if size > 4096 or not row or min(row) < 0 or max(row) >= size or len(set(row)) < len(row):
                 raise InputError(
-                    f"sets contains {row[:5]}...: each row must list at most 4,095 distinct cells from 0 to {size - 1}"
+                    f"sets has {row[:5]}...: rows need distinct cells from 0 to {size - 1}, and domains at most 4,096"
                 )
 
     @classmethod
@@ -376,11 +376,11 @@ class CutAugmented(Strategy):
 def choose_greedy_rows(
     rows: NDArray[np.int64], incidence: scipy.sparse.csc_array, candidates: NDArray[np.int64], gram: NDArray[np.float64]
 ) -> list[int]:
-    """Return the indices of the candidates (c, N) that the greedy algorithm adds to the rows (k, N), in order.
+    """Return the indices of candidates (c, N) in the order in which the greedy algorithm adds them to the rows (k, N).
 
-    A candidate fits if it raises no edge's cut above the largest cut of `rows`. Until no candidate fits, the algorithm
-    adds the one that lowers tr(V M⁻¹) most, where M = AᵀA. By Sherman and Morrison, a row r lowers tr(V M⁻¹) by r M⁻¹ V
-    M⁻¹ rᵀ / (1 + r M⁻¹ rᵀ). Source: 2014, section 5.3.
+    A candidate fits if it raises no edge's cut above the largest cut of `rows`. While any candidate fits, the algorithm
+    adds the fitting one that lowers tr(V M⁻¹) most, where M = AᵀA. By Sherman and Morrison, a row r lowers tr(V M⁻¹) by
+    r M⁻¹ V M⁻¹ rᵀ / (1 + r M⁻¹ rᵀ). Source: 2014, section 5.3.
     """
     cuts = np.abs(rows @ incidence).sum(axis=0)
     limit = cuts.max(initial=0)

@@ -114,7 +114,7 @@ class TreeDecoder(Decoder):
         return of_sums, of_best
 
     def _get_trust(self, level: int) -> FloatArray:
-        """Return t for each block of a level, or 0 where both variances are zero as floats."""
+        """Return t for each block of a level, or 0 where both variances are zero in floating point."""
         of_sums = self._variances[0][level]
         return _divide(of_sums, self.level_variance[level] + of_sums)
 
@@ -134,7 +134,7 @@ class TreeDecoder(Decoder):
         return cells.ravel()
 
     def solve_adjoint(self, query: FloatArray) -> FloatArray:
-        """Transpose the passes of `solve` in reverse order: convert weights of x to weights of z and S, then of y."""
+        """Reverse and transpose the passes of `solve`, to turn weights of x into weights of z and S, and then of y."""
         of_sums, of_best = self._variances
         levels, on_cells = len(of_sums), query.reshape(self.domain.shape)
         on_estimate: list[FloatArray] = [np.zeros(0)] * (levels + 1)
@@ -244,5 +244,5 @@ class TreeDecoder(Decoder):
 
 
 def _divide(figure: FloatArray, variance: FloatArray) -> FloatArray:
-    """Divide figures by variances, and return 0 where there is no noise."""
+    """Divide figures by variances, and return 0 where the variance is zero."""
     return np.divide(figure, variance, out=np.zeros_like(variance), where=variance > 0)

@@ -1,10 +1,10 @@
-"""Find the strategy with the least mean variance under Gaussian noise, and a certificate, by convex optimisation.
+"""Use convex optimisation to find the strategy with the least mean variance under Gaussian noise, and a certificate.
 
 `Optimal` minimises tr(V X⁻¹) over X = AᵀA, where V = QᵀQ for the workload Q, subject to eᵀ X e ≤ w_e² for every edge e.
 w_e is the least factor that the neighbourhood promises for the edge (1 within δ). Let L = Σ λ_e e eᵀ / w_e² for λ ≥ 0
-with sum one, and f(λ) = tr (L^½ V L^½)^½. Then f(λ)² is a lower bound. Let X be the geometric mean of L⁻¹ and V. X
-divided by its largest eᵀ X e / w_e² is feasible, and the gap closes at the best λ (docs/internals/theory.md, section
-6). With fixed membership, the total is public, so only cell vectors with sum zero matter.
+with sum one, and f(λ) = tr (L^½ V L^½)^½. Then f(λ)² is a lower bound on tr(V X⁻¹). Let X be the geometric mean of L⁻¹
+and V. X divided by its largest eᵀ X e / w_e² is feasible, and the gap closes at the best λ (docs/internals/theory.md,
+section 6). With fixed membership, the total is public, so only cell vectors with sum zero matter.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ MOST_STEPS, MOST_CELLS = 200, 2000
 
 
 class Certificate(NamedTuple):
-    """Mean query variance at σ = Δ₂ (ρ = ½): `primal` for the integer rows, and a bound `dual` for every strategy."""
+    """Mean query variance at σ = Δ₂ (ρ = ½): `primal` for the integer rows, and `dual`, a bound for any strategy."""
 
     primal: float
     dual: float
@@ -135,7 +135,7 @@ class Optimal(gaussian.BestGaussian):
 
 
 def solve_optimal(near: Neighbourhood, gram: FloatArray) -> tuple[IntArray, Certificate]:
-    """Return the optimal integer rows for V (N, N) and their certificate. Raises InputError if its gap exceeds 5%."""
+    """Return the optimal integer rows for V (N, N) and a certificate. Raises InputError if the gap exceeds 5%."""
     domain, (edges, bounds) = near.domain, edge_bounds(near)
     # With fixed membership, no move changes the total, so measuring it costs nothing.
     free = not (edges < 0).any()
@@ -236,7 +236,7 @@ class _Part:
         return np.asarray(self.basis.T @ (self.basis.T @ form).T)
 
     def extend(self, form: FloatArray) -> FloatArray:
-        """Return the matrix (N, N) that has this restriction and is zero on the other subspaces."""
+        """Return the matrix (N, N) that has this restriction to the subspace and is zero on the other subspaces."""
         return np.asarray(self.basis @ (self.basis @ form).T)
 
 
@@ -244,8 +244,8 @@ def _split_symmetric(near: Neighbourhood, gram: FloatArray, free: bool) -> list[
     """Split the space into even and odd functions along each axis whose reflection preserves V and the edges.
 
     The problem is convex, so the mean of X and its reflection is at least as good as X. So some optimal X maps even
-    functions to even functions, and odd to odd. In 2-D, this yields four problems, each a quarter of the size. If the
-    total is free, X acts only on functions with sum zero.
+    functions to even functions, and odd functions to odd functions. In 2-D, this yields four problems, each a quarter
+    of the size. If the total is free to measure, X acts only on functions with sum zero.
     """
     shape, rounding = near.domain.shape, 1e-13
     cube, arrivals = gram.reshape(shape * 2), gaussian.arrival_squares(near)
@@ -318,11 +318,11 @@ def _square_root(form: FloatArray, parts: list[_Part]) -> FloatArray:
 
 
 def _round_root(root: FloatArray, free: bool, mean_variance: Callable[[NDArray[Any]], float], loss: float) -> IntArray:
-    """Return round(2^bits · A) with the fewest bits for which the mean variance rises by at most a fraction `loss`.
+    """Return round(2^bits · A) with the fewest bits for which the mean variance rises by at most the fraction `loss`.
 
-    If the total is free, the same integer is added to all entries. This integer cancels exactly in every move, and in
-    every answer if the total is known. The total is then measured as precisely as the best-measured wave, but no more
-    precisely, because an unpublished total (if rows were dropped) should stay noisy.
+    If the total is free to measure, the same integer is added to all entries. This integer cancels exactly in every
+    move, and in every answer if the total is known. The total is then measured as precisely as the best-measured wave,
+    but no more precisely, because an unpublished total (if rows were dropped) should stay noisy.
     """
     total = float(scipy.linalg.norm(root, 2)) / len(root) if free else 0.0
     exact = mean_variance(root + total)

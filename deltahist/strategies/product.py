@@ -118,7 +118,7 @@ class Cumulative(Product):
 
         Entries are 0 or 1, so both norms count rows. Number the cells from 0, starting at the far end for prefix sums.
         Then r(u) = Π (u_i + 1) rows contain cell u. An arrival at u costs r(u), and a move from u to v costs r(u) +
-        r(v) − 2 r(min(u, v)), with the minimum along each axis. The cost never decreases if a move gets longer or
+        r(v) − 2 r(min(u, v)), with the minimum along each axis. The cost never decreases when a move gets longer or
         starts further up, so the most expensive move ends in the far corner and costs Π n_i − Π (n_i − d_i). In 2-D, a
         move by (d_x, −d_y) costs d_x d_y less than a move by (d_x, d_y).
         """
@@ -152,7 +152,7 @@ class _Haar:
 
     @functools.cached_property
     def depth(self) -> NDArray[np.int64]:
-        """The last level with a row that contains each cell (n,). Every earlier level also has one such row."""
+        """For each cell (n,), the last level with a row that contains it. Every earlier level also has one such row."""
         change = np.zeros(self.n + 1, dtype=np.int64)
         for _, low, _, high in self.levels:
             change[low] += 1
@@ -259,7 +259,7 @@ class Wavelet(Product):
 
 
 class Pair(NamedTuple):
-    """The numbers of rows that contain u (`first`), u' (`second`), or both with equal (`agree`) or opposite signs."""
+    """The numbers of rows that contain u, u', both with equal signs, and both with opposite signs."""
 
     first: Any
     second: Any
@@ -280,7 +280,7 @@ def _cost(x: Pair, y: Pair, norm: int) -> Any:
 
 @functools.lru_cache(maxsize=2)
 def _list_pairs(haar: _Haar, longest: int) -> list[set[Pair]]:
-    """Return the distinct pairs of cells d apart, for d = 0, ..., longest.
+    """Return the distinct pairs of cells that are d apart, for d = 0, ..., longest.
 
     Let m be the level of the coarsest segment that is split between cells u < u'. On each of the m levels above, one
     row has both cells in the same half. On level m, one row has the cells in opposite halves. No row on lower levels

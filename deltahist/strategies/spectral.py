@@ -48,7 +48,7 @@ class Spectral(gaussian.BestGaussian):
     Parameters
     ----------
     near : the neighbourhood. If it has sources, the least factor for arrivals protects arrivals in every cell.
-    workload : the queries; only their sizes matter (all ranges by default).
+    workload : the queries (all ranges by default). Only their sizes matter.
 
     Raises InputError if the workload does not fit the domain, or if the torus does not fit in memory.
 
@@ -95,7 +95,7 @@ class Spectral(gaussian.BestGaussian):
 
     @functools.cached_property
     def kernel(self) -> IntArray:
-        """The integer row of cell 0 (torus), which is symmetric along each axis."""
+        """The integer row of cell 0, an array over the torus that is symmetric along each axis."""
         spectrum = self.solution.spectrum
         kernel = cosine_transform(spectrum, self.torus) / math.prod(self.torus)
         for bits in range(8, 29, 2):
@@ -175,7 +175,7 @@ class Spectral(gaussian.BestGaussian):
 
 
 class SpectralDecoder(Decoder):
-    """Estimate ĉ as the domain's part of A⁻¹y. A table by side lengths contains the variances of all boxes."""
+    """Estimate ĉ as the domain's part of A⁻¹y. A table contains the variance of a box of any side lengths."""
 
     strategy: Spectral
     has_closed_form = True
@@ -207,7 +207,7 @@ class SpectralDecoder(Decoder):
         return field if total is None else field + (total - field.sum()) / field.size
 
     def noise_metric(self) -> Metric:
-        """Return the metric, which is exact because the noise is independent between waves of the torus."""
+        """Return the metric, which is exact because different waves of the torus have independent noise."""
         spectrum = self.spectrum.copy()
         if self.total_known:
             spectrum.flat[0] = 0.0
@@ -215,7 +215,7 @@ class SpectralDecoder(Decoder):
 
     @functools.cached_property
     def table(self) -> FloatArray:
-        """The variance of boxes by side lengths (n + 1 per axis), without using a public total."""
+        """The variance of a box of any side lengths (n + 1 per axis), without using a public total."""
         last = self.strategy.torus[-1]
         # A real transform omits frequencies that mirror others.
         out = self.spectrum[..., np.minimum(np.arange(last), last - np.arange(last))]
@@ -268,7 +268,7 @@ def _variance_by_length(spectrum: FloatArray, n: int) -> FloatArray:
 
 
 class SpectralSolution(NamedTuple):
-    """The best feasible √X̂ at a quarter of the frequencies, with a variance at most `gap` above the least."""
+    """The best feasible √X̂ at a quarter of the frequencies, with a variance at most a fraction `gap` over the least."""
 
     spectrum: FloatArray
     gap: float
@@ -297,7 +297,7 @@ def solve_spectral(near: Neighbourhood, workload: Workload | None, torus: tuple[
 class _Chart:
     """A quarter of a torus, in which the bounded displacements are marked. Displacement 0 represents arrivals.
 
-    Multipliers are a flat array over the marked displacements, each summed over all mirror images.
+    Multipliers form a flat array with one entry per marked displacement, summed over its mirror images.
     """
 
     def __init__(self, near: Neighbourhood, workload: Workload | None, torus: tuple[int, ...]) -> None:
@@ -359,7 +359,7 @@ class _Chart:
 
 
 def _climb_plain(chart: _Chart, start: FloatArray, number: int, gap: float) -> tuple[FloatArray, FloatArray, float]:
-    """If no limits apply beyond δ, return the multipliers, feasible spectrum and gap after rounds of λ ← λ · cost."""
+    """Without limits beyond δ, return the multipliers, feasible spectrum and gap after rounds of λ ← λ · cost."""
     multipliers = start
     for left in range(number, -1, -1):
         spectrum, relative, mean = chart.find_costs(multipliers)
@@ -442,7 +442,7 @@ def _split_digits(field: IntArray, bits: int) -> list[IntArray]:
 
 
 def _product_error(a: IntArray, b: IntArray) -> float:
-    """Return a bound on the error of a ∗ b via three transforms. No entry of a's spectrum exceeds a's 1-norm."""
+    """Return a bound on the error of a ∗ b from three transforms. No entry of a's spectrum exceeds a's 1-norm."""
     return transform_error(a.size) * float(np.linalg.norm(b) * (2 * np.linalg.norm(a) + np.abs(a).sum()))
 
 
@@ -471,7 +471,7 @@ def count_mirrored(torus: Sequence[int]) -> FloatArray:
 
 
 def cosine_transform(quarter: FloatArray, torus: Sequence[int]) -> FloatArray:
-    """Return a quarter of the Fourier transform (real and even) of a real even array, from a quarter of the array."""
+    """From a quarter of a real even array, return a quarter of its Fourier transform, which is also real and even."""
     out = quarter
     for axis, n in enumerate(torus):
         if n % 2 == 0:
@@ -482,7 +482,7 @@ def cosine_transform(quarter: FloatArray, torus: Sequence[int]) -> FloatArray:
 
 
 def workload_power(work: Boxes | AllRanges | Regions | None, domain: Domain, torus: tuple[int, ...]) -> FloatArray:
-    """Return the mean |q̂(ω)|² of queries rounded to cells (None: all ranges) and of their mirror images on a torus."""
+    """Return the mean |q̂(ω)|² on a torus over queries rounded to cells (None: all ranges) and their mirror images."""
     if isinstance(work, Regions):
         return _power_of_regions(work, domain, torus)
     frequencies = [2 * np.pi * np.arange(p) / p for p in torus]

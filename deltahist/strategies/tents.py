@@ -39,7 +39,7 @@ class Tents(Strategy):
     A short move hardly changes the tents, and a move of any length changes only its two cells and the tents over them.
     With shares a for the cells and h for the tents, every move costs at most 2 (a + h). The least-squares estimates
     take smooth parts of the map from the tents and finer parts from the cells.
-    Source: docs/internals/theory.md, section 7; costs: docs/privacy/tents.md.
+    Sources: docs/internals/theory.md, section 7, and docs/privacy/tents.md (costs).
 
     Parameters
     ----------
@@ -214,12 +214,12 @@ class TentsDecoder(Decoder):
         return apply_along_axes(vectors, factor * apply_along_axes([each.T for each in vectors], tents))
 
     def _to_tents(self, cells: FloatArray) -> FloatArray:
-        """Return T times cells (N,), in points, as an array over the tents."""
+        """Multiply cells (N,) by T, and return an array over the tents, in points."""
         field = apply_along_axes([axis.matrix for axis in self._lattices], cells.reshape(self.domain.shape))
         return np.asarray(field / self.strategy.scale)
 
     def _to_cells(self, tents: FloatArray) -> FloatArray:
-        """Return Tᵀ times an array over the tents, in points, as cells (N,)."""
+        """Multiply an array over the tents by Tᵀ, and return cells (N,), in points."""
         return apply_along_axes([axis.transpose for axis in self._lattices], tents / self.strategy.scale).ravel()
 
     def solve(self, values: FloatArray) -> FloatArray:
@@ -308,7 +308,7 @@ class TentsDecoder(Decoder):
 
 @dataclass(frozen=True, eq=False)
 class TentMetric(Metric):
-    """The waves of tents (n, w) along each axis. The last variance along each axis applies to everything else."""
+    """The metric of tents, with their waves (n, w) along each axis. The last variance applies to everything else."""
 
     waves: tuple[FloatArray, ...]
 
@@ -449,7 +449,7 @@ def split_covariance(lattices: Sequence[Lattice], precision: float) -> tuple[Flo
 
 
 class TentError:
-    """The mean variance over boxes (None: all ranges) for cells of variance one. A public total uses `waves` waves."""
+    """The mean variance over boxes (None: all ranges) for cells of variance one, with `waves` waves for the total."""
 
     def __init__(
         self, lattices: Sequence[Lattice], boxes: Sequence[Span] | None, total_known: bool, waves: int | None = None
@@ -614,7 +614,7 @@ def _evaluate_spline(away: IntArray, apart: int, degree: int) -> IntArray:
 
 
 def largest_changes(lattices: Sequence[Lattice], near: Neighbourhood) -> list[tuple[int, int]]:
-    """Return the number of cells and the weight of tents that the most expensive move and arrival change."""
+    """For the most expensive move and arrival, return the number of cells and the weight of tents that each changes."""
     out = []
     if near.frontier.any():
         out.append((2, largest_change(lattices, near)))
