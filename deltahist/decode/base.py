@@ -90,14 +90,14 @@ def interval(moments: Moments, law: Law, level: float) -> tuple[FloatArray, Floa
 
 @functools.lru_cache(maxsize=4096)
 def _count_integers(law: Law, draws: int, level: float) -> int:
-    """Return the fewest integers around 0 whose total probability is at least `level`, for a sum of draws."""
+    """Return the number of integers around 0 whose total probability is nearest `level`, for a sum of draws."""
     size = 1024
     weight = law.weights(np.minimum(np.arange(size), size - np.arange(size)).astype(np.float64))
     pmf = np.fft.irfft(np.fft.rfft(weight / weight.sum()) ** draws, size)
     # In the order 0, 1, −1, 2, −2, ..., each integer is the most likely of those that remain.
     order = np.arange(1, size) // 2
     order[2::2] *= -1
-    return int(np.searchsorted(np.cumsum(pmf[order]), level - 1e-12)) + 1
+    return int(np.argmin(np.abs(np.cumsum(pmf[order]) - level))) + 1
 
 
 def check_level(level: float) -> None:
