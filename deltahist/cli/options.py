@@ -128,7 +128,7 @@ ColumnOfX = Annotated[str | None, Column(help="Name or number of the x (longitud
 ColumnOfY = Annotated[str | None, Column(help="Name or number of the y (latitude) column. Omit it in one dimension.")]
 PointsCrs = Annotated[str | None, Option("--crs", help="CRS of points, such as EPSG:4326, or none for plain numbers.")]
 Bounds = Annotated[
-    Any, Option(metavar="W,S,E,N", parser=parse_corners, help="Map corners (in 1D LOW,HIGH, in 3D W,S,BOTTOM,E,N,TOP).")
+    Any, Option(metavar="W,S,E,N", parser=parse_corners, help="Map corners (1D: LOW,HIGH; 3D: W,S,BOTTOM,E,N,TOP).")
 ]
 Cell = Annotated[Any, Length(help="Side of a cell, such as 250m. [default: auto]")]
 Delta = Annotated[Any, Length(help="δ: hide moves of up to this distance.")]

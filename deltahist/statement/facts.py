@@ -161,7 +161,7 @@ def bound_guess(facts: Facts, cost: float | None) -> float | None:
 
     `cost` is the ε or ρ of a move between the places. If it is None, nothing is promised, so return None. For ε,
     the bound is `Guarantee.certainty`. For ρ, it is (1 + v) / 2, where v bounds the total variation distance for any
-    zCDP noise, by the inequalities of Pinsker and of Bretagnolle and Huber.
+    zCDP noise, by the Pinsker and Bretagnolle–Huber inequalities.
     """
     if cost is None:
         return None
