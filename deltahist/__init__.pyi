@@ -46,7 +46,7 @@ from .publishers import (
 )
 from .publishers.publication import refine as refine, tighten as tighten
 from .publishers.withdrawal import withdraw as withdraw
-from .releases import Measurements as Measurements, Release as Release, Series as Series
+from .releases import About as About, Measurements as Measurements, Release as Release, Series as Series
 from .remote import connect as connect
 from .space import workloads as workloads
 from .space.domain import Domain as Domain

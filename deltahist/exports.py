@@ -196,7 +196,7 @@ def encode_table(
     frame = frame.drop(columns=shape) if shape else frame
     if form == "json":
         rows = frame.astype(object).where(frame.notna(), None).to_dict(orient="records")
-        keys = ("how_to_read", "unit", "level", "estimator", "promise", "may_be_published", "digest")
+        keys = ("how_to_read", "unit", "level", "estimator", "promise", "may_be_published", "digest", "about")
         content = {"answers": rows, **{key: about[key] for key in keys if key in about}}
         return (json.dumps(content, indent=2, ensure_ascii=False, default=_as_json) + "\n").encode()
     if form == "csv" and about and "estimator" not in frame:
@@ -265,7 +265,7 @@ def _describe(facts: dict[str, Any], estimator: str) -> dict[str, Any]:
     most = facts["points_per_user"]
     each = " in a step" if isinstance(facts["digest"], dict) else ""
     unit = "points" if most is None else f"points, at most {most:,} of each user{each}"
-    own = {key: facts[key] for key in ("promise", "may_be_published", "digest")}
+    own = {key: facts[key] for key in ("promise", "may_be_published", "digest", "about") if facts.get(key)}
     return {"unit": unit, "estimator": estimator, **own}
 
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from deltahist.accounts.window import Account
     from deltahist.mechanisms import Mechanism
     from deltahist.planning import CellChoice
-    from deltahist.releases import BaseRelease, Series
+    from deltahist.releases import About, BaseRelease, Series
     from deltahist.space.domain import Domain
     from deltahist.space.neighbourhood import Neighbourhood
     from deltahist.space.workloads import Workload
@@ -119,6 +119,7 @@ Column = partial(Option, metavar="COL")
 File = partial(Option, metavar="FILE")
 Period = partial(Option, metavar="FIRST LAST")
 Name = partial(Option, metavar="NAME")
+Text = partial(Option, metavar="TEXT")
 OutFile = partial(Option, "--out", "-o", metavar="FILE")
 
 Input = Annotated[str, Argument(metavar="INPUT", help="Data: a file, a folder, a URL (s3, gs or az), or - (stdin).")]
@@ -153,7 +154,7 @@ AccountName = Annotated[str | None, Option("--account", metavar="NAME", help="Ac
 DryRun = Annotated[bool, Option("--dry-run", help="Show the guarantee and expected errors without reading data.")]
 ReleaseFile = Annotated[Path, OutFile(help="Release file to write (.parquet).")]
 AsJson = Annotated[bool, Option("--json", help="Print JSON instead of text.")]
-Title = Annotated[str | None, Option(metavar="TEXT", help="Title of the page or picture.")]
+Title = Annotated[str | None, Text(help="Title of the page or picture. [default: the title of the release]")]
 Nonnegative = Annotated[bool, Option("--nonnegative", help="Use non-negative estimates (biased, often more accurate).")]
 RegionLayer = Annotated[str | None, Option("--layer", metavar="NAME", help="Layer of --regions to read.")]
 RegionName = Annotated[str | None, Option("--name", metavar="COL", help="Column of --regions that holds the names.")]
@@ -176,6 +177,22 @@ class BudgetOptions:
         """Return the budget as a keyword argument of `publish` and `plan`."""
         require((self.epsilon is None) != (self.rho is None), "give a budget: exactly one of --epsilon and --rho")
         return {"epsilon": self.epsilon} if self.rho is None else {"rho": self.rho}
+
+
+@dataclass(frozen=True, kw_only=True)
+class AboutOptions:
+    """What a release says about itself."""
+
+    title: Annotated[str | None, Text(help="Title of the release. Public, like the three options below.")] = None
+    publisher: Annotated[str | None, Text(help="Who publishes the release.")] = None
+    contact: Annotated[str | None, Text(help="Where readers can ask, such as an e-mail address.")] = None
+    licence: Annotated[str | None, Text(help="Licence of the release, such as CC BY 4.0.")] = None
+
+    def read(self) -> About:
+        """Return the texts. Raises InputError unless each is one printable line."""
+        from deltahist.releases import About
+
+        return About(**vars(self))
 
 
 @dataclass(frozen=True, kw_only=True)

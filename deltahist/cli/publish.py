@@ -85,6 +85,7 @@ def publish(
     rows: options.RowOptions,
     budget: options.BudgetOptions,
     files: NewRelease,
+    about: options.AboutOptions,
     payer: options.PayerOptions,
     strategy: options.Strategy = "auto",
     regions: options.Regions = None,
@@ -111,7 +112,7 @@ def publish(
     from deltahist.statement import write_statement
     from deltahist.strategies.base import find_strategy_class
 
-    amount = budget.read()
+    amount, texts = budget.read(), about.read()
     files.check_files(source, payer.ledger, regions, dry_run=dry_run)
     account = payer.open(amount)
     refuse_weak(Budget(**amount), weakness_of(Budget(**amount).guarantee))
@@ -124,14 +125,14 @@ def publish(
     chosen = options.choose_mechanism(place, points, regions, strategy=strategy, counting=counting, **amount)
     mechanism = chosen.mechanism
     check_publication(mechanism, accepted=False)
-    about = {
+    shown = {
         **options.describe_map(mechanism.domain),
         "strategy": mechanism.strategy.name,
         "guarantee": mechanism.promise,
         "limit": options.describe_limit(mechanism, place.limit),
     }
     if dry_run:
-        print(format_facts(**about), chosen.describe_error(), sep="\n")
+        print(format_facts(**shown), chosen.describe_error(), sep="\n")
         if chosen.cells:
             print(f"\nExpected errors by cell size:\n{chosen.describe_cells()}")
         print(f"\n{write_statement(mechanism)}")
@@ -139,9 +140,10 @@ def publish(
     with show_progress("Counting points …"):
         counted = count_file(source, mechanism.domain, **reading)
     options.note_rows(counted, rows.outside)
+    how: dict[str, Any] = {"account": account, "out": files.out, "state": files.state, "about": texts}
     with options.warn_of_charges(account), show_progress("Drawing noise …"):
-        release = publish_mechanism(mechanism, counted.counts, account=account, out=files.out, state=files.state)
-    print(format_facts(published=files.out, **about, account=release.payment, state=_describe_state(files.state)))
+        release = publish_mechanism(mechanism, counted.counts, **how)
+    print(format_facts(published=files.out, **shown, account=release.payment, state=_describe_state(files.state)))
     return release, counted
 
 
@@ -152,6 +154,7 @@ def publish_sorted(
     cell: Annotated[Any, Length(help="Bin width of plotted histograms. [default: δ]")] = None,
     budget: options.BudgetOptions,
     files: NewRelease,
+    about: options.AboutOptions,
     payer: options.PayerOptions,
 ) -> Any:
     """Publish the sorted values of one column as a release, for range and quantile queries.
@@ -165,7 +168,7 @@ def publish_sorted(
     from deltahist.kinds.sorted import check_line
     from deltahist.publishers import publish_sorted as publish_points
 
-    amount = budget.read()
+    amount, texts = budget.read(), about.read()
     files.check_files(source, payer.ledger)
     account = payer.open(amount)
     place = options.MapOptions(bounds=values.bounds, delta=values.delta, cell=cell, limit=values.limit)
@@ -174,7 +177,7 @@ def publish_sorted(
     points = values.read_points(source, near.domain)
     points = replace(points, preprocessing=files.add_correction(points.preprocessing))
     with options.warn_of_charges(account), show_progress("Drawing noise …"):
-        release = publish_points(points, near, account=account, state=files.state, **amount)
+        release = publish_points(points, near, account=account, state=files.state, about=texts, **amount)
         release.save(files.out)
     print(
         format_facts(
@@ -195,6 +198,7 @@ def publish_quantile(
     q: Annotated[float, Option(metavar="Q", help="Share of the values below the quantile: 0.5 for the median.")],
     values: ValueOptions,
     budget: options.BudgetOptions,
+    about: options.AboutOptions,
     payer: options.PayerOptions,
     method: Annotated[
         str, Option(metavar="METHOD", help="Sensitivity to use: inverse, or smooth (which requires --epsilon).")
@@ -214,7 +218,7 @@ def publish_quantile(
     from deltahist.space.domain import Domain
     from deltahist.space.neighbourhood import Neighbourhood
 
-    amount = budget.read()
+    amount, texts = budget.read(), about.read()
     account = payer.open(amount)
     require(account is None or out, "--ledger requires --out, so that no paid answer is lost")
     check_target(out, source, payer.ledger, replace=False)
@@ -223,7 +227,7 @@ def publish_quantile(
     check_finite(least=0, most=1, q=q)
     points = values.read_points(source, near.domain)
     with options.warn_of_charges(account), show_progress("Drawing the quantile …"):
-        found = publish_points(points, q, near, method=method, account=account, **amount)
+        found = publish_points(points, q, near, method=method, account=account, about=texts, **amount)
         if out is not None:
             write_text(found.to_json(), out)
     print(f"{found.value:.12g}  (quantile {q:g} of {found.total:,}, {method}, {found.mechanism.promise})")

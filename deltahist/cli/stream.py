@@ -186,6 +186,7 @@ def publish_stream(
     place: StepMapOptions,
     rows: options.RowOptions,
     budget: options.BudgetOptions,
+    about: options.AboutOptions,
     window_limit: Annotated[
         list[str] | None, Option(metavar="STEPS:FACTOR", help="Cap the cost: 30:2 means at most 2ε in any 30 steps.")
     ] = None,
@@ -218,7 +219,7 @@ def publish_stream(
     from deltahist.publishers.stream import Stream, check_folders, refuse_weak_window, step_files
     from deltahist.statement.facts import explain_longer, explain_window
 
-    ((unit, total),) = budget.read().items()
+    ((unit, total),), texts = budget.read().items(), about.read()
     amount = Budget(**{unit: total})
     clock = Clock.of(start, every, time_format, tz)
     number = clock.step(until, "--until") + 1
@@ -244,7 +245,7 @@ def publish_stream(
     share = {unit: rule.equal_share if amounts is None else total / window}
     chosen = options.choose_mechanism(place, points, regions, strategy=strategy, counting=counting, **share)
     near, planned = chosen.mechanism.neighbourhood, chosen.mechanism.strategy
-    stream = Stream(near, amount, window, clock, state, planned, counting, rows.user, time, longer, account)
+    stream = Stream(near, amount, window, clock, state, planned, counting, rows.user, time, longer, account, texts)
     print(f"{describe_stream(chosen, rule, clock, number, amounts)}\n")
     options.warn_of_new_account(state, account)
     together = sum(amounts, Fraction(0)) if amounts is not None else number * rule.equal_share

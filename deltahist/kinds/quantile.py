@@ -24,7 +24,7 @@ from deltahist.kinds.sorted import check_line, rank_of, read_line
 from deltahist.laws import Law
 from deltahist.mechanisms.base import BaseMechanism, budget_of
 from deltahist.preprocessing import POINTS, Preprocessing
-from deltahist.releases.base import BaseRelease, Notice
+from deltahist.releases.base import About, BaseRelease, Notice
 from deltahist.space.domain import Domain
 from deltahist.space.neighbourhood import Neighbourhood
 from deltahist.space.workloads import Workload
@@ -269,7 +269,7 @@ class Quantile(BaseRelease):
     Parameters
     ----------
     mechanism : the public choices. values : the published lattice step, in an int64 array of shape (1,).
-    payment, withdrawn : as for `BaseRelease`.
+    payment, withdrawn, about : as for `BaseRelease`.
 
     >>> import deltahist as dh, numpy as np
     >>> near = dh.Neighbourhood(dh.Domain((0, 100), (100,)), delta=5)
@@ -282,6 +282,7 @@ class Quantile(BaseRelease):
     values: NDArray[np.int64]
     payment: Payment | None = None
     withdrawn: Notice | None = None
+    about: About = About()
     mechanism_class: ClassVar[type[Any]] = QuantileMechanism
 
     @property

@@ -21,7 +21,7 @@ from deltahist.errors import InputError, check_choice, check_finite, check_memor
 from deltahist.laws import Law
 from deltahist.mechanisms.base import BaseMechanism, Chain, budget_of, scale_noise
 from deltahist.preprocessing import POINTS, Preprocessing
-from deltahist.releases.base import BaseRelease, Notice
+from deltahist.releases.base import About, BaseRelease, Notice
 from deltahist.space.domain import Domain
 from deltahist.space.neighbourhood import Neighbourhood
 from deltahist.space.workloads import BoxCover, Workload
@@ -227,7 +227,7 @@ class SortedRelease(BaseRelease):
     ----------
     mechanism : the public choices.
     values : ⌈number/group⌉ int64 sums of `group` consecutive sorted coordinates. The last sum may cover fewer.
-    payment, withdrawn : as for `BaseRelease`.
+    payment, withdrawn, about : as for `BaseRelease`.
 
     >>> import deltahist as dh
     >>> near = dh.Neighbourhood(dh.Domain((0, 100), (20,)), delta=5)
@@ -240,6 +240,7 @@ class SortedRelease(BaseRelease):
     values: NDArray[np.int64]
     payment: Payment | None = None
     withdrawn: Notice | None = None
+    about: About = About()
     mechanism_class: ClassVar[type[Any]] = SortedMechanism
     bytes_each: ClassVar[int] = 96
 

@@ -53,7 +53,7 @@ def save_picture(
     ----------
     only : "map" or "curve", to draw only one of the two.
     answers : answers for regions, as in `plot_regions`. level : confidence level of their intervals, for the label.
-    title : title of the picture. By default, the title says what the picture shows.
+    title : title of the picture. By default, it is the title of the release, or says what the picture shows.
     look : other options of `plot_map`, or of `plot_regions` if answers are given.
 
     Raises InputError if `only` or the suffix of `path` is unknown.
@@ -86,11 +86,13 @@ def _make_figure(
     domain, notes, heights = release.domain, "", []
     values = None if answers is None or only == "curve" else maps.values_of(release, answers, per)
     check_choice((1, 2), dimensions=domain.ndim)
-    heading = "Published map" if domain.ndim == 2 else "Published histogram"
+    name = release.about.title
+    heading = name or ("Published map" if domain.ndim == 2 else "Published histogram")
     if values is not None:
-        heading = f"Published {values.unit}, {len(values.names)} region{'s'[: len(values.names) != 1]}"
+        shown = f"{values.unit}, {len(values.names)} region{'s'[: len(values.names) != 1]}"
+        heading = f"{name}: {shown}" if name else f"Published {shown}"
     elif only == "curve":
-        heading = "Protection by distance"
+        heading = f"{name}: protection by distance" if name else "Protection by distance"
     elif release.mechanism.step is not None:
         heading += f", step {release.mechanism.step.label}"
     if only != "curve":
@@ -113,7 +115,7 @@ def _make_figure(
                 plot_protection(release, panels[-1])
         notes += f"Published with noise for privacy: {release.mechanism.promise}; cells of {domain.size_of_cells}"
         notes += f"; map in {domain.crs}." if domain.crs else "."
-        figures.write_around(figure, title or heading, notes, sum(heights), publishable=release.publishable)
+        figures.write_around(figure, title or heading, notes, sum(heights), release)
         if values is not None:  # last, because labels depend on the finished layout
             maps.label_regions(panels[0], values)
     return figure

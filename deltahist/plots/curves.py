@@ -220,7 +220,8 @@ def draw_lines(
     if missing := len(series.missing_steps):
         notes.append(f"{missing:,} of {len(series.step_labels):,} steps have no release.")
     if title is None:
-        title = f"Points per {each_step} in regions{'' if kind == 'step' else f' by {kind}'}, "
+        name = f"{series.about.title}: points" if series.about.title else "Points"
+        title = f"{name} per {each_step} in regions{'' if kind == 'step' else f' by {kind}'}, "
         title += f"{series.step_labels[0]} to {series.step_labels[-1]}"
     columns = min(_COLUMNS, len(shown))
     rows = -(-len(shown) // columns)
@@ -244,6 +245,6 @@ def draw_lines(
             ax.tick_params(labelbottom=True)
         for ax in panels[len(shown) :]:
             ax.set_axis_off()
-        figures.write_around(figure, title, " ".join(notes), rows * 1.4 + 0.2, publishable=series.publishable)
+        figures.write_around(figure, title, " ".join(notes), rows * 1.4 + 0.2, series)
         figure.supylabel(f"points, with {level:.0%} intervals", fontsize=8)
     return figure

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+    from deltahist.releases import BaseRelease, Series
+
 #: Picture format for each file suffix.
 FORMS = {".png": "png", ".svg": "svg", ".pdf": "pdf"}
 #: Width of every picture in inches, narrow enough to keep text legible on a phone.
@@ -45,15 +47,16 @@ def own_axes(ax: Axes | None) -> Axes:
     return new_figure(layout="constrained").add_subplot() if ax is None else ax
 
 
-def write_around(figure: Figure, title: str, below: str, height: float, *, publishable: bool) -> None:
-    """Write a title above panels of `height` inches, and small text below. Stamp figures not for publication."""
+def write_around(figure: Figure, title: str, below: str, height: float, source: BaseRelease | Series) -> None:
+    """Write a title above panels of `height` inches, and small text and credits below. Stamp unpublishable figures."""
     lines = textwrap.wrap(title, int(WIDTH * 10.5), max_lines=2, placeholder="…")
-    small = textwrap.wrap(below, int(WIDTH * 16))
+    credit = ", ".join(filter(None, (source.about.publisher, source.about.licence)))
+    small = [*textwrap.wrap(below, int(WIDTH * 16)), *textwrap.wrap(credit, int(WIDTH * 16))]
     figure.set_size_inches(WIDTH, height + 0.25 + 0.19 * len(lines) + 0.15 * len(small))
     if lines:
         figure.suptitle("\n".join(lines), fontsize=11, parse_math=False)
     figure.supxlabel("\n".join(small), x=0.02, ha="left", fontsize=8, color="0.3", parse_math=False)
-    if not publishable:
+    if not source.publishable:
         mark: dict[str, Any] = {"color": "crimson", "alpha": 0.35, "weight": "bold", "zorder": 10}
         figure.text(0.5, 0.5, "NOT FOR PUBLICATION", rotation=25, ha="center", va="center", fontsize=27, **mark)
 

@@ -5,6 +5,7 @@ A chain's state is a secret file that only its owner can read. It contains the n
 
 from __future__ import annotations
 
+import datetime
 import functools
 import io
 import json
@@ -36,7 +37,7 @@ from deltahist.noise.exact import BLOCK, open_words
 from deltahist.noise.samplers import QUANTILE_SAMPLERS, Refinable, sample_law, sampler_of
 from deltahist.planning import mechanism_for
 from deltahist.preprocessing import POINTS, Preprocessing
-from deltahist.releases import BaseRelease, Release
+from deltahist.releases import About, BaseRelease, Release
 from deltahist.releases.base import mark_publishable
 from deltahist.space.neighbourhood import Neighbourhood
 from deltahist.space.workloads import Workload
@@ -56,6 +57,7 @@ def publish_mechanism(
     account: Account | None = None,
     state: str | Path | None = None,
     out: str | Path | None = None,
+    about: About = About(),
     rng: np.random.Generator | None = None,
     weak_protection_accepted: bool = False,
 ) -> Any:
@@ -69,6 +71,7 @@ def publish_mechanism(
     state : a new file for the noise, which `dh.refine` needs to refine the release. The release starts a chain, and the
         whole chain costs as much as its last release. Keep the file as secret as the data.
     out : path of the release file to write.
+    about : title, publisher, contact and licence, which all readers see.
     rng : a seeded generator, for experiments only. The release is then marked as not for publication.
     weak_protection_accepted : publish even if the guarantee protects hardly anything (docs/privacy/weak.md).
 
@@ -93,7 +96,7 @@ def publish_mechanism(
     if rng is None:
         _check_payer(mechanism, account)
     private = mechanism.check_data(data)
-    make = functools.partial(RELEASES[mechanism.kind], **mechanism.exact_facts(private))
+    make = functools.partial(RELEASES[mechanism.kind], **mechanism.exact_facts(private) | {"about": about})
     measure, noise = functools.partial(mechanism.measure, private), mechanism.private_noise(private)
     release = charge_and_draw(make, mechanism, measure, noise, account=account, rng=rng, state=state)
     if out is not None:
@@ -114,6 +117,7 @@ def publish(
     weak_protection_accepted: bool = False,
     account: Account | None = None,
     state: str | Path | None = None,
+    about: About = About(),
     rng: np.random.Generator | None = None,
 ) -> Release:
     """Publish counts c under δ-neighbourhood, as A c + Lap(Δ_A/ε) for a strategy A with sensitivity Δ_A.
@@ -131,7 +135,7 @@ def publish(
         the number that the counts record, or 1. A number below the recorded one is refused.
     dropped : kinds of rows that were left out before counting and that the counts do not record: "bad rows" or "points
         outside" (which requires the boundary as a source). The release then hides the number of points.
-    weak_protection_accepted, account, state, rng : as for `publish_mechanism`.
+    weak_protection_accepted, account, state, about, rng : as for `publish_mechanism`.
 
     Raises the errors of `publish_mechanism`, and InputError if the counts have the wrong shape or type, or the grid is
     too large for memory.
@@ -145,9 +149,8 @@ def publish(
     counting = find_preprocessing(counts, contributions, dropped)
     amounts = amounts_for(account, epsilon=epsilon, rho=rho)
     mechanism = mechanism_for(near, strategy, **amounts, workload=workload, counting=counting)
-    return publish_mechanism(
-        mechanism, counts, account=account, state=state, rng=rng, weak_protection_accepted=weak_protection_accepted
-    )
+    how: dict[str, Any] = {"account": account, "state": state, "about": about, "rng": rng}
+    return publish_mechanism(mechanism, counts, weak_protection_accepted=weak_protection_accepted, **how)
 
 
 def publish_sorted(
@@ -162,6 +165,7 @@ def publish_sorted(
     weak_protection_accepted: bool = False,
     account: Account | None = None,
     state: str | Path | None = None,
+    about: About = About(),
     rng: np.random.Generator | None = None,
 ) -> SortedRelease:
     """Publish the sorted coordinates of points on a line under δ-neighbourhood.
@@ -177,7 +181,7 @@ def publish_sorted(
     group : number of points per sum. "auto" chooses it from public figures (`group_size`).
     most : public upper bound on the number of points, required with sources "left" or "right".
     contributions : number of points of one user that may move at once; None means as many as `points_file` kept, or 1.
-    weak_protection_accepted, account, state, rng : as for `publish_mechanism`.
+    weak_protection_accepted, account, state, about, rng : as for `publish_mechanism`.
 
     Raises InputError if there are no points or too many, one is not finite, the map is 2-D, or group sums overflow.
 
@@ -193,9 +197,8 @@ def publish_sorted(
     budget = Budget(**amounts_for(account, epsilon=epsilon, rho=rho))
     together = group_size(near, number, budget, counting.contributions) if group == "auto" else check_whole(group=group)
     mechanism = SortedMechanism(near, number, budget, together, counting)
-    return publish_mechanism(
-        mechanism, points, account=account, state=state, rng=rng, weak_protection_accepted=weak_protection_accepted
-    )
+    how: dict[str, Any] = {"account": account, "state": state, "about": about, "rng": rng}
+    return publish_mechanism(mechanism, points, weak_protection_accepted=weak_protection_accepted, **how)
 
 
 def publish_quantile(
@@ -209,6 +212,7 @@ def publish_quantile(
     contributions: int | None = None,
     weak_protection_accepted: bool = False,
     account: Account | None = None,
+    about: About = About(),
     rng: np.random.Generator | None = None,
 ) -> Quantile:
     """Publish a quantile of points on a line under δ-neighbourhood.
@@ -223,7 +227,7 @@ def publish_quantile(
     method : "inverse" draws a place with probability ∝ e^(−ε/2 · m), where m is the least number of moves within δ that
         make it the quantile. "smooth" (only with ε) adds noise proportional to the smooth sensitivity, which is secret.
     contributions : number of points of one user that may move at once; None means as many as `points_file` kept, or 1.
-    weak_protection_accepted, account, rng : as for `publish_mechanism`.
+    weak_protection_accepted, account, about, rng : as for `publish_mechanism`.
 
     Raises InputError if there are no points, one is not finite, q is not from 0 to 1, the domain is 2-D, `near` has
     sources, or the method is "smooth" with ρ.
@@ -237,9 +241,8 @@ def publish_quantile(
     counting = find_preprocessing(points, contributions)
     budget = Budget(**amounts_for(account, epsilon=epsilon, rho=rho))
     mechanism = QuantileMechanism(near, q, len(read_line(points)), budget, method, counting)
-    return publish_mechanism(
-        mechanism, points, account=account, rng=rng, weak_protection_accepted=weak_protection_accepted
-    )
+    how: dict[str, Any] = {"account": account, "about": about, "rng": rng}
+    return publish_mechanism(mechanism, points, weak_protection_accepted=weak_protection_accepted, **how)
 
 
 def refine(
@@ -363,7 +366,7 @@ def tighten(
         draws = draw_chain(coarser, known, rng)
         values = release.values - released_noise(known.mechanism, known.draws) + released_noise(coarser, draws)
     copy = replace(release, mechanism=coarser, values=values)  # type: ignore[type-var]
-    return mark_publishable(copy, release.publishable and rng is None)
+    return _mark_and_date(copy, release.publishable and rng is None)
 
 
 def charge_and_draw(
@@ -405,13 +408,21 @@ def charge_and_draw(
         values = mechanism.scatter_groups(draw_noise(mechanism, rng))
     values += measure()
     publishable = rng is None and (before is None or before.release.publishable)
-    release = mark_publishable(make(mechanism=mechanism, values=values, payment=payment), publishable)
+    release = _mark_and_date(make(mechanism=mechanism, values=values, payment=payment), publishable)
     if state is not None and draws is not None:
         written = State(release, draws, source=None if before is None else before.token)
         written.write(state, new=before is None)
         if account is not None and chain is not None:
             account.record_state(chain.name, written.token, written.source)
     return release
+
+
+def _mark_and_date(release: BaseRelease, publishable: bool) -> BaseRelease:
+    """Mark a new release as publishable or unpublishable. A publishable release gets the day (UTC) as its date."""
+    if publishable:
+        day = datetime.datetime.now(datetime.UTC).date().isoformat()
+        release = replace(release, about=replace(release.about, date=day))  # type: ignore[type-var]
+    return mark_publishable(release, publishable)
 
 
 def check_publication(mechanism: BaseMechanism, accepted: bool, rng: np.random.Generator | None = None) -> None:

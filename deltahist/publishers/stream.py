@@ -21,6 +21,7 @@ from deltahist.mechanisms.base import Step, weakness_of
 from deltahist.planning import mechanism_for
 from deltahist.preprocessing import POINTS, Clock, Preprocessing
 from deltahist.publishers.publication import check_publication, publish_mechanism, refuse_weak
+from deltahist.releases import About
 from deltahist.space.neighbourhood import Neighbourhood
 from deltahist.strategies.base import Strategy
 
@@ -41,7 +42,7 @@ class Stream:
     counting : how rows become counts. Its projection is ignored, but all steps must use the same projection.
     user : column of users, if any. time : column of times; None for a folder with one file per step.
     limits : limits on the cost of changes that last longer than a window (`Window`).
-    account : name of the stream's account in its ledger.
+    account : name of the stream's account in its ledger. about : what each release says about itself.
     """
 
     near: Neighbourhood
@@ -55,6 +56,7 @@ class Stream:
     time: str | None = None
     limits: Iterable[tuple[float, Any]] = ()
     account: str = "stream"
+    about: About = About()
 
     @cached_property
     def mechanism(self) -> Mechanism:
@@ -146,7 +148,8 @@ class Stream:
             mechanism = self.mechanism.with_budget(self.budget.of(shares[step])).with_changes(step=self.step(step))
             account = Account(window, step, once=True)
             # `check` has already refused weak protection, before the first charge.
-            publish_mechanism(mechanism, data, account=account, weak_protection_accepted=True, out=files[step])
+            how: dict[str, Any] = {"account": account, "out": files[step], "about": self.about}
+            publish_mechanism(mechanism, data, weak_protection_accepted=True, **how)
             with window.ledger.transaction() as connection:
                 if get_note(connection, window.name, "counting") is None:
                     set_note(connection, window.name, "counting", counted.preprocessing.describe())

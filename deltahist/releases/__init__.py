@@ -1,7 +1,7 @@
 """Releases: published numbers and their files."""
 
-from deltahist.releases.base import BaseRelease
+from deltahist.releases.base import About, BaseRelease
 from deltahist.releases.histogram import Measurements, Release
 from deltahist.releases.series import Series
 
-__all__ = ["BaseRelease", "Measurements", "Release", "Series"]
+__all__ = ["About", "BaseRelease", "Measurements", "Release", "Series"]

@@ -73,6 +73,35 @@ class Notice:
         _files.write_whole(Path(notice_path(path)), lambda part: part.write_text(text, encoding="utf-8"))
 
 
+@dataclass(frozen=True)
+class About:
+    """What a release says about itself. All texts are public, and each is one line.
+
+    title, publisher, contact, licence : texts for readers, such as "Visits in May" and "CC BY 4.0".
+    date : day of publication (UTC), set by the publisher. Seeded noise sets no date, so that a seed gives one file.
+
+    Raises InputError unless each text is one printable line of at most 1,000 characters.
+
+    >>> About("Visits in May", licence=" CC BY 4.0 ").describe()
+    {'title': 'Visits in May', 'licence': 'CC BY 4.0'}
+    """
+
+    title: str | None = None
+    publisher: str | None = None
+    contact: str | None = None
+    licence: str | None = None
+    date: str | None = None
+
+    def __post_init__(self) -> None:
+        for name, text in self.describe().items():
+            object.__setattr__(self, name, check_line(**{name: text}))
+        datetime.date.fromisoformat(self.date or "2026-01-01")  # raises ValueError if it is not a date
+
+    def describe(self) -> dict[str, str]:
+        """Return the texts that are given, by name."""
+        return {name: text for name, text in asdict(self).items() if text is not None}
+
+
 def notice_path(path: str | Path) -> str:
     """Return the path or URL of the notice that would withdraw a release.
 
@@ -89,6 +118,7 @@ class BaseRelease(OfMechanism, abc.ABC):
     values : the exact noisy whole numbers, int64.
     payment : the account that paid, and its spending so far; None if no account paid.
     withdrawn : the notice next to the file, if the release is withdrawn.
+    about : title, date, publisher, contact and licence.
     """
 
     #: Class of the mechanism, and bytes of memory needed per cell and per value to read a file.
@@ -101,6 +131,7 @@ class BaseRelease(OfMechanism, abc.ABC):
     values: NDArray[np.int64]
     payment: Payment | None
     withdrawn: Notice | None
+    about: About
 
     def __post_init__(self) -> None:
         if self.values.shape != (self.mechanism.size,) or self.values.dtype != np.int64:
@@ -146,6 +177,7 @@ class BaseRelease(OfMechanism, abc.ABC):
             **self.mechanism.describe(),
             "publishable": self.publishable,
             "account": None if self.payment is None else self.payment.describe(),
+            "about": self.about.describe(),
         }
 
     @functools.cached_property
@@ -261,8 +293,9 @@ class BaseRelease(OfMechanism, abc.ABC):
 
     def write_readme(self) -> str:
         """Return the text for people who open the release file with another program."""
+        about = "".join(f"{name.capitalize()}: {text}.\n" for name, text in self.about.describe().items())
         return (
-            "This file is a release of deltahist: figures about places, with random noise that hides people.\n"
+            f"{about}This file is a release of deltahist: figures about places, with random noise that hides people.\n"
             f"Promise: {self.mechanism.promise}.\n"
             f"May be published: {self.may_be_published}.\n"
             f"Column value: {self.mechanism.size:,} noisy whole numbers ({self.mechanism.words}).\n"
@@ -299,8 +332,8 @@ def read_content(
     rows = 0 if file is None else file.metadata.num_rows
     check_memory(made.bytes_each * (max(size, 0) + rows), f"release file {path!r}")
     fields = made.read_fields(description, None if file is None else _files.read_values(file))
-    payment = Payment.from_description(description.get("account"))
-    release: BaseRelease = mark_publishable(made(**fields, payment=payment), description["publishable"] is True)
+    fields |= {"payment": Payment.from_description(description.get("account")), "about": About(**description["about"])}
+    release: BaseRelease = mark_publishable(made(**fields), description["publishable"] is True)
     own = json.loads(json.dumps(release.describe()))
     differing = [name for name in own if own[name] != description.get(name)]
     if differing or release.digest != digest:

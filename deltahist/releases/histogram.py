@@ -24,7 +24,7 @@ from deltahist.decode.base import Moments
 from deltahist.decode.placement import Chosen, block_variance, find_least_count
 from deltahist.errors import check_whole
 from deltahist.mechanisms import Mechanism
-from deltahist.releases.base import NONNEGATIVE, BaseRelease, Notice, join_answers
+from deltahist.releases.base import NONNEGATIVE, About, BaseRelease, Notice, join_answers
 from deltahist.space import workloads
 from deltahist.space.domain import Domain
 from deltahist.space.workloads import BoxCover, Boxes, Pieces, RegionCover, Regions, Workload, prefix_sums, sums_between
@@ -153,7 +153,7 @@ class Release(CountEstimates, BaseRelease):
     mechanism : strategy, neighbourhood, budget and preprocessing.
     values : (k,) int64, y = A c + η.
     total : the number of points if membership is fixed and nothing was dropped, else None.
-    payment, withdrawn : as in `BaseRelease`.
+    payment, withdrawn, about : as in `BaseRelease`.
 
     >>> import deltahist as dh, numpy as np
     >>> near = dh.Neighbourhood(dh.Domain((0, 0, 1, 1), (8, 8)), delta=1 / 8)
@@ -167,6 +167,7 @@ class Release(CountEstimates, BaseRelease):
     total: int | None = None
     payment: Payment | None = None
     withdrawn: Notice | None = None
+    about: About = About()
     mechanism_class: ClassVar[type[Any]] = Mechanism
     bytes_each: ClassVar[int] = 48
 

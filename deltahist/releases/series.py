@@ -28,7 +28,7 @@ from deltahist.laws import Law
 from deltahist.mechanisms import Mechanism
 from deltahist.mechanisms.base import weakness_of
 from deltahist.preprocessing import Clock, read_seconds
-from deltahist.releases.base import UNBIASED, attach_notice, judge_publication, read_content
+from deltahist.releases.base import UNBIASED, About, attach_notice, judge_publication, read_content
 from deltahist.releases.histogram import CountEstimates, Field, Release, answer_in_batches
 from deltahist.space.domain import Domain
 from deltahist.space.workloads import RegionCover, Workload
@@ -131,6 +131,11 @@ class Series:
     @property
     def domain(self) -> Domain:
         return self.first_release.domain
+
+    @property
+    def about(self) -> About:
+        """What the newest release says about itself."""
+        return self.releases[max(self.releases)].about
 
     @property
     def publishable(self) -> bool:
@@ -488,7 +493,7 @@ def _list_differences(one: Release, other: Release) -> list[str]:
     if (first["epsilon"] is None) != (second["epsilon"] is None):
         return ["the unit of their budget"]
     # The budget, whatever follows from it, and the state of the account may differ from step to step.
-    own = ("step", "epsilon", "rho", "laws", "total", "publishable", "version", "account", "chain", "replaces")
+    own = ("step", "epsilon", "rho", "laws", "total", "publishable", "version", "account", "chain", "replaces", "about")
     fields = [k for k in first.keys() | second.keys() if k not in own and first.get(k) != second.get(k)]
     steps = one.mechanism.step, other.mechanism.step
     if all(steps) and replace(steps[0], number=0) != replace(steps[1], number=0):  # type: ignore[type-var]

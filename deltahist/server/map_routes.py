@@ -228,6 +228,7 @@ def _describe_collection(served: Served, base: str) -> dict[str, Any]:
     mechanism = served.release.mechanism
     return {
         "id": served.name,
+        "title": served.release.about.title or served.name,
         "description": f"Cells of {mechanism.words}. {mechanism.promise}. {NOTE}",
         "extent": {"spatial": {"bbox": [extent_of(served.release.domain)], "crs": CRS84}},
         "itemType": "feature",

@@ -130,6 +130,7 @@ class Described(BaseModel):
     extent: list[float] | None = Field(description="west, south, east, north in degrees")
     shape: list[int] = Field(description="number of cells along each axis")
     digest: str = Field(description="SHA-256 of the release")
+    about: dict[str, str] = Field(description="those of title, publisher, contact, licence and date that are given")
     links: dict[str, str]
     withdrawn: dict[str, Any] | None = None
     statement: dict[str, Any] | None = None

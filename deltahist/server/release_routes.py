@@ -92,7 +92,7 @@ async def _show_statement(release: BaseRelease | Series, title: str) -> HTMLResp
 @functools.lru_cache(maxsize=64)
 def _render(release: BaseRelease | Series, title: str) -> str:
     with _RENDERING:  # because Matplotlib's settings are global
-        return write_statement(release, "html", title)
+        return write_statement(release, "html", release.about.title or title)
 
 
 @functools.lru_cache(maxsize=64)
@@ -121,6 +121,7 @@ def _summarize(service: Service, served: Served) -> dict[str, Any]:
         "extent": None if domain.crs is None else area_of(domain.crs, domain.bounds),
         "shape": list(domain.shape),
         "digest": release.digest,
+        "about": release.about.describe(),
         **({} if release.withdrawn is None else {"withdrawn": service.describe_withdrawal(release)}),
         "links": {"self": base} | {each: f"{base}/{each}" for each in ("answer", "answers", "cells", "download")},
     }
@@ -207,6 +208,7 @@ def _summarize_series(name: str, series: Series) -> dict[str, Any]:
         "together": list_together(series),
         "published": [label for label, release in series if release is not None],
         "promise": None if step is None else explain_window(step),
+        "about": series.about.describe(),
         "cost": explain_cost(series),
         "bounds": list(series.domain.bounds),
         "crs": series.domain.crs,

@@ -54,6 +54,7 @@ def list_facts(published: Published | Any) -> Facts:
         return dict(stated)
     mechanism: Any = getattr(published, "mechanism", published)
     facts = _list_promises(mechanism)
+    facts["about"] = {} if isinstance(published, BaseMechanism) else published.about.describe()
     if isinstance(published, BaseRelease):
         names = ("total", "publishable", "may_be_published")
         facts |= {"estimator": published.name_estimator(False), **{name: getattr(published, name) for name in names}}
@@ -185,7 +186,7 @@ def write_statement(published: Published | Any, form: str = "text", title: str |
     ----------
     form : "text", "markdown" or "html". The HTML page includes the protection curve and the map, and needs no
         other file.
-    title : title of the statement, such as the name of the data.
+    title : title of the statement. By default, it is the title of the release, if it has one.
 
     >>> import deltahist as dh, numpy as np
     >>> near = dh.Neighbourhood(dh.Domain((0, 1), (4,)), delta=0.25)
@@ -196,6 +197,7 @@ def write_statement(published: Published | Any, form: str = "text", title: str |
         remote: Any = published
         published = remote.load()
     facts, rows = list_facts(published), list_rows(published)
+    title = title or facts["about"].get("title")
     warning = facts["weak_protection"] and f"WEAK PROTECTION: {facts['weak_protection']}"
     if "withdrawn" in facts:
         warning = f"WITHDRAWN on {facts['withdrawn']['date']}: {facts['withdrawn']['reason']}"
@@ -285,7 +287,8 @@ def list_rows(published: Published) -> list[Row]:
     """Return the statement as a list of rows, each a label and its lines."""
     facts = list_facts(published)
     mechanism: Any = getattr(published, "mechanism", published)
-    rows = _list_series_rows(published) if isinstance(published, Series) else {}
+    rows = {name.capitalize(): [text] for name, text in facts["about"].items() if name != "title"}
+    rows |= _list_series_rows(published) if isinstance(published, Series) else {}
     folder = "This is the cost of one step. The statement of the whole folder gives the cost of all steps together."
     pointer = [] if mechanism.step is None else [folder]
     if facts["may_be_published"] is not None:

@@ -23,6 +23,8 @@ const time = new Time((release) => { state.release = release; showRelease(); });
 let releases, ground, drawing, asked;
 
 const current = () => releases.find(({ id }) => id === state.release);
+// Releases of a chain share a title, so the name stays.
+const nameOf = ({ id, about }) => (about.title ? `${about.title} (${id})` : id);
 // Whether two releases have the same kind of coordinates, so that one area can be queried in both.
 const alike = (one, other) => one.shape.length === other.shape.length && !one.extent === !other.extent;
 const cellsOf = ({ crs, bounds, shape }) => JSON.stringify([crs, bounds, shape]);
@@ -38,8 +40,11 @@ async function begin() {
   ground = new Ground($("map"), settings);
   drawing = new Drawing($("map"), choose, showMode);
   // A stream has one entry, for its last step. The slider offers the others.
-  const alone = releases.filter(({ id }) => !time.of(id)).map(({ id, withdrawn }) => [id, withdrawn ? `${id} (withdrawn)` : id]);
-  const streams = time.series.map(({ id, steps }) => [steps.at(-1), `${id}, ${steps.length} steps`]);
+  const alone = releases.filter(({ id }) => !time.of(id)).map((each) => [each.id, nameOf(each) + (each.withdrawn ? " (withdrawn)" : "")]);
+  const streams = time.series.map(({ id, steps }) => {
+    const { about } = releases.find((each) => each.id === steps.at(-1));
+    return [steps.at(-1), `${nameOf({ id, about })}, ${steps.length} steps`];
+  });
   $("release").replaceChildren(...[...alone, ...streams].map(([value, words]) => make("option", { value }, words)));
   await showRelease();
 }
@@ -53,7 +58,10 @@ async function showRelease() {
   $("level").value = state.level;
   $("unbiased").checked = state.unbiased;
   time.show(release.id);
-  document.title = `${release.id} – deltahist`;
+  const { title = release.id, ...facts } = release.about;
+  document.title = `${title} – deltahist`;
+  $("about-title").textContent = title;
+  $("facts").replaceChildren(...Object.entries(facts).map(([name, text]) => make("p", { class: "pale" }, `${name}: ${text}`)));
   const series = time.of(release.id);
   $("release").value = series?.steps.at(-1) ?? release.id;
   $("promise").textContent = [series?.cost, `${release.promise}.`].filter(Boolean).join(" In each of them: ");
@@ -85,7 +93,7 @@ function showOthers(release) {
     tell(`${release.id} cannot be compared with ${state.compare}: its cells differ, or it is no longer served.`, "link");
     state.compare = null;
   }
-  $("compare").replaceChildren(make("option", { value: "" }, "nothing"), ...names.map((value) => make("option", { value }, value)));
+  $("compare").replaceChildren(make("option", { value: "" }, "nothing"), ...others().map((each) => make("option", { value: each.id }, nameOf(each))));
   $("compare").value = state.compare ?? "";
   $("comparing").hidden = !names.length;
 }
