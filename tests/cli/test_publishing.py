@@ -44,7 +44,9 @@ def test_a_table_becomes_the_release_that_was_asked_for(run, source):
 
 
 def test_the_statement_is_printed_or_written_by_suffix(run, folder):
-    release = publish(run, *PLANE)
+    (folder / "deltahist.toml").write_text('publisher = "City"\n')
+    release = publish(run, *PLANE, "--title", "Visits")
+    assert (release.about.title, release.about.publisher) == ("Visits", "City")
     run("statement", "r.parquet", "--out", "s.html", "--title", "A <city>")
     assert "<h1>A &lt;city&gt;</h1>" in (folder / "s.html").read_text(encoding="utf-8")
     assert run("statement", "r.parquet").out.strip() == dh.write_statement(release)

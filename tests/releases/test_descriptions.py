@@ -14,7 +14,7 @@ LINE = dh.Domain((0, 8), (16,))
 SPACE = {"domain": {"bounds", "shape", "crs", "scale"}, "neighbourhood": {"delta", "sources"}}
 COMMON = {
     "format", "version", "epsilon", "rho", "contributions", "unit", "dropped", "projection", "publishable", "account",
-    *SPACE,
+    "about", *SPACE,
 }  # fmt: skip
 #: Kind of result -> every key of its description; no other may appear.
 KEYS = {

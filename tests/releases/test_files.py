@@ -267,6 +267,7 @@ def test_a_device_is_refused_unread(device):
         {"publishable": MISSING},
         {"account": MISSING},
         {"more": 1},
+        *({"about": MISSING}, {"about": {"url": "x"}}, {"about": {"title": " x"}}, {"about": {"date": "May"}}),
         *({"step": 10**12}, {"value": 3.0}, {"step": -1}, {"method": "x"}, {"q": 2}),  # of a quantile
     ],
     ids=lambda case: str(case)[:60],
