@@ -64,7 +64,8 @@ def folder(tmp_path_factory):
     shutil.copy(folder / "city.parquet", folder / "afar.parquet")  # would be shown first
     dh.withdraw(folder / "afar.parquet", "wrong <b>column")
     plane = dh.Neighbourhood(dh.Domain((0, 0, 8, 8), (8, 8)), delta=1)
-    dh.publish(rng.poisson(20, (8, 8)), plane, epsilon=1).save(folder / "plane.parquet")
+    about = dh.About("<b>Visits</b>", licence="<i>CC0</i>")
+    dh.publish(rng.poisson(20, (8, 8)), plane, epsilon=1, about=about).save(folder / "plane.parquet")
     pacific = dh.Neighbourhood(dh.Domain((1e6, -3e6, 8e6, 4e6), (8, 8), "EPSG:3832"), delta=9e5)
     dh.publish(rng.poisson(20, (8, 8)), pacific, epsilon=1).save(folder / "pacific.parquet")
     line = dh.Neighbourhood(dh.Domain((0, 8), (8,)), delta=1)
@@ -300,6 +301,13 @@ def test_a_telephone_has_the_panel_below_the_map_and_draws_by_touch(visit):
     page.locator("#finish").tap()
     page.wait_for_function("() => location.hash.includes('polygon=')")
     expect(page.locator("#answer strong")).to_contain_text("points")
+
+
+def test_texts_of_the_publisher_are_no_markup(visit):
+    page = visit("release=plane")
+    expect(page.locator("#about-title")).to_have_text("<b>Visits</b>")
+    expect(page.locator("#facts p").first).to_have_text("licence: <i>CC0</i>")
+    expect(page.locator("#release option:checked")).to_have_text("<b>Visits</b> (plane)")
 
 
 def test_axe_finds_nothing_serious_by_day_and_by_night(browser, address):

@@ -33,8 +33,8 @@ def publish(run, *more, source="v.csv", out="r.parquet", budget=("--epsilon", "1
 
 @pytest.mark.parametrize("source", ["v.csv", "v.parquet"])
 def test_a_table_becomes_the_release_that_was_asked_for(run, source):
-    release = publish(run, *PLANE, source=source)
-    assert release.publishable
+    release = publish(run, *PLANE, "--title", "Visits", source=source)
+    assert (release.publishable, release.about.title) == (True, "Visits")
     assert (release.domain.shape, release.domain.bounds, release.epsilon) == ((8, 8), (0, 0, 8, 8), 1)
     assert (release.strategy.name, release.neighbourhood.delta, release.total) == ("Identity", 1, 400)
     # The noise of 64 cells is far below 400 points.
@@ -44,9 +44,7 @@ def test_a_table_becomes_the_release_that_was_asked_for(run, source):
 
 
 def test_the_statement_is_printed_or_written_by_suffix(run, folder):
-    (folder / "deltahist.toml").write_text('publisher = "City"\n')
-    release = publish(run, *PLANE, "--title", "Visits")
-    assert (release.about.title, release.about.publisher) == ("Visits", "City")
+    release = publish(run, *PLANE)
     run("statement", "r.parquet", "--out", "s.html", "--title", "A <city>")
     assert "<h1>A &lt;city&gt;</h1>" in (folder / "s.html").read_text(encoding="utf-8")
     assert run("statement", "r.parquet").out.strip() == dh.write_statement(release)
