@@ -43,8 +43,7 @@ def test_texts_are_one_printable_line(text):
 
 def test_copies_pictures_and_services_show_it(tmp_path):
     (release := KINDS["map"](state=tmp_path / "s")).save(tmp_path / "city.parquet")
-    for other in (dh.tighten(release, 0.5), dh.refine(release, tmp_path / "s", 2)):
-        assert other.about == release.about
+    assert dh.tighten(release, 0.5).about == dh.refine(release, tmp_path / "s", 2).about == release.about
     above, below = (text.get_text() for text in _make_figure(release, "map").texts)
     assert (above, below.splitlines()[-1]) == (release.about.title, "City & Co., CC BY 4.0")
     client = TestClient(create_app(Catalogue([tmp_path])))
