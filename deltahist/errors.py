@@ -161,6 +161,6 @@ def check_memory(needed: int, what: str) -> None:
     """Raise InputError if `needed` bytes exceed the free memory, unless they are at most 1 MiB."""
     if needed > 1 << 20 and needed > (available := available_memory()):
         raise InputError(
-            f"{what} needs about {needed / 2**30:,.1f} GiB, but only {available / 2**30:,.1f} GiB are available: use "
+            f"{what} needs about {needed / 2**30:,.1f} GiB, but only {available / 2**30:,.1f} GiB is available: use "
             "larger cells or a smaller domain"
         )

@@ -187,7 +187,7 @@ def _clip_size(part: SafeExpression, least: float, most: float) -> SafeExpressio
 
 
 def _choose_part(value: Any, results: list[SafeExpression], others: list[SafeExpression]) -> SafeExpression:
-    """Return an expression for `value`, which is always one of the results."""
+    """Return an expression for `value`, an Ibis expression that always equals one of the results."""
     least, most = min(p.least for p in results), max(p.most for p in results)
     return _combine_parts(value, results[0].kind, [*results, *others], least, most)
 
