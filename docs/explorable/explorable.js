@@ -5,7 +5,7 @@ const NAMES = ["cell", "delta", "limit", "epsilon"]; // the order of FIGURES.set
 const { grid, start, distances } = FIGURES;
 const DIAMETER = distances.at(-1);
 const number = (value) => value.toLocaleString("en", { maximumFractionDigits: value < 10 ? 2 : 0 });
-const length = (metres) => (metres < 1000 ? `${number(metres)} m` : `${number(metres / 1000)} km`);
+const length = (metres) => (metres < 1000 ? `${number(metres)}\u00a0m` : `${number(metres / 1000)}\u00a0km`);
 const visits = (value) => `±${number(Math.round(value))}`;
 const share = (guess) => (guess > 999 ? "almost always" : `in ${guess / 10} of 100 cases`);
 const WORDS = {
@@ -53,6 +53,7 @@ function show() {
   $("truth").checked = state.truth;
   describeSettings(found, { cell, delta, limit, epsilon });
   drawMap(found, cell);
+  $("reach").setAttribute("r", delta);
   showError(found);
   drawCurve(found, delta);
 }
@@ -64,8 +65,8 @@ function describeSettings(found, { cell, delta, limit, epsilon }) {
   const reach = distances.findLast((_, place) => found.guesses[place] <= near);
   const further = reach >= DIAMETER ? " So are all longer moves." : reach > delta ? ` These cells hide moves up to ${length(reach)} as well.` : "";
   $("delta-says").textContent = `Two places ${length(delta)} apart: an attacker’s best guess is right ${share(near)}.${further}`;
-  $("epsilon-says").textContent = `No conclusion about a move within δ becomes more than ${number(Math.exp(epsilon))} times as likely. Half the ε doubles `
-    + `the noise, now ${visits(found.noise)} visits in a district.`;
+  $("epsilon-says").textContent = `Within δ, the release changes an attacker’s odds at most ${number(Math.exp(epsilon))}-fold. Half the ε `
+    + `doubles the noise, now ${visits(found.noise)} visits in a district.`;
   const free = find({ limit: grid.limit.indexOf(null) });
   const price = limit === null ? "" : free.release === found.release ? " Removing the limit would not reduce the noise."
     : ` Without the limit, the noise would be ${visits(free.noise)} instead of ${visits(found.noise)}.`;
@@ -77,7 +78,7 @@ function describeSettings(found, { cell, delta, limit, epsilon }) {
 function drawMap({ map }, cell) {
   const digits = state.truth ? FIGURES.truth[state.cell] : map;
   const [wide, high] = FIGURES.shape.map((cells) => (cells * 1000) / cell);
-  const colours = [...document.querySelectorAll(".swatch")].map((each) => getComputedStyle(each).backgroundColor);
+  const colours = [...document.querySelectorAll(".swatch:not(.ring)")].map((each) => getComputedStyle(each).backgroundColor);
   const canvas = $("cells");
   const context = canvas.getContext("2d");
   Object.assign(canvas, { width: wide, height: high }); // this also clears it
@@ -103,7 +104,7 @@ function showError({ noise, actual }) {
   $("expected").style.width = width(expected);
   $("actual").style.left = width(actual);
   $("error-says").textContent = `Expected root mean square error over ${FIGURES.districts.number} districts: ${visits(noise)} from noise and `
-    + `${visits(blur)} from cells. This release (the dark line) is off by ${visits(actual)}.`;
+    + `${visits(blur)} from cells. This release (the upright line) is off by ${visits(actual)}.`;
 }
 
 function drawCurve({ guesses }, delta) {
@@ -125,7 +126,7 @@ function drawCurve({ guesses }, delta) {
   const told = (guess) => (guess > 999 ? "100" : guess / 10);
   svg.setAttribute("viewBox", `0 0 ${wide} ${high}`);
   svg.innerHTML = [500, 600, 700, 800, 900, 1000].map((guess) => line([left, y(guess)], [wide - right, y(guess)], "grid") + text([left - 6, y(guess) + 4], guess / 10, "end")).join("")
-    + [250, 1000, 2000, 4000, 8000, 14000, 20000].map((metres) => text([x(metres), high - bottom + 18], length(metres))).join("")
+    + (wide < 500 ? [250, 1500, 5000, 10000, 20000] : [250, 1000, 2000, 4000, 8000, 14000, 20000]).map((metres) => text([x(metres), high - bottom + 18], length(metres))).join("")
     + text([left + (wide - left - right) / 2, high - 4], "distance between the two places")
     + `<path class="curve" d="M${x(0)} ${y(guesses[0])}${path}"/>`
     + mark(delta, near, `δ: ${told(near)}`) + mark(DIAMETER, far, `any move: ${told(far)}`);
@@ -135,11 +136,13 @@ function drawCurve({ guesses }, delta) {
 function setUp() {
   const [east, south] = FIGURES.shape.map((cells) => cells * 1000);
   $("outlines").setAttribute("viewBox", `0 0 ${east} ${south}`);
-  $("outlines").innerHTML = FIGURES.districts.outlines.map((ring) => `<polygon points="${ring}"/>`).join("");
+  $("outlines").innerHTML = FIGURES.districts.outlines.map((ring) => `<polygon points="${ring}"/>`).join("")
+    + `<circle id="reach" cx="${east / 2}" cy="${south / 2}"/>`;
   $("map").style.aspectRatio = `${east} / ${south}`;
   const ends = FIGURES.colours;
-  const words = ["may be empty", ...ends.map((end, place) => (place + 1 < ends.length ? `${end}–${ends[place + 1]}` : `${end} or more`))];
-  $("colours").innerHTML = words.map((each, place) => `<li><span class="swatch c${place}"></span>${each}</li>`).join("");
+  const words = ["empty or hidden", ...ends.map((end, place) => (place + 1 < ends.length ? `${end}–${ends[place + 1]}` : `${end} or more`))];
+  $("colours").innerHTML = words.map((each, place) => `<li><span class="swatch c${place}"></span>${each}</li>`).join("")
+    + '<li><span class="swatch ring"></span>δ around a place</li>';
   const { all, kept, people, most } = FIGURES.visits;
   $("about").textContent = `The city is made up: ${number(people)} people, with at most ${most} visits each kept (${number(kept)} of ${number(all)}). All visits of a `
     + "person are protected together. Noise is drawn once for each release, so a single one may do better or worse than expected.";
@@ -148,7 +151,7 @@ function setUp() {
     $(name).addEventListener("input", () => change({ [name]: Number($(name).value) }));
   }
   $("truth").addEventListener("change", () => change({ truth: $("truth").checked }));
-  $("reset").addEventListener("click", () => { location.hash = ""; });
+  $("reset").addEventListener("click", () => { history.replaceState(null, "", "#"); readHash(); show(); });
   addEventListener("hashchange", () => { readHash(); show(); });
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", show);
   new ResizeObserver(show).observe($("curve"));

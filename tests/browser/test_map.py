@@ -8,7 +8,7 @@ import geopandas as gpd
 import numpy as np
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import expect, sync_playwright
+from playwright.sync_api import expect
 
 import deltahist as dh
 from deltahist.releases.series import Difference
@@ -78,18 +78,6 @@ def address(folder):
     """The address of a running service."""
     with serving(folder / "log", folder, folder / "days") as (address, _):
         yield address
-
-
-@pytest.fixture(scope="module")
-def browser():
-    path = shutil.which("chromium")
-    if path is None:
-        pytest.fail("the map is tested in Chromium, which is not installed: apt-get install chromium")
-    with sync_playwright() as playwright:
-        # The sandbox of Chromium cannot be had as root.
-        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox", "--disable-gpu"])
-        yield browser
-        browser.close()
 
 
 def watched(browser, address, **options):
