@@ -7,7 +7,7 @@ const DIAMETER = distances.at(-1);
 const number = (value) => value.toLocaleString("en", { maximumFractionDigits: value < 10 ? 2 : 0 });
 const length = (metres) => (metres < 1000 ? `${number(metres)}\u00a0m` : `${number(metres / 1000)}\u00a0km`);
 const visits = (value) => `±${number(Math.round(value))}`;
-const share = (guess) => (guess > 999 ? "almost always" : `in ${guess / 10} of 100 cases`);
+const share = (guess) => (guess > 999 ? "almost always" : `in at most ${guess / 10} of 100 cases`);
 const WORDS = {
   delta: length,
   epsilon: String,
@@ -63,7 +63,7 @@ function describeSettings(found, { cell, delta, limit, epsilon }) {
   const [first, last] = [found.guesses[0], found.guesses.at(-1)];
   // Wide cells hide longer moves than δ: the furthest distance at which the guess is no better than at δ.
   const reach = distances.findLast((_, place) => found.guesses[place] <= near);
-  const further = reach >= DIAMETER ? " So are all longer moves." : reach > delta ? ` These cells hide moves up to ${length(reach)} as well.` : "";
+  const further = reach >= DIAMETER ? " The same holds for all longer moves." : reach > delta ? ` These cells hide moves up to ${length(reach)} as well.` : "";
   $("delta-says").textContent = `Two places ${length(delta)} apart: an attacker’s best guess is right ${share(near)}.${further}`;
   $("epsilon-says").textContent = `Within δ, the release changes an attacker’s odds at most ${number(Math.exp(epsilon))}-fold. Half the ε `
     + `doubles the noise, now ${visits(found.noise)} visits in a district.`;

@@ -36,9 +36,7 @@ def test_each_slider_changes_the_map_its_error_and_the_curve(page):
         page.get_by_role("button", name="Reset").click()
         assert page.evaluate(SEEN) == before
     page.get_by_label("Show the truth").check()
-    truth = page.evaluate(SEEN)
-    assert truth[0] != before[0]
-    assert truth[1:] == before[1:]
+    assert page.evaluate(SEEN)[0] != before[0]
 
 
 @pytest.mark.parametrize(("delta", "epsilon", "limit", "cell"), [(1000, 0.5, None, 500), (500, 1, 4, 1000)])
@@ -48,10 +46,9 @@ def test_figures_are_those_of_the_library(page, delta, epsilon, limit, cell):
     work = dh.workloads.regions(sample_districts().to_crs(domain.crs))
     nothing = np.zeros(domain.shape, dtype=int)
     mechanism = dh.publish(nothing, near, epsilon=epsilon, workload=work, contributions=5).mechanism
-    page.evaluate(
-        "hash => { location.hash = hash; }", f"delta={delta}&epsilon={epsilon}&limit={limit or 'none'}&cell={cell}"
-    )
-    page.wait_for_function("delta => $('delta-says').textContent.includes(length(delta))", arg=delta)
+    shared = f"delta={delta}&epsilon={epsilon}&limit={limit or 'none'}&cell={cell}"
+    page.goto(f"{page.url.partition('#')[0]}#{shared}")
+    page.reload()
     found = page.evaluate("() => ({ ...find(), distances })")
     assert found["noise"] == pytest.approx(mechanism.rmse(work), rel=0.01)
     for distance, guess in zip(found["distances"], found["guesses"], strict=True):
@@ -59,8 +56,8 @@ def test_figures_are_those_of_the_library(page, delta, epsilon, limit, cell):
         assert right <= guess / 1000 < right + 0.0011
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_the_page_is_accessible_and_fits_a_phone(page, scheme):
-    page.emulate_media(color_scheme=scheme)
-    assert Axe().run(page).response["violations"] == []
+def test_the_page_is_accessible_and_fits_a_phone(page):
+    for scheme in ("light", "dark"):
+        page.emulate_media(color_scheme=scheme)
+        assert Axe().run(page).response["violations"] == []
     assert page.evaluate("() => document.documentElement.scrollWidth") <= 390
