@@ -25,6 +25,7 @@ def serve(
     root_path: Annotated[str, Option(metavar="PATH", help="Path prefix that a proxy removes, such as /maps.")] = "",
     tiles: Annotated[str | None, Option(help="URL of background tiles, such as https://a.org/{z}/{x}/{y}.png.")] = None,
     attribution: Annotated[str, Option(metavar="TEXT", help="Credit for the background tiles.")] = "",
+    regions: Annotated[Path | None, Option(help="Districts to show on the map, as GeoPackage or GeoJSON.")] = None,
     check: Annotated[bool, Option("--check", help="Read and list the releases, then exit.")] = False,
     max_bytes: Annotated[int, Option(min=1, help="Size limit of a request body, in bytes.")] = 16 << 20,
     max_boxes: Annotated[int, Option(min=1, help="Limit on boxes or features per request.")] = 100_000,
@@ -42,6 +43,7 @@ def serve(
     Examples:
       deltahist serve city.parquet
       deltahist serve --private night.toml
+      deltahist serve city.parquet --regions districts.gpkg
       deltahist serve published/ --port 9000 --workers 2 --cors https://maps.example.org
     """
     if private is not None or new_key is not None:
@@ -67,6 +69,12 @@ def serve(
         print_note(f"not served: {problem}")
     if not len(catalogue):
         print_note("there is no release yet: the service will publish any .parquet file added to its folders")
+    districts = None
+    if regions is not None:
+        from deltahist.server.districts import Districts
+
+        districts = Districts.read(regions, next((each.release.domain for each in catalogue), None))
+    settings = Settings(tuple(cors or ()), max_bytes, max_boxes, tiles, attribution, districts)
     with contextlib.ExitStack() as stack:
         listening = None if check else stack.enter_context(socket.create_server((host, port)))
         address = f"http://{host}:{listening.getsockname()[1] if listening else port}{root_path}"
@@ -77,7 +85,7 @@ def serve(
         if listening is None:
             return 2 if catalogue.problems else 0
         config = uvicorn.Config(
-            partial(serve_files, releases, Settings(tuple(cors or ()), max_bytes, max_boxes, tiles, attribution)),
+            partial(serve_files, releases, settings),
             factory=True,
             workers=workers,
             root_path=root_path,

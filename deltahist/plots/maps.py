@@ -17,7 +17,7 @@ from deltahist.decode.placement import block_error
 from deltahist.errors import check_choice
 from deltahist.plots import figures
 from deltahist.space.geometries import add_names
-from deltahist.space.workloads import regions
+from deltahist.space.workloads import Workload, regions
 from deltahist.strategies.base import spread_blocks, sum_blocks
 
 if TYPE_CHECKING:
@@ -223,9 +223,7 @@ def values_of(release: Any, answers: gpd.GeoDataFrame, per: str = "area") -> Val
     known = np.isfinite(estimate) & (area > 0)
     size = np.where(known, area if per == "area" else 1.0, np.nan)
     standing = np.zeros(len(names), dtype=bool)
-    noise = release.decoder.moments(regions(shapes[known]).cover(domain))
-    share = np.divide(noise.variance, error[known] ** 2, out=np.zeros_like(noise.variance), where=error[known] > 0)
-    standing[known] = stands_out(estimate[known], error[known], noise.kurtosis * np.minimum(share, 1) ** 2)
+    standing[known] = find_standing(release, regions(shapes[known]), estimate[known], error[known])
     estimator = release.name_estimator(False)
     if "estimator" in answers.columns:  # unbiased answers have no such column
         estimator = ", ".join(map(str, answers["estimator"].dropna().unique()))
@@ -238,6 +236,16 @@ def values_of(release: Any, answers: gpd.GeoDataFrame, per: str = "area") -> Val
     drawn = estimate / size, low / size, high / size, ~(standing & (low > 0))
     unit = f"points per {figures.unit_of_area(domain) if per == 'area' else 'region'}"
     return Values(labels, shapes, *drawn, unit, estimator, tuple(map(float, bounds)))
+
+
+def find_standing(
+    source: Any, work: Workload, estimate: Any, error: NDArray[np.float64], *, either_side: bool = False
+) -> NDArray[np.bool_]:
+    """Return which estimates of regions stand out (`stands_out`) and were measured separately from other places."""
+    noise = source.decoder.moments(work.cover(source.domain))
+    share = np.divide(noise.variance, error**2, out=np.zeros_like(noise.variance), where=error > 0)
+    standing = stands_out(estimate, error, noise.kurtosis * np.minimum(share, 1) ** 2, either_side=either_side)
+    return standing if noise.unresolved is None else standing & (noise.unresolved < 1e-6)
 
 
 def _shorten(name: Any, row: int) -> str:

@@ -243,6 +243,12 @@ class Series:
             )
         return Summed(tuple(self.releases.values()))
 
+    @property
+    def decoder(self) -> JointNoise:
+        """The noise of answers."""
+        one = self.summed_releases.decoder
+        return replace(one, parts=[(one, 1, 1 / len(self.releases) if self.mean else 1.0)])
+
     def answer_workload(self, work: Workload, *, level: float, nonnegative: bool) -> dict[str, NDArray[Any]]:
         """Return the columns of `dh.answer` for a workload, each of shape (m,)."""
         found = self.summed_releases.answer_workload(work, level=level, nonnegative=nonnegative)
@@ -422,12 +428,7 @@ class Difference:
     @property
     def decoder(self) -> JointNoise:
         """The noise of the difference between answers."""
-        parts: list[tuple[Any, int, float]] = []
-        for side in (self.before, self.after):
-            if isinstance(side, Series):
-                parts.append((side.summed_releases.decoder, 1, 1 / len(side.releases) if side.mean else 1.0))
-            else:
-                parts.append((side.decoder, 1, 1.0))
+        parts = [(side.decoder, 1, 1.0) for side in (self.before, self.after)]
         one = parts[1][0]
         return JointNoise(self.domain, one.strategy, one.laws, parts)
 

@@ -77,6 +77,32 @@ async def answer_many_of_series(
     return await _answer_body(request, service, source, asked, about)
 
 
+@router.get("/districts", responses=models.returns({GEOJSON: models.FeatureCollection}))
+async def list_districts(service: ServiceOf) -> Response:
+    """Return the outlines and names of the districts that the map can show."""
+    return Response(await service.run(getattr, service.districts, "outlines"), media_type=GEOJSON)
+
+
+@router.get("/releases/{name}/districts", responses=models.returns({JSON: None}))
+async def answer_districts(service: ServiceOf, name: str, asked: Annotated[models.OfRelease, Query()]) -> Response:
+    """Return lists of estimates and densities of `/districts`, and which of them stand out from the noise."""
+    return await _answer_districts(service, *service.find_source(name, asked.compare), asked)
+
+
+@router.get("/series/{stream}/districts", responses=models.returns({JSON: None}))
+async def answer_districts_of_series(
+    service: ServiceOf, stream: str, asked: Annotated[models.OfSeries, Query()]
+) -> Response:
+    """Return lists of estimates and densities of `/districts`, summed over a period."""
+    return await _answer_districts(service, *await sum_periods(service, stream, asked), asked)
+
+
+async def _answer_districts(service: Service, source: Source, about: Any, asked: models.Options) -> Response:
+    columns = await service.run(service.districts.answer, source, asked.level, asked.nonnegative)
+    about |= _explain_columns(BoxQuery(source, False, asked.level, asked.nonnegative), columns)
+    return Response(_encode_json(columns | about), media_type=JSON)
+
+
 async def _answer_box(
     service: Service, source: Source, options: models.Options, bbox: str, about: dict[str, Any]
 ) -> Response:

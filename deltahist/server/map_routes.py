@@ -16,13 +16,14 @@ from starlette.exceptions import HTTPException
 from deltahist.decode import stands_out
 from deltahist.errors import InputError, check_choice, check_finite
 from deltahist.plots.figures import block_areas, unit_of_area
-from deltahist.releases import Release
+from deltahist.releases import Release, Series
 from deltahist.releases.histogram import CountEstimates
 from deltahist.releases.series import Difference
 from deltahist.server.answer_routes import read_box
 from deltahist.server.catalogue import Served
-from deltahist.server.models import Cells, CellsAsked, FeatureCollection, ItemsAsked, returns
-from deltahist.server.service import CRS84, GEOJSON, JSON, PARQUET, ServiceOf, Source, are_in_degrees
+from deltahist.server.models import Cells, CellsAsked, CellsOfSeries, FeatureCollection, ItemsAsked, returns
+from deltahist.server.release_routes import sum_periods
+from deltahist.server.service import CRS84, GEOJSON, JSON, PARQUET, Service, ServiceOf, Source, are_in_degrees
 from deltahist.space.crs import LONGITUDE_LATITUDE, Operation, area_of, width_in_degrees
 from deltahist.space.domain import Domain
 from deltahist.space.geometries import bend_boxes, fit, to_degrees
@@ -48,6 +49,17 @@ router = APIRouter()
 async def list_cells(service: ServiceOf, name: str, asked: Annotated[CellsAsked, Query()]) -> Response:
     """Return the densities of at most 20,000 blocks of cells, from the lower left, with x varying slowest."""
     source, _ = service.find_source(name, asked.compare)
+    return await _show_blocks(service, source, asked)
+
+
+@router.get("/series/{stream}/cells", responses=returns({JSON: Cells}), tags=["maps"])
+async def list_cells_of_series(service: ServiceOf, stream: str, asked: Annotated[CellsOfSeries, Query()]) -> Response:
+    """Return the densities of blocks of cells, summed over a period."""
+    source, _ = await sum_periods(service, stream, asked)
+    return await _show_blocks(service, source, asked)
+
+
+async def _show_blocks(service: Service, source: Source, asked: CellsAsked) -> Response:
     degrees = are_in_degrees(source, asked.crs)
     box = None if asked.bbox is None else read_box(asked.bbox, source.domain)
     content = await service.run(encode_blocks, source, box, degrees, asked)
@@ -94,7 +106,7 @@ def _test_blocks(source: Source, ends: list[Index]) -> tuple[NDArray[np.float64]
     first, last = (np.meshgrid(*(each[part] for each in places), indexing="ij") for part in (slice(-1), slice(1, None)))
     work = boxes(np.column_stack([each.ravel() for each in (*first, *last)]))
     found, either = source.answer_workload(work, level=LEVEL, nonnegative=False), isinstance(source, Difference)
-    counted = either or isinstance(source, CountEstimates)  # excludes sorted points
+    counted = either or isinstance(source, (CountEstimates, Series))  # excludes sorted points
     kurtosis = source.decoder.moments(work).kurtosis if counted else np.nan  # type: ignore[union-attr]
     level = (1 - LEVEL) / (1 + _DOUBLINGS)
     signal = stands_out(found["estimate"], found["std_error"], kurtosis, level=level, either_side=either)

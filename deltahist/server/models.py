@@ -43,13 +43,17 @@ class BoxOfRelease(OfRelease, Box):
     """Parameters of an answer to one box from a release."""
 
 
-class OfSeries(Options):
-    """Options for an answer from a series."""
+class Period(Asked):
+    """A period of a series, or the difference of two."""
 
     between: Span | None = Field(None, description="period to sum: FIRST,LAST (all steps by default)")
     compare: Span | None = Field(None, description="another period, from whose sum to subtract that of `between`")
     mean: bool = Field(False, description="return the mean per step instead of the sum")
     missing: Literal["stop", "skip"] = Field("stop", description="whether to fail at or skip steps without a release")
+
+
+class OfSeries(Options, Period):
+    """Options for an answer from a series."""
 
 
 class BoxOfSeries(OfSeries, Box):
@@ -63,6 +67,10 @@ class CellsAsked(Asked):
     crs: str | None = Field(None, description="CRS of bbox: CRS84 (longitude, latitude) or the release's CRS")
     width: int = Field(1, ge=1, le=1 << 20, description="a block's side in cells, doubled if there are too many blocks")
     compare: str | None = Field(None, description="another release, from whose cells to subtract this release's")
+
+
+class CellsOfSeries(Period, CellsAsked):
+    """Parameters that select blocks of cells, summed over a period."""
 
 
 class ItemsAsked(Asked):

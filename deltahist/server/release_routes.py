@@ -20,7 +20,7 @@ from deltahist.plots import protection_curve
 from deltahist.releases import BaseRelease, Release, Series
 from deltahist.releases.series import Difference
 from deltahist.server.catalogue import Served
-from deltahist.server.models import Described, OfSeries, returns
+from deltahist.server.models import Described, Period, returns
 from deltahist.server.service import PARQUET, Service, ServiceOf, Source
 from deltahist.space.crs import area_of
 from deltahist.statement import list_facts, list_rows, write_statement
@@ -39,8 +39,10 @@ async def health(service: ServiceOf) -> dict[str, Any]:
 
 @router.get("/static/settings.json", include_in_schema=False)
 async def show_settings(service: ServiceOf) -> dict[str, str | None]:
-    """Return the operator's settings for the web map."""
-    return {"tiles": service.settings.tiles, "attribution": service.settings.attribution}
+    """Return the operator's settings for the web map, and whether its districts are in degrees or in the plane."""
+    settings = service.settings
+    districts = None if settings.districts is None else "degrees" if settings.districts.frame.crs else "plane"
+    return {"tiles": settings.tiles, "attribution": settings.attribution, "districts": districts}
 
 
 @router.get("/releases", response_model_exclude_unset=True, tags=["releases"])
@@ -171,7 +173,7 @@ def _make_series(named: tuple[tuple[str, Release], ...]) -> Series | None:
         return None
 
 
-async def sum_periods(service: Service, stream: str, asked: OfSeries) -> tuple[Source, dict[str, Any]]:
+async def sum_periods(service: Service, stream: str, asked: Period) -> tuple[Source, dict[str, Any]]:
     """Return the sum over a period, or another period's sum minus it, and fields that describe the result."""
     series = _find_series(service, stream)
     spans = [asked.between] if asked.compare is None else [asked.between, asked.compare]

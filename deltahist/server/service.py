@@ -43,6 +43,7 @@ class Settings:
     max_boxes: int = 100_000  # Limit on boxes or features per request.
     tiles: str | None = None  # URL of background tiles, with {z}, {x} and {y}.
     attribution: str = ""
+    districts: Any = None  # `Districts` that the map can show.
 
 
 @dataclass(frozen=True)
@@ -191,6 +192,13 @@ class Service:
             return release, {"digest": release.digest}
         about = {"compare": compare, "difference": f"{compare} minus {name}"}
         return Difference(release, self.find(compare, "compare").release), about
+
+    @property
+    def districts(self) -> Any:
+        """The operator's districts. Raises HTTPException 404 if there are none."""
+        if self.settings.districts is None:
+            raise HTTPException(404, "districts are missing: the service was started without --regions")
+        return self.settings.districts
 
     @contextlib.asynccontextmanager
     async def take_place(self) -> AsyncIterator[None]:

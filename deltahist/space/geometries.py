@@ -50,7 +50,9 @@ def _open_untrusted(file: str | Path, name: str, rule: str = "") -> Iterator[Non
         raise InputError(f"{name} {str(file)!r} cannot be read: {reason}{rule}") from None
 
 
-def read_geometries(file: str | Path, domain: Domain, name: str = "file", layer: str | None = None) -> gpd.GeoDataFrame:
+def read_geometries(
+    file: str | Path, domain: Domain | None, name: str = "file", layer: str | None = None
+) -> gpd.GeoDataFrame:
     """Read a file of geometries without projecting them. A file without a CRS is in the domain's coordinates.
 
     The format is GeoParquet, or GeoPackage, GeoJSON, FlatGeobuf or shapefile, which may be in a .zip. GeoJSON is in
@@ -65,7 +67,7 @@ def read_geometries(file: str | Path, domain: Domain, name: str = "file", layer:
         else:
             place, layer = _find_layer(file, layer)
             frame = gpd.read_file(place, layer=layer, engine="pyogrio")
-    plain = domain.crs is None and file.suffix.lower() in (".geojson", ".json")
+    plain = domain is not None and domain.crs is None and file.suffix.lower() in (".geojson", ".json")
     return frame.set_crs(None, allow_override=True) if plain else frame
 
 

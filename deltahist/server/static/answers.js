@@ -1,7 +1,7 @@
 // Answers in words, as bars, as tables and as files.
 
 import { draw, make } from "./dom.js";
-import { estimateInWords, figure, percent, roundingStep } from "./words.js";
+import { estimateInWords, figure, intervalOf, percent, roundingStep } from "./words.js";
 
 const [WIDTH, TALL] = [360, 22];
 
@@ -34,7 +34,7 @@ function drawBars(answers) {
 
 function notesOf(answers) {
   const found = answers.map(({ note }) => note);
-  if (answers.length === 1 && answers[0].low <= 0 && answers[0].std_error) {
+  if (answers.length === 1 && answers[0].low < 1e-6 && answers[0].std_error) {
     found.push("The interval includes 0, so the area may be empty.");
   }
   if (answers[0].estimates === "unbiased" && answers[0].estimate < 0) {
@@ -63,12 +63,7 @@ function heading(names) {
 
 function cells(answer) {
   if (answer.estimate === null) return [make("td", { colspan: 2 }, answer.note || "not on the map")];
-  const step = roundingStep(answer.std_error);
-  const known = answer.low !== null && answer.low !== undefined;
-  return [
-    make("td", {}, figure(answer.estimate, step)),
-    make("td", {}, known ? `${figure(answer.low, step)} to ${figure(answer.high, step)}` : ""),
-  ];
+  return [figure(answer.estimate, roundingStep(answer.std_error)), intervalOf(answer)].map((each) => make("td", {}, each));
 }
 
 // Show the answers for one area. If there are several, show the chosen one above a list, and call `choose` on clicks.

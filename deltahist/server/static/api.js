@@ -31,30 +31,31 @@ export function featuresOf({ box, polygon, features }) {
   return [{ type: "Feature", properties: {}, geometry }];
 }
 
-// Query an area. Return {name, digest, features} for a release, the one to compare with, and their difference. If the
-// error of the difference is unknown, there is no difference, and `problem` says why.
-export async function askArea(state, signal) {
-  const { release, compare, level, unbiased } = state;
-  const ask = async (name, other, label) => {
-    const parameters = { level, compare: other, nonnegative: !unbiased && !other };
+// Query an area. Return {name, digest, features} for a source {address, parameters, label}, the release to compare with,
+// and their difference. If the error of the difference is unknown, there is no difference, and `problem` says why.
+export async function askArea(state, source, signal) {
+  const { compare, level, unbiased } = state;
+  const ask = async ({ address, parameters: own, label }, other) => {
+    const parameters = { ...own, level, compare: other, nonnegative: !unbiased && !other };
     let found;
     if (state.box) {
-      const { bbox, ...properties } = await get(`${releasePath(name)}/answer`, { ...parameters, bbox: state.box.join(",") }, { signal });
+      const { bbox, ...properties } = await get(`${address}/answer`, { ...parameters, bbox: state.box.join(",") }, { signal });
       found = { digest: properties.digest, features: [{ ...featuresOf(state)[0], properties }] };
     } else {
       const body = JSON.stringify({ type: "FeatureCollection", features: featuresOf(state) });
       const headers = { "content-type": "application/geo+json" };
-      found = await get(`${releasePath(name)}/answers`, parameters, { method: "POST", headers, body, signal });
+      found = await get(`${address}/answers`, parameters, { method: "POST", headers, body, signal });
     }
     const features = found.features.map(({ properties, ...feature }) => ({
       ...feature, properties: { release: label, ...properties, unit: "points", level: Number(level) },
     }));
     return { name: label, digest: found.digest, features };
   };
-  const found = await Promise.all([release, compare].filter(Boolean).map((name) => ask(name, null, name)));
+  const other = { address: releasePath(compare), label: compare };
+  const found = await Promise.all((compare ? [source, other] : [source]).map((each) => ask(each, null)));
   if (!compare) return { found, problem: "" };
   try {
-    return { found: [...found, await ask(release, compare, `${compare} minus ${release}`)], problem: "" };
+    return { found: [...found, await ask({ ...source, label: `${compare} minus ${source.label}` }, compare)], problem: "" };
   } catch (problem) {
     if (problem.status !== 400) throw problem;
     return { found, problem: problem.message };

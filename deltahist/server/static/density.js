@@ -1,7 +1,7 @@
 // Densities on the map: blocks of cells that stand out, in a release or the difference of two.
 
 import * as L from "./leaflet/leaflet-src.esm.js";
-import { get, releasePath } from "./api.js";
+import { get } from "./api.js";
 import { $, make } from "./dom.js";
 import { roundStep } from "./ground.js";
 import { figure } from "./words.js";
@@ -13,22 +13,34 @@ const FEWER = ["#d1e5f0", "#92c5de", "#67a9cf", "#4393c3", "#2166ac", "#053061"]
 
 export class Density {
   constructor() {
-    Object.assign(this, { drawn: [], turn: 0, covered: null });
-    this.moved = () => this.load();
+    Object.assign(this, { drawn: [], turn: 0, covered: null, scale: new Scale() });
+    this.moved = () => { this.loading = this.load(); };
   }
 
-  // Show the release of a state, or another one minus it. tell(trouble) reports what cannot be drawn.
-  show(ground, { release, compare }, shape, tell) {
+  // Show a source {address, parameters, label}, or another release minus it. tell(trouble) reports what cannot be drawn.
+  // Resolves when the map is drawn, also if it moves meanwhile.
+  async show(ground, source, { compare }, { shape }, tell) {
     this.map?.off("moveend", this.moved);
-    Object.assign(this, { ground, map: ground.map, release, compare, shape, tell, covered: null });
+    Object.assign(this, { ground, map: ground.map, source, compare, shape, tell, covered: null });
     if (!this.drawn.length) $("legend").replaceChildren("Drawing …");
     this.map.on("moveend", this.moved);
-    return this.load();
+    this.moved();
+    let before;
+    do {
+      before = this.loading;
+      await before;
+    } while (before !== this.loading);
+  }
+
+  hide() {
+    this.turn += 1;
+    this.map?.off("moveend", this.moved);
+    if (this.drawn.length) this.clear();
   }
 
   // Draw the visible part, unless it is already drawn.
   async load() {
-    const { map, release, compare } = this;
+    const { map, source: { address, parameters, label }, compare } = this;
     const width = this.chooseWidth();
     if (this.covered?.width === width && this.covered.box.contains(map.getBounds())) return;
     this.turn += 1;
@@ -37,7 +49,7 @@ export class Density {
     const bbox = [box.getWest(), box.getSouth(), box.getEast(), box.getNorth()].join(",");
     let found;
     try {
-      found = await get(`${releasePath(release)}/cells`, { bbox, width, compare });
+      found = await get(`${address}/cells`, { ...parameters, bbox, width, compare });
     } catch (problem) {
       if (turn === this.turn) {
         this.clear();
@@ -47,17 +59,13 @@ export class Density {
     }
     if (turn !== this.turn) return; // a later call has replaced this one
     this.tell("");
-    // Steps and releases viewed in turn at the same place share a scale.
-    const view = JSON.stringify([bbox, width, compare]);
-    if (view !== this.view) this.sizes = [];
     const blocks = blocksOf(found);
-    this.sizes = blocks.map(({ density }) => Math.abs(density)).concat(this.sizes)
-      .reduce(([low, high], each) => [Math.min(low, each), Math.max(high, each)], [Infinity, 0]);
-    const classes = classesOf(...this.sizes, compare);
+    const view = JSON.stringify([bbox, width, compare, parameters]);
+    const classes = this.scale.classes(view, blocks.map(({ density }) => density), compare);
     this.clear();
-    Object.assign(this, { covered: { box, width }, view, drawn: this.draw(blocks, found, classes) });
-    map.getPane("density").dataset.shows = [release, compare].filter(Boolean).join(" ");
-    showLegend(found.unit, classes, compare && `${compare} minus ${release}`);
+    Object.assign(this, { covered: { box, width }, drawn: this.draw(blocks, found, classes) });
+    map.getPane("density").dataset.shows = [label, compare].filter(Boolean).join(" ");
+    showLegend(found.unit, classes, this.source, compare, "block");
   }
 
   // Draw the blocks of each class as one shape.
@@ -97,6 +105,15 @@ function blocksOf({ shape: [, deep], density, stands_out: certain, larger }) {
   return [...larger, ...own.map(({ density: each, place: [i, j] }) => ({ density: each, first: [i, j], last: [i + 1, j + 1] }))];
 }
 
+// The classes of densities. Steps and releases viewed in turn at the same place share a scale.
+export class Scale {
+  classes(view, densities, signed) {
+    if (view !== this.view) Object.assign(this, { view, ends: [Infinity, 0] });
+    this.ends = densities.map(Math.abs).reduce(([low, high], each) => [Math.min(low, each), Math.max(high, each)], this.ends);
+    return classesOf(...this.ends, signed);
+  }
+}
+
 // At most six classes of densities with round ends, largest first, and as many for negative differences.
 function classesOf(low, high, signed) {
   if (!high) return [];
@@ -115,16 +132,18 @@ function classesOf(low, high, signed) {
   return [...more.map((each) => ({ ...each, words: `${each.words} more` })), ...fewer.reverse()];
 }
 
-function showLegend(unit, classes, difference) {
+// Explain the colours of parts of the map, which are blocks or districts.
+export function showLegend(unit, classes, { parameters, label }, compare, part) {
   const swatches = classes.map(({ colour, words }) => {
     const swatch = make("span", { class: "swatch" });
     swatch.style.background = colour;
     return make("li", {}, swatch, words);
   });
-  const [none, sure] = difference ? ["no difference that stands out", "really differs"] : ["no points that stand out from the noise", "contains points"];
+  const [none, sure] = compare ? ["no difference that stands out", "really differs"] : ["no points that stand out from the noise", "contains points"];
+  const density = part === "district" ? "Colours show density, not the number of points. " : "";
   $("legend").replaceChildren(
-    make("h2", {}, [unit, difference].filter(Boolean).join(", ")),
+    make("h2", {}, [unit, compare ? `${compare} minus ${label}` : parameters.between && label].filter(Boolean).join(", ")),
     make("ul", {}, ...swatches, make("li", {}, make("span", { class: "swatch empty" }), none)),
-    make("p", {}, `On 95 of 100 such maps, every coloured block ${sure}.`),
+    make("p", {}, `${density}On 95 of 100 such maps, every coloured ${part} ${sure}.`),
   );
 }

@@ -47,7 +47,7 @@ export class Ground {
       boxZoom: false, attributionControl: false,
     });
     L.control.zoom({ position: "bottomright" }).addTo(this.map);
-    for (const [name, above] of [["density", 210], ["lines", 310], ["asked", 420]]) {
+    for (const [name, above] of [["density", 210], ["districts", 220], ["lines", 310], ["asked", 420], ["names", 430]]) {
       this.map.createPane(name).style.zIndex = above;
     }
     if (this.settings.tiles && !plane) {

@@ -13,6 +13,8 @@ export function readHash(text = location.hash) {
     compare: given.get("compare"),
     level: ["0.5", "0.9", "0.99"].includes(given.get("level")) ? given.get("level") : "0.95",
     unbiased: given.get("unbiased") === "true",
+    between: given.get("between"),
+    districts: given.get("districts") === "true",
     box: numbers(given.get("box"), 4) || numbers(given.get("box"), 2),
     polygon: ring && ring.length >= 6 && ring.length % 2 === 0 ? ring : null,
     view: numbers(given.get("view"), 3),

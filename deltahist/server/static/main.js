@@ -4,6 +4,7 @@ import * as L from "./leaflet/leaflet-src.esm.js";
 import { showFound } from "./answers.js";
 import { askArea, featuresOf, get, releasePath, seriesPath } from "./api.js";
 import { Density } from "./density.js";
+import { Districts } from "./districts.js";
 import { $, make, save } from "./dom.js";
 import { Drawing } from "./draw.js";
 import { Ground } from "./ground.js";
@@ -19,8 +20,9 @@ const shown = { found: null, chosen: null, pending: null };
 // Error messages by subject.
 const troubles = { link: "", map: "", answer: "" };
 const density = new Density();
-const time = new Time((release) => { state.release = release; showRelease(); });
-let releases, ground, drawing, asked;
+const districts = new Districts();
+const time = new Time((chosen) => { Object.assign(state, chosen); return showRelease(); });
+let settings, releases, ground, drawing, asked;
 
 const current = () => releases.find(({ id }) => id === state.release);
 // Releases of a chain share a title, so the name stays.
@@ -31,12 +33,16 @@ const cellsOf = ({ crs, bounds, shape }) => JSON.stringify([crs, bounds, shape])
 // Only releases with the same cells can be compared.
 const others = () => releases.filter((other) => other !== current() && !other.withdrawn && cellsOf(other) === cellsOf(current()));
 const onLine = () => current().shape.length === 1;
+// The source of what is shown: a release, or the sum over a period of its stream.
+const source = () => (state.between
+  ? { address: seriesPath(time.of(state.release).id), parameters: { between: state.between, missing: "skip" }, label: state.between.replace(",", " to ") }
+  : { address: releasePath(state.release), parameters: {}, label: state.release });
+const haveDistricts = () => !onLine() && settings.districts === (current().extent ? "degrees" : "plane");
 // The promise of a stream covers all its steps together.
 const promised = () => (time.of(state.release) ? seriesPath(time.of(state.release).id) : releasePath(state.release));
 
 async function begin() {
-  const [settings, list] = await Promise.all([get("static/settings.json"), get("releases"), time.load()]);
-  releases = list.releases;
+  [settings] = await Promise.all([get("static/settings.json"), readReleases()]);
   ground = new Ground($("map"), settings);
   drawing = new Drawing($("map"), choose, showMode);
   // A stream has one entry, for its last step. The slider offers the others.
@@ -49,6 +55,10 @@ async function begin() {
   await showRelease();
 }
 
+async function readReleases() {
+  [{ releases }] = await Promise.all([get("releases"), time.load()]);
+}
+
 async function showRelease() {
   state.release ??= (releases.find(({ withdrawn, shape }) => !withdrawn && shape.length < 3) ?? releases[0]).id;
   const release = current();
@@ -57,7 +67,8 @@ async function showRelease() {
   tell("", "link");
   $("level").value = state.level;
   $("unbiased").checked = state.unbiased;
-  time.show(release.id);
+  state.between = time.check(release.id, state.between);
+  time.show(release.id, state.between);
   const { title = release.id, ...facts } = release.about;
   document.title = `${title} – deltahist`;
   $("about-title").textContent = title;
@@ -68,6 +79,7 @@ async function showRelease() {
   $("statement").href = promised();
   $("download").href = `${releasePath(release.id)}/download`;
   $("coordinates").textContent = release.extent ? "in degrees" : "in coordinates of the release";
+  $("download").hidden = Boolean(state.between);
   showOthers(release);
   document.body.dataset.shows = onLine() ? "line" : "map";
   for (const name of ["south", "north"]) form.elements[name].disabled = onLine();
@@ -80,6 +92,8 @@ function showNothing(why) {
   shown.pending?.abort();
   shown.found = null;
   $("release").value = current()?.id ?? "";
+  shown.drawing = null;
+  $("stage").removeAttribute("aria-busy");
   document.body.dataset.shows = "nothing";
   tell("", "answer");
   tell("", "map");
@@ -87,7 +101,7 @@ function showNothing(why) {
 }
 
 function showOthers(release) {
-  if (state.compare === release.id) state.compare = null;
+  if (state.compare === release.id || state.between) state.compare = null;
   const names = others().map(({ id }) => id);
   if (state.compare && !names.includes(state.compare)) {
     tell(`${release.id} cannot be compared with ${state.compare}: its cells differ, or it is no longer served.`, "link");
@@ -95,7 +109,7 @@ function showOthers(release) {
   }
   $("compare").replaceChildren(make("option", { value: "" }, "nothing"), ...others().map((each) => make("option", { value: each.id }, nameOf(each))));
   $("compare").value = state.compare ?? "";
-  $("comparing").hidden = !names.length;
+  $("comparing").hidden = !names.length || Boolean(state.between);
 }
 
 function showMap(release) {
@@ -111,9 +125,20 @@ function showMap(release) {
   else ground.fit();
 }
 
-function showDensity() {
+// Dim the old map until the new one is drawn.
+async function showDensity() {
   tell("", "map");
-  return onLine() ? null : density.show(ground, state, current().shape, (trouble) => tell(trouble, "map"));
+  if (onLine()) return;
+  const chosen = haveDistricts() && state.districts;
+  $("parts").hidden = !haveDistricts();
+  $("by-cells").setAttribute("aria-pressed", String(!chosen));
+  $("by-districts").setAttribute("aria-pressed", String(chosen));
+  (chosen ? density : districts).hide();
+  shown.drawing = {};
+  const { drawing: turn } = shown;
+  $("stage").setAttribute("aria-busy", "true");
+  await (chosen ? districts : density).show(ground, source(), state, current(), (trouble) => tell(trouble, "map"));
+  if (turn === shown.drawing) $("stage").removeAttribute("aria-busy");
 }
 
 // Query another area: {box}, {polygon} or {features}.
@@ -126,14 +151,16 @@ function choose(shape) {
 async function answer() {
   shown.pending?.abort();
   shown.pending = new AbortController();
+  const { pending } = shown;
   shown.found = null;
   allowDownload();
   bringNear();
   remember();
   showShape();
+  $("answer").setAttribute("aria-busy", "true");
   try {
     if (state.box || state.polygon || state.features) {
-      shown.found = await askArea(state, shown.pending.signal);
+      shown.found = await askArea(state, source(), pending.signal);
       if (shown.found.found.some(isReplaced)) return await renew();
       allowDownload();
       showFound($("answer"), shown.found, shown.chosen, chooseArea);
@@ -142,11 +169,13 @@ async function answer() {
   } catch (problem) {
     if (problem.name === "AbortError") return;
     if (problem.status === 410) { // withdrawn meanwhile
-      ({ releases } = await get("releases"));
+      await readReleases();
       return showRelease();
     }
     $("answer").replaceChildren();
     tell(problem.message);
+  } finally {
+    if (pending === shown.pending) $("answer").removeAttribute("aria-busy");
   }
 }
 
@@ -154,7 +183,7 @@ async function answer() {
 const isReplaced = ({ name, digest }) => digest && digest !== releases.find(({ id }) => id === name)?.digest;
 
 async function renew() {
-  ({ releases } = await get("releases"));
+  await readReleases();
   await showRelease();
   tell("The release was replaced. This page shows the new one.", "link");
 }
@@ -241,7 +270,8 @@ $("file").addEventListener("change", () => { if ($("file").files[0]) read($("fil
 $("release").addEventListener("change", () => {
   const before = current();
   history.pushState(null, "", location.href); // so that going back shows the previous release
-  Object.assign(state, { release: $("release").value, view: null });
+  time.stop();
+  Object.assign(state, { release: $("release").value, between: null, view: null });
   if (before && !alike(before, current())) Object.assign(state, { box: null, polygon: null, features: null });
   if (!others().some(({ id }) => id === state.compare)) state.compare = null;
   showRelease();
@@ -252,8 +282,16 @@ $("compare").addEventListener("change", () => {
   showDensity();
   answer();
 });
-$("level").addEventListener("change", () => { state.level = $("level").value; answer(); });
-$("unbiased").addEventListener("change", () => { state.unbiased = $("unbiased").checked; answer(); });
+for (const [name, chosen] of [["by-cells", false], ["by-districts", true]]) {
+  $(name).addEventListener("click", () => { state.districts = chosen; remember(); showDensity(); });
+}
+for (const name of ["level", "unbiased"]) {
+  $(name).addEventListener("change", () => {
+    Object.assign(state, { level: $("level").value, unbiased: $("unbiased").checked });
+    if (state.districts) showDensity();
+    answer();
+  });
+}
 $("me").addEventListener("click", () => explain(promised()).catch((problem) => tell(problem.message)));
 $("close").addEventListener("click", () => $("explanation").close());
 $("geojson").addEventListener("click", () => save("answers.geojson", "application/geo+json",
@@ -270,5 +308,5 @@ addEventListener("drop", (event) => {
   delete $("stage").dataset.dropping;
   if (event.dataTransfer.files[0]) read(event.dataTransfer.files[0]);
 });
-addEventListener("hashchange", () => { Object.assign(state, readHash(), { features: null }); showRelease(); });
+addEventListener("hashchange", () => { time.stop(); Object.assign(state, readHash(), { features: null }); showRelease(); });
 begin().catch((problem) => tell(problem.message));
