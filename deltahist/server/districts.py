@@ -34,10 +34,7 @@ class Districts:
 
     @classmethod
     def read(cls, file: Path, domain: Domain | None) -> Districts:
-        """Read districts. GeoJSON is in degrees, unless `domain` has no CRS.
-
-        Raises InputError if the file cannot be read, or has more than 200,000 vertices.
-        """
+        """Read a file. GeoJSON is in degrees unless `domain` has no CRS. Raises InputError if the file is too large."""
         frame = add_names(read_geometries(file, domain, "--regions"))
         vertices = int(shapely.get_num_coordinates(frame.geometry.to_numpy()).sum())
         check_finite(most=200_000, **{"number of vertices of --regions": vertices})
@@ -57,8 +54,8 @@ class Districts:
         work = regions(fitted.shapes[fitted.held])
         found = source.answer_workload(work, level=level, nonnegative=nonnegative)
         unbiased = found if not nonnegative else source.answer_workload(work, level=level, nonnegative=False)
-        either = isinstance(source, Difference)
-        standing = find_standing(source, work, unbiased["estimate"], unbiased["std_error"], either_side=either)
+        sides = {"either_side": isinstance(source, Difference)}
+        standing = find_standing(source, work, unbiased["estimate"], unbiased["std_error"], **sides)
         columns = fitted.spread_over_regions(found | {"density": found["estimate"] / areas, "stands_out": standing})
         lists = {name: each.tolist() if each.dtype == object else each for name, each in note_cut(columns).items()}
         lists["stands_out"] = columns["stands_out"] == 1  # False for districts without an answer

@@ -48,15 +48,13 @@ router = APIRouter()
 @router.get("/releases/{name}/cells", responses=returns({JSON: Cells}), tags=["maps"])
 async def list_cells(service: ServiceOf, name: str, asked: Annotated[CellsAsked, Query()]) -> Response:
     """Return the densities of at most 20,000 blocks of cells, from the lower left, with x varying slowest."""
-    source, _ = service.find_source(name, asked.compare)
-    return await _show_blocks(service, source, asked)
+    return await _show_blocks(service, service.find_source(name, asked.compare)[0], asked)
 
 
 @router.get("/series/{stream}/cells", responses=returns({JSON: Cells}), tags=["maps"])
 async def list_cells_of_series(service: ServiceOf, stream: str, asked: Annotated[CellsOfSeries, Query()]) -> Response:
     """Return the densities of blocks of cells, summed over a period."""
-    source, _ = await sum_periods(service, stream, asked)
-    return await _show_blocks(service, source, asked)
+    return await _show_blocks(service, (await sum_periods(service, stream, asked))[0], asked)
 
 
 async def _show_blocks(service: Service, source: Source, asked: CellsAsked) -> Response:

@@ -2,15 +2,18 @@
 
 import copy
 
+import geopandas as gpd
 import numpy as np
 import pytest
 import schemathesis
+import shapely
 from hypothesis import HealthCheck, Phase, given, settings
 from schemathesis import checks
 
 import deltahist as dh
 from deltahist.server.app import create_app
 from deltahist.server.catalogue import Catalogue
+from deltahist.server.districts import Districts
 from deltahist.server.service import Settings
 from tests.server.conftest import BOUNDS, DEGREES
 
@@ -42,7 +45,9 @@ def app(published, tmp_path_factory):
     near = dh.load(published / "city.parquet").neighbourhood
     for day in ("2010-05-01", "2010-05-02"):
         dh.publish(np.full((16, 16), 9), near, "flow", epsilon=1).save(folder / f"{day}.parquet")
-    return create_app(Catalogue([published, folder]), Settings(max_boxes=1_000))
+    shape = shapely.Point(-74.05, 40.65).buffer(0.02)
+    districts = Districts(gpd.GeoDataFrame({"name": ["round"]}, geometry=[shape], crs="EPSG:4326"))
+    return create_app(Catalogue([published, folder]), Settings(max_boxes=1_000, districts=districts))
 
 
 def described(app, likely):

@@ -87,7 +87,9 @@ def test_a_series_says_what_all_its_steps_cost_together(client):
     assert at_delta == pytest.approx(1 / (1 + np.exp(-0.75)), abs=1e-9)
     page = client.get(CITY, headers={"accept": "text/html"}).text
     assert page.startswith("<!DOCTYPE html>")
-    assert "0.75" in page
+    assert "ε = 0.75" in page
+    assert "68 of 100 cases" in page
+    assert "53.2 of 100" not in page  # what one step costs
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ export class Districts {
   async show(ground, source, { compare, level, unbiased }, release, tell) {
     this.turn += 1;
     const turn = this.turn;
+    this.layers.forEach((layer) => layer.closeTooltip()); // its figures are out of date
     const unit = `points per ${release.crs ? "km²" : "square unit"}`;
     try {
       const asked = { ...source.parameters, compare, level, nonnegative: !unbiased && !compare };
@@ -150,7 +151,7 @@ export class Districts {
     const layer = this.layers.get(feature);
     if (!layer) return;
     const { x, y } = feature.properties;
-    this.ground.fit(layer.getBounds());
+    this.ground.fit(layer.getBounds().pad(0.5));
     layer.openTooltip(this.ground.place([x, y]));
   }
 }
