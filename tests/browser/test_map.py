@@ -7,6 +7,7 @@ import shutil
 import geopandas as gpd
 import numpy as np
 import pytest
+import shapely
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import expect
 
@@ -70,13 +71,17 @@ def folder(tmp_path_factory):
     dh.publish(rng.poisson(20, (8, 8)), pacific, epsilon=1).save(folder / "pacific.parquet")
     line = dh.Neighbourhood(dh.Domain((0, 8), (8,)), delta=1)
     dh.publish(rng.poisson(20_000, 8), line, "cumulative", epsilon=1).save(folder / "line.parquet")
+    west, south, east, north = BOUNDS
+    halves = [shapely.box((west + east) / 2, south, east, north), shapely.box(west, south, (west + east) / 2, north)]
+    names = gpd.GeoDataFrame({"name": ["<i>east</i>", "west"]}, geometry=halves, crs="EPSG:32618")
+    names.to_crs("OGC:CRS84").to_file(folder / "halves.geojson")
     return folder
 
 
 @pytest.fixture(scope="module")
 def address(folder):
     """The address of a running service."""
-    with serving(folder / "log", folder, folder / "days") as (address, _):
+    with serving(folder / "log", folder, folder / "days", "--regions", folder / "halves.geojson") as (address, _):
         yield address
 
 
@@ -302,8 +307,9 @@ def test_axe_finds_nothing_serious_by_day_and_by_night(browser, address):
     # Its script is injected, which the page's own policy forbids.
     context = browser.new_context(bypass_csp=True, color_scheme="dark")
     page, found = context.new_page(), []
-    page.goto(f"{address}/#release=2010-05-01&box={BOX}&compare=2010-05-02")
+    page.goto(f"{address}/#release=2010-05-01&box={BOX}&compare=2010-05-02&districts=true")
     expect(page.locator("#answer tbody tr")).to_have_count(3)
+    expect(page.locator("#district-table tbody tr")).to_have_count(2)
     for theme, width in (("dark", 1280), ("light", 390)):
         page.set_viewport_size({"width": width, "height": 800})
         page.emulate_media(color_scheme=theme)
@@ -315,3 +321,65 @@ def test_axe_finds_nothing_serious_by_day_and_by_night(browser, address):
     context.close()
     serious = [each for each in found if each["impact"] in ("serious", "critical")]
     assert not [(each["id"], [node["html"] for node in each["nodes"]]) for each in serious]
+
+
+def test_districts_are_coloured_listed_and_linked(visit, folder):
+    page = visit("release=city")
+    page.get_by_role("button", name="Districts").click()
+    expect(page.locator("[data-shows=city] canvas").last).to_be_visible()
+    page.wait_for_function("() => location.hash.includes('districts=true')")
+    expected = dh.answer(
+        load_prepared(folder / "city.parquet"), gpd.read_file(folder / "halves.geojson"), nonnegative=True
+    )
+    rows = page.locator("#district-table tbody tr")
+    for column, order in (("estimate", np.argsort(-expected["estimate"])), ("name", [0, 1])):
+        page.locator(f"#district-table [data-by={column}]").click()
+        assert rows.locator("th").all_inner_texts() == [["<i>east</i>", "west"][at] for at in order]
+    for row, estimate in zip(rows.all(), expected["estimate"], strict=True):
+        assert float(row.locator("td").first.inner_text().replace(",", "")) == pytest.approx(estimate, abs=5)
+    expect(page.locator(".name")).to_have_text(["<i>east</i>", "west"])
+    expect(page.locator("#legend")).to_contain_text("points per km²", ignore_case=True)
+    page.locator("#compare").select_option("later")
+    expect(page.locator("[data-shows='city later']")).to_have_count(1)
+
+
+def test_a_period_is_summed_on_the_map_and_shared(visit, folder):
+    page = visit(f"release=2010-05-03&box={BOX}")
+    page.locator("#sum").check()
+    page.locator("#from").select_option("2010-05-02")
+    page.wait_for_function("() => location.hash.includes('between=2010-05-02,2010-05-03')")
+    expect(page.locator("[data-shows='2010-05-02 to 2010-05-03']")).to_have_count(1)
+    expect(page.locator("#answer")).not_to_have_attribute("aria-busy", "true")
+    (feature,) = json.loads(download(page))["features"]
+    period = dh.Series.load(folder / "days").between("2010-05-02", "2010-05-03")
+    expected = dh.answer(period, [[float(each) for each in BOX.split(",")]], nonnegative=True)
+    assert feature["properties"]["estimate"] == pytest.approx(expected["estimate"].item())
+    assert feature["properties"]["std_error"] == pytest.approx(expected["std_error"].item())
+
+
+def test_play_waits_for_each_map_and_stops_at_the_end(visit):
+    page = visit("release=2010-05-01")
+    page.route("**/2010-05-02/cells?*", lambda route: (page.wait_for_timeout(1500), route.continue_()))
+    expect(page.locator("[data-shows='2010-05-01']")).to_have_count(1)
+    page.get_by_role("button", name="Play").click()
+    expect(page.locator("#step-name")).to_have_text("2010-05-02")
+    assert page.locator("#stage").get_attribute("aria-busy") == "true"  # the map is still that of the first step
+    assert float(page.locator(".leaflet-density-pane").evaluate("each => getComputedStyle(each).opacity")) < 0.5
+    expect(page.locator("#step-name")).to_have_text("2010-05-03")
+    assert page.locator(".leaflet-density-pane").get_attribute("data-shows") == "2010-05-02"
+    expect(page.get_by_role("button", name="Play")).to_be_visible()
+    expect(page.locator("#stage")).not_to_have_attribute("aria-busy", "true")
+    assert page.locator(".leaflet-density-pane").get_attribute("data-shows") == "2010-05-03"
+    page.emulate_media(reduced_motion="reduce")
+    page.get_by_role("button", name="Play").click()
+    expect(page.locator("[data-shows='2010-05-01']")).to_have_count(1)
+    page.wait_for_timeout(1200)
+    assert page.locator("#step-name").inner_text() == "2010-05-01"
+    page.emulate_media(reduced_motion="no-preference")
+
+
+def test_rounding_moves_no_end_of_an_interval_to_0(visit):
+    figure = "async ([value, step]) => (await import('./static/words.js')).figure(value, step)"
+    page = visit("release=city")
+    shown = [page.evaluate(figure, each) for each in ((0.4, 1), (-0.3, 1), (0.04, 10), (0, 1), (-1e-12, 1), (14.6, 10))]
+    assert shown == ["0.4", "−0.3", "0.04", "0", "0", "10"]
