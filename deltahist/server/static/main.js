@@ -69,7 +69,7 @@ async function showRelease() {
   $("unbiased").checked = state.unbiased;
   state.between = time.check(release.id, state.between);
   time.show(release.id, state.between);
-  const { title = release.id, ...facts } = release.about;
+  const { title = source().label, ...facts } = release.about;
   document.title = `${title} – deltahist`;
   $("about-title").textContent = title;
   $("facts").replaceChildren(...Object.entries(facts).map(([name, text]) => make("p", { class: "pale" }, `${name}: ${text}`)));
