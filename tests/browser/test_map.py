@@ -347,7 +347,7 @@ def test_districts_and_a_sum_are_coloured_listed_and_linked(visit, folder):
 
 def test_play_waits_for_each_map_and_stops_at_the_end(visit):
     page = visit("release=2010-05-01")
-    page.route("**/2010-05-02/cells?*", lambda route: (page.wait_for_timeout(1500), route.continue_()))
+    page.route(re.compile("2010-05-0[23]/cells"), lambda route: (page.wait_for_timeout(1500), route.continue_()))
     expect(page.locator("[data-shows='2010-05-01']")).to_have_count(1)
     page.get_by_role("button", name="Play").click()
     expect(page.locator("#step-name")).to_have_text("2010-05-02")
@@ -362,6 +362,7 @@ def test_play_waits_for_each_map_and_stops_at_the_end(visit):
     page.wait_for_timeout(1200)
     assert page.locator("#step-name").inner_text() == "2010-05-01"
     page.emulate_media(reduced_motion="no-preference")
+    page.unroute_all(behavior="wait")
 
 
 def test_rounding_moves_no_end_of_an_interval_to_0(visit):
