@@ -18,12 +18,13 @@ def sample_points(seed: int = 7) -> pd.DataFrame:
     """Return the visits of 2,000 invented users to a city with clustered homes, a busy centre and an empty river.
 
     The table has 20,000 rows in random order, with columns `user` (0 to 1999, each at least once), `lon` and `lat`
-    (degrees inside `BOUNDS`, EPSG:4326, six decimals). Users have between one and over a hundred visits each, so bounds
-    on contributions matter. The same seed always gives the same table.
+    (degrees inside `BOUNDS`, EPSG:4326, six decimals) and `time` (in 2025; most on summer days, weekends and
+    evenings). Users have between one and over a hundred visits each, so bounds on contributions matter. The same seed
+    always gives the same table.
 
     >>> city = sample_points()
     >>> city.shape, city.user.nunique()
-    ((20000, 3), 2000)
+    ((20000, 4), 2000)
     """
     import pandas as pd
 
@@ -55,7 +56,12 @@ def sample_points(seed: int = 7) -> pd.DataFrame:
     west, south, east, north = BOUNDS
     lon = np.clip(-73.99 + x / 84_360.0, west, east).round(6)
     lat = np.clip(40.73 + y / 111_050.0, south, north).round(6)
-    return pd.DataFrame({"user": user, "lon": lon, "lat": lat})
+    days = pd.date_range("2025-01-01", "2025-12-31")
+    season = 100 - 60 * np.cos(2 * np.pi * (days.day_of_year - 15) / 365)  # mid-July is four times as busy as mid-January
+    day = _pick(rng, season.astype(int) * np.where(days.day_of_week < 5, 2, 3), points)
+    hour = _pick(rng, np.array([0] * 7 + [1, 2, 3, 4, 4, 5, 5, 5, 5, 6, 7, 8, 8, 6, 4, 2, 1]), points)
+    time = days[day] + pd.to_timedelta(hour * 60 + rng.integers(60, size=points), "min")
+    return pd.DataFrame({"user": user, "lon": lon, "lat": lat, "time": time})
 
 
 def sample_districts(number: int = 24, seed: int = 8) -> geopandas.GeoDataFrame:
