@@ -57,7 +57,7 @@ def sample_points(seed: int = 7) -> pd.DataFrame:
     lon = np.clip(-73.99 + x / 84_360.0, west, east).round(6)
     lat = np.clip(40.73 + y / 111_050.0, south, north).round(6)
     days = pd.date_range("2025-01-01", "2025-12-31")
-    season = 100 - 60 * np.cos(2 * np.pi * (days.day_of_year - 15) / 365)  # mid-July is four times as busy as mid-January
+    season = 100 - 60 * np.cos(2 * np.pi * (days.day_of_year - 15) / 365)  # July is four times as busy as January
     day = _pick(rng, season.astype(int) * np.where(days.day_of_week < 5, 2, 3), points)
     hour = _pick(rng, np.array([0] * 7 + [1, 2, 3, 4, 4, 5, 5, 5, 5, 6, 7, 8, 8, 6, 4, 2, 1]), points)
     time = days[day] + pd.to_timedelta(hour * 60 + rng.integers(60, size=points), "min")

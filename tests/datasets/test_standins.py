@@ -35,7 +35,8 @@ def test_the_invented_city():
     assert not city.equals(sample_points(8))
     assert list(city.columns) == ["user", "lon", "lat", "time"]
     months = city.time.dt.month.value_counts()
-    assert set(city.time.dt.year) == {2025} and months[7] > 3 * months[1]
+    assert set(city.time.dt.year) == {2025}
+    assert months[7] > 3 * months[1]
     assert len(city) == 20_000
     assert sorted(city.user.unique()) == list(range(2_000))
     west, south, east, north = sample.BOUNDS
