@@ -204,7 +204,7 @@ class RowOptions:
     where: Where = None
     outside: Annotated[
         Literal["clamp", "drop"] | None,
-        Option(help="Clamp or drop points outside --bounds. By default, up to 1% of points are clamped, and more are an error."),
+        Option(help="Clamp or drop points outside --bounds. By default, up to 1% of points may be clamped."),
     ] = None
     drop_bad_rows: Annotated[bool, Option("--drop-bad-rows", help="Drop bad rows and say so in the statement.")] = False
     table: Table = None

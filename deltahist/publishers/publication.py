@@ -562,7 +562,7 @@ def write_state(
 def check_new(path: str | Path, *, taken: bool = False) -> None:
     """Raise InputError unless a state can be written to a new file. States are never overwritten."""
     if taken or Path(path).exists():
-        raise InputError(f"state {str(path)!r} already exists: choose a new file, or refine the release that it belongs to")
+        raise InputError(f"state {str(path)!r} already exists: choose a new file, or refine the existing release")
     check_creatable(path)
 
 
