@@ -26,6 +26,7 @@ def serve(
     tiles: Annotated[str | None, Option(help="URL of background tiles, such as https://a.org/{z}/{x}/{y}.png.")] = None,
     attribution: Annotated[str, Option(metavar="TEXT", help="Credit for the background tiles.")] = "",
     regions: Annotated[Path | None, Option(help="Districts to show on the map, as GeoPackage or GeoJSON.")] = None,
+    context: Annotated[Path | None, Option(help="Lines or areas, such as roads, to draw on the map.")] = None,
     check: Annotated[bool, Option("--check", help="Read and list the releases, then exit.")] = False,
     max_bytes: Annotated[int, Option(min=1, help="Size limit of a request body, in bytes.")] = 16 << 20,
     max_boxes: Annotated[int, Option(min=1, help="Limit on boxes or features per request.")] = 100_000,
@@ -62,6 +63,7 @@ def serve(
 
     from deltahist.server.app import serve_files
     from deltahist.server.catalogue import Catalogue
+    from deltahist.server.places import read_context
     from deltahist.server.service import Settings
 
     catalogue = Catalogue(releases := releases or [])
@@ -69,12 +71,14 @@ def serve(
         print_note(f"not served: {problem}")
     if not len(catalogue):
         print_note("there is no release yet: the service will publish any .parquet file added to its folders")
+    domain = next((each.release.domain for each in catalogue), None)
     districts = None
     if regions is not None:
         from deltahist.server.districts import Districts
 
-        districts = Districts.read(regions, next((each.release.domain for each in catalogue), None))
-    settings = Settings(tuple(cors or ()), max_bytes, max_boxes, tiles, attribution, districts)
+        districts = Districts.read(regions, domain)
+    outlines = None if context is None else read_context(context, domain)
+    settings = Settings(tuple(cors or ()), max_bytes, max_boxes, tiles, attribution, districts, outlines)
     with contextlib.ExitStack() as stack:
         listening = None if check else stack.enter_context(socket.create_server((host, port)))
         address = f"http://{host}:{listening.getsockname()[1] if listening else port}{root_path}"

@@ -27,7 +27,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from deltahist import __version__
 from deltahist.errors import DeltaHistWarning, InputError
-from deltahist.server import answer_routes, map_routes, release_routes
+from deltahist.server import answer_routes, map_routes, places, release_routes
 from deltahist.server.catalogue import Catalogue
 from deltahist.server.service import PARQUET, Service, Settings
 
@@ -64,7 +64,7 @@ def create_app(catalogue: Catalogue, settings: Settings | None = None) -> FastAP
 
     problem = {"type": "object", "required": ["title", "status", "detail"]}  # RFC 9457
     described = {"content": {"application/problem+json": {"schema": problem}}}
-    for module in (release_routes, answer_routes, map_routes):
+    for module in (release_routes, answer_routes, map_routes, places):
         app.include_router(module.router, responses={"4XX": described, "503": described})
     app.mount("/static/leaflet", StaticFiles(directory=xstatic.pkg.leaflet.BASE_DIR))
     app.mount("/static", StaticFiles(directory=static))

@@ -39,10 +39,11 @@ async def health(service: ServiceOf) -> dict[str, Any]:
 
 @router.get("/static/settings.json", include_in_schema=False)
 async def show_settings(service: ServiceOf) -> dict[str, str | None]:
-    """Return the operator's settings for the web map, and whether its districts are in degrees or in the plane."""
+    """Return the settings of the web map, and whether districts and lines are in degrees or in the plane."""
     settings = service.settings
     districts = None if settings.districts is None else "degrees" if settings.districts.frame.crs else "plane"
-    return {"tiles": settings.tiles, "attribution": settings.attribution, "districts": districts}
+    context = settings.context and settings.context[0]
+    return {"tiles": settings.tiles, "attribution": settings.attribution, "districts": districts, "context": context}
 
 
 @router.get("/releases", response_model_exclude_unset=True, tags=["releases"])

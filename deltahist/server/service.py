@@ -44,6 +44,7 @@ class Settings:
     tiles: str | None = None  # URL of background tiles, with {z}, {x} and {y}.
     attribution: str = ""
     districts: Any = None  # `Districts` that the map can show.
+    context: tuple[str, bytes] | None = None  # Lines to draw on the map: "degrees" or "plane", and GeoJSON.
 
 
 @dataclass(frozen=True)
