@@ -81,7 +81,10 @@ def folder(tmp_path_factory):
 @pytest.fixture(scope="module")
 def address(folder):
     """The address of a running service."""
-    with serving(folder / "log", folder, folder / "days", "--regions", folder / "halves.geojson") as (address, _):
+    roads = gpd.GeoSeries.from_wkt(["LINESTRING (-74.05 40.65, -73.97 40.71)"], crs="EPSG:4326")
+    roads.to_file(folder / "roads.gpkg")
+    options = ("--regions", folder / "halves.geojson", "--context", folder / "roads.gpkg")
+    with serving(folder / "log", folder, folder / "days", *options) as (address, _):
         yield address
 
 
@@ -234,6 +237,33 @@ def test_a_map_across_180_degrees_is_drawn_and_asked_across_them(visit, folder):
     expect(page.locator("#answer strong")).to_contain_text("points")
     page.wait_for_function("() => location.hash.includes('box=-170,-10,-160,10')")
     expect(page.locator("path.asked")).to_be_in_viewport()
+
+
+def test_land_and_places_surround_a_map_in_degrees_only(visit):
+    page = visit("release=pacific")
+    expect(page.locator("path.land").first).to_have_attribute("d", re.compile("M.*L.*L"))
+    expect(page.locator(".place span", has_text="Honolulu").first).to_be_visible()
+    page = visit("release=city")
+    expect(page.locator(".place span", has_text="Brooklyn").first).to_be_visible()
+    expect(page.locator(".leaflet-context-pane canvas")).to_be_visible()
+    expect(page.locator("path.land")).to_have_count(0)  # too coarse for a city
+    page.locator("#release").select_option("plane")
+    expect(page.locator("[data-shows=plane] canvas")).to_be_visible()
+    expect(page.locator(".place, path.land, .leaflet-context-pane canvas")).to_have_count(0)
+
+
+def test_a_search_by_keys_moves_the_map(visit):
+    page = visit("release=city")
+    for text, view in (("sunset park", "view=-74.01"), ("40.68 N 73.99 W", "view=-73.9[89]")):
+        page.locator("#sought").fill(text)
+        expect(page.locator("#found li").first).to_be_visible()
+        page.keyboard.press("ArrowDown")
+        page.keyboard.press("Enter")
+        page.wait_for_function("view => location.hash.match(view)", arg=view)
+        expect(page.locator("path.sought")).to_be_in_viewport()
+    page.locator("#sought").fill("paris, france")
+    page.keyboard.press("Enter")
+    expect(page.locator("#where-found")).to_contain_text("not on the map")
 
 
 def test_two_releases_are_compared_with_the_error_of_both(visit, folder):

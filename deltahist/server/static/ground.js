@@ -1,8 +1,12 @@
 // The map itself: coordinates, background, the outline of a release, and a grid of degrees.
 
 import * as L from "./leaflet/leaflet-src.esm.js";
+import { Land, drawContext } from "./land.js";
+import { Places } from "./places.js";
 
 const TILE = 256;
+// Order of what is drawn, the uppermost last.
+const PANES = { land: 205, density: 210, districts: 220, context: 230, lines: 310, places: 320, asked: 420, names: 430 };
 
 // Coordinates without a CRS: at zoom 0 the longer side of the map spans one tile, from the upper left corner.
 function planeOf([west, south, east, north]) {
@@ -36,31 +40,53 @@ export class Ground {
     this.map.setMaxBounds(this.bounds.pad(4));
     // If zoomed out further, the map would be a dot.
     this.map.setMinZoom(Math.max(0, Math.floor(this.map.getBoundsZoom(this.bounds)) - 3));
+    this.drawContext();
+  }
+
+  async drawContext() {
+    this.context?.remove();
+    const { map, place, shown, settings } = this;
+    if (settings.context !== (this.plane ? "plane" : "degrees")) return;
+    const context = await drawContext(map, place);
+    if (shown === this.shown) this.context = context;
+    else context.remove();
   }
 
   make(crs, plane) {
     this.map?.remove();
     this.plane = plane;
     delete this.element.dataset.background;
+    this.element.style.removeProperty("--far");
     this.map = L.map(this.element, {
       crs, minZoom: 0, maxZoom: plane ? 12 : 19, zoomSnap: 0.25, zoomDelta: 1, wheelPxPerZoomLevel: 90, zoomControl: false,
       boxZoom: false, attributionControl: false,
     });
+    for (const [name, above] of Object.entries(PANES)) this.map.createPane(name).style.zIndex = above;
+    if (!plane) this.addSurroundings();
     L.control.zoom({ position: "bottomright" }).addTo(this.map);
-    for (const [name, above] of [["density", 210], ["districts", 220], ["lines", 310], ["asked", 420], ["names", 430]]) {
-      this.map.createPane(name).style.zIndex = above;
-    }
-    if (this.settings.tiles && !plane) {
-      const words = this.settings.attribution.replace(/[&<>"]/g, (each) => `&#${each.charCodeAt(0)};`);
-      L.control.attribution({ prefix: false }).addAttribution(words).addTo(this.map);
-      L.tileLayer(this.settings.tiles, { maxZoom: 19, className: "background" }).addTo(this.map);
-      this.element.dataset.background = "";
-    }
     this.outline = L.rectangle([[0, 0], [0, 0]], {
       pane: "lines", className: "outline", fill: false, interactive: false,
     }).addTo(this.map);
     this.lines = L.layerGroup().addTo(this.map);
     this.map.on("moveend resize", () => this.drawLines());
+  }
+
+  // Tiles show land and names of their own.
+  addSurroundings() {
+    const { tiles, attribution } = this.settings;
+    const credits = ['<a href="https://www.geonames.org/">GeoNames</a> (CC BY 4.0)'];
+    if (tiles) {
+      credits.push(attribution.replace(/[&<>"]/g, (each) => `&#${each.charCodeAt(0)};`));
+      L.tileLayer(tiles, { maxZoom: 19, className: "background" }).addTo(this.map);
+      this.element.dataset.background = "";
+    } else {
+      credits.push('<a href="https://www.naturalearthdata.com/">Natural Earth</a>');
+      new Land(this);
+      new Places(this.map);
+    }
+    const control = L.control.attribution({ prefix: false }).addTo(this.map);
+    credits.filter(Boolean).forEach((credit) => control.addAttribution(credit));
+    L.control.scale({ imperial: false, position: "bottomright" }).addTo(this.map);
   }
 
   fit(bounds = this.bounds) {

@@ -10,6 +10,7 @@ import { Drawing } from "./draw.js";
 import { Ground } from "./ground.js";
 import { readHash, writeHash } from "./hash.js";
 import { explain } from "./promise.js";
+import { Search } from "./search.js";
 import { Time } from "./time.js";
 
 const SIDES = ["west", "south", "east", "north"];
@@ -21,6 +22,7 @@ const shown = { found: null, chosen: null, pending: null };
 const troubles = { link: "", map: "", answer: "" };
 const density = new Density();
 const districts = new Districts();
+const search = new Search();
 const time = new Time((chosen) => { Object.assign(state, chosen); return showRelease(); });
 let settings, releases, ground, drawing, asked;
 
@@ -116,6 +118,7 @@ function showMap(release) {
   const before = ground.map;
   before?.invalidateSize({ animate: false });
   ground.show(release);
+  search.attach(ground);
   if (ground.map !== before) {
     drawing.attach(ground.map);
     ground.map.on("moveend", () => { state.view = ground.view(); remember(); });
