@@ -10,7 +10,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK = 1
 export MPLBACKEND = Agg
 
 .DEFAULT_GOAL = help
-.PHONY: help demo demo-map test test-processes test-experiments test-spark lint types doctest check bench bench-quick audit mutants docs wheel clean
+.PHONY: help demo demo-map test test-processes test-experiments test-spark lint types doctest check bench bench-quick audit mutants docs site wheel clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 13
@@ -23,7 +23,7 @@ $(VENV)/.core: pyproject.toml
 	@$(PIP) install --editable .
 	@touch $@
 
-$(VENV)/.test $(VENV)/.lint $(VENV)/.bench $(VENV)/.serve $(VENV)/.spark: $(VENV)/.%: $(VENV)/.core
+$(VENV)/.test $(VENV)/.lint $(VENV)/.bench $(VENV)/.serve $(VENV)/.site $(VENV)/.spark: $(VENV)/.%: $(VENV)/.core
 	@echo "adding what $* needs to $(VENV)"
 	@$(PIP) install --editable '.[$*]'
 	@touch $@
@@ -45,7 +45,7 @@ test: $(VENV)/.test  ## run the quick tests (ARGS="-k grids" to choose)
 	$(PYTEST) $(WORKERS) --dist worksteal -m "not slow and not audit and not experiment and not process" --ignore=tests/spark $(ARGS)
 
 test-processes: $(VENV)/.test  ## run the tests that start processes: services, browsers, limits, kills
-	$(PYTEST) $(WORKERS) --dist loadfile -m "process and not slow" --ignore=tests/spark $(ARGS)
+	$(PYTEST) $(WORKERS) --dist loadfile -m "process and not slow" --ignore=tests/spark --ignore=tests/browser/test_site.py $(ARGS)
 
 test-experiments: $(VENV)/.test  ## run every script of experiments/, small (ARGS="-m 'experiment and not slow'" for the quick ones)
 	$(PYTEST) -m experiment $(ARGS)
@@ -73,9 +73,13 @@ lint: $(VENV)/.lint  ## check the style, and that imports run downwards
 types: $(VENV)/.lint  ## check the types
 	$(BIN)/mypy
 
-docs: $(VENV)/.test  ## check the documentation's links and run its examples
+docs: $(VENV)/.test  ## check the documentation's links and its site, and run its examples
 	$(BIN)/md-dead-link-check --config pyproject.toml
-	$(PYTEST) -q README.md docs
+	$(PYTEST) -q README.md docs tests/browser/test_site.py
+
+site: $(VENV)/.site  ## build the documentation's site in build/site
+	$(BIN)/python -m tools.site build
+	@echo "to read it: $(BIN)/python -m http.server --directory build/site"
 
 bench: $(VENV)/.bench  ## write the table of what the defaults take (ARGS=noise, ARGS=all for other benchmarks)
 	$(BIN)/python -m benchmarks $(ARGS)
