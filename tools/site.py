@@ -109,7 +109,8 @@ def collect_pages(folder: Path) -> None:
     """Copy docs/, and what its pages link to elsewhere in the repository, with links that fit the new places."""
 
     def place_of(path: str) -> str:
-        return MADE.get(path) or path.removeprefix("docs/")
+        # A README would become a second index.
+        return MADE.get(path) or path.removeprefix("docs/").replace("README", "overview")
 
     waiting = [str(path.relative_to(ROOT)) for path in (ROOT / "docs").rglob("*") if path.is_file()]
     for path in waiting:  # grows
@@ -119,13 +120,13 @@ def collect_pages(folder: Path) -> None:
             shutil.copy(ROOT / path, target)
             continue
 
-        def move_link(found: re.Match[str], start: str = posixpath.dirname(path)) -> str:
-            linked = posixpath.normpath(posixpath.join(start, found[1]))
+        def move_link(found: re.Match[str], path: str = path) -> str:
+            linked = posixpath.normpath(posixpath.join(posixpath.dirname(path), found[1]))
             if not (ROOT / linked).is_file():
                 return found[0]  # the builder finds it if it is dead
             if linked not in (*waiting, *MADE):
                 waiting.append(linked)
-            return f"]({posixpath.relpath(place_of(linked), place_of(start + '/'))}"
+            return f"]({posixpath.relpath(place_of(linked), posixpath.dirname(place_of(path)) or '.')}"
 
         text = (ROOT / path).read_text(encoding="utf-8")
         target.write_text(re.sub(r"\]\(([^)#:\s]+)", move_link, text), encoding="utf-8")
