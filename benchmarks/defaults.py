@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 import deltahist as dh
 from benchmarks import scenes
 from benchmarks.processes import run
+from deltahist import sweeping
 
 SIDES = (256, 1000, 4096)
 #: Targets by figure: seconds, milliseconds, GiB, or multiples of the reference.
@@ -228,7 +229,7 @@ def sweep(folder: Path, side: int) -> Iterator[tuple[float, ...]]:
     ranges = dh.workloads.all_ranges(domain)
     names = ("auto", "flow", "tents", "identity", "wavelet")
     setting = nears, {"all": ranges, "some": ranges.sample(1000, 1)}, (1, 0.5, 0.1, 0.05, 0.01)
-    yield _spent(lambda: dh.sweep(*setting, {name: name for name in names}))
+    yield _spent(lambda: sweeping.sweep(*setting, {name: name for name in names}))
 
 
 def allocation(folder: Path, steps: int) -> Iterator[tuple[float, ...]]:

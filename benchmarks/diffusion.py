@@ -17,7 +17,7 @@ USERS, EDGES, RESPONSES = 4_039, 88_234, 1_000_000
 def main() -> None:
     """Print the table."""
     rng = np.random.default_rng(1)
-    network = dh.Network.from_edges(rng.integers(0, USERS, (EDGES, 2)), range(USERS))
+    network = dh.network.Network.from_edges(rng.integers(0, USERS, (EDGES, 2)), range(USERS))
     print(network)
     everybody = np.arange(len(network))
     first = 0 * everybody
@@ -32,8 +32,8 @@ def main() -> None:
     owners, others = rng.integers(0, len(network), (2, RESPONSES))
     pairs = pd.DataFrame({"owner": names[owners], "requester": names[np.where(owners == others, owners - 1, others)]})
     for what, data, how in (("places", places, {"alpha": 100, "columns": ("x", "y")}), ("bits", bits, {})):
-        mechanism = dh.DiffusionMechanism(network, "exp(2-20d)", distance=resistance, **how)
-        diffusion = dh.Diffusion(data, mechanism, weak_protection_accepted=True)
+        mechanism = dh.network.DiffusionMechanism(network, "exp(2-20d)", distance=resistance, **how)
+        diffusion = dh.network.Diffusion(data, mechanism, weak_protection_accepted=True)
         timed(f"{what}: {RESPONSES:,} responses, the first time", lambda made=diffusion: made.responses(pairs))  # type: ignore[misc]
         timed(f"{what}: {RESPONSES:,} responses again", lambda made=diffusion: made.responses(pairs))  # type: ignore[misc]
         timed(f"{what}: one user's answers", lambda made=diffusion: made.to(network.nodes[0]))  # type: ignore[misc]

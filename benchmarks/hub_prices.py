@@ -12,7 +12,7 @@ from deltahist.strategies import Flow
 
 def main() -> None:
     """Print by how much the largest ratio of price to limit, which sets the noise, exceeds the exact ratio."""
-    warnings.simplefilter("ignore", dh.DeltaHistWarning)
+    warnings.simplefilter("ignore", dh.errors.DeltaHistWarning)
     print(f"{'cells':>7} {'ε':>7} {'ρ':>7}   largest ratio over four limits, with and without the boundary as a source")
     for n in (8, 12, 16, 20, 24, 28):
         domain = dh.Domain((0, 0, n, n), (n, n))

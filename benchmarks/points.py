@@ -33,7 +33,7 @@ def main() -> None:
     for group in (1, "auto"):
         release = timed(
             f"publish_sorted, ε = 1, group {group}",
-            lambda group=group: dh.publish_sorted(points, near, 1.0, group=group),  # type: ignore[misc]
+            lambda group=group: dh.publishers.publish_sorted(points, near, 1.0, group=group),  # type: ignore[misc]
         )
         timed(f"  decoded to cells ({len(release.values):,} sums)", release.histogram)
         timed("  three quantiles with intervals", lambda r=release: r.quantiles([0.25, 0.5, 0.75]))  # type: ignore[misc]
@@ -41,7 +41,10 @@ def main() -> None:
     for beta in (1.0, 0.1, 1e-2, 1e-4, 1e-6):
         timed(f"smooth sensitivity, β = {beta:g}", lambda b=beta: around.smooth_sensitivity(near.radius, b, 1))  # type: ignore[misc]
     for method in ("inverse", "smooth"):
-        timed(f"quantile, ε = 0.1, {method}", lambda m=method: dh.publish_quantile(points, 0.5, near, 0.1, method=m))  # type: ignore[misc]
+        timed(
+            f"quantile, ε = 0.1, {method}",
+            lambda m=method: dh.publishers.publish_quantile(points, 0.5, near, 0.1, method=m),
+        )  # type: ignore[misc]
     print(f"{'largest memory of the process':<58}{resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20:8.2f} GiB")
 
 

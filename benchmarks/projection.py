@@ -84,7 +84,9 @@ def main() -> None:
         for n in map(int, chosen.sides.split(",")):
             near = dh.Neighbourhood(dh.Domain((0, 0, n, n), (n, n)), 1)
             mechanism = dh.Mechanism(near, make(near), budget)
-            release = dh.publish_mechanism(mechanism, counts_of(chosen.data, n), rng=np.random.default_rng(1))
+            release = dh.publishers.publish_mechanism(
+                mechanism, counts_of(chosen.data, n), rng=np.random.default_rng(1)
+            )
             field, metric = (
                 release.decoder.estimate_on_grid(release.values, release.total),
                 release.decoder.noise_metric(),

@@ -42,7 +42,7 @@ class Combined:
     >>> import deltahist as dh, numpy as np
     >>> near = dh.Neighbourhood(dh.Domain((0, 4), (4,)), 1, sources="boundary")
     >>> release = dh.publish(np.array([5, 0, 3, 2]), near, "identity", epsilon=1.0)
-    >>> census = dh.Measurements(np.ones((1, 4)), np.array([10.0]), np.zeros((1, 1)))
+    >>> census = Measurements(np.ones((1, 4)), np.array([10.0]), np.zeros((1, 1)))
     >>> Combined(release, census).answer([[0, 4], [0, 2]]).round(1).iloc[0].tolist()      # all cells
     [10.0, 0.0]
     """

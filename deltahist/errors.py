@@ -27,7 +27,7 @@ class BudgetExceeded(InputError):  # noqa: N818
     """A charge that an account cannot pay. Nothing has been charged.
 
     >>> import deltahist as dh
-    >>> dh.Window(length=2, epsilon=1).charge(0, 1.5)
+    >>> dh.accounts.Window(length=2, epsilon=1).charge(0, 1.5)
     Traceback (most recent call last):
     ...
     deltahist.errors.BudgetExceeded: amount is 1.5 at step 0: steps -1 to 0 have spent 0 of 1, 1 is left

@@ -181,7 +181,7 @@ def _linear(
     any_move = times * (of_it if kind[3] == "pure" else math.sqrt(of_it))
 
     def run(rng: np.random.Generator, *, nearest: bool) -> Cells:
-        release = dh.publish_mechanism(mechanism, contest.counts, rng=rng, weak_protection_accepted=True)
+        release = dh.publishers.publish_mechanism(mechanism, contest.counts, rng=rng, weak_protection_accepted=True)
         return release.projection.cells if nearest else release.cells()
 
     for suffix, positive in (("", False), (_DECODED, True)):

@@ -14,6 +14,7 @@ import pandas as pd
 
 import deltahist as dh
 from deltahist.strategies import Flow, Strategy, Tents
+from deltahist.sweeping import Peer, sweep
 from experiments._common import Found, figure, parser_of, print_found, save
 from experiments.compare_2d import QUERIES, SEED, TRIALS, Counts, decode, invent_counts, read_counts
 from experiments.peers import LINEAR, NEARBY, PEERS, STRATEGIES, UNSOUND
@@ -25,24 +26,24 @@ def measured(counts: Counts, epsilons: Sequence[float], trials: int, queries: in
     """Return the errors of all pure mechanisms, for any move and for moves of up to one cell."""
     domain = dh.Domain((0, 0, *counts.shape), counts.shape)
     work = {"rectangles": dh.workloads.all_ranges(domain).sample(queries, SEED)}
-    far: dict[str, dh.Peer | Callable[[dh.Neighbourhood], Strategy]] = {"ours (tents)": Tents.tuned}
-    near: dict[str, dh.Peer | Callable[[dh.Neighbourhood], Strategy]] = {"ours (flow)": Flow.tuned}
+    far: dict[str, Peer | Callable[[dh.Neighbourhood], Strategy]] = {"ours (tents)": Tents.tuned}
+    near: dict[str, Peer | Callable[[dh.Neighbourhood], Strategy]] = {"ours (flow)": Flow.tuned}
     far |= {name: lambda near, make=make: make(near.domain) for name, make in STRATEGIES.items()}
-    far |= {name: dh.Peer(peer, "any move", 1) for name, peer in PEERS.items()}
-    near |= {name: dh.Peer(peer, "moves within 1 cell", most(counts.shape)) for name, (peer, most) in NEARBY.items()}
+    far |= {name: Peer(peer, "any move", 1) for name, peer in PEERS.items()}
+    near |= {name: Peer(peer, "moves within 1 cell", most(counts.shape)) for name, (peer, most) in NEARBY.items()}
     for table in (far, near):
         chosen = {name: peer for name, peer in table.items() if name in LINEAR}
         table |= {
-            f"{name}, our decoding": dh.Peer(decode(peer.run), peer.relation, peer.any_move)
+            f"{name}, our decoding": Peer(decode(peer.run), peer.relation, peer.any_move)
             for name, peer in chosen.items()
-            if isinstance(peer, dh.Peer)
+            if isinstance(peer, Peer)
         }
     settings = {
         "any move costs ε": (dh.Neighbourhood(domain, 1, limits=[(math.inf, 1)]), far),
         "one cell costs ε": (dh.Neighbourhood(domain, 1, limits=()), near),
     }
     return pd.concat(
-        dh.sweep({name: at}, work, epsilons, table, counts=counts, trials=trials, seed=SEED, nonnegative=True)
+        sweep({name: at}, work, epsilons, table, counts=counts, trials=trials, seed=SEED, nonnegative=True)
         for name, (at, table) in settings.items()
     )
 

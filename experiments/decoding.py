@@ -37,14 +37,14 @@ def truth(cells: int) -> NDArray[np.int64]:
     return counts[part, part]
 
 
-def squares(cells: int, rng: np.random.Generator) -> dh.Boxes:
+def squares(cells: int, rng: np.random.Generator) -> dh.workloads.Boxes:
     """Return random squares of whole cells, so noise is the only error."""
     side = np.rint(np.geomspace(*SIDES, RANGES)).astype(int)
     corner = rng.integers(0, cells - side[:, None] + 1, (RANGES, 2))
     return dh.workloads.boxes(np.column_stack([corner, corner + side[:, None]]))
 
 
-def answers(release: dh.Release, counts: NDArray[np.int64], work: dh.Boxes) -> list[dict[str, Any]]:
+def answers(release: dh.Release, counts: NDArray[np.int64], work: dh.workloads.Boxes) -> list[dict[str, Any]]:
     """Return a row per range, ordered by true count: the truth, and the estimates with their intervals."""
     true = work.matrix(release.domain) @ counts.ravel()
     columns: dict[str, Floats] = {"side": work.corners[:, 2] - work.corners[:, 0], "truth": true}

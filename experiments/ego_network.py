@@ -43,15 +43,15 @@ LATTICE = 10_000
 Floats = NDArray[np.float64]
 
 
-def ego_network(data: Path | None, ego: str) -> dh.Network:
+def ego_network(data: Path | None, ego: str) -> dh.network.Network:
     """Return the ego, her friends and all friendships among them. The ego is the first node."""
-    whole = made_up() if data is None else dh.Network.from_edges(read_pairs(data / FILE))
+    whole = made_up() if data is None else dh.network.Network.from_edges(read_pairs(data / FILE))
     centre = int(whole.find_places([ego], "ego")[0])
     members = np.concatenate([[centre], whole.adjacency[[centre]].indices])
-    return dh.Network(tuple(whole.nodes[i] for i in members), whole.adjacency[members][:, members])
+    return dh.network.Network(tuple(whole.nodes[i] for i in members), whole.adjacency[members][:, members])
 
 
-def made_up() -> dh.Network:
+def made_up() -> dh.network.Network:
     """Return an ego, called 0, with four circles of 15 friends each; some circles know each other."""
     rng = np.random.default_rng(SEED)
     friends = np.arange(1, 61)
@@ -59,7 +59,7 @@ def made_up() -> dh.Network:
     for one, other in itertools.combinations(friends.tolist(), 2):
         if rng.random() < (0.02 + 0.03 * (one % 4) ** 2 if one % 4 == other % 4 else 0.004):
             edges.append((one, other))
-    return dh.Network.from_edges(edges)
+    return dh.network.Network.from_edges(edges)
 
 
 def fitted(distance: Floats) -> str:
@@ -77,7 +77,7 @@ def run(out: Path, small: bool, data: Path | None = None, ego: str = EGO) -> Fou
     draws = 200 if small else DRAWS
     rows, gains, ranges = [], [], {}
     for name, epsilon in (("printed", EPSILON), ("fitted", fitted(distance))):
-        mechanism = dh.DiffusionMechanism(network, epsilon, distance=distances)
+        mechanism = dh.network.DiffusionMechanism(network, epsilon, distance=distances)
         levels = mechanism.privacy_levels.round_down(distance)
         right = _right(levels, draws)
         rows += [{"epsilon(d)": name} | row for row in _by_distance(distance, levels / 1e9, right)]
@@ -89,7 +89,7 @@ def run(out: Path, small: bool, data: Path | None = None, ego: str = EGO) -> Fou
     # Draw two samples of ε for the picture, over the range that the paper states.
     signals = []
     for bit, seed in ((1, SEED), (0, SEED + 1)):
-        shared = dh.Diffusion({network.nodes[0]: bit}, mechanism, rng=np.random.default_rng(seed))
+        shared = dh.network.Diffusion({network.nodes[0]: bit}, mechanism, rng=np.random.default_rng(seed))
         signals.append((bit, shared.signal(network.nodes[0], network.nodes[1 + int(np.argmin(distance))])))
     _draw(
         network, distance, mechanism, signals, rows[len(rows) // 2 :], gains[len(gains) // 2 :], out / "ego_network.png"
@@ -167,9 +167,9 @@ def _by_size(distance: Floats, epsilon: Floats, right: dict[str, NDArray[np.bool
 
 
 def _draw(
-    network: dh.Network,
+    network: dh.network.Network,
     distance: Floats,
-    mechanism: dh.DiffusionMechanism,
+    mechanism: dh.network.DiffusionMechanism,
     signals: Sequence[tuple[int, Signal]],
     rows: Sequence[dict[str, Any]],
     gains: Sequence[dict[str, Any]],
@@ -210,7 +210,12 @@ def _draw_signals(axes: Axes, signals: Sequence[tuple[int, Signal]]) -> None:
 
 
 def _draw_ego(
-    axes: Axes, network: dh.Network, distance: Floats, signals: Sequence[tuple[int, Signal]], grid: Floats, law: Floats
+    axes: Axes,
+    network: dh.network.Network,
+    distance: Floats,
+    signals: Sequence[tuple[int, Signal]],
+    grid: Floats,
+    law: Floats,
 ) -> None:
     """Draw friends at their distance from the ego, who is in the corner."""
     among = network.adjacency[1:][:, 1:]

@@ -64,7 +64,7 @@ def _measured(
     plain = _histogram_answers(_without_noise(points, near, group), low, high)
     total, noise = np.zeros(len(low)), np.zeros(len(low))
     for _ in range(releases):
-        release = dh.publish_sorted(points, near, EPSILON, group=group, rng=rng)
+        release = dh.publishers.publish_sorted(points, near, EPSILON, group=group, rng=rng)
         found = _histogram_answers(release, low, high)
         total += (found - true) ** 2 / releases
         noise += (found - plain) ** 2 / releases
@@ -86,7 +86,7 @@ def _measured(
 def _without_noise(points: NDArray[np.float64], near: dh.Neighbourhood, group: int) -> SortedRelease:
     """Return the release without noise, to separate the noise error from the grouping error."""
     steps = np.sort(near.domain.lattice(points)[:, 0])
-    release = dh.publish_sorted(points, near, EPSILON, group=group, rng=np.random.default_rng(0))
+    release = dh.publishers.publish_sorted(points, near, EPSILON, group=group, rng=np.random.default_rng(0))
     sums = np.add.reduceat(steps, np.arange(0, len(steps), group))
     return SortedRelease(release.mechanism, sums)
 

@@ -39,7 +39,10 @@ def run(out: Path, small: bool) -> Found:
             }
             for method in METHODS:
                 errors = [
-                    abs(dh.publish_quantile(points, 0.5, near, EPSILON, method=method, rng=rng).value - _median(points))
+                    abs(
+                        dh.publishers.publish_quantile(points, 0.5, near, EPSILON, method=method, rng=rng).value
+                        - _median(points)
+                    )
                     for points in made
                 ]
                 row[f"error of {method}"] = float(np.mean(errors))

@@ -60,7 +60,7 @@ def run(out: Path, small: bool, data: Path | None = None) -> Found:
     stepped = count_file(
         data, domain, clock=clock, steps=days, time=1, x=3, y=2, crs="EPSG:4326", user=0, max_per_user=1
     )
-    window = dh.Window(length=LENGTH, epsilon=EPSILON)
+    window = dh.accounts.Window(length=LENGTH, epsilon=EPSILON)
     # Choose the strategy for one day's share, using only public figures.
     by_window = mechanism_for(near, epsilon=window.equal_share).strategy
     once = Fraction(EPSILON, days)
@@ -108,7 +108,7 @@ def run(out: Path, small: bool, data: Path | None = None) -> Found:
     }
 
 
-def _answers(cells: NDArray[np.float64], work: dh.Boxes, domain: dh.Domain) -> NDArray[np.float64]:
+def _answers(cells: NDArray[np.float64], work: dh.workloads.Boxes, domain: dh.Domain) -> NDArray[np.float64]:
     from deltahist.space.workloads import prefix_sums, sums_between
 
     return np.asarray(sums_between(prefix_sums(np.asarray(cells, dtype=np.float64)), work.spans(domain)))

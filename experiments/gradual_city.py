@@ -40,7 +40,7 @@ def near() -> dh.Neighbourhood:
     return dh.Neighbourhood(dh.Domain.from_cell(BOUNDS, CELL), DELTA)
 
 
-def squares(domain: dh.Domain) -> dh.Boxes:
+def squares(domain: dh.Domain) -> dh.workloads.Boxes:
     """Return random squares of whole cells."""
     rng = np.random.default_rng(3)
     side = np.rint(np.geomspace(2, 40, SQUARES)).astype(int)
@@ -49,7 +49,7 @@ def squares(domain: dh.Domain) -> dh.Boxes:
     return dh.workloads.boxes(np.column_stack([low + corner * cell, low + (corner + side[:, None]) * cell]))
 
 
-def errors(counts: NDArray[np.int64], work: dh.Boxes, runs: int) -> Iterator[dict[str, Any]]:
+def errors(counts: NDArray[np.int64], work: dh.workloads.Boxes, runs: int) -> Iterator[dict[str, Any]]:
     """Return root mean square errors over squares and runs after each step, by method."""
     relation = near()
     first = mechanism_for(relation, workload=work, epsilon=EPSILONS[-1])
@@ -61,10 +61,12 @@ def errors(counts: NDArray[np.int64], work: dh.Boxes, runs: int) -> Iterator[dic
         rng = np.random.default_rng(run)
         with tempfile.TemporaryDirectory() as folder:
             state = f"{folder}/state"
-            release = dh.publish_mechanism(first.with_budget(dh.Budget(EPSILONS[0])), counts, state=state, rng=rng)
+            release = dh.publishers.publish_mechanism(
+                first.with_budget(dh.Budget(EPSILONS[0])), counts, state=state, rng=rng
+            )
             chain = [release] + [dh.refine(None, state, epsilon=e, rng=rng) for e in EPSILONS[1:]]
-        fresh = [dh.publish_mechanism(first.with_budget(dh.Budget(e)), counts, rng=rng) for e in EPSILONS]
-        split = [dh.publish_mechanism(first.with_budget(dh.Budget(e)), counts, rng=rng) for e in parts]
+        fresh = [dh.publishers.publish_mechanism(first.with_budget(dh.Budget(e)), counts, rng=rng) for e in EPSILONS]
+        split = [dh.publishers.publish_mechanism(first.with_budget(dh.Budget(e)), counts, rng=rng) for e in parts]
         found = {name: np.array([_answers(r, work) for r in made]) for name, made in
                  (("chain", chain), ("fresh", fresh), ("last part", split))}  # fmt: skip
         sums = np.cumsum(weights * found["last part"], axis=0) / np.cumsum(weights, axis=0)
@@ -76,7 +78,7 @@ def errors(counts: NDArray[np.int64], work: dh.Boxes, runs: int) -> Iterator[dic
         } | {"expected": first.with_budget(dh.Budget(epsilon)).rmse(work)}  # fmt: skip
 
 
-def _answers(release: dh.Release, work: dh.Boxes) -> Floats:
+def _answers(release: dh.Release, work: dh.workloads.Boxes) -> Floats:
     return np.asarray(dh.answer(release, work)["estimate"], dtype=np.float64)
 
 

@@ -30,20 +30,20 @@ DRAWS, SEED = 400, 1
 Floats = NDArray[np.float64]
 
 
-def proximity(seed: int) -> tuple[Floats, dh.Network]:
+def proximity(seed: int) -> tuple[Floats, dh.network.Network]:
     """Draw places (USERS, 2) and the network of the EDGES closest pairs, from the first connected draw after `seed`."""
     while True:
         places = np.random.default_rng(seed).uniform(0, SIDE, (USERS, 2))
         first, second = np.triu_indices(USERS, 1)
         closest = np.argsort(pdist(places), kind="stable")[:EDGES]
-        network = dh.Network.from_edges(np.column_stack([first, second])[closest], range(USERS))
+        network = dh.network.Network.from_edges(np.column_stack([first, second])[closest], range(USERS))
         order = network.find_places(range(USERS))
         if np.isfinite(_hops(network, int(order[0]))).all():
             return places[np.argsort(order)], network
         seed += 1
 
 
-def _hops(network: dh.Network, start: int) -> Floats:
+def _hops(network: dh.network.Network, start: int) -> Floats:
     everybody = np.arange(USERS)
     return measure_distances(network).between(np.full(USERS, start), everybody)
 
@@ -56,7 +56,7 @@ def run(out: Path, small: bool) -> Found:
     star, diamond = (int(place) for place in np.unravel_index(np.argmax(hops), hops.shape))
     distance, furthest = hops[star], int(hops.max())
     rate = math.log(NEAREST / FURTHEST) / (furthest - 1)
-    mechanism = dh.DiffusionMechanism(
+    mechanism = dh.network.DiffusionMechanism(
         network, f"{NEAREST:g}*exp({rate:.9f}-{rate:.9f}d)", ALPHA, columns=("x", "y"), step=0.1
     )
     others = np.flatnonzero(np.arange(USERS) != star)
@@ -70,7 +70,7 @@ def run(out: Path, small: bool) -> Found:
     data = {network.nodes[star]: places[star]}
     rng = np.random.default_rng(SEED)
     for draw in range(draws):
-        answers = dh.Diffusion(data, mechanism, rng=rng).responses(pairs)
+        answers = dh.network.Diffusion(data, mechanism, rng=rng).responses(pairs)
         ours[draw, others] = answers[["x", "y"]].to_numpy() - places[star]
         independent[draw, others] = _noise(epsilon[others], rng)
     rows = _by_distance(ours, distance, others, mechanism)
@@ -105,7 +105,7 @@ def _rms(errors: Floats) -> float:
 
 
 def _by_distance(
-    ours: Floats, distance: Floats, others: NDArray[np.int64], mechanism: dh.DiffusionMechanism
+    ours: Floats, distance: Floats, others: NDArray[np.int64], mechanism: dh.network.DiffusionMechanism
 ) -> list[dict[str, float]]:
     rows = []
     for hops in np.unique(distance[others]):
@@ -147,7 +147,7 @@ def _by_size(
 
 def _draw(
     places: Floats,
-    network: dh.Network,
+    network: dh.network.Network,
     star: int,
     diamond: int,
     errors: Floats,
@@ -179,7 +179,9 @@ def _draw(
     save(drawn, file)
 
 
-def _draw_network(axes: Axes, places: Floats, network: dh.Network, star: int, diamond: int, errors: Floats) -> None:
+def _draw_network(
+    axes: Axes, places: Floats, network: dh.network.Network, star: int, diamond: int, errors: Floats
+) -> None:
     first, second = network.adjacency.nonzero()
     once = first < second
     ends = places[np.column_stack([first[once], second[once]])] / 1000

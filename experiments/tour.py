@@ -13,6 +13,8 @@ from pathlib import Path
 import numpy as np
 
 import deltahist as dh
+from deltahist.answers import covariance
+from deltahist.sweeping import Peer, sweep
 from experiments._common import Found, command, figure, save
 from experiments.compare_2d import invent_counts
 from experiments.peers import NEARBY, PEERS
@@ -30,14 +32,14 @@ def run(out: Path, small: bool) -> Found:
     blocks = dh.Neighbourhood.of(domain, streets, limits=[("any", 4)])  # city-block distance
     near = dh.Neighbourhood(domain, 1, limits=[("any", 4)])
     policy, most = NEARBY["policy graph"]
-    table = dh.sweep(
+    table = sweep(
         {"δ = 1 cell": near, "city blocks": blocks},
         {"all ranges": dh.workloads.all_ranges(domain)},
         [1, 0.1],
         {
             "auto": "auto",
-            "DAWA": dh.Peer(PEERS["DAWA"], "any move", 1),
-            "policy graph": dh.Peer(policy, "moves within 1 cell", most(counts.shape)),
+            "DAWA": Peer(PEERS["DAWA"], "any move", 1),
+            "policy graph": Peer(policy, "moves within 1 cell", most(counts.shape)),
         },
         counts=counts,
         trials=2 if small else 10,
@@ -48,7 +50,7 @@ def run(out: Path, small: bool) -> Found:
     save(drawn, out / "tour.png")
     release = dh.publish(counts, blocks, epsilon=1, rng=rng)
     districts = dh.workloads.random_boxes(10, domain)
-    errors = dh.covariance(release, districts)
+    errors = covariance(release, districts)
     spread = np.sqrt(errors.diagonal())
     points = dh.synthetic(release, rng=rng)
     found = {"largest correlation of ten districts": float((errors / np.outer(spread, spread) - np.eye(10)).max())}

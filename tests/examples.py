@@ -33,7 +33,7 @@ OUTSIDE = 1000.0
 def quiet(domain, delta, sources=None, limits=None):
     """A neighbourhood without advice: odd ratios of δ to the cell and far sources are meant."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", dh.DeltaHistWarning)
+        warnings.simplefilter("ignore", dh.errors.DeltaHistWarning)
         return dh.Neighbourhood(domain, delta, sources, limits)
 
 

@@ -15,7 +15,7 @@ import deltahist as dh
 def limited(near, limits):
     """The same neighbourhood with limits, without advice."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", dh.DeltaHistWarning)
+        warnings.simplefilter("ignore", dh.errors.DeltaHistWarning)
         return replace(near, limits=limits)
 
 

@@ -62,14 +62,14 @@ def test_a_frame_is_answered_row_by_row_whatever_its_index_and_columns():
     shapes = [shapely.box(0, 0, 2, 2), shapely.box(2, 2, 5, 5), shapely.box(0, 0, 8, 8)]
     frame = gpd.GeoDataFrame({"Note": "abc", "Note_region": 1}, geometry=shapes, index=[7, 7, 3])
     plain = dh.answer(exact(), shapes)
-    with pytest.warns(dh.DeltaHistWarning, match="Note to Note_region_region"):
+    with pytest.warns(dh.errors.DeltaHistWarning, match="Note to Note_region_region"):
         found = dh.answer(exact(), frame)
     assert list(found.index) == [7, 7, 3]
     assert list(found["Note_region_region"]) == ["abc"] * 3
     assert list(found["Note_region"]) == [1] * 3
     assert list(found["estimate"]) == list(plain["estimate"])
     assert list(frame.columns) == ["Note", "Note_region", "geometry"]
-    with pytest.warns(dh.DeltaHistWarning, match="estimate_region"):
+    with pytest.warns(dh.errors.DeltaHistWarning, match="estimate_region"):
         again = dh.answer(exact(), found)
     assert list(again["high_region"]) == list(found["high"])
 
@@ -79,7 +79,7 @@ REACHING = [shapely.box(-2, 0.5, 2, 3), shapely.box(1, 1, 3, 3), None, shapely.b
 
 def test_regions_that_reach_outside_are_answered_for_the_part_inside():
     release = dh.publish(COUNTS, dh.Neighbourhood(DOMAIN, 1.0), dh.strategies.Hierarchical(DOMAIN), 0.5)
-    with pytest.warns(dh.DeltaHistWarning, match="3 of 4 regions are clipped"):
+    with pytest.warns(dh.errors.DeltaHistWarning, match="3 of 4 regions are clipped"):
         found = dh.answer(release, REACHING, level=0.9)
     expected = dh.answer(release, dh.workloads.regions([shapely.box(0, 0.5, 2, 3), REACHING[1]]), level=0.9)
     columns = list(expected.columns)

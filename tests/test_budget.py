@@ -6,6 +6,7 @@ import pytest
 
 import deltahist as dh
 from deltahist.budget import Budget, Charge, ceil_nano, floor_nano, read_amount
+from deltahist.laws import Guarantee
 
 PAID = Charge(Fraction(1, 2), "epsilon")
 
@@ -28,7 +29,7 @@ def test_bad_budgets(budget, words):
 
 
 def test_budgets_say_what_they_promise():
-    assert Budget(rho=2).guarantee == dh.Guarantee(rho=Fraction(2))
+    assert Budget(rho=2).guarantee == Guarantee(rho=Fraction(2))
     assert Budget(Charge(Fraction(1, 3), "epsilon")).exact == (Fraction(1, 3), None)
 
 

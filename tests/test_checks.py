@@ -152,7 +152,7 @@ def test_noise_that_enters_otherwise_is_decoded_and_its_errors_are_right(more, t
     # Relative standard error of a variance: at most √(5 / 4000) = 3.5%.
     seen, said = (np.var(cells @ work.matrix(LINE).toarray().T, axis=0), mechanism.variance(work, continuous=True))
     assert np.allclose(seen, said, rtol=0.14)
-    release = dh.publish_mechanism(mechanism, np.arange(8))
+    release = dh.publishers.publish_mechanism(mechanism, np.arange(8))
     release.save(tmp_path / "r.parquet")
     assert np.allclose(dh.load(tmp_path / "r.parquet").cells(), release.cells())
 
@@ -235,7 +235,7 @@ def test_a_strategy_that_changes_after_it_was_priced_is_not_published():
     assert mechanism.laws[0].parameter == 2
     strategy.grown[0] = 1000
     with pytest.raises(dh.InputError, match="changed"):
-        dh.publish_mechanism(mechanism, np.ones(8, dtype=int))
+        dh.publishers.publish_mechanism(mechanism, np.ones(8, dtype=int))
 
 
 def test_an_installed_package_is_known_by_its_entry_point(tmp_path, monkeypatch):

@@ -6,6 +6,7 @@ import scipy
 from examples import STRATEGIES
 
 import deltahist as dh
+from deltahist.releases import Measurements
 from tests.laws import calibrate
 
 DOMAIN = dh.Domain((0, 0, 6, 5), (6, 5))
@@ -38,7 +39,7 @@ def test_two_releases_are_joined_as_least_squares_on_all_their_numbers(name):
 
 def test_an_exact_total_is_kept_and_lessens_errors():
     release, _ = releases("hierarchical")
-    census = dh.Measurements(np.ones((1, DOMAIN.size)), np.array([float(COUNTS.sum())]), np.zeros((1, 1)))
+    census = Measurements(np.ones((1, DOMAIN.size)), np.array([float(COUNTS.sum())]), np.zeros((1, 1)))
     found, alone = dh.Combined(release, census), dh.answer(release, WORK)
     assert found.cells.sum() == pytest.approx(COUNTS.sum())
     assert (found.answer(WORK)["std_error"] <= alone["std_error"] + 1e-9).all()
@@ -47,7 +48,7 @@ def test_an_exact_total_is_kept_and_lessens_errors():
 @pytest.mark.parametrize("name", ["identity", "hierarchical", "tents", "wavelet"])
 def test_a_total_that_the_release_knows_changes_nothing_and_another_is_refused(name):
     release = dh.publish(COUNTS, dh.Neighbourhood(DOMAIN, 1), name, 1.0, rng=np.random.default_rng(1))
-    right, wrong = (dh.Measurements(np.ones((1, 30)), [COUNTS.sum() + k], [[0]]) for k in (0, 1))
+    right, wrong = (Measurements(np.ones((1, 30)), [COUNTS.sum() + k], [[0]]) for k in (0, 1))
     alone = dh.answer(release, WORK)[["estimate", "noise_error"]]
     assert np.allclose(dh.Combined(release, right).answer(WORK), alone, atol=1e-5)
     for other in (wrong, right._replace(matrix=np.ones((1, 7)))):

@@ -36,14 +36,14 @@ def test_moments_are_those_of_the_pmf(kind, parameter):
 
 
 def test_guarantees_add_up():
-    half = dh.Guarantee(epsilon=Fraction(1, 2))
-    rho = dh.Guarantee(rho=Fraction(1, 10))
+    half = Guarantee(epsilon=Fraction(1, 2))
+    rho = Guarantee(rho=Fraction(1, 10))
     assert (half + half).epsilon == 1
     assert (half + rho).rho == Fraction(1, 8) + Fraction(1, 10)
     assert half.times(3).epsilon == Fraction(3, 2)
     assert rho.times(3).rho == Fraction(9, 10)
     with pytest.raises(dh.InputError):
-        dh.Guarantee()
+        Guarantee()
 
 
 AMOUNTS = st.tuples(st.sampled_from(["epsilon", "rho"]), st.fractions(Fraction(1, 1000), 20))
@@ -51,7 +51,7 @@ AMOUNTS = st.tuples(st.sampled_from(["epsilon", "rho"]), st.fractions(Fraction(1
 
 @given(st.lists(AMOUNTS, min_size=1, max_size=5))
 def test_guarantees_add_up_in_any_order(parts):
-    guarantees = [dh.Guarantee(**{unit: amount}) for unit, amount in parts]
+    guarantees = [Guarantee(**{unit: amount}) for unit, amount in parts]
     for order in itertools.islice(itertools.permutations(guarantees), 3):
         total = functools.reduce(operator.add, order)
         if any(unit == "rho" for unit, _ in parts):  # pure parts that are added first cost more than each on its own
@@ -64,7 +64,7 @@ def test_zcdp_implies_approximate_privacy():
     # Never more than the well-known ρ + 2 √(ρ ln 1/δ), never less than the Gaussian mechanism's exact curve.
     for rho in (0.01, 0.1, 0.5, 2.0):
         for probability in (1e-9, 1e-6, 1e-3):
-            epsilon = dh.Guarantee(rho=Fraction(rho)).approximate(probability)
+            epsilon = Guarantee(rho=Fraction(rho)).approximate(probability)
             assert epsilon <= rho + 2 * math.sqrt(rho * math.log(1 / probability))
             mu = math.sqrt(2 * rho)
             exact = norm.cdf(mu / 2 - epsilon / mu) - math.exp(epsilon) * norm.cdf(-mu / 2 - epsilon / mu)

@@ -15,7 +15,7 @@ import shapely
 import deltahist as dh
 from deltahist.mechanisms.base import Step
 from deltahist.preprocessing import Clock
-from deltahist.statement import list_rows, write_statement
+from deltahist.statement import list_facts, list_rows, write_statement
 from deltahist.statement.facts import bound_guess
 
 DOMAIN = dh.Domain.from_cell((560000, 4480000, 580000, 4500000), "1km", "EPSG:32618")
@@ -34,8 +34,10 @@ def publish(near=FIXED, strategy="identity", **how):
 def publish_step(number=0):
     mechanism = dh.Mechanism(BOUNDARY, dh.strategies.Identity(DOMAIN), dh.Budget(1 / 8))
     step = Step(Clock.of("2010-05-01", "1d"), number, 8, dh.Budget(1))
-    account = dh.Account(dh.Window(8, epsilon=1), number)
-    return dh.publish_mechanism(mechanism.with_changes(step=step), np.ones(DOMAIN.shape, dtype=int), account=account)
+    account = dh.accounts.Account(dh.accounts.Window(8, epsilon=1), number)
+    return dh.publishers.publish_mechanism(
+        mechanism.with_changes(step=step), np.ones(DOMAIN.shape, dtype=int), account=account
+    )
 
 
 def publish_users(near=BOUNDARY):
@@ -53,8 +55,8 @@ KINDS = {
     "users": publish_users,
     "step": publish_step,
     "series": publish_series,
-    "sorted": lambda: dh.publish_sorted(np.arange(100), LINE, 1.0),
-    "quantile": lambda: dh.publish_quantile(np.arange(99), 0.5, LINE, 1.0),
+    "sorted": lambda: dh.publishers.publish_sorted(np.arange(100), LINE, 1.0),
+    "quantile": lambda: dh.publishers.publish_quantile(np.arange(99), 0.5, LINE, 1.0),
 }
 
 
@@ -71,16 +73,16 @@ def test_the_wording_is_the_reviewed_one(kind):
 
 
 def test_the_facts_are_complete():
-    facts = dh.list_facts(publish())
+    facts = list_facts(publish())
     assert json.dumps(facts)
     assert [round(row["deltas"]) for row in facts["protection"][:-1]] == [1, 2, 5, 10]
     assert facts["protection"][-1]["distance"] == pytest.approx(FIXED.diameter)
     assert facts["protection"][0]["guess"] == pytest.approx(math.e / (1 + math.e))
     assert (facts["total"], facts["unit_of_privacy"], facts["limits"]) == (DOMAIN.size, "point", [])
-    facts = dh.list_facts(publish_users())
+    facts = list_facts(publish_users())
     assert (facts["unit_of_privacy"], facts["points_per_user"]) == ("user", 1)
     gaussian = publish(rho=0.5)
-    assert dh.list_facts(gaussian)["epsilon_at_1e-6"] == pytest.approx(gaussian.guarantee.approximate(1e-6))
+    assert list_facts(gaussian)["epsilon_at_1e-6"] == pytest.approx(gaussian.guarantee.approximate(1e-6))
 
 
 @pytest.mark.parametrize(("sources", "steps"), [(None, 1), ("boundary", 1), (shapely.Point(DOMAIN.low), 2)])
@@ -88,14 +90,14 @@ def test_delta_for_raw_coordinates_is_less_by_lattice_steps(sources, steps):
     """Rounding to the lattice takes a step from δ; a geometry's vertices are rounded too."""
     release = publish(dh.Neighbourhood(DOMAIN, "1km", sources))
     step = max(DOMAIN.step) / DOMAIN.scale
-    facts = dh.list_facts(release)
+    facts = list_facts(release)
     assert facts["delta_guaranteed"] == pytest.approx(1000 - steps * step, abs=step / 100)
     assert f"{1000 - steps * step:.10g}" in " ".join(dict(list_rows(release))["δ"])
 
 
 def test_limits_are_facts():
     release = publish(replace(FIXED, limits=LIMITS), "cumulative", epsilon=0.5)
-    facts = dh.list_facts(release)
+    facts = list_facts(release)
     assert facts["limits"] == [
         {"distance": 4000.0, "factor": 2.0, "times": 2.0},
         {"distance": None, "factor": 4.0, "times": 4.0},
@@ -105,10 +107,10 @@ def test_limits_are_facts():
     assert [bound for _, bound in rows[4:]] == [2, 2]
     assert all(row["exact"] <= row["bound"] for row in facts["protection"])
     assert release.mechanism.promise.endswith("up to 1000 m, at most 2 ε up to 4 km, at most 4 ε however far")
-    facts = dh.list_facts(publish(replace(FIXED, limits=LIMITS), rho=0.1))
+    facts = list_facts(publish(replace(FIXED, limits=LIMITS), rho=0.1))
     assert facts["protection"][-1]["bound"] == pytest.approx(1.6)
     assert [limit["times"] for limit in facts["limits"]] == [4, 16]
-    assert dh.list_facts(publish(replace(BOUNDARY, limits=LIMITS)))["appear_anywhere"] <= 4
+    assert list_facts(publish(replace(BOUNDARY, limits=LIMITS)))["appear_anywhere"] <= 4
     # Having said that there are none makes no other promise.
     free = publish(dh.Neighbourhood(DOMAIN, "1km", limits=()))
     assert write_statement(free.mechanism) == write_statement(publish().mechanism)

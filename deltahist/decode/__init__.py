@@ -11,7 +11,7 @@ A mechanism's decoder exists before any data are read. The decoder computes the 
 Estimates are unbiased. Non-negative estimates are closer to the truth where most cells are empty:
 
 >>> import numpy as np
->>> release = dh.publish_mechanism(mechanism, [9, 0, 0, 0, 0, 0, 0, 1], rng=np.random.default_rng(1))
+>>> release = dh.publishers.publish_mechanism(mechanism, [9, 0, 0, 0, 0, 0, 0, 1], rng=np.random.default_rng(1))
 >>> release.cells().round(1).tolist()
 [9.7, 2.3, -3.1, -2.8, 3.3, -0.9, 2.3, -0.8]
 >>> release.cells(nonnegative=True).round().tolist()

@@ -273,7 +273,7 @@ class Quantile(BaseRelease):
 
     >>> import deltahist as dh, numpy as np
     >>> near = dh.Neighbourhood(dh.Domain((0, 100), (100,)), delta=5)
-    >>> found = dh.publish_quantile(np.arange(101), 0.5, near, epsilon=2.0, rng=np.random.default_rng(0))
+    >>> found = dh.publishers.publish_quantile(np.arange(101), 0.5, near, epsilon=2.0, rng=np.random.default_rng(0))
     >>> abs(float(found) - 50) < 10, found.total
     (True, 101)
     """

@@ -231,7 +231,7 @@ class SortedRelease(BaseRelease):
 
     >>> import deltahist as dh
     >>> near = dh.Neighbourhood(dh.Domain((0, 100), (20,)), delta=5)
-    >>> release = dh.publish_sorted([31, 8, 64, 47], near, epsilon=1.0)
+    >>> release = dh.publishers.publish_sorted([31, 8, 64, 47], near, epsilon=1.0)
     >>> release.total, release.cells().shape
     (4, (20,))
     """
@@ -318,7 +318,7 @@ class SortedRelease(BaseRelease):
 
         >>> import deltahist as dh, numpy as np
         >>> near = dh.Neighbourhood(dh.Domain((0, 100), (100,)), delta=1)
-        >>> release = dh.publish_sorted(np.arange(100), near, epsilon=1.0, rng=np.random.default_rng(1))
+        >>> release = dh.publishers.publish_sorted(np.arange(100), near, epsilon=1.0, rng=np.random.default_rng(1))
         >>> found = release.quantiles([0.5])
         >>> bool(found["low"][0] <= 49 <= found["high"][0])
         True

@@ -46,8 +46,8 @@ class Diffusion:
     rng : a seeded generator, for experiments only. Responses are then not for publication.
 
     >>> import deltahist as dh
-    >>> network = dh.Network.from_edges([("ann", "bob"), ("bob", "cem")])
-    >>> mechanism = dh.DiffusionMechanism(network, "exp(2-d)", alpha=100, columns=("x", "y"))
+    >>> network = dh.network.Network.from_edges([("ann", "bob"), ("bob", "cem")])
+    >>> mechanism = dh.network.DiffusionMechanism(network, "exp(2-d)", alpha=100, columns=("x", "y"))
     >>> homes = {"ann": (586_000, 4_512_000), "bob": (583_500, 4_507_000)}
     >>> diffusion = Diffusion(homes, mechanism)
     >>> diffusion.responses([("ann", "bob"), ("bob", "cem")])[["owner", "requester", "epsilon"]]

@@ -67,7 +67,7 @@ def publish_mechanism(
     ----------
     mechanism : a `Mechanism` for counts, or a `SortedMechanism` or `QuantileMechanism` for points on a line.
     data : private counts (domain.shape) or points (n,). The mechanism's `counting` states how a plain array was made.
-    account : the `dh.Account` to charge. The charge is durable, and remains if a later step fails.
+    account : the `dh.accounts.Account` to charge. The charge is durable, and remains if a later step fails.
     state : a new file for the noise, which `dh.refine` needs to refine the release. The release starts a chain, and the
         whole chain costs as much as its last release. Keep the file as secret as the data.
     out : path of the release file to write.
@@ -81,7 +81,7 @@ def publish_mechanism(
     >>> import deltahist as dh
     >>> near = dh.Neighbourhood(dh.Domain((0, 8), (8,)), delta=1)
     >>> mechanism = dh.Mechanism(near, dh.strategies.Identity(near.domain), dh.Budget(epsilon=1))
-    >>> dh.publish_mechanism(mechanism, range(8)).total
+    >>> dh.publishers.publish_mechanism(mechanism, range(8)).total
     28
     """
     mechanism = match_counting(mechanism, data)

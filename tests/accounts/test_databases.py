@@ -289,7 +289,7 @@ def test_no_password_is_ever_shown(shared_url):
     ledger = Ledger(secret)
     near = dh.Neighbourhood(dh.Domain((0, 8), (8,)), 1)
     stream = Stream(near, dh.Budget(1), 2, None, secret)
-    shown = [ledger, ledger._database, dh.Window(3, 1, ledger=secret, name="w"), stream, ledger.place]
+    shown = [ledger, ledger._database, dh.accounts.Window(3, 1, ledger=secret, name="w"), stream, ledger.place]
     ledger.open("city", 1)
     away = secret.replace("127.0.0.1:", "127.0.0.1:1")
     for wrong in (

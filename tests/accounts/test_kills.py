@@ -36,12 +36,12 @@ def _run_together(target, *arguments):
 
 def _publish_on(folder, done):
     """Publish step after step, each for half of what is left, and say so when a step is saved."""
-    window = dh.Window(length=3, epsilon=1, ledger=folder / "a.ledger")
+    window = dh.accounts.Window(length=3, epsilon=1, ledger=folder / "a.ledger")
     near = dh.Neighbourhood(dh.Domain((0, 1), (4,)), delta=0.25)
     identity, counts = dh.strategies.Identity(near.domain), np.array([3, 1, 0, 2])
     step = (window.last_step or 0) + 1
     dh.publish(counts, near, identity, 1.0).save(folder / "warm.parquet")
-    dh.Window(length=1, epsilon=1, ledger=folder / "a.ledger", name="warm").charge(0, 1e-9)
+    dh.accounts.Window(length=1, epsilon=1, ledger=folder / "a.ledger", name="warm").charge(0, 1e-9)
     while True:
         done.send(step)
         epsilon = window.charge(step, window.available(step) / 2)
@@ -69,7 +69,7 @@ def test_a_kill_at_any_point_never_overspends(tmp_path):
         run.join()
         assert run.exitcode == -signal.SIGKILL
         heard.close()
-        window = dh.Window(length=3, epsilon=1, ledger=tmp_path / "a.ledger")
+        window = dh.accounts.Window(length=3, epsilon=1, ledger=tmp_path / "a.ledger")
         for file in tmp_path.glob("[0-9]*.parquet"):
             release = dh.load(file)
             paid[int(file.stem)] = release.epsilon
@@ -151,14 +151,14 @@ def _fill(where, together, account, pay):
         with contextlib.suppress(dh.BudgetExceeded):
             while True:
                 if account is None:
-                    dh.Window(length=3, epsilon=1, limits=[(5, 1.5)], ledger=where).charge(step, pay)
+                    dh.accounts.Window(length=3, epsilon=1, limits=[(5, 1.5)], ledger=where).charge(step, pay)
                 else:
                     Ledger(where).charge(account, pay)
 
 
 def test_processes_at_once_never_overspend_a_window(where):
     """No constraint of a table knows windows: only one change at a time keeps them."""
-    window = dh.Window(length=3, epsilon=1, limits=[(5, 1.5)], ledger=where)
+    window = dh.accounts.Window(length=3, epsilon=1, limits=[(5, 1.5)], ledger=where)
     window.charge(0, 1e-9)
     together = SERVER.Barrier(3)
     exits = _run_together(_fill, *((where, together, None, amount) for amount in (0.3, 0.35, 0.4)))
@@ -186,7 +186,7 @@ def test_two_threads_never_spend_what_one_has_seen(where, monkeypatch, charged):
     """Each looks at what is left and then waits for the other to look as well: only one may get it."""
     ledger = Ledger(where)
     ledger.open("city", epsilon=1)
-    window = dh.Window(length=3, epsilon=1, ledger=None if charged == "in memory" else ledger)
+    window = dh.accounts.Window(length=3, epsilon=1, ledger=None if charged == "in memory" else ledger)
     window.charge(0, 1e-9)
     both, plain, won = threading.Barrier(2), ledgers.find_account, []
 

@@ -15,6 +15,7 @@ import deltahist as dh
 from deltahist.accounts.databases import ACCOUNTS, CHARGES, POPULATIONS
 from deltahist.accounts.ledger import Ledger, get_note, open_account, set_note
 from deltahist.budget import Budget, Charge, Payment, Population
+from deltahist.laws import Guarantee
 from deltahist.personal.people import Purses
 
 
@@ -45,7 +46,7 @@ def test_bad_limits_and_names_open_no_account(name, limit):
         *(
             lambda city, amount=amount: city.charge("city", amount)
             for amount in (0, -0.1, float("nan"), "0.1", Budget(rho=0.1),
-                           Charge(Fraction(1, 10), "rho"), dh.Guarantee(epsilon=Fraction(0)))
+                           Charge(Fraction(1, 10), "rho"), Guarantee(epsilon=Fraction(0)))
         ),
         lambda city: city.charge("town", 0.1),
         lambda city: city.spent("town"),
@@ -72,8 +73,10 @@ def with_accounts(where):
     ledger = Ledger(where)
     ledger.open("city", epsilon=1)
     ledger.charge("city", 0.3, key="May")
-    dh.Account.total(epsilon=1, ledger=ledger, name="city").pay(dh.Guarantee(epsilon=Fraction(1, 5)), chain="c" * 32)
-    window = dh.Window(2, rho=1, ledger=ledger, name="days")
+    dh.accounts.Account.total(epsilon=1, ledger=ledger, name="city").pay(
+        Guarantee(epsilon=Fraction(1, 5)), chain="c" * 32
+    )
+    window = dh.accounts.Window(2, rho=1, ledger=ledger, name="days")
     for step in range(4):
         window.charge(step, 0.4)
     with ledger.transaction() as connection:
@@ -98,9 +101,9 @@ def test_accounts_of_the_same_people_add_up(where):
     ledger = Ledger(where)
     ledger.open("visits", epsilon=1)
     ledger.charge("visits", 1)
-    window = dh.Window(2, epsilon=1, ledger=ledger, name="stream")
+    window = dh.accounts.Window(2, epsilon=1, ledger=ledger, name="stream")
     for step in range(6):
-        payment = dh.Account(window, step).pay(dh.Guarantee(epsilon=Fraction(1, 2)))
+        payment = dh.accounts.Account(window, step).pay(Guarantee(epsilon=Fraction(1, 2)))
     ledger.open("others", epsilon=4, population="visitors")
     ledger.charge("others", 3)
     everyone = Population("everyone", 2, (("epsilon", Fraction(4), None, Fraction(2)),))
@@ -113,15 +116,15 @@ def test_accounts_of_the_same_people_add_up(where):
 def test_a_population_has_a_limit_of_its_own(where):
     ledger = Ledger(where)
     ledger.open("visits", epsilon=1, population_limit=Fraction(3, 2))
-    window = dh.Window(2, epsilon=1, ledger=Ledger(where), name="stream")
+    window = dh.accounts.Window(2, epsilon=1, ledger=Ledger(where), name="stream")
     assert ledger.charge("visits", 0.75).amount == Fraction(3, 4)
     assert window.charge(0, 0.5).amount == window.charge(1, 0.25).amount * 2
     for ask in (lambda: window.charge(2, 1e-9), lambda: ledger.charge("visits", 0.25)):
         with pytest.raises(dh.BudgetExceeded, match=r"1\.5 of 1\.5"):
             ask()
-    chained = dh.Account.total(epsilon=2, ledger=ledger, name="chain")
+    chained = dh.accounts.Account.total(epsilon=2, ledger=ledger, name="chain")
     with pytest.raises(dh.BudgetExceeded):
-        chained.pay(dh.Guarantee(epsilon=Fraction(1)), chain="c" * 32)
+        chained.pay(Guarantee(epsilon=Fraction(1)), chain="c" * 32)
     assert ledger.read_standing("visits").population.sums == (("epsilon", *[Fraction(3, 2)] * 3),)
     assert ledger.left("stream") == ledger.left("visits") == window.available(2) == 0
     assert ledger.find_problems() == []
@@ -151,7 +154,7 @@ def test_a_name_has_one_spelling(where):
     for name in names:
         ledger.open(name, epsilon=1, population=name)
         ledger.charge(name, 0.25, key=name)
-        dh.Window(None, epsilon=1, ledger=ledger, name=name).charge(0, 0.125)
+        dh.accounts.Window(None, epsilon=1, ledger=ledger, name=name).charge(0, 0.125)
     assert list(ledger.list_accounts()) == ["Z\u00fcrich"]
     assert {ledger.spent(name) for name in names} == {Fraction(5, 8)}
     assert ledger.read_standing(names[1]).population.name == "Z\u00fcrich"
@@ -238,7 +241,7 @@ def test_threads_and_forks_take_turns(city, start):
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_a_ledger_in_memory_pays_in_its_own_process_alone():
     """A copy in another process would pay a second time from the same budget."""
-    account = dh.Account.total(epsilon=1)
+    account = dh.accounts.Account.total(epsilon=1)
     account.window.charge(0, 0.5)
     for copied in (account, account.window, account.window.ledger):
         with pytest.raises(dh.InputError):

@@ -9,6 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 import deltahist as dh
 from deltahist.accounts.ledger import Ledger
+from deltahist.laws import Guarantee
 
 NAMES, KEYS = st.sampled_from(["city", "town"]), st.sampled_from(["k" * 200, "June", "é"])
 AMOUNTS = st.sampled_from([0.1, 0.25, Fraction(1, 3), Fraction(1, 7), 1e-9, 0.6, 1, 2])
@@ -83,8 +84,8 @@ class Course(RuleBasedStateMachine):
     def refine(self, amount, chain, settled):
         if "city" not in self.spent:
             return
-        account = dh.Account.total(epsilon=2, ledger=self.ledger, name="city")
-        promise = dh.Guarantee(epsilon=Fraction(str(amount)))
+        account = dh.accounts.Account.total(epsilon=2, ledger=self.ledger, name="city")
+        promise = Guarantee(epsilon=Fraction(str(amount)))
         paid, token = self.chains.get(chain, (0, None))
         due = max(0, nano(amount) - paid)
         if self.pay("city", due, lambda: account.pay(promise, chain=chain, token=token, source=token)) is None:
@@ -96,7 +97,7 @@ class Course(RuleBasedStateMachine):
 
     @rule(amount=AMOUNTS, step=st.integers(0, 12), once=st.booleans())
     def charge_a_day(self, amount, step, once):
-        window = dh.Window(STEPS, epsilon=1, ledger=self.ledger, name="days")
+        window = dh.accounts.Window(STEPS, epsilon=1, ledger=self.ledger, name="days")
         held = sum(each for at, each in self.days.items() if step - STEPS < at <= step)
         last = max(self.days, default=-1)
         ask = lambda: window.charge_nano(step, nano(amount), once=once)[0]  # noqa: E731

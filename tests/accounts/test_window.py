@@ -42,7 +42,7 @@ def test_no_span_of_steps_exceeds_its_limit(length, more, total, asked, durable)
     spent, step = {}, 0
     with tempfile.TemporaryDirectory() as folder:
         ledger = f"{folder}/a" if durable and len(asked) < 6 else None
-        window = dh.Window(length=length, epsilon=1, limits=limits, ledger=ledger)
+        window = dh.accounts.Window(length=length, epsilon=1, limits=limits, ledger=ledger)
         for ahead, amount in asked:
             step += ahead
             left = min(most - sum(v for s, v in spent.items() if step - n < s <= step) for n, most in every)
@@ -61,31 +61,31 @@ def test_no_span_of_steps_exceeds_its_limit(length, more, total, asked, durable)
 
 
 def test_equal_shares_keep_every_limit_and_are_refused_where_they_run_out():
-    assert dh.Window(7, 1, limits=[(28, 2)]).equal_share == Fraction(71428571, 10**9)
-    assert dh.Window(7, 1, limits=[(14, 2)]).equal_share == dh.Window(7, 1).equal_share
-    for endless in (dh.Window(7, 1, limits=[(np.inf, 4)]), dh.Account.total(epsilon=1).window):
+    assert dh.accounts.Window(7, 1, limits=[(28, 2)]).equal_share == Fraction(71428571, 10**9)
+    assert dh.accounts.Window(7, 1, limits=[(14, 2)]).equal_share == dh.accounts.Window(7, 1).equal_share
+    for endless in (dh.accounts.Window(7, 1, limits=[(np.inf, 4)]), dh.accounts.Account.total(epsilon=1).window):
         with pytest.raises(dh.InputError):
             _ = endless.equal_share
 
 
 def test_the_limit_of_a_longer_run_is_rounded_down():
-    window = dh.Window(1, epsilon=Fraction(1, 10**9), limits=[(2, Fraction(3, 2))])
+    window = dh.accounts.Window(1, epsilon=Fraction(1, 10**9), limits=[(2, Fraction(3, 2))])
     window.charge(0, Fraction(1, 10**9))
     assert window.available(1) == 0
 
 
 def test_a_window_goes_on_where_it_stopped_under_the_same_rule(where):
     limits = [(6, Fraction(3, 2)), (np.inf, 2)]
-    first = dh.Window(3, 1, limits=limits, ledger=where)
+    first = dh.accounts.Window(3, 1, limits=limits, ledger=where)
     for step in (1, 4, 7):
         first.charge(step, 0.6)
-    again = dh.Window(3, 1, limits=limits, ledger=Ledger(where))
+    again = dh.accounts.Window(3, 1, limits=limits, ledger=Ledger(where))
     assert (again.last_step, again.available(8), again.available(10)) == (7, Fraction(1, 5), Fraction(1, 5))
     with pytest.raises(dh.BudgetExceeded, match=r"1\.8 of 2"):
         again.charge(10, 0.3)
     with pytest.raises(dh.InputError, match="6"):
         again.charge(6, 0.1)
-    other = dh.Window(3, 1, ledger=where, name="other")
+    other = dh.accounts.Window(3, 1, ledger=where, name="other")
     assert other.charge(1, 1).amount == 1
     for rule in (
         {},
@@ -94,7 +94,7 @@ def test_a_window_goes_on_where_it_stopped_under_the_same_rule(where):
         {"limits": limits, "about": {"delta": 5}},
     ):
         with pytest.raises(dh.InputError):
-            dh.Window(**{"length": 3, "epsilon": 1, "ledger": where} | rule)
+            dh.accounts.Window(**{"length": 3, "epsilon": 1, "ledger": where} | rule)
 
 
 @pytest.mark.parametrize(
@@ -106,14 +106,14 @@ def test_a_window_goes_on_where_it_stopped_under_the_same_rule(where):
 )  # fmt: skip
 def test_bad_windows_are_refused(wrong):
     with pytest.raises(dh.InputError):
-        dh.Window(**{"length": 3, "epsilon": 1} | wrong)
+        dh.accounts.Window(**{"length": 3, "epsilon": 1} | wrong)
 
 
 @pytest.mark.parametrize(
     ("step", "amount"), [(1.5, 0.1), ("1", 0.1), (1, 0), (1, -1), (1, float("nan")), (1, 2), (2**63, 0.1)]
 )
 def test_bad_charges_spend_nothing(step, amount):
-    window = dh.Window(length=3, epsilon=1)
+    window = dh.accounts.Window(length=3, epsilon=1)
     with pytest.raises(dh.InputError):
         window.charge(step, amount)
     assert window.last_step is None
@@ -127,21 +127,21 @@ def test_bad_charges_spend_nothing(step, amount):
     [
         lambda account: dh.publish(-COUNTS, LINE, CELLS, 0.5, account=account),
         lambda account: dh.publish(COUNTS, LINE, CELLS, rho=0.5, account=account),
-        lambda account: dh.publish_sorted([np.nan], LINE, 0.5, account=account),
+        lambda account: dh.publishers.publish_sorted([np.nan], LINE, 0.5, account=account),
     ],
 )
 def test_what_is_refused_is_not_charged(tmp_path, refused):
-    account = dh.Account.total(epsilon=100, ledger=tmp_path / "l")
+    account = dh.accounts.Account.total(epsilon=100, ledger=tmp_path / "l")
     with pytest.raises(dh.InputError):
         refused(account)
     assert (account.spent, account.payments) == (0, [])
 
 
 def test_the_release_states_what_its_account_has_spent(tmp_path):
-    account = dh.Account.total(epsilon=3, name="checkins")
+    account = dh.accounts.Account.total(epsilon=3, name="checkins")
     for publish, data in (
-        (dh.publish, (COUNTS, LINE, CELLS)), (dh.publish_sorted, (POINTS, LINE)),
-        (dh.publish_quantile, (POINTS, 0.5, LINE)),
+        (dh.publish, (COUNTS, LINE, CELLS)), (dh.publishers.publish_sorted, (POINTS, LINE)),
+        (dh.publishers.publish_quantile, (POINTS, 0.5, LINE)),
     ):  # fmt: skip
         release = publish(*data, epsilon=0.5, account=account)
         release.save(tmp_path / "file")
@@ -152,10 +152,10 @@ def test_the_release_states_what_its_account_has_spent(tmp_path):
 
 
 def test_a_window_pays_for_steps_alone():
-    window = dh.Window(length=7, epsilon=1, name="days")
-    release = dh.publish(COUNTS, LINE, CELLS, epsilon=0.25, account=dh.Account(window, 0))
+    window = dh.accounts.Window(length=7, epsilon=1, name="days")
+    release = dh.publish(COUNTS, LINE, CELLS, epsilon=0.25, account=dh.accounts.Account(window, 0))
     with pytest.raises(dh.BudgetExceeded, match=r"-5 to 1 .* 0\.25"):
-        dh.publish(COUNTS, LINE, CELLS, epsilon=1, account=dh.Account(window, 1))
+        dh.publish(COUNTS, LINE, CELLS, epsilon=1, account=dh.accounts.Account(window, 1))
     with pytest.raises(dh.InputError):
         window.ledger.charge("days", 0.25)
     assert window.spent(0) == release.payment.spent == Fraction(1, 4)

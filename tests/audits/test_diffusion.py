@@ -33,19 +33,19 @@ AUDITS = len(CASES)
 #: What is promised on the lattice: places move along each axis by a step at most when they are put on it.
 REACH = {name: 1 if alpha is None else alpha + 2 * (len(columns) > 1) for name, (columns, alpha, _) in CASES.items()}
 LEAVES = [f"user {i}" for i in range(USERS)]
-STAR = dh.Network.from_edges([*((leaf, "1") for leaf in LEAVES), ("1", "2"), ("2", "3")])
+STAR = dh.network.Network.from_edges([*((leaf, "1") for leaf in LEAVES), ("1", "2"), ("2", "3")])
 
 
 def mechanism_of(case):
     columns, alpha, _ = CASES[case]
-    return dh.DiffusionMechanism(STAR, LEVELS, alpha, columns=columns, step=None if alpha is None else 1)
+    return dh.network.DiffusionMechanism(STAR, LEVELS, alpha, columns=columns, step=None if alpha is None else 1)
 
 
 def responses(case, value, seed):
     """Releases (users, requesters, n) of users who all hold one value."""
     columns, _, asked = CASES[case]
     data = pd.DataFrame([value] * USERS, columns=list(columns), index=LEAVES)
-    made = dh.Diffusion(data, mechanism_of(case), rng=np.random.default_rng(seed))
+    made = dh.network.Diffusion(data, mechanism_of(case), rng=np.random.default_rng(seed))
     pairs = pd.DataFrame([(leaf, str(distance)) for distance in asked for leaf in LEAVES])
     found = made.responses(pairs)[list(columns)].to_numpy()
     return found.reshape(len(asked), USERS, -1).transpose(1, 0, 2)
@@ -129,7 +129,7 @@ def halve(monkeypatch):
 
 def understate(monkeypatch):
     """α rounded to a step too few."""
-    monkeypatch.setattr(dh.DiffusionMechanism, "reach", property(lambda self: REACH["a number, once"] - 1))
+    monkeypatch.setattr(dh.network.DiffusionMechanism, "reach", property(lambda self: REACH["a number, once"] - 1))
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,7 @@ def sorted_pair(first, second, near, group, most=None):
     """Two sets of points as a pair of the harness: sums and how they change."""
     sums = []
     for x in (first, second):
-        mechanism = dh.SortedMechanism(near, most or len(x), dh.Budget(1), group)
+        mechanism = dh.kinds.SortedMechanism(near, most or len(x), dh.Budget(1), group)
         sums.append(mechanism.measure(mechanism.check_data(x)))
     return Pair("sorted", np.asarray(first), np.asarray(second), sums[1], sums[0] - sums[1], np.ones_like(sums[0]))
 
@@ -54,8 +54,8 @@ def call_by_call(near, number, group, epsilon):
     """Releases of sorted points, one call each."""
 
     def draw(data, releases, rng):
-        mechanism = dh.SortedMechanism(near, number, dh.Budget(epsilon), group)
-        drawn = [dh.publish_mechanism(mechanism, data, rng=rng) for _ in range(releases)]
+        mechanism = dh.kinds.SortedMechanism(near, number, dh.Budget(epsilon), group)
+        drawn = [dh.publishers.publish_mechanism(mechanism, data, rng=rng) for _ in range(releases)]
         return np.array([[*r.values, -1 if r.total is None else r.total] for r in drawn])
 
     return draw
@@ -69,13 +69,13 @@ def end_to_end(near, number, group, epsilon):
     starts = np.arange(COPIES)[:, None]
 
     def draw(data, releases, rng):
-        mechanism = dh.SortedMechanism(long, COPIES * number, dh.Budget(epsilon), group)
-        assert mechanism.laws == dh.SortedMechanism(near, number, dh.Budget(epsilon), group).laws
+        mechanism = dh.kinds.SortedMechanism(long, COPIES * number, dh.Budget(epsilon), group)
+        assert mechanism.laws == dh.kinds.SortedMechanism(near, number, dh.Budget(epsilon), group).laws
         # From the middle of a lattice step to that of another.
         places = (starts * 100 * STEP + near.domain.lattice(data)[:, 0] + 0.5) * near.domain.step[0]
         out = []
         for _ in range(-(-releases // COPIES)):
-            release = dh.publish_mechanism(mechanism, places.ravel(), rng=rng)
+            release = dh.publishers.publish_mechanism(mechanism, places.ravel(), rng=rng)
             sums = release.values.reshape(COPIES, -1) - starts * (100 * STEP * group)
             out.append(np.column_stack([sums, np.full(COPIES, release.total // COPIES)]))
         return np.concatenate(out)[:releases]
@@ -181,10 +181,10 @@ def quantile_audit(method, releases, seed=1):
     look at the same samples and have half of the error each, so that the audit has no more than ERROR.
     """
     rng = np.random.default_rng(seed)
-    pair, mechanism = BETWEEN, dh.QuantileMechanism(NEAR, 0.5, len(BETWEEN[0]), dh.Budget(EPSILON), method)
+    pair, mechanism = BETWEEN, dh.kinds.QuantileMechanism(NEAR, 0.5, len(BETWEEN[0]), dh.Budget(EPSILON), method)
 
     def draw(data, number):
-        return np.array([dh.publish_mechanism(mechanism, data, rng=rng).step for _ in range(number)])
+        return np.array([dh.publishers.publish_mechanism(mechanism, data, rng=rng).step for _ in range(number)])
 
     learning, testing = ([draw(data, number) for data in pair] for number in (releases // 4, releases))
     laws = [law_of(method, data) for data in pair]

@@ -56,7 +56,7 @@ EPSILON, RELEASES = design(int(np.count_nonzero(PAIR.change)))
 
 def pure_audit(length=LENGTH, shares=None, seed=20140601):
     """Audit of equal or other shares of a window that is believed to be `length` steps long."""
-    window = dh.Window(length=length, epsilon=EPSILON)
+    window = dh.accounts.Window(length=length, epsilon=EPSILON)
     draw = stream_of(window, shares or [window.equal_share] * LENGTH, "epsilon")
     return audit(draw, [PAIR], pure(EPSILON), releases=RELEASES, seed=seed)
 
@@ -69,7 +69,7 @@ def test_a_window_keeps_epsilon(eighths):
 
 def test_a_window_keeps_rho():
     rho = Fraction(1, 2)
-    window = dh.Window(length=LENGTH, rho=rho)
+    window = dh.accounts.Window(length=LENGTH, rho=rho)
     draw = stream_of(window, [window.equal_share] * LENGTH, "rho")
     findings = audit(draw, [PAIR], gaussian(rho), releases=150_000, seed=20140602)
     assert not refuted(findings), report(findings)
@@ -93,7 +93,7 @@ def test_an_accountant_that_forgets_charges_is_caught(monkeypatch):
 
 def through_publish_itself(counts, number, rng):
     """Releases of the public function, paid from the window."""
-    window = dh.Window(length=LENGTH, epsilon=EPSILON)
+    window = dh.accounts.Window(length=LENGTH, epsilon=EPSILON)
     steps = []
     for step, c in enumerate(counts):
         paid = window.charge(step, window.equal_share)

@@ -17,7 +17,7 @@ def where(request, tmp_path, monkeypatch):
     ledger = dh.Ledger(place)
     ledger.open("visits, May", epsilon=3)
     ledger.charge("visits, May", 1.25, key="a map")
-    dh.Window(7, rho=0.5, ledger=ledger, name="stream").charge(3, 0.1)
+    dh.accounts.Window(7, rho=0.5, ledger=ledger, name="stream").charge(3, 0.1)
     with ledger.transaction() as connection:
         open_account(connection, "people", {"kind": "purses", "unit": "epsilon"})
         set_note(connection, "people", "names", "Ann 99999")

@@ -14,6 +14,7 @@ import pytest
 import deltahist as dh
 from deltahist.cli import main
 from deltahist.cli.demo import PLACES
+from deltahist.statement import list_facts
 from tests.cli.conftest import PLANE
 
 DEGREES = "-73.98,40.70,-73.90,40.76"
@@ -48,7 +49,7 @@ def test_the_statement_is_printed_or_written_by_suffix(run, folder):
     run("statement", "r.parquet", "--out", "s.html", "--title", "A <city>")
     assert "<h1>A &lt;city&gt;</h1>" in (folder / "s.html").read_text(encoding="utf-8")
     assert run("statement", "r.parquet").out.strip() == dh.write_statement(release)
-    assert json.loads(run("statement", "r.parquet", "--json").out) == json.loads(json.dumps(dh.list_facts(release)))
+    assert json.loads(run("statement", "r.parquet", "--json").out) == json.loads(json.dumps(list_facts(release)))
 
 
 def test_users_conditions_and_rows_that_are_left_out(run, folder):

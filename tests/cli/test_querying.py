@@ -58,7 +58,7 @@ def test_every_region_has_a_row_with_its_columns_in_every_form(folder, tmp_path,
     assert not output
     assert "warning: 4 of 5 regions are clipped" in notes
     found = read(out)
-    with pytest.warns(dh.DeltaHistWarning):
+    with pytest.warns(dh.errors.DeltaHistWarning):
         expected = dh.answer(dh.load(folder / "city.parquet"), gpd.read_file(folder / "zones.geojson"))
     assert found["name"].tolist() == found["zone"].tolist() == list("abcde")
     assert found["low_region"].tolist() == list(range(5))

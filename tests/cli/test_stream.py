@@ -11,6 +11,7 @@ import pytest
 import deltahist as dh
 from deltahist.accounts.ledger import Ledger
 from deltahist.cli import main
+from deltahist.statement import list_facts
 
 DAYS = [f"2020-03-{day:02}" for day in range(1, 13)]
 DAILY = {"source": "daily", "time": None}
@@ -163,7 +164,7 @@ def test_longer_changes_are_limited_too(folder, run):
     said = run(*stream(folder, "--window-limit", "8:1.5")).out
     assert "in each step any move costs at most ε = 0.375\n" in said
     release = dh.load(folder / "out" / "2020-03-05.parquet")
-    assert (release.epsilon, dh.list_facts(release)["window"]["limits"]) == (Fraction(3, 8), [[8, "3/2"]])
+    assert (release.epsilon, list_facts(release)["window"]["limits"]) == (Fraction(3, 8), [[8, "3/2"]])
     assert charges(folder) == dict.fromkeys(range(12), 375_000_000)
     assert Ledger(folder / "city.ledger").left("stream") == 0
     shown = run("ledger", "show", folder / "city.ledger").out
@@ -292,7 +293,7 @@ def test_a_dry_run_shows_figures_and_makes_nothing(folder, run):
 
 
 def test_each_step_has_its_own_budget(folder, run):
-    best = dh.allocate_offline([1, 0, 0, 1] * 3, length=4, epsilon=2)
+    best = dh.accounts.allocate_offline([1, 0, 0, 1] * 3, length=4, epsilon=2)
     budgets = pd.DataFrame({"step": DAYS, "epsilon": best})
     budgets.to_csv(folder / "budgets.csv", index=False, float_format="%.9f")
     run(*stream(folder, "--budgets", folder / "budgets.csv"))

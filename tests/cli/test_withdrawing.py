@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import deltahist as dh
+from deltahist.statement import list_facts
 
 REASON = "the longitude column was wrong"
 PLACE = ["--x", "x", "--y", "y", "--bounds", "0,0,80,80", "--cell", "10", "--delta", "10"]
@@ -22,7 +23,7 @@ def made(tmp_path_factory):
     points = np.random.default_rng(1).uniform(0, 80, (200, 2))
     np.savetxt(folder / "visits.csv", points, delimiter=",", header="x,y", comments="")
     near, counts = dh.Neighbourhood(dh.Domain((0, 0, 80, 80), (8, 8)), 10), np.full((8, 8), 3)
-    account = dh.Account.total(epsilon=3, ledger=folder / "city.ledger", name="visits")
+    account = dh.accounts.Account.total(epsilon=3, ledger=folder / "city.ledger", name="visits")
     dh.publish(counts, near, "identity", 1, account=account).save(folder / "city.parquet")
     dh.publish(counts, near, "identity", 1).save(folder / "free.parquet")
     return folder
@@ -88,7 +89,7 @@ def test_a_corrected_release_names_the_old_one(folder, run, refused):
     digest = dh.load("city.parquet").digest
     line = ["publish", "visits.csv", *HOW, "--out", "new.parquet"]
     run(*line, "--replaces", "city.parquet", "--reason", REASON)
-    assert dh.list_facts(dh.load("new.parquet"))["replaces"] == {"digest": digest, "reason": REASON}
+    assert list_facts(dh.load("new.parquet"))["replaces"] == {"digest": digest, "reason": REASON}
     assert digest in run("statement", "new.parquet").out
     assert list(folder.glob("*.json")) == []  # the old one is withdrawn by `withdraw`
     refused([*line[:-1], "b.parquet", "--reason", REASON])

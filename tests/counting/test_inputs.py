@@ -119,8 +119,9 @@ def test_spaces_around_a_name_make_no_other_user(tmp_path):
 def test_masked_values_are_missing():
     line = dh.Neighbourhood(dh.Domain((0, 120), (120,)), delta=5)
     for given in (np.ma.array([20.0, 100.0], mask=[False, True]), pd.Series([20.0, None], dtype="Float64")):
-        for publish in (lambda v: dh.publish_quantile(v, 0.9, line, epsilon=1), lambda v: dh.count(v, line.domain),
-                        lambda v: dh.publish_sorted(v, line, epsilon=1)):  # fmt: skip
+        for publish in (lambda v: dh.publishers.publish_quantile(v, 0.9, line, epsilon=1),
+                        lambda v: dh.publishers.publish_sorted(v, line, epsilon=1),
+                        lambda v: dh.count(v, line.domain)):  # fmt: skip
             with pytest.raises(dh.InputError):
                 publish(given)
     points = np.ma.array(np.ones((9, 2)), mask=np.repeat(np.arange(9) > 5, 2).reshape(9, 2))

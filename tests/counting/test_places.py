@@ -71,7 +71,7 @@ def test_points_outside_are_clamped_or_dropped_and_many_are_refused(tmp_path, fr
         lambda **how: dh.count(frame[["east", "north"]].to_numpy(), small, **how),
         lambda **how: dh.count_file(tmp_path / "p.csv", small, **HOW, user="speed", max_per_user=3000, **how).counts,
     ):
-        with pytest.raises(dh.OutsideBounds):
+        with pytest.raises(dh.errors.OutsideBounds):
             found()
         assert (found(outside="clamp").array == counts_of(frame, small)).all()
         dropped = found(outside="drop")

@@ -103,7 +103,7 @@ def sorted_points(folder):
     for sources in (None, "left"):
         near = dh.Neighbourhood(LINE, 2, sources=sources)
         more = {} if sources is None else {"most": 300}
-        release = dh.publish_sorted(points, near, epsilon=1, rng=np.random.default_rng(3), **more)
+        release = dh.publishers.publish_sorted(points, near, epsilon=1, rng=np.random.default_rng(3), **more)
         yield (
             f"sources {sources}",
             {
@@ -115,10 +115,10 @@ def sorted_points(folder):
 
 def network(folder):
     """Yield noisy places shared over a network."""
-    graph = dh.Network.from_edges([("ann", "bob"), ("bob", "cem"), ("cem", "dan")])
-    mechanism = dh.DiffusionMechanism(graph, "exp(3-d)", alpha=100, columns=("x", "y"))
+    graph = dh.network.Network.from_edges([("ann", "bob"), ("bob", "cem"), ("cem", "dan")])
+    mechanism = dh.network.DiffusionMechanism(graph, "exp(3-d)", alpha=100, columns=("x", "y"))
     homes = {"ann": (586_000, 4_512_000), "bob": (583_500, 4_507_000), "dan": (583_000, 4_508_000)}
-    answers = dh.Diffusion(homes, mechanism, rng=np.random.default_rng(6)).to("cem")
+    answers = dh.network.Diffusion(homes, mechanism, rng=np.random.default_rng(6)).to("cem")
     yield "to cem", {str(name): answers[name].tolist() for name in ("x", "y")}
 
 

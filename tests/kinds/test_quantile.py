@@ -35,16 +35,16 @@ def test_limits_are_kept_or_refused():
     near = dh.Neighbourhood(LINE, 0.05, limits=[(0.2, 2), (math.inf, 4)])
     for method in METHODS:
         with pytest.raises(dh.InputError, match=r"ε of a move over 0\.2 is 2: it must be at least 4"):
-            dh.QuantileMechanism(near, 0.5, 101, dh.Budget(epsilon=1), method)
+            dh.kinds.QuantileMechanism(near, 0.5, 101, dh.Budget(epsilon=1), method)
     wide = dh.Neighbourhood(LINE, 0.05, limits=[(math.inf, 20)])
-    assert float(dh.QuantileMechanism(wide, 0.5, 101, dh.Budget(epsilon=1)).cost_within(1)[0]) <= 20
+    assert float(dh.kinds.QuantileMechanism(wide, 0.5, 101, dh.Budget(epsilon=1)).cost_within(1)[0]) <= 20
 
 
 def test_another_number_of_points_is_refused():
     near = dh.Neighbourhood(dh.Domain((0, 1), (10,)), 0.1)
     for points in ([0.1, 0.2], [0.1, 0.2, 0.3, 0.4]):
         with pytest.raises(dh.InputError):
-            dh.publish_mechanism(dh.QuantileMechanism(near, 0.5, 3, dh.Budget(1)), points)
+            dh.publishers.publish_mechanism(dh.kinds.QuantileMechanism(near, 0.5, 3, dh.Budget(1)), points)
 
 
 CASES = [(3, 8, 2, 1), (3, 7, 20, 1), (1, 9, 2, 1), (4, 5, 2, 2)]
@@ -129,7 +129,9 @@ def test_smooth_noise_follows_its_law():
     steps = near.domain.lattice(points)[:, 0].tolist()
     scale = plain_smooth(steps, 3, near.radius, 100 * LINE.steps[0] - 1, noise.beta) * float(noise.factor)
     rng = np.random.default_rng(8)
-    drawn = np.array([dh.publish_quantile(points, 0.5, near, 1, method="smooth", rng=rng).step for _ in range(1500)])
+    drawn = np.array(
+        [dh.publishers.publish_quantile(points, 0.5, near, 1, method="smooth", rng=rng).step for _ in range(1500)]
+    )
     inside = (drawn > 0) & (drawn < 100 * LINE.steps[0] - 1)
     law = scipy.stats.t(2, loc=steps[2], scale=scale)
     low, high = law.cdf([0.5, 100 * LINE.steps[0] - 1.5])
@@ -139,11 +141,11 @@ def test_smooth_noise_follows_its_law():
 
 @pytest.mark.parametrize(("epsilon", "contributions"), [(5e-324, 1), (1e-308, 3), (0.1, 10**30)])
 def test_a_budget_that_no_sampler_can_spend_is_refused_before_the_charge(epsilon, contributions):
-    account, near = dh.Account.total(epsilon=1), dh.Neighbourhood(LINE, 0.5)
+    account, near = dh.accounts.Account.total(epsilon=1), dh.Neighbourhood(LINE, 0.5)
     with pytest.raises(dh.InputError, match=r"epsilon is .*: it must be at least"):
-        dh.publish_quantile([0.1, 0.2], 0.5, near, epsilon, contributions=contributions, account=account)
+        dh.publishers.publish_quantile([0.1, 0.2], 0.5, near, epsilon, contributions=contributions, account=account)
     assert account.spent == 0
-    assert dh.publish_quantile([0.1, 0.2], 0.5, near, 1e-11, account=account).publishable
+    assert dh.publishers.publish_quantile([0.1, 0.2], 0.5, near, 1e-11, account=account).publishable
 
 
 @pytest.mark.parametrize(
@@ -160,4 +162,4 @@ def test_a_budget_that_no_sampler_can_spend_is_refused_before_the_charge(epsilon
 )
 def test_bad_input_is_refused(points, given):
     with pytest.raises(dh.InputError):
-        dh.publish_quantile(points, 0.5, **{"near": dh.Neighbourhood(LINE, 0.5), **given})
+        dh.publishers.publish_quantile(points, 0.5, **{"near": dh.Neighbourhood(LINE, 0.5), **given})

@@ -66,7 +66,7 @@ def test_noise_is_for_the_furthest_move_over_its_factor(limits, budget):
     step, length = LINE.step[0], LINE.lattice_shape[0] - 1
     ends = [min(float(r), 100.0) for r in np.linspace(5, 100, 20)]
     wanted = [min(round(r / step), length) / factor_promised(near, r) for r in ends]
-    mechanism = dh.SortedMechanism(near, 50, dh.Budget(**budget), group=1)
+    mechanism = dh.kinds.SortedMechanism(near, 50, dh.Budget(**budget), group=1)
     scale = mechanism.laws[0].parameter
     hidden = scale * 2 if "epsilon" in budget else Fraction(float(scale * 4) ** 0.5)
     assert float(hidden) == pytest.approx(float(max(near.radius, *wanted)), rel=1e-9)
@@ -90,12 +90,12 @@ def test_entry_at_an_end_is_a_move_from_the_parking_place():
 
 def test_what_is_released_is_exact(quiet):
     near = dh.Neighbourhood(LINE, 5)
-    release = dh.publish_sorted([31, 8, 64.0, 47, 200], near, epsilon=0.5, group=2, contributions=3)
+    release = dh.publishers.publish_sorted([31, 8, 64.0, 47, 200], near, epsilon=0.5, group=2, contributions=3)
     steps = np.sort(LINE.lattice([31, 8, 64.0, 47, 200])[:, 0])
     assert release.values.tolist() == [steps[0] + steps[1], steps[2] + steps[3], steps[4]]
     assert quiet[0].parameter == Fraction(3 * near.radius) / Fraction(1, 2)
     assert release.laws[0] == quiet[0]
-    dh.publish_sorted([31], near, rho=0.125)
+    dh.publishers.publish_sorted([31], near, rho=0.125)
     assert quiet[1].parameter == Fraction(near.radius**2) * 4
     assert quiet[1].kind == "gaussian"
 
@@ -103,7 +103,7 @@ def test_what_is_released_is_exact(quiet):
 def test_a_refusal_does_not_say_how_many_points_there_are():
     """With a source their number is not public; none is a number, too."""
     near = dh.Neighbourhood(LINE, 5, sources="left")
-    mechanism = dh.publish_sorted([], near, 1.0, most=50, group=1).mechanism
+    mechanism = dh.publishers.publish_sorted([], near, 1.0, most=50, group=1).mechanism
     assert mechanism.size == 50
     bound, odd = {"epsilon": 1, "most": 50}, r"must be a 1-D array of finite numbers"
     for points, where, options, words in (
@@ -113,7 +113,7 @@ def test_a_refusal_does_not_say_how_many_points_there_are():
         (np.array(["1"] * 173), near, bound, odd),
     ):
         with pytest.raises(dh.InputError, match=words) as said:
-            dh.publish_sorted(points, where, **options)
+            dh.publishers.publish_sorted(points, where, **options)
         assert "173" not in str(said.value)
 
 
@@ -175,7 +175,7 @@ def test_intervals_cover(kind, budget):
     order = np.sort(points)[np.ceil(q * 600).astype(int) - 1]
     hits, quantile_hits, typical = [], [], []
     for _ in range(10):
-        release = dh.publish_sorted(points, near, rng=rng, **budget)
+        release = dh.publishers.publish_sorted(points, near, rng=rng, **budget)
         found = dh.answer(release, dh.workloads.boxes(np.column_stack([low, high])))
         hits.append((found["low"] <= true) & (true <= found["high"]))
         typical.append(np.abs(found["estimate"] - true) < 4 * found["std_error"])
@@ -191,7 +191,7 @@ def test_intervals_cover(kind, budget):
 def test_absent_points_are_not_counted(sources, empty):
     near = dh.Neighbourhood(dh.Domain((0, 100), (100,)), 1, sources=sources)
     points = np.random.default_rng(6).uniform(20, 90, 300)
-    release = dh.publish_sorted(points, near, 2.0, most=500, group=1, rng=np.random.default_rng(7))
+    release = dh.publishers.publish_sorted(points, near, 2.0, most=500, group=1, rng=np.random.default_rng(7))
     assert release.total is None
     inside = [empty[1], 100] if sources == "left" else [0, empty[0]]
     found = dh.answer(release, dh.workloads.boxes([inside, [0, 100]]))
@@ -215,4 +215,4 @@ def test_absent_points_are_not_counted(sources, empty):
 )
 def test_bad_input_is_refused(points, sources, given):
     with pytest.raises(dh.InputError):
-        dh.publish_sorted(points, dh.Neighbourhood(LINE, 5, sources=sources), epsilon=1, **given)
+        dh.publishers.publish_sorted(points, dh.Neighbourhood(LINE, 5, sources=sources), epsilon=1, **given)

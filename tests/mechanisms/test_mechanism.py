@@ -19,20 +19,22 @@ CELLS = dh.strategies.Identity(SQUARE)
 def test_every_publisher_takes_its_mechanism():
     points, seed = np.linspace(3, 97, 21), lambda: np.random.default_rng(5)
     made = SortedMechanism(LINE, 21, dh.Budget(1), 3)
-    assert dh.publish_mechanism(made, points).mechanism == made
-    short = dh.publish_sorted(points, LINE, 1, group=3, rng=seed())
-    assert (dh.publish_mechanism(made, points[:, None], rng=seed()).values == short.values).all()
+    assert dh.publishers.publish_mechanism(made, points).mechanism == made
+    short = dh.publishers.publish_sorted(points, LINE, 1, group=3, rng=seed())
+    assert (dh.publishers.publish_mechanism(made, points[:, None], rng=seed()).values == short.values).all()
     found = QuantileMechanism(LINE, 0.5, 21, dh.Budget(1), "inverse")
-    one = dh.publish_mechanism(found, points, rng=seed())
+    one = dh.publishers.publish_mechanism(found, points, rng=seed())
     assert one.mechanism == found
-    assert one.value == dh.publish_quantile(points[:, None], 0.5, LINE, 1, method="inverse", rng=seed()).value
+    assert (
+        one.value == dh.publishers.publish_quantile(points[:, None], 0.5, LINE, 1, method="inverse", rng=seed()).value
+    )
     parked = SortedMechanism(replace(LINE, sources="left"), 30, dh.Budget(1), 3)
-    assert dh.publish_mechanism(parked, points).mechanism == parked
+    assert dh.publishers.publish_mechanism(parked, points).mechanism == parked
     for mechanism, given in ((made, points[:20]), (found, points[:20]), (parked, np.linspace(0, 1, 31))):
         with pytest.raises(dh.InputError):
-            dh.publish_mechanism(mechanism, given)
+            dh.publishers.publish_mechanism(mechanism, given)
     three = QuantileMechanism(LINE, 0.5, 21, dh.Budget(1), "inverse", Preprocessing(3))
-    assert dh.publish_mechanism(three, points).mechanism.counting == Preprocessing(3)
+    assert dh.publishers.publish_mechanism(three, points).mechanism.counting == Preprocessing(3)
 
 
 KINDS = {

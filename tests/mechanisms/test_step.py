@@ -9,6 +9,7 @@ import deltahist as dh
 from deltahist.mechanisms.base import Step
 from deltahist.preprocessing import Clock
 from deltahist.space.neighbourhood import read_lasting
+from deltahist.statement import list_facts
 
 NEAR = dh.Neighbourhood(dh.Domain((0, 0, 4, 4), (4, 4)), 1, "boundary")
 DAYS = Clock.of("2010-05-01", "1d")
@@ -25,13 +26,15 @@ def test_a_release_says_which_step_it_is_and_what_its_window_and_longer_spans_sp
     limits = [(30, 2), (np.inf, Fraction(7, 2))]
     limited = Step(DAYS, 2, 7, dh.Budget(1), read_lasting(limits, 7))
     made = mechanism(epsilon=Fraction(1, 15)).with_changes(step=limited)
-    account = dh.Account(dh.Window(7, epsilon=1, limits=limits), 2)
-    release = dh.publish_mechanism(made, np.ones((4, 4), dtype=int), account=account, out=tmp_path / "day.parquet")
+    account = dh.accounts.Account(dh.accounts.Window(7, epsilon=1, limits=limits), 2)
+    release = dh.publishers.publish_mechanism(
+        made, np.ones((4, 4), dtype=int), account=account, out=tmp_path / "day.parquet"
+    )
     again = dh.load(tmp_path / "day.parquet")
     assert again.mechanism.step == limited
     assert again.describe() == release.describe()
-    assert dh.list_facts(again)["step"] == "2010-05-03"
-    assert dh.list_facts(again)["window"]["limits"] == [[30, "2"], ["any", "7/2"]]
+    assert list_facts(again)["step"] == "2010-05-03"
+    assert list_facts(again)["window"]["limits"] == [[30, "2"], ["any", "7/2"]]
 
 
 def test_an_altered_step_is_damage(tmp_path):

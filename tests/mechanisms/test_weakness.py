@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import deltahist as dh
+from deltahist.laws import Guarantee
 from deltahist.preprocessing import Preprocessing
 
 SQUARE = dh.Domain((0, 0, 4, 4), (4, 4))
@@ -30,7 +31,7 @@ def test_no_guess_from_the_integer_noise_of_two_cells_is_better(budget):
     before, after = np.outer(weight, np.roll(weight, 1)), np.outer(np.roll(weight, 1), weight)
     right = np.maximum(before, after).sum() / 2
     assert right <= made.guarantee.certainty + (0.006 if law.kind == "gaussian" else 1e-9)
-    assert [dh.Guarantee(epsilon=Fraction(e)).certainty for e in (0, 2000)] == [0.5, 1.0]
+    assert [Guarantee(epsilon=Fraction(e)).certainty for e in (0, 2000)] == [0.5, 1.0]
     if budget == {"rho": 1}:  # nearly that of continuous noise, as long as it is not small
         assert right == pytest.approx(made.guarantee.certainty, abs=0.02)
 
@@ -45,9 +46,9 @@ def test_no_guess_from_the_integer_noise_of_two_cells_is_better(budget):
         (mechanism(rho=1.1), None),  # small noise, but hardly anything to be learnt
         (mechanism(rho=4), "less than one point.* 92.135% sure"),
         (mechanism(rho=19.2, contributions=9), "can be 99.9"),
-        (dh.SortedMechanism(LINE, 30, dh.Budget(6)), None),
-        (dh.SortedMechanism(LINE, 30, dh.Budget(7)), "can be 99.9"),
-        (dh.QuantileMechanism(LINE, 0.5, 30, dh.Budget(7)), "can be 99.9"),
+        (dh.kinds.SortedMechanism(LINE, 30, dh.Budget(6)), None),
+        (dh.kinds.SortedMechanism(LINE, 30, dh.Budget(7)), "can be 99.9"),
+        (dh.kinds.QuantileMechanism(LINE, 0.5, 30, dh.Budget(7)), "can be 99.9"),
     ],
 )
 def test_what_is_weak(made, weak):

@@ -16,14 +16,14 @@ from deltahist.network.diffusion import open_key
 from deltahist.network.mechanism import Signal, snap_to_lattice
 from deltahist.noise.paths import VectorPaths
 
-NETWORK = dh.Network.from_edges([("ann", "bob"), ("bob", "cem"), ("cem", "dia"), ("eve", "fay")])
+NETWORK = dh.network.Network.from_edges([("ann", "bob"), ("bob", "cem"), ("cem", "dia"), ("eve", "fay")])
 PLACES = {"ann": (586_000.0, 4_512_000.25), "bob": (583_500, 4_507_000), "cem": (580_000, 4_500_000)}
-PROMISE = dh.DiffusionMechanism(NETWORK, "exp(2-d)", 100, columns=("x", "y"))
-BITS = dh.DiffusionMechanism(NETWORK, "1:3,2:1,3:0.25")
+PROMISE = dh.network.DiffusionMechanism(NETWORK, "exp(2-d)", 100, columns=("x", "y"))
+BITS = dh.network.DiffusionMechanism(NETWORK, "1:3,2:1,3:0.25")
 
 
 def seeded(data=PLACES, mechanism=PROMISE, seed=1):
-    return dh.Diffusion(data, mechanism, rng=np.random.default_rng(seed))
+    return dh.network.Diffusion(data, mechanism, rng=np.random.default_rng(seed))
 
 
 @pytest.fixture
@@ -33,19 +33,19 @@ def key(tmp_path):
 
 def test_answers_that_hardly_protect_anybody_are_refused(key):
     """Above ε = ln 999 a guess can be right in more than 99.9 of 100 cases."""
-    weak = dh.DiffusionMechanism(NETWORK, "1:7,2:6.9", 100, columns=("x", "y"))
-    diffusion = dh.Diffusion(PLACES, weak, state=key)
+    weak = dh.network.DiffusionMechanism(NETWORK, "1:7,2:6.9", 100, columns=("x", "y"))
+    diffusion = dh.network.Diffusion(PLACES, weak, state=key)
     for ask in (lambda: diffusion.to("bob"), lambda: diffusion.signal("ann", "bob"), diffusion.everything):
         with pytest.raises(dh.InputError, match="weak_protection_accepted"):
             ask()
     assert not key.exists()
     assert diffusion.responses([("ann", "cem")])["epsilon"].tolist() == [6.9]
-    accepted = dh.Diffusion(PLACES, weak, weak_protection_accepted=True)
+    accepted = dh.network.Diffusion(PLACES, weak, weak_protection_accepted=True)
     assert accepted.to("bob")["epsilon"].tolist() == [7, 7]
 
 
 def test_every_way_to_ask_gives_the_same_answer(key):
-    diffusion = dh.Diffusion(PLACES, PROMISE, state=key)
+    diffusion = dh.network.Diffusion(PLACES, PROMISE, state=key)
     everything = diffusion.everything().set_index(["owner", "requester"])
     assert sorted(everything.index) == sorted((o, r) for o in PLACES for r in ("ann", "bob", "cem", "dia") if o != r)
     for (owner, requester), row in everything.iterrows():
@@ -53,7 +53,7 @@ def test_every_way_to_ask_gives_the_same_answer(key):
     to = diffusion.to("dia").set_index("owner")
     assert (to[["x", "y"]] == everything.xs("dia", level="requester")[["x", "y"]]).all(axis=None)
     # As a frame, in another order, later, from the key alone.
-    again = dh.Diffusion(pd.DataFrame(PLACES, index=["x", "y"]).T.iloc[::-1], PROMISE, state=key)
+    again = dh.network.Diffusion(pd.DataFrame(PLACES, index=["x", "y"]).T.iloc[::-1], PROMISE, state=key)
     pairs = pd.DataFrame([("cem", "ann"), ("ann", "dia"), ("cem", "ann")])
     for found in (again.responses(pairs), again.responses(pairs.to_numpy())):
         expected = everything.loc[list(pairs.itertuples(index=False, name=None))].reset_index()
@@ -63,7 +63,7 @@ def test_every_way_to_ask_gives_the_same_answer(key):
 def test_no_pair_without_a_distance_is_left_out_silently():
     for distance in ("far", -1):
         read = pd.DataFrame([("ann", "bob", 1), ("bob", "cem", distance)])
-        diffusion = seeded(mechanism=dh.DiffusionMechanism(NETWORK, "exp(2-d)", 100, read, columns=("x", "y")))
+        diffusion = seeded(mechanism=dh.network.DiffusionMechanism(NETWORK, "exp(2-d)", 100, read, columns=("x", "y")))
         for ask in (lambda d=diffusion: d.to("cem"), diffusion.everything):
             with pytest.raises(dh.InputError, match="distances must be zero or more"):
                 ask()
@@ -73,7 +73,9 @@ def test_those_who_are_not_connected_are_left_out_or_get_the_least():
     assert seeded().to("eve").empty
     with pytest.raises(dh.InputError):
         seeded().response("ann", "eve")
-    far = dh.DiffusionMechanism(NETWORK, dh.PrivacyLevels("exp(2-d)", least=0.01), 100, columns=("x", "y"))
+    far = dh.network.DiffusionMechanism(
+        NETWORK, dh.network.PrivacyLevels("exp(2-d)", least=0.01), 100, columns=("x", "y")
+    )
     found = seeded(mechanism=far).to("eve")
     assert found["epsilon"].tolist() == [0.01] * 3
     assert len(seeded(mechanism=far).everything()) == 3 * 5
@@ -93,50 +95,52 @@ def test_signals_agree_with_the_central_answers(data, mechanism):
 
 
 def test_a_key_is_made_once_and_kept_from_others(key):
-    diffusion = dh.Diffusion(PLACES, PROMISE, state=key)
+    diffusion = dh.network.Diffusion(PLACES, PROMISE, state=key)
     assert not key.exists()
     first = diffusion.to("dia")
     assert os.stat(key).st_mode & 0o777 == 0o600
     content = key.read_bytes()
-    pd.testing.assert_frame_equal(dh.Diffusion(PLACES, PROMISE, state=key).to("dia"), first)
+    pd.testing.assert_frame_equal(dh.network.Diffusion(PLACES, PROMISE, state=key).to("dia"), first)
     assert key.read_bytes() == content
     assert list(key.parent.iterdir()) == [key]
     # Without a file every object draws a key of its own. A copy, or a forked process, has that of the first.
-    one = dh.Diffusion(PLACES, PROMISE)
+    one = dh.network.Diffusion(PLACES, PROMISE)
     assert copy.copy(one).to("dia").equals(one.to("dia"))
-    assert not one.to("dia").equals(dh.Diffusion(PLACES, PROMISE).to("dia"))
+    assert not one.to("dia").equals(dh.network.Diffusion(PLACES, PROMISE).to("dia"))
 
 
 def test_a_network_and_its_levels_may_change_under_a_key(key):
-    before = dh.Diffusion(PLACES, PROMISE, state=key).signal("ann", "bob")
+    before = dh.network.Diffusion(PLACES, PROMISE, state=key).signal("ann", "bob")
     # Its users stand in another order, too.
-    nearer = dh.Network.from_edges([("cem", "dia"), ("bob", "cem"), ("ann", "dia")])
-    after = dh.Diffusion(PLACES, dh.DiffusionMechanism(nearer, "exp(1-d)", 100, columns=("x", "y")), state=key)
+    nearer = dh.network.Network.from_edges([("cem", "dia"), ("bob", "cem"), ("ann", "dia")])
+    after = dh.network.Diffusion(
+        PLACES, dh.network.DiffusionMechanism(nearer, "exp(1-d)", 100, columns=("x", "y")), state=key
+    )
     assert after.response("ann", "dia").tolist() == before.at(1).tolist()
 
 
 CHANGED = {
     "the last place": (PLACES | {"cem": (580_000, 4_500_001)}, PROMISE),
     "another user": ({("fay" if k == "cem" else k): v for k, v in PLACES.items()}, PROMISE),
-    "alpha": (PLACES, dh.DiffusionMechanism(NETWORK, "exp(2-d)", 101, columns=("x", "y"))),
-    "the lattice": (PLACES, dh.DiffusionMechanism(NETWORK, "exp(2-d)", 100, columns=("x", "y"), step=0.01)),
+    "alpha": (PLACES, dh.network.DiffusionMechanism(NETWORK, "exp(2-d)", 101, columns=("x", "y"))),
+    "the lattice": (PLACES, dh.network.DiffusionMechanism(NETWORK, "exp(2-d)", 100, columns=("x", "y"), step=0.01)),
     "the unit": (
         {name: (10 * x, 10 * y) for name, (x, y) in PLACES.items()},
-        dh.DiffusionMechanism(NETWORK, "exp(2-d)", 1000, columns=("x", "y")),
+        dh.network.DiffusionMechanism(NETWORK, "exp(2-d)", 1000, columns=("x", "y")),
     ),
 }
 
 
 @pytest.mark.parametrize("what", CHANGED)
 def test_a_key_is_for_its_data_and_parameters(key, what):
-    dh.Diffusion(PLACES, PROMISE, state=key).to("dia")
+    dh.network.Diffusion(PLACES, PROMISE, state=key).to("dia")
     with pytest.raises(dh.InputError, match="for different data, users, α or lattice"):
-        dh.Diffusion(*CHANGED[what], state=key)
+        dh.network.Diffusion(*CHANGED[what], state=key)
 
 
 #: A missing name would be the user of that name.
-NAMED = dh.DiffusionMechanism(
-    dh.Network.from_edges([("ann", "nan"), ("None", "NaT")]), "exp(2-d)", 100, columns=("x", "y")
+NAMED = dh.network.DiffusionMechanism(
+    dh.network.Network.from_edges([("ann", "nan"), ("None", "NaT")]), "exp(2-d)", 100, columns=("x", "y")
 )
 BAD = [
     ({}, PROMISE),
@@ -155,7 +159,7 @@ BAD = [
     (pd.DataFrame({"x": [1.0], "z": [2.0]}, index=["ann"]), PROMISE),
     (pd.DataFrame({"x": [1.0, 2], "y": [2.0, 1]}, index=["ann", "ann"]), PROMISE),
     ({"ann": 2}, BITS),
-    (PLACES, dh.DiffusionMechanism(NETWORK, "exp(-d)", "100m", columns=("x", "y"), crs="EPSG:27700")),
+    (PLACES, dh.network.DiffusionMechanism(NETWORK, "exp(-d)", "100m", columns=("x", "y"), crs="EPSG:27700")),
 ]
 ASKED = [
     lambda d: d.response("ann", "zoe"),
@@ -173,13 +177,13 @@ ASKED = [
 )
 def test_bad_data_and_questions_are_refused_and_no_key_is_made(key, data, mechanism, ask):
     with pytest.raises(dh.InputError):
-        ask(dh.Diffusion(data, mechanism, state=key))
+        ask(dh.network.Diffusion(data, mechanism, state=key))
     assert not key.exists()
 
 
 def test_a_seed_gives_the_same_answers_which_are_not_for_publication(key):
     with pytest.raises(dh.InputError, match="rng is 7"):
-        dh.Diffusion(PLACES, PROMISE, state=key, rng=7)
+        dh.network.Diffusion(PLACES, PROMISE, state=key, rng=7)
     assert not seeded().signal("ann", "bob").publishable
     assert seeded().to("dia").equals(seeded().to("dia"))
 
@@ -237,7 +241,7 @@ def test_a_key_that_others_can_read_is_refused(key):
         open_key(key, BOUND)
 
 
-AGES = dh.DiffusionMechanism(NETWORK, "1:2,2:1", 5, columns=("age",), step=0.5)
+AGES = dh.network.DiffusionMechanism(NETWORK, "1:2,2:1", 5, columns=("age",), step=0.5)
 SIGNAL = Signal(AGES, "ann", np.array([1, 5 * 10**8, 15 * 10**8]), 2 * 10**9, np.array([[9], [70], [74]]))
 
 
@@ -262,12 +266,12 @@ def test_a_signal_is_constant_between_its_jumps():
         SIGNAL.to("eve")
 
 
-PAIRS = dh.Network.from_edges([("ann", "bob"), ("bob", "cem"), ("dia", "eve")])
+PAIRS = dh.network.Network.from_edges([("ann", "bob"), ("bob", "cem"), ("dia", "eve")])
 RNG = np.random.default_rng(1)
 
 
 def mechanism(alpha=100, columns=("x", "y"), epsilon="exp(3-d)", **more):
-    return dh.DiffusionMechanism(PAIRS, epsilon, alpha, columns=columns, **more)
+    return dh.network.DiffusionMechanism(PAIRS, epsilon, alpha, columns=columns, **more)
 
 
 @pytest.mark.parametrize(

@@ -152,7 +152,7 @@ def test_levels_are_never_above_what_is_promised(epsilon):
 
 
 def _ask(kind):
-    return dh.DiffusionMechanism(PATH, "exp(-d)", distance=kind).find_levels(["ann"], ["bob"])
+    return dh.network.DiffusionMechanism(PATH, "exp(-d)", distance=kind).find_levels(["ann"], ["bob"])
 
 
 BAD = [

@@ -32,13 +32,13 @@ def mechanisms():
             yield dh.Mechanism(near, dh.strategies.Hierarchical(near.domain, 2), budget)
             yield dh.Mechanism(near, dh.strategies.Flow.tuned(near), budget)
             yield dh.Mechanism(line, dh.strategies.Cumulative(line.domain), budget)
-            yield dh.SortedMechanism(line, 50, budget, group=5)
+            yield dh.kinds.SortedMechanism(line, 50, budget, group=5)
         yield dh.Mechanism(near, dh.strategies.Spectral(near), budgets[1])
     single = dh.Neighbourhood(dh.Domain((0, 0, 1, 1), (1, 1)), 2)  # smaller than δ
     yield dh.Mechanism(single, dh.strategies.Identity(single.domain), budgets[0])
 
 
-@pytest.mark.filterwarnings("ignore::deltahist.DeltaHistWarning")
+@pytest.mark.filterwarnings("ignore::deltahist.errors.DeltaHistWarning")
 def test_exact_costs_are_nowhere_drawn_above_the_bound():
     """At every distance, not only where they were worked out; nor below the true cost, nor above the true bound."""
     for mechanism in mechanisms():
@@ -56,7 +56,7 @@ def test_costs_are_worked_out_where_they_jump():
     """Cells of 1 and δ = 2: a move of more than k crosses one more cell, of more than 2 k is one more step of δ."""
     near = dh.Neighbourhood(dh.Domain((0, 12), (12,)), delta=2)
     mechanism = dh.Mechanism(near, dh.strategies.Cumulative(near.domain), dh.Budget(epsilon=1))
-    curve = dh.protection_curve(mechanism)
+    curve = dh.plots.protection_curve(mechanism)
     at = np.searchsorted(curve["distance"], [2, 2.001, 3, 3.001, 4, 4.001])
     assert curve["bound"][at].tolist() == [1, 2, 2, 2, 2, 3]
     assert curve["exact"][at].tolist() == [1, 1.5, 1.5, 2, 2, 2.5]
@@ -68,7 +68,7 @@ def test_the_curve_jumps_at_limits(budget):
     domain = dh.Domain.from_cell((560000, 4480000, 580000, 4500000), "1km", "EPSG:32618")
     near = dh.Neighbourhood(domain, "1km", limits=[("3.3km", 2), ("any", 4)])
     mechanism = dh.Mechanism(near, dh.strategies.Cumulative(domain), dh.Budget(**budget))
-    curve = dh.protection_curve(mechanism, 12)
+    curve = dh.plots.protection_curve(mechanism, 12)
     assert 3300.0 in curve["distance"]
     assert (curve["exact"] <= curve["bound"] * (1 + 1e-12)).all()
     assert (np.diff(curve["bound"]) >= 0).all()

@@ -35,11 +35,11 @@ CHAINS = {
     "flow between blocks": on_square(dh.strategies.Flow(SQUARE.domain, block=2), "epsilon"),
     "cumulative": (functools.partial(dh.publish, ROW, LINE, "cumulative"), "epsilon"),
     "flow on a line": (functools.partial(dh.publish, ROW, LINE, "flow"), "epsilon"),
-    "sorted points": (functools.partial(dh.publish_sorted, POINTS, LINE, group=4), "epsilon"),
+    "sorted points": (functools.partial(dh.publishers.publish_sorted, POINTS, LINE, group=4), "epsilon"),
     "identity, Gaussian": on_square("identity", "rho"),
     "spectral": on_square("spectral", "rho"),
     "flow, Gaussian": on_square(FLOW, "rho"),
-    "sorted points, Gaussian": (functools.partial(dh.publish_sorted, POINTS, LINE, group=4), "rho"),
+    "sorted points, Gaussian": (functools.partial(dh.publishers.publish_sorted, POINTS, LINE, group=4), "rho"),
 }
 
 
@@ -109,7 +109,7 @@ def test_a_state_is_never_overwritten(chain, monkeypatch, came):
         dh.publish(COUNTS, SQUARE, "identity", epsilon=1, state=path)
     assert path.read_bytes() == before
     # A new release of the chain's mechanism does not join the chain, which would hide what it costs.
-    assert dh.publish_mechanism(chain[1].mechanism, COUNTS).mechanism.chain is None
+    assert dh.publishers.publish_mechanism(chain[1].mechanism, COUNTS).mechanism.chain is None
 
 
 def test_a_state_of_two_names_is_refused(chain, tmp_path):
@@ -179,7 +179,7 @@ def test_damaged_states_are_refused(chain, tmp_path):
 
 @pytest.fixture
 def account(tmp_path):
-    return dh.Account.total(epsilon=3, ledger=tmp_path / "l", name="people")
+    return dh.accounts.Account.total(epsilon=3, ledger=tmp_path / "l", name="people")
 
 
 def start(path, account):
@@ -188,7 +188,7 @@ def start(path, account):
 
 @pytest.mark.parametrize("ledger", ["l", None])
 def test_refining_charges_the_difference(tmp_path, ledger):
-    account = dh.Account.total(epsilon=3, ledger=None if ledger is None else tmp_path / ledger, name="people")
+    account = dh.accounts.Account.total(epsilon=3, ledger=None if ledger is None else tmp_path / ledger, name="people")
     release = start(tmp_path / "s", account)
     for epsilon in (Fraction(3, 2), 2.75):
         release = dh.refine(release, tmp_path / "s", epsilon=epsilon, account=account, **WEAK)
@@ -210,8 +210,8 @@ def test_whatever_fails_in_drawing_fails_before_the_charge(tmp_path, account, mo
 
 def test_who_paid_goes_on_paying(tmp_path, account):
     release = start(tmp_path / "s", account)
-    others = dh.Account.total(epsilon=9, name="others")
-    elsewhere = dh.Account.total(epsilon=3, ledger=tmp_path / "two", name="people")
+    others = dh.accounts.Account.total(epsilon=9, name="others")
+    elsewhere = dh.accounts.Account.total(epsilon=3, ledger=tmp_path / "two", name="people")
     for given in (None, others, elsewhere):
         with pytest.raises(dh.InputError):
             dh.refine(release, tmp_path / "s", epsilon=2, account=given)
@@ -255,7 +255,7 @@ def test_a_state_that_lost_stays_lost(tmp_path, account, monkeypatch):
     """Of two states that came of one the second is not settled later either, when the first one is charged again."""
     release = start(tmp_path / "s", account)
     shutil.copy(tmp_path / "s", tmp_path / "copy")
-    interrupted(monkeypatch, dh.Account, "record_state", release, tmp_path / "s", 1.5, account)
+    interrupted(monkeypatch, dh.accounts.Account, "record_state", release, tmp_path / "s", 1.5, account)
     copied = dh.refine(release, tmp_path / "copy", epsilon=1.5, account=account)
     interrupted(monkeypatch, publication, "draw_chain", copied, tmp_path / "copy", 2, account)
     for again in (
@@ -272,7 +272,7 @@ def test_a_state_that_lost_stays_lost(tmp_path, account, monkeypatch):
 @pytest.mark.parametrize("number", [1, 2])
 def test_a_state_that_was_not_settled_goes_on(tmp_path, account, monkeypatch, number):
     release = start(tmp_path / "s", account) if number == 2 else None
-    interrupted(monkeypatch, dh.Account, "record_state", release, tmp_path / "s", 1.5, account)
+    interrupted(monkeypatch, dh.accounts.Account, "record_state", release, tmp_path / "s", 1.5, account)
     assert dh.refine(None, tmp_path / "s", epsilon=2, account=account).mechanism.chain.number == number + 1
     assert account.spent == 2
 
@@ -283,7 +283,7 @@ def test_the_least_step_keeps_the_noise(name, tmp_path):
     points, users = np.random.default_rng(2).uniform(0, 8, (40, 2)), np.arange(40) // 3
     three = dh.count(points, SQUARE.domain, user=users, max_per_user=3)
     publish, unit = CHAINS.get(name, (functools.partial(dh.publish, three, SQUARE, "identity"), "epsilon"))
-    account = dh.Account.total(**{unit: 10})
+    account = dh.accounts.Account.total(**{unit: 10})
     release = publish(**{unit: 0.001}, state=tmp_path / "s", account=account, **WEAK)
     for amount in (np.nextafter(0.001, 1), 0.001 * (1 + 1e-12), 0.001 + 1e-9):
         finer = Fraction(float(amount))
@@ -300,7 +300,7 @@ def test_the_least_step_keeps_the_noise(name, tmp_path):
 
 def test_the_window_of_a_stream_pays_for_no_chain(tmp_path):
     with pytest.raises(dh.InputError):
-        start(tmp_path / "s", dh.Account(dh.Window(3, epsilon=3), 0))
+        start(tmp_path / "s", dh.accounts.Account(dh.accounts.Window(3, epsilon=3), 0))
     assert not (tmp_path / "s").exists()
 
 

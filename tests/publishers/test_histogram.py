@@ -43,7 +43,7 @@ def test_noise_drawn_in_parts_is_the_noise_drawn_at_once(monkeypatch, kind):
 
     def noise(seed):
         rng = None if seed is None else np.random.default_rng(seed)
-        return dh.publish_mechanism(mechanism, np.zeros(32, dtype=int), rng=rng).values
+        return dh.publishers.publish_mechanism(mechanism, np.zeros(32, dtype=int), rng=rng).values
 
     monkeypatch.setattr(samplers.exact, "BLOCK", 4)
     at_once = noise(3)
@@ -60,7 +60,7 @@ def test_noise_drawn_in_parts_is_the_noise_drawn_at_once(monkeypatch, kind):
 
 def test_one_cell_with_dropped_rows_is_refused_before_an_account_pays():
     """Its number is exact, and would tell whether one person's row was dropped."""
-    near, account = dh.Neighbourhood(dh.Domain((0, 1), (1,)), 0.5), dh.Account.total(epsilon=1)
+    near, account = dh.Neighbourhood(dh.Domain((0, 1), (1,)), 0.5), dh.accounts.Account.total(epsilon=1)
     with pytest.raises(dh.InputError, match="single cell"):
         dh.publish(np.array([7]), near, epsilon=1, dropped=["bad rows"], account=account)
     assert account.spent == 0
@@ -77,7 +77,7 @@ def test_too_large_grids_are_refused_before_anything_is_drawn(monkeypatch):
 def test_counts_beyond_what_a_strategy_holds_are_refused_before_an_account_pays(strategy):
     """Else whether a charge came to nothing would depend on the number of points."""
     near = dh.Neighbourhood(dh.Domain((0, 0, 16, 16), (16, 16)), 1, sources="boundary")
-    account, many = dh.Account.total(rho=1), np.full((16, 16), 1 << 43)
+    account, many = dh.accounts.Account.total(rho=1), np.full((16, 16), 1 << 43)
     with pytest.raises(dh.InputError, match=r"than strategy .* can measure"):
         dh.publish(many, near, strategy, rho=0.1, account=account)
     assert account.spent == 0

@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 
 import deltahist as dh
+from deltahist.accounts import Account, Window
 from deltahist.accounts.ledger import Ledger
 from deltahist.preprocessing import Clock, Preprocessing
 from deltahist.publishers import publication
@@ -94,7 +95,7 @@ def test_more_than_the_window_has_left_is_refused_before_anything_is_drawn(folde
 def test_of_two_runs_at_once_one_alone_publishes_a_step(folder, monkeypatch):
     """Both have seen that nothing is charged yet; each step is charged once, and its release written once."""
     plan, other = stream(folder), stream(folder)
-    pay, done = dh.Account.pay, []
+    pay, done = Account.pay, []
 
     def overtaken(self, *given, **how):
         if not done:
@@ -102,7 +103,7 @@ def test_of_two_runs_at_once_one_alone_publishes_a_step(folder, monkeypatch):
             other.publish(folder / "in", folder / "out", 1, x="x")
         return pay(self, *given, **how)
 
-    monkeypatch.setattr(dh.Account, "pay", overtaken)
+    monkeypatch.setattr(Account, "pay", overtaken)
     with pytest.raises(dh.InputError, match="already been charged"):
         run(plan, folder)
     assert Ledger(folder / "s.ledger").list_charges("stream") == {0: 500_000_000}
@@ -161,14 +162,16 @@ def test_a_step_is_published_on_the_account_of_its_window_alone(folder):
     plan, nobody = stream(folder), [0] * 8
     first = plan.mechanism.with_changes(step=plan.step(1))
     others = [
-        dh.Window(3, 1), dh.Window(2, 2), dh.Window(2, rho=1), dh.Window(None, 1), dh.Window(2, 1, limits=[(5, 2)]),
+        Window(3, 1), Window(2, 2), Window(2, rho=1), Window(None, 1), Window(2, 1, limits=[(5, 2)]),
     ]  # fmt: skip
-    accounts = [None, dh.Account(dh.Window(2, 1), 2), *(dh.Account(other, 1) for other in others)]
+    accounts = [None, Account(Window(2, 1), 2), *(Account(other, 1) for other in others)]
     for account in accounts:
         with pytest.raises(dh.InputError):
-            dh.publish_mechanism(first, nobody, account=account)
+            dh.publishers.publish_mechanism(first, nobody, account=account)
         assert account is None or account.window.ledger.list_charges(account.name) == {}
-    assert dh.publish_mechanism(first, nobody, account=dh.Account(dh.Window(2, 1), 1)).payment.spent == Fraction(1, 2)
+    assert dh.publishers.publish_mechanism(first, nobody, account=Account(Window(2, 1), 1)).payment.spent == Fraction(
+        1, 2
+    )
 
 
 def test_a_folder_that_cannot_be_written_costs_nothing(folder, monkeypatch):

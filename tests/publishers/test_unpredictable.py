@@ -156,11 +156,11 @@ CALLS = {
     )
     | {"flow": lambda folder: dh.publish(COUNTS, SQUARE, dh.strategies.Flow(SQUARE.domain), epsilon=0.01).values},
     "publishers.publication.publish_sorted": in_each_unit(
-        lambda folder, **how: dh.publish_sorted(POINTS, LINE, **how).values
+        lambda folder, **how: dh.publishers.publish_sorted(POINTS, LINE, **how).values
     ),
     "publishers.publication.publish_quantile": {
         noise: lambda folder, noise=noise: [
-            dh.publish_quantile(POINTS, 0.5, LINE, method=noise, epsilon=0.1).value for _ in range(12)
+            dh.publishers.publish_quantile(POINTS, 0.5, LINE, method=noise, epsilon=0.1).value for _ in range(12)
         ]
         for noise in ("inverse", "smooth")
     },
@@ -196,8 +196,8 @@ NO_DRAWS = {"noise.exact.open_words", "noise.exact.seeded_words", "publishers.pu
 
 
 def responses(state):
-    network = dh.Network.from_edges([("ann", "bob"), ("bob", "cem")])
-    mechanism = dh.DiffusionMechanism(network, "exp(2-d)", alpha=100, columns=("x", "y"))
+    network = dh.network.Network.from_edges([("ann", "bob"), ("bob", "cem")])
+    mechanism = dh.network.DiffusionMechanism(network, "exp(2-d)", alpha=100, columns=("x", "y"))
     homes = {"ann": (586_000, 4_512_000), "bob": (583_500, 4_507_000)}
     return Diffusion(homes, mechanism, state=state).responses([("ann", "bob")])[["x", "y"]].to_numpy()
 

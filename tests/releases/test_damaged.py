@@ -21,7 +21,7 @@ RELEASES = {
     "identity": lambda: dh.publish(np.ones((10, 10), int), SQUARE, "identity", epsilon=1),
     "flow": lambda: dh.publish(np.ones((10, 10), int), SQUARE, "flow", epsilon=1),
     "hierarchical": lambda: dh.publish(np.ones((10, 10), int), SQUARE, "hierarchical:2", rho=0.5),
-    "sorted": lambda: dh.publish_sorted(np.arange(10) + 0.5, LINE, 1.0),
+    "sorted": lambda: dh.publishers.publish_sorted(np.arange(10) + 0.5, LINE, 1.0),
 }
 #: Values that readers trip over.
 NASTY = (

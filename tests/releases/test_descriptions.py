@@ -94,11 +94,11 @@ def test_sorted_points_and_quantiles_say_nothing_else(tmp_path):
     near, said = dh.Neighbourhood(LINE, 0.5), []
     for seed in (1, 2):
         points = np.random.default_rng(seed).beta(seed, 4, 300) * 8
-        release = dh.publish_sorted(points, near, 1.0, group=3)
+        release = dh.publishers.publish_sorted(points, near, 1.0, group=3)
         assert set(release.describe()) == KEYS["sorted"]
         layout = only_the_numbers(release, tmp_path / f"{seed}.parquet", ["value"])
         for method in ("inverse", "smooth"):
-            found = dh.publish_quantile(points, 0.5, near, epsilon=1, method=method)
+            found = dh.publishers.publish_quantile(points, 0.5, near, epsilon=1, method=method)
             assert set(found.describe()) == KEYS["quantile"]
             found.save(tmp_path / "q.json")
             written = json.loads((tmp_path / "q.json").read_text())

@@ -134,8 +134,8 @@ NEAR = dh.Neighbourhood(DOMAIN, "1km")
 COUNTS = np.arange(DOMAIN.size).reshape(DOMAIN.shape) % 7
 RELEASE = dh.publish(COUNTS, NEAR, "identity", epsilon=1, rng=np.random.default_rng(2))
 LINE = dh.Neighbourhood(dh.Domain((0, 100), (20,)), 5)
-SORTED = dh.publish_sorted(np.arange(100), LINE, 1.0)
-MEDIAN = dh.publish_quantile(np.arange(99), 0.5, LINE, 1.0)
+SORTED = dh.publishers.publish_sorted(np.arange(100), LINE, 1.0)
+MEDIAN = dh.publishers.publish_quantile(np.arange(99), 0.5, LINE, 1.0)
 
 
 def test_frames_of_pandas_and_geopandas():

@@ -14,6 +14,7 @@ from altered import altered_json, write_altered
 from examples import STRATEGIES, random_domain, random_neighbourhood
 
 import deltahist as dh
+from deltahist.statement import list_facts
 
 SQUARE = dh.Domain((0, 0, 4, 4), (4, 4))
 LINE = dh.Neighbourhood(dh.Domain((0, 12), (12,)), 1)
@@ -22,8 +23,8 @@ POINTS = np.linspace(0.5, 11.5, 40)
 #: A release of each kind; a quantile's file is JSON.
 KINDS = {
     "map": lambda near: dh.publish(np.arange(12), near, "identity", epsilon=1),
-    "sorted": lambda near: dh.publish_sorted(POINTS, near, epsilon=1),
-    "quantile": lambda near: dh.publish_quantile(POINTS, 0.5, near, epsilon=1),
+    "sorted": lambda near: dh.publishers.publish_sorted(POINTS, near, epsilon=1),
+    "quantile": lambda near: dh.publishers.publish_quantile(POINTS, 0.5, near, epsilon=1),
 }
 
 
@@ -98,7 +99,7 @@ def test_every_kind_comes_back(kind, near, tmp_path):
     again = dh.load(tmp_path / "file")
     assert type(again) is type(release)
     assert again.describe() == release.describe()
-    assert again.digest == release.digest == dh.list_facts(again)["digest"]
+    assert again.digest == release.digest == list_facts(again)["digest"]
     assert again.mechanism.describe() == release.mechanism.describe()
     assert again.neighbourhood == near
     if near is LIMITED:

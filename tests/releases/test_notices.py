@@ -9,6 +9,7 @@ import pytest
 
 import deltahist as dh
 from deltahist.cli import main
+from deltahist.statement import list_facts
 from tests.storage import bucket, upload
 
 NEAR = dh.Neighbourhood(dh.Domain((0, 8), (8,)), 1, "boundary")
@@ -28,7 +29,7 @@ def city(tmp_path):
 def test_a_release_that_is_withdrawn_is_warned_of_and_works(city):
     before = dh.load(city)
     dh.withdraw(city, REASON)
-    with pytest.warns(dh.DeltaHistWarning, match="city.parquet was withdrawn on .*: wrong column"):
+    with pytest.warns(dh.errors.DeltaHistWarning, match="city.parquet was withdrawn on .*: wrong column"):
         release = dh.load(city)
     assert "WITHDRAWN" in repr(release)
     assert dh.answer(release, [[0, 4]]).equals(dh.answer(before, [[0, 4]]))
@@ -60,7 +61,7 @@ def test_a_damaged_notice_is_an_error(city, bad):
 
 def test_the_ledger_that_paid_keeps_a_line(tmp_path):
     ledger = dh.Ledger(tmp_path / "l")
-    account = dh.Account.total(epsilon=3, ledger=ledger, name="visits")
+    account = dh.accounts.Account.total(epsilon=3, ledger=ledger, name="visits")
     path = tmp_path / "city.parquet"
     release = dh.publish(np.arange(8), NEAR, "identity", 1, account=account)
     release.save(path)
@@ -89,7 +90,7 @@ def test_withdrawn_steps_are_missing(tmp_path):
         warnings.simplefilter("error")
         series = dh.Series.load(tmp_path)
     assert series.missing_steps == ["0", "2"]
-    assert dh.list_facts(series)["series"]["together"]["epsilon"] == 4  # what was spent stays spent
+    assert list_facts(series)["series"]["together"]["epsilon"] == 4  # what was spent stays spent
     assert re.search(r": 0 \(withdrawn on .*\), 2 \(withdrawn on .*\)$", series.explain_missing())
     with pytest.raises(dh.InputError, match="2 of 4 steps"):
         dh.answer(series, [[0, 4]])
@@ -103,7 +104,7 @@ def test_notices_in_object_storage_are_heeded(city, tmp_path, capsys):
     dh.withdraw(city, "wrong column")
     with bucket() as (storage, _):
         stored = upload(tmp_path, storage, "maps")
-        with pytest.warns(dh.DeltaHistWarning, match="s3://city/maps/city.parquet was withdrawn on"):
+        with pytest.warns(dh.errors.DeltaHistWarning, match="s3://city/maps/city.parquet was withdrawn on"):
             dh.load(f"{stored}/city.parquet")
         with warnings.catch_warnings():
             warnings.simplefilter("error")

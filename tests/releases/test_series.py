@@ -10,6 +10,7 @@ import deltahist as dh
 from deltahist.mechanisms.base import Step
 from deltahist.preprocessing import Clock
 from deltahist.releases.series import Difference, Summed
+from deltahist.statement import list_facts
 
 DAYS = Clock.of("2010-05-01", "1d")
 DOMAIN = dh.Domain((0, 0, 8, 6), (8, 6))
@@ -177,8 +178,8 @@ def test_mixed_releases_are_refused(changes):
 def of_stream(step, window=7, clock=DAYS):
     mechanism = dh.Mechanism(NEAR, dh.strategies.Identity(DOMAIN), dh.Budget(Fraction(1, 7)))
     made = mechanism.with_changes(step=Step(clock, step, window, dh.Budget(1)))
-    return dh.publish_mechanism(
-        made, np.ones(DOMAIN.shape, dtype=int), account=dh.Account(dh.Window(window, epsilon=1), step)
+    return dh.publishers.publish_mechanism(
+        made, np.ones(DOMAIN.shape, dtype=int), account=dh.accounts.Account(dh.accounts.Window(window, epsilon=1), step)
     )
 
 
@@ -234,7 +235,7 @@ def test_a_series_costs_what_all_its_steps_cost(steps, guess):
     """52 steps of 2/13 cost 8, for which one release is refused; 26 cost 4."""
     nobody = np.zeros(DOMAIN.shape, int)
     city = series({step: dh.publish(nobody, NEAR, "identity", Fraction(2, 13)) for step in range(steps)})
-    facts, together = dh.list_facts(city), dh.list_facts(city)["series"]["together"]
+    facts, together = list_facts(city), list_facts(city)["series"]["together"]
     assert facts["epsilon"] == together["epsilon"] == 2 * steps / 13
     assert together["guess"] == facts["protection"][0]["guess"] == pytest.approx(guess, abs=1e-5)
     assert (facts["noise"], facts["weak_protection"]) == (city.first_release.mechanism.noise_rows(), city.weakness)

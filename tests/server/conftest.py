@@ -56,7 +56,7 @@ def mapped(tmp_path_factory):
     plane = dh.Neighbourhood(dh.Domain((10, 0, 26, 8), (16, 8)), 1)
     dh.publish(rng.poisson(9, (16, 8)), plane, "flow", epsilon=1).save(folder / "plane.parquet")
     line = dh.Neighbourhood(dh.Domain((0, 100), (20,)), 5)
-    dh.publish_sorted([31, 8, 64, 47], line, epsilon=1).save(folder / "sorted.parquet")
+    dh.publishers.publish_sorted([31, 8, 64, 47], line, epsilon=1).save(folder / "sorted.parquet")
     return folder
 
 

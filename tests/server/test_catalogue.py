@@ -76,7 +76,7 @@ def test_files_that_cannot_be_served_at_the_start_are_told_and_the_others_are_se
     (folder / "half.parquet").write_bytes((folder / "city.parquet").read_bytes()[:-40])
     (folder / "line.parquet").rename(folder / "with space.PARQUET")
     shutil.copy(folder / "city.parquet", folder / ".hidden.parquet")
-    dh.publish_quantile(np.arange(8.0), 0.5, LINE, epsilon=1).save(folder / "median.parquet")
+    dh.publishers.publish_quantile(np.arange(8.0), 0.5, LINE, epsilon=1).save(folder / "median.parquet")
     (folder / "key.parquet").write_bytes(b"deltahist diffusion key")
     catalogue = Catalogue([folder, published, tmp_path / "nowhere.parquet"])
     assert [each.quoted for each in catalogue] == ["city", "with%20space", "line"]

@@ -26,11 +26,13 @@ def folder(tmp_path_factory):
     folder.mkdir()
     near = dh.Neighbourhood(dh.Domain((0, 0, 8, 6), (8, 6)), 1, "boundary")
     strategy, rng = dh.strategies.Identity(near.domain), np.random.default_rng(1)
-    window = dh.Window(3, epsilon=1)
+    window = dh.accounts.Window(3, epsilon=1)
     for day in (0, 1, 2, 4, 5):
         plain = dh.Mechanism(near, strategy, dh.Budget(0.25 if day == 1 else 0.125))
         mechanism = plain.with_changes(step=Step(DAYS, day, 3, dh.Budget(1)))
-        release = dh.publish_mechanism(mechanism, rng.poisson(9 + day, (8, 6)), account=dh.Account(window, day))
+        release = dh.publishers.publish_mechanism(
+            mechanism, rng.poisson(9 + day, (8, 6)), account=dh.accounts.Account(window, day)
+        )
         release.save(folder / f"{DAYS.label(day)}.parquet")
     return folder
 

@@ -22,7 +22,7 @@ REASON = "wrong column"
 def publish(path, replaces=None):
     counting = Preprocessing(replaces=None if replaces is None else Correction(dh.load(replaces).digest, REASON))
     mechanism = dh.Mechanism(NEAR, CELLS, dh.Budget(1), counting)
-    dh.publish_mechanism(mechanism, np.full((4, 4), 9)).save(path)
+    dh.publishers.publish_mechanism(mechanism, np.full((4, 4), 9)).save(path)
 
 
 @pytest.fixture(scope="module")

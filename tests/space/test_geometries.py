@@ -152,11 +152,11 @@ CORNERS = np.array([[-74.01, 40.70, -73.95, 40.75], [-74.2, 40.6, -73.7, 40.9]])
 
 
 def test_boxes_in_degrees_have_curved_sides_on_the_map():
-    with pytest.warns(dh.DeltaHistWarning, match="degrees"):
+    with pytest.warns(dh.errors.DeltaHistWarning, match="degrees"):
         found = boxes_in_degrees(CORNERS, CITY)
     fine = gpd.GeoSeries([shapely.box(*c).segmentize(1e-4) for c in CORNERS], crs="EPSG:4326").to_crs(CITY.crs)
     straight = gpd.GeoSeries(shapely.box(*CORNERS.T), crs="EPSG:4326").to_crs(CITY.crs)
-    with pytest.warns(dh.DeltaHistWarning, match="1 of 2"):
+    with pytest.warns(dh.errors.DeltaHistWarning, match="1 of 2"):
         on_map = fit(found, CITY, "EPSG:4326").shapes
     expected = shapely.intersection(fine.to_numpy(), shapely.box(*CITY.bounds))
     off = shapely.hausdorff_distance(on_map, expected, densify=0.1)
@@ -217,7 +217,7 @@ def test_a_region_across_the_antimeridian_is_one_however_it_is_written():
     assert 0 < found[0] - found[-1] < 10  # the hole
     assert (fitted.outside == 0).all()
     release = dh.publish(counted, dh.Neighbourhood(FIJI, "5km"), epsilon=1)
-    with pytest.warns(dh.DeltaHistWarning, match="look like degrees"):  # on a map whose origin is within it
+    with pytest.warns(dh.errors.DeltaHistWarning, match="look like degrees"):  # on a map whose origin is within it
         box = dh.answer(release, [boxes[0]])
     split = dh.answer(release, gpd.GeoSeries([SPLIT], crs="EPSG:4326"))
     assert box["estimate"].item() == pytest.approx(split["estimate"].item())

@@ -12,6 +12,7 @@ import scipy
 
 import deltahist as dh
 from deltahist.mechanisms.histogram import explicit_edge_cost
+from deltahist.statement import list_facts
 from deltahist.strategies import GraphFlow, Hierarchical, Identity
 
 LINE = dh.Domain((0, 9), (9,))
@@ -153,7 +154,7 @@ def test_a_road_network_publishes_answers_and_states_its_promise(tmp_path):
     found = dh.answer(again, [[0, 30 * side], [500, 501]])
     assert np.abs(found["estimate"] - [counts[: 30 * side].sum(), counts[500]]).max() < 6 * found["std_error"].max()
     assert again.any_move == pytest.approx(4)
-    facts = dh.list_facts(again)
+    facts = list_facts(again)
     assert [row["exact"] for row in facts["protection"]] == [1, 2, 4, 4, 4]
     assert "edge" in dh.write_statement(again)
     by_cells, work = replace(best.mechanism, strategy=Identity(near.domain)), dh.workloads.boxes([[0, 3000]])
@@ -175,8 +176,8 @@ def test_what_needs_a_grid_or_edges_is_refused():
         lambda: dh.Mechanism(near, Identity(LINE), dh.Budget(1)).cost_within("2m"),
         # Blocks of cells that no edge leaves would be published exactly.
         lambda: dh.publish(np.ones(4, int), pairs, dh.strategies.ShiftedGrids(pairs.domain, width=2, shift=2), 1),
-        lambda: dh.publish_sorted([1.0, 2.0], near, epsilon=1),
-        lambda: dh.publish_quantile([1.0, 2.0], 0.5, near, epsilon=1),
+        lambda: dh.publishers.publish_sorted([1.0, 2.0], near, epsilon=1),
+        lambda: dh.publishers.publish_quantile([1.0, 2.0], 0.5, near, epsilon=1),
         lambda: dh.strategies.Tents.tuned(near),
         lambda: dh.Mechanism(near, dh.strategies.Flow(LINE), dh.Budget(1)).laws,
         lambda: dh.publish(np.ones(9, int), dh.Neighbourhood(LINE, 1), "graph", 1),
