@@ -166,7 +166,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ModuleNotFoundError as problem:
         if str(problem.name).startswith("deltahist"):
             raise
-        extra = "geotiff" if problem.name == "rasterio" else "serve-private"
+        extra = "geotiff" if problem.name == "rasterio" else "serve"
         text = f"{problem.name} is not installed: use pip install '.[{extra}]'"
     except (KeyboardInterrupt, typer.Abort):
         text = "interrupted"

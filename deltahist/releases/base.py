@@ -247,7 +247,7 @@ class BaseRelease(OfMechanism, abc.ABC):
         return gpd.GeoDataFrame(frame, geometry=shapes, crs=self.domain.crs)
 
     def to_xarray(self, *, nonnegative: bool = False) -> xr.Dataset:
-        """Return `estimate` and `std_error` by cell centre, with x as the last axis. Requires the extra "xarray"."""
+        """Return `estimate` and `std_error` by cell centre, with x as the last axis."""
         crs, dims = self.domain.crs, ["z", "y", "x"][-self.domain.ndim :]
         # The dimension y comes first, so that plots of maps are the right way up.
         found = self.to_pandas(nonnegative=nonnegative).set_index(dims)[["estimate", "std_error"]].to_xarray()

@@ -1,4 +1,4 @@
-"""Entry point of `python -m deltahist.cli`."""
+"""Entry point of `python -m deltahist`."""
 
 import sys
 
