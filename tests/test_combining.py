@@ -6,6 +6,7 @@ import scipy
 from examples import STRATEGIES
 
 import deltahist as dh
+from deltahist.combining import Combined
 from deltahist.releases import Measurements
 from tests.laws import calibrate
 
@@ -32,7 +33,7 @@ def test_two_releases_are_joined_as_least_squares_on_all_their_numbers(name):
     weights = [np.linalg.pinv(covariance, hermitian=True) for *_, covariance in parts]
     precision = sum(A.T @ W @ A for (A, *_), W in zip(parts, weights, strict=True))
     cells = np.linalg.solve(precision, sum(A.T @ W @ y for (A, y, _), W in zip(parts, weights, strict=True)))
-    found = dh.Combined(one, two.measurements()).answer(WORK)
+    found = Combined(one, two.measurements()).answer(WORK)
     assert np.allclose(found["estimate"], ROWS @ cells, atol=1e-4)
     assert np.allclose(found["std_error"] ** 2, ((ROWS @ np.linalg.inv(precision)) * ROWS).sum(axis=1), rtol=1e-5)
 
@@ -40,7 +41,7 @@ def test_two_releases_are_joined_as_least_squares_on_all_their_numbers(name):
 def test_an_exact_total_is_kept_and_lessens_errors():
     release, _ = releases("hierarchical")
     census = Measurements(np.ones((1, DOMAIN.size)), np.array([float(COUNTS.sum())]), np.zeros((1, 1)))
-    found, alone = dh.Combined(release, census), dh.answer(release, WORK)
+    found, alone = Combined(release, census), dh.answer(release, WORK)
     assert found.cells.sum() == pytest.approx(COUNTS.sum())
     assert (found.answer(WORK)["std_error"] <= alone["std_error"] + 1e-9).all()
 
@@ -50,10 +51,10 @@ def test_a_total_that_the_release_knows_changes_nothing_and_another_is_refused(n
     release = dh.publish(COUNTS, dh.Neighbourhood(DOMAIN, 1), name, 1.0, rng=np.random.default_rng(1))
     right, wrong = (Measurements(np.ones((1, 30)), [COUNTS.sum() + k], [[0]]) for k in (0, 1))
     alone = dh.answer(release, WORK)[["estimate", "noise_error"]]
-    assert np.allclose(dh.Combined(release, right).answer(WORK), alone, atol=1e-5)
+    assert np.allclose(Combined(release, right).answer(WORK), alone, atol=1e-5)
     for other in (wrong, right._replace(matrix=np.ones((1, 7)))):
         with pytest.raises(dh.InputError):
-            dh.Combined(release, other).answer(WORK)
+            Combined(release, other).answer(WORK)
 
 
 @pytest.mark.slow

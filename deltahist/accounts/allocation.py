@@ -156,13 +156,13 @@ def allocate_current_step(now: Array, ahead: Array, limits: Array, length: int, 
             if (abs(found - before) <= 1e-4 * found).all():
                 break
             before = found
-    return found
+    return np.asarray(found)
 
 
 def draw_futures(model: Any, weights: Array, steps: int, scenarios: int, rng: np.random.Generator) -> Array:
     """Draw future weights of shape (scenarios, steps) from a model."""
     if is_number(model):
-        return (rng.random((scenarios, steps)) < model).astype(np.float64)
+        return np.asarray(rng.random((scenarios, steps)) < model, dtype=np.float64)
     return np.asarray(model(weights.copy(), steps, scenarios, rng), dtype=np.float64).reshape(scenarios, steps)
 
 

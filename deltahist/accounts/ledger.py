@@ -433,7 +433,7 @@ def sum_population(connection: Connection, people: str) -> Population:
             most, share = min(limit, limit if most is None else most), min(limit, share)
         figures = (sum(row.spent for row in own), most, share)
         sums.append((unit, *(None if each is None else Fraction(each, NANO) for each in figures)))
-    return Population(people, len(rows), tuple(sums), len(rows) < len(every))  # type: ignore[arg-type]
+    return Population(people, len(rows), tuple(sums), len(rows) < len(every))
 
 
 @dataclass(frozen=True)

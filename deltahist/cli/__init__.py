@@ -113,7 +113,6 @@ def make_app(called: str | None) -> typer.Typer:
     """Return the Typer app, importing only the module of the command that is called."""
     # Plain help takes half the time of rich help, and can be piped.
     app = typer.Typer(
-        add_completion=False,
         rich_markup_mode=None,
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
@@ -131,7 +130,9 @@ def make_app(called: str | None) -> typer.Typer:
 
 def invoke(arguments: Sequence[str]) -> Any:
     """Run a command line and return the command's result. Errors propagate."""
-    called = next((each for each in arguments if each in COMMANDS), None)
+    # A shell that completes a command line passes the line in a variable.
+    line = os.environ.get("COMP_WORDS") or os.environ.get("_TYPER_COMPLETE_ARGS", "")
+    called = next((each for each in [*arguments, *line.split()] if each in COMMANDS), None)
     return make_app(called)(list(arguments) or ["--help"], prog_name="deltahist", standalone_mode=False)
 
 

@@ -267,7 +267,7 @@ class MapOptions:
             far = None if self.delta is None else domain.length(self.delta)
             return Neighbourhood.of(domain, self.edges, delta=far, limits=parse_limits(self.limit))
         cell = self.delta if self.cell in (None, "auto") else self.cell
-        domain = Domain.from_cell(box, cell, crs, name="delta" if cell == self.delta else "cell")  # type: ignore[arg-type]
+        domain = Domain.from_cell(box, cell, crs, name="delta" if cell == self.delta else "cell")
         near = Neighbourhood(domain, self.delta, limits=parse_limits(self.limit))
         near.check_on_map()
         check_memory_for(domain)

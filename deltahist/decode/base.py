@@ -456,7 +456,7 @@ def make_decoder(strategy: Strategy, laws: Sequence[Law], *, total_known: bool) 
 class DenseDecoder(Decoder):
     """Least squares by the definition (AᵀΣ⁻¹A)⁻¹AᵀΣ⁻¹, or by the pseudo-inverse if A does not determine the cells."""
 
-    _batch_size = 1024  # type: ignore[assignment]
+    _batch_size = 1024
 
     def __init__(self, strategy: Strategy, laws: Sequence[Law], total_known: bool) -> None:
         super().__init__(strategy, laws, total_known)

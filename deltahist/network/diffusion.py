@@ -93,7 +93,8 @@ class Diffusion:
 
     def response(self, owner: str, requester: str) -> NDArray[np.float64]:
         """Return the response to a requester about an owner, as n numbers in the data's units."""
-        return self.responses([(owner, requester)])[list(self.mechanism.columns)].to_numpy(np.float64)[0]
+        table = self.responses([(owner, requester)])
+        return np.asarray(table[list(self.mechanism.columns)].iloc[0], dtype=np.float64)
 
     def responses(self, pairs: Iterable[tuple[Any, Any]] | pd.DataFrame) -> pd.DataFrame:
         """Return responses for pairs of an owner and a requester, or for the pairs in a frame's first two columns.

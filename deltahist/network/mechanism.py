@@ -260,8 +260,8 @@ class PrivacyLevels:
         levels = np.full(len(unique), self.least or 0.0)
         found = np.asarray(self._function(unique[reached]), dtype=np.float64)
         _check_levels(f"{found} at the distances {unique[reached]}", unique[reached], found)
-        levels[reached] = found
-        return np.maximum(levels, self.least or 0.0)[where].reshape(array.shape)
+        levels[reached] = np.maximum(found, self.least or 0.0)
+        return levels[where].reshape(array.shape)
 
     def round_down(self, distances: ArrayLike) -> NDArray[np.int64]:
         """Return ε at each distance in whole billionths, rounded down, but at least one."""

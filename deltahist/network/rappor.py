@@ -338,7 +338,7 @@ def _select_candidates(design: scipy.sparse.csc_array, seen: _Seen) -> NDArray[n
     lower = scipy.linalg.cholesky(gram, lower=True)
     whitened = scipy.linalg.solve_triangular(lower, aim, lower=True)
     found, _ = scipy.optimize.nnls(lower.T, whitened, maxiter=30 * len(aim))
-    return left[found[:-1] > 0]
+    return left[np.flatnonzero(found[:-1] > 0)]
 
 
 def _estimate_candidates(design: NDArray[np.float64], seen: _Seen) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

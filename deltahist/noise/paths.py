@@ -132,7 +132,7 @@ expm1, log1p = _in_both(np.expm1, lambda x: x.exp() - 1), _in_both(np.log1p, lam
 
 def vector_lengths(x: Reals) -> Reals:
     """Return the Euclidean length of each row of an array (rows, n)."""
-    return sqrt((x * x).sum(axis=1))  # type: ignore[no-any-return]
+    return sqrt((x * x).sum(axis=1))
 
 
 def cos_and_sin(turns: Reals) -> tuple[Reals, Reals]:
@@ -226,7 +226,7 @@ def next_level_below(dimension: int, uniforms: Uniforms) -> Reals:
     Therefore the number of jumps from ε₂ down to ε₁ is Poisson, with mean (n + 1) ln(ε₂/ε₁).
     Source: 2018, Algorithm 1 (its loop), Proposition 5, Corollary 6, eq. (10).
     """
-    return exp(-uniforms.exponential(0) / (dimension + 1))  # type: ignore[no-any-return]
+    return exp(-uniforms.exponential(0) / (dimension + 1))
 
 
 def jump_down(dimension: int, uniforms: Uniforms) -> Jump:
@@ -402,7 +402,7 @@ class KeyedPaths(abc.ABC):
             for i in np.unique(row[bad]).tolist():
                 self._evaluate_exactly(int(distinct[i]), paths[i].span)
             out[bad] = self._find_values(users[bad], levels[bad])
-        return out  # type: ignore[no-any-return]
+        return out
 
     def _find_pieces(self, user: int, least: int, most: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return the first level and the value of each of a path's K pieces from `least` to `most`, in order."""
@@ -449,7 +449,7 @@ def _floor_bounds(x: Reals, error: NDArray[np.float64]) -> tuple[NDArray[np.int6
         ends = [np.frompyfunc(lambda v, e, s=sign: math.floor(v + s * Decimal(e)), 2, 1)(x, error) for sign in (-1, 1)]
     else:
         ends = [np.floor(x - error), np.floor(x + error)]
-    return tuple(np.clip(end, -_FARTHEST, _FARTHEST).astype(np.int64) for end in ends)  # type: ignore[return-value]
+    return tuple(np.clip(end, -_FARTHEST, _FARTHEST).astype(np.int64) for end in ends)
 
 
 class _State(NamedTuple):

@@ -369,7 +369,7 @@ class PostgreSQLEngine(Engine):
             raise InputError(f"cannot connect to the database {self.name}: {said}") from None
 
         def run(statement: str, values: Mapping[str, Any]) -> Any:
-            return connection.execute(statement, values).fetchone()  # type: ignore[arg-type]
+            return connection.execute(statement, values).fetchone()
 
         # The server rolls back when the connection closes.
         with self.hide_failures(), closing(connection):

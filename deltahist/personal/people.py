@@ -406,10 +406,10 @@ def as_unusable() -> Iterator[None]:
 
 def _count_most_prices(turn: Turn, query: Query, aggregate: Aggregate) -> NDArray[np.int64]:
     """Return the maximum number of times that each user may have to pay the price, in shape (m,)."""
-    affordable = (turn.limits - turn.spent) // aggregate.price
+    affordable = np.asarray((turn.limits - turn.spent) // aggregate.price)
     if query.most is None:
         return affordable
-    return np.minimum(affordable, _count_prices(np.array([min(query.most, 1 << 62)]), aggregate))
+    return affordable.clip(max=_count_prices(np.array([min(query.most, 1 << 62)]), aggregate))
 
 
 def _count_prices(number: NDArray[np.int64], aggregate: Aggregate) -> NDArray[np.int64]:

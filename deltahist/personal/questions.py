@@ -27,8 +27,8 @@ from deltahist.decode import Moments, interval
 from deltahist.errors import InputError, as_printed_fraction, check_choice, check_finite
 from deltahist.laws import Law
 from deltahist.mechanisms.base import scale_noise
+from deltahist.noise.samplers import sample_law
 from deltahist.personal.query import DTYPES, OWNER, Query, find_kind, make_constant, unify_kinds, write_float
-from deltahist.publishers.publication import sample_law
 
 #: Coverage of intervals.
 LEVEL = 0.95

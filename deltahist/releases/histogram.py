@@ -406,7 +406,7 @@ class Rims:
         x, *others = sides = [_Sides.from_pieces(each) for each in pieces]
         if not others:
             lean, *spreads = self._fields((x.cell,))
-            return _weigh_fields(x.lean * lean, x.share, spreads).sum(axis=1)
+            return np.asarray(_weigh_fields(x.lean * lean, x.share, spreads).sum(axis=1))
         (y,) = others
         cell, share, lean = x.cell[:, None], x.share[:, None], x.lean[:, None]
         lean_x, lean_y, *spreads = self._fields((cell, y.cell))

@@ -384,7 +384,7 @@ class JointPlacement:
     def joined_variance(self, apart: Sequence[Field]) -> Field:
         """Return, per query (m,), the squared sum of standard errors, or the variance of the sum if that is larger."""
         *parts, learnt = apart
-        return np.maximum(np.sum(np.sqrt(parts), axis=0) ** 2, learnt)
+        return np.asarray(np.maximum(np.sum(np.sqrt(parts), axis=0) ** 2, learnt))
 
 
 @dataclass(frozen=True, eq=False)

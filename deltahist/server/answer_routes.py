@@ -188,7 +188,7 @@ def _encode_table(answers: Any, form: str, about: dict[str, Any]) -> bytes:
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as stream:
         stream.write_table(table)
-    return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]
+    return sink.getvalue().to_pybytes()
 
 
 def _parse_features(body: bytes, most: int, _: int) -> tuple[Any, str | None, NDArray[Any], list[dict[str, Any]]]:

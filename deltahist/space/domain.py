@@ -267,7 +267,7 @@ class Domain:
 
     def locate(self, points: ArrayLike) -> NDArray[np.int64]:
         """Return the cell indices (m, ndim) of points, clamped to the domain."""
-        return self.lattice(points) // np.array(self.steps)
+        return np.asarray(self.lattice(points) // np.array(self.steps))
 
     def edges(self, axis: int) -> NDArray[np.float64]:
         """Return the coordinates of the n + 1 cell edges along an axis."""

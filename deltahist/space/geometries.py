@@ -335,7 +335,7 @@ def _cut_surroundings(shapes: NDArray[Any], crs: Any, domain: Domain) -> tuple[N
     Far from its area of use, a projection may move a region from the other side of the earth onto the map. Edges in
     degrees also get more vertices, because straight edges in degrees are curves on the map.
     """
-    share, area = np.ones(len(shapes)), area_of(domain.crs, domain.bounds, crs)  # type: ignore[arg-type]
+    share, area = np.ones(len(shapes)), area_of(domain.crs, domain.bounds, crs)
     if area is None:
         return shapes, share
     (west, south, east, north), turns, least = area, [0], 1000.0
@@ -395,7 +395,7 @@ def bend_boxes(corners: NDArray[np.float64], domain: Domain) -> NDArray[Any]:
     """
     west, south, east, north = corners.T
     width = width_in_degrees(west, east)
-    wide, area = (west > east) & (width > 180), area_of(domain.crs, domain.bounds)  # type: ignore[arg-type]
+    wide, area = (west > east) & (width > 180), area_of(domain.crs, domain.bounds)
     if wide.any() and area is not None and width_in_degrees(area[0], area[2]) < 180:
         raise InputError(
             f"box is {corners[np.argmax(wide)].tolist()}: it crosses the antimeridian (180°), as west exceeds east, "

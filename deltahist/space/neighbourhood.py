@@ -153,7 +153,7 @@ class Neighbourhood:
         if sources is not None:
             mask = np.asarray(sources)
             sources = tuple(np.arange(domain.size)[mask.ravel()].tolist() if mask.dtype == bool else mask.tolist())
-        return GraphNeighbourhood(domain, 1, sources, limits, pack_pairs(pairs, domain.size))  # type: ignore[arg-type]
+        return GraphNeighbourhood(domain, 1, sources, limits, pack_pairs(pairs, domain.size))
 
     def __post_init__(self) -> None:
         length, step = self.domain.length(self.delta, name="delta"), max(self.domain.step)
@@ -363,7 +363,7 @@ class Neighbourhood:
         if "graph" in description:
             places = None if sources is None else tuple(sources)
             limits = limits_of(description["limits"]) if "limits" in description else None
-            return GraphNeighbourhood(domain, 1, places, limits, description["graph"])  # type: ignore[arg-type]
+            return GraphNeighbourhood(domain, 1, places, limits, description["graph"])
         if isinstance(sources, dict):
             # A damaged geometry must not become None, which would mean fixed membership.
             sources = shapely.from_wkt(sources["wkt"], on_invalid="ignore") or "damaged"
@@ -403,7 +403,7 @@ class GraphNeighbourhood(Neighbourhood):
         # Sort edges and sources. A file that lists them in another order does not match, and is refused.
         graph, sources = pack_pairs(self.pairs, self.domain.size), self.sources
         if sources is not None:
-            places = np.unique(np.array([*map(operator.index, sources)], dtype=np.int64))  # type: ignore[arg-type]
+            places = np.unique(np.array([*map(operator.index, sources)], dtype=np.int64))
             sources = tuple(np.ravel_multi_index((places,), (self.domain.size,)).tolist())  # raises if out of range
         for name, value in (("limits", limits), ("profile", profile), ("graph", graph), ("sources", sources)):
             object.__setattr__(self, name, value)
@@ -428,7 +428,7 @@ class GraphNeighbourhood(Neighbourhood):
         return bool(scipy.sparse.csgraph.connected_components(self.adjacency, directed=False)[0] == 1)
 
     @functools.cached_property
-    def diameter(self) -> float:  # type: ignore[override]
+    def diameter(self) -> float:
         """Upper bound on the number of edges in a shortest path between two cells, exact for up to 2,000 cells."""
         size, graph = self.domain.size, self.adjacency
         if size <= 2000:
@@ -444,11 +444,11 @@ class GraphNeighbourhood(Neighbourhood):
         return max(1, math.ceil(float(distance) - 1e-9))
 
     @property
-    def radius(self) -> int:  # type: ignore[override]
+    def radius(self) -> int:
         return 1
 
     @property
-    def reach(self) -> NDArray[np.int64]:  # type: ignore[override]
+    def reach(self) -> NDArray[np.int64]:
         raise InputError("the neighbourhood is a graph, which has no distances along axes: use a strategy for graphs")
 
     @property
@@ -463,7 +463,7 @@ class GraphNeighbourhood(Neighbourhood):
         return 1.0
 
     @functools.cached_property
-    def relations(self) -> tuple[tuple[Fraction, Neighbourhood], ...]:  # type: ignore[override]
+    def relations(self) -> tuple[tuple[Fraction, Neighbourhood], ...]:
         out: list[tuple[Fraction, Neighbourhood]] = [(Fraction(1), replace(self, limits=()))]
         for limit in self.profile:
             out.append((limit.factor, self.anywhere() if limit.any else self._widen(int(limit.distance))))
@@ -498,11 +498,11 @@ class GraphNeighbourhood(Neighbourhood):
         return found
 
     @functools.cached_property
-    def source_cells(self) -> NDArray[np.bool_]:  # type: ignore[override]
+    def source_cells(self) -> NDArray[np.bool_]:
         near = np.zeros(self.domain.size, dtype=bool)
-        near[list(self.sources or ())] = True  # type: ignore[arg-type]
+        near[list(self.sources or ())] = True
         if self.hops > 1 and near.any():  # cells within hops - 1 edges of a source
-            near = np.asarray(replace(self, hops=self.hops - 1)._reachable @ near) > 0  # type: ignore[operator]
+            near = np.asarray(replace(self, hops=self.hops - 1)._reachable @ near) > 0
         return _make_readonly(near.reshape(self.domain.shape))
 
     def edges(self) -> NDArray[np.int64]:
@@ -520,7 +520,7 @@ class GraphNeighbourhood(Neighbourhood):
 
     def check_on_map(self) -> None:
         """Raise InputError if there are no edges or sources, because the promise for δ would then be empty."""
-        check_whole(**{"the number of edges and sources": len(self.pairs) + len(self.sources or ())})  # type: ignore[arg-type]
+        check_whole(**{"the number of edges and sources": len(self.pairs) + len(self.sources or ())})
 
 
 def pack_pairs(pairs: ArrayLike, size: int) -> str:

@@ -312,7 +312,7 @@ def sums_between(total: Field, spans: Sequence[Span]) -> Field:
         w, e, s, n = (c.astype(np.int64) for c in (west, east, south, north))
         w *= row
         e *= row
-        return flat[e + n] - flat[w + n] - flat[e + s] + flat[w + s]
+        return np.asarray(flat[e + n] - flat[w + n] - flat[e + s] + flat[w + s])
     # Handle all corners at once, because the overhead of calls dominates if there are few boxes.
     x, y = np.array([east, west, east, west]), np.array([north, north, south, south])
     i, j = np.minimum(x.astype(np.int64), rows - 2), np.minimum(y.astype(np.int64), row - 2)
@@ -581,7 +581,7 @@ def _cover_parts(start: Field, end: Field, owner: Index, shape: tuple[int, ...])
     def running_sums(own: Field) -> Field:
         """Return running sums over each polygon's cells, exact in multiples of 2^−52."""
         sums = np.concatenate([[0], np.cumsum(np.rint(own * (1 << 52)).astype(np.int64))])
-        return (sums[1:] - np.repeat(sums[firsts], np.diff(firsts, append=len(held)))) / (1 << 52)
+        return np.asarray(sums[1:] - np.repeat(sums[firsts], np.diff(firsts, append=len(held)))) / (1 << 52)
 
     # Each piece of an edge also contributes to all cells above it. Cells without edges are entirely inside or outside.
     own = per_cell(east)

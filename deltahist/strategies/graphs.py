@@ -52,7 +52,7 @@ class GraphFlow(Strategy):
     hubs: Fraction | None = None
     on_graphs: ClassVar[bool] = True
     determines_cells: ClassVar[bool] = True
-    scatters_linearly: ClassVar[bool] = True  # type: ignore[assignment]
+    scatters_linearly: ClassVar[bool] = True
     texts: ClassVar[tuple[str, ...]] = ("graph",)
 
     def __post_init__(self) -> None:
@@ -94,7 +94,7 @@ class GraphFlow(Strategy):
     @functools.cached_property
     def near(self) -> GraphNeighbourhood:
         """The neighbourhood that the graph defines, without limits."""
-        return GraphNeighbourhood(self.domain, 1, self.sources, (), self.graph)  # type: ignore[arg-type]
+        return GraphNeighbourhood(self.domain, 1, self.sources, (), self.graph)
 
     @property
     def keeps_total(self) -> bool:  # type: ignore[override]

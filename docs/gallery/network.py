@@ -21,9 +21,9 @@ sides = Delaunay(places).simplices[:, [[0, 1], [1, 2], [2, 0]]].reshape(-1, 2)
 edges = sides[np.hypot(*(places[sides[:, 0]] - places[sides[:, 1]]).T) < 0.16]
 owner = np.hypot(*(places - 0.5).T).argmin()
 
-network = dh.Network.from_edges(edges, nodes=range(120))
-mechanism = dh.DiffusionMechanism(network, "4*exp(-0.5d)", alpha=100, columns=("x", "y"))
-diffusion = dh.Diffusion({owner: (0, 0)}, mechanism, rng=np.random.default_rng(1))
+network = dh.network.Network.from_edges(edges, nodes=range(120))
+mechanism = dh.network.DiffusionMechanism(network, "4*exp(-0.5d)", alpha=100, columns=("x", "y"))
+diffusion = dh.network.Diffusion({owner: (0, 0)}, mechanism, rng=np.random.default_rng(1))
 answers = diffusion.responses([(owner, user) for user in range(120) if user != owner])
 rings = answers.drop_duplicates("distance").sort_values("distance", ascending=False)  # equal distances, equal answers
 

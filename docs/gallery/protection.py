@@ -21,7 +21,7 @@ figure, ax = plt.subplots(figsize=(5.2, 4.4))
 for name, limit in limits.items():
     near = dh.Neighbourhood(domain, delta="500m", limits=limit)
     best = dh.plan(near, epsilon=1)[0]
-    curve = dh.protection_curve(best.mechanism)
+    curve = dh.plots.protection_curve(best.mechanism)
     distance, loss = curve["distance"] / 1000, curve["exact"]
     (line,) = ax.step(distance, loss, where="pre")
     label = f"{name}: error {best.rmse:.0f}"

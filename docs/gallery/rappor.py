@@ -19,8 +19,8 @@ shares = np.array([30, 20, 14, 10, 8, 6, 5, 4, 2, 1]) / 100
 rng = np.random.default_rng(1)
 visited = rng.choice(places, 30_000, p=shares)
 
-mechanism = dh.Rappor.costing(4, bits=128, hashes=2, cohorts=8, p=0.25, q=0.75)
-clients = dh.Clients(visited, mechanism, rng=rng)
+mechanism = dh.network.Rappor.costing(4, bits=128, hashes=2, cohorts=8, p=0.25, q=0.75)
+clients = dh.network.Clients(visited, mechanism, rng=rng)
 found = clients.report(rng=rng).decode(places)
 truth = [(visited == place).sum() for place in places]
 

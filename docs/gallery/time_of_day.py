@@ -19,7 +19,7 @@ peaks = [rng.normal(8, 0.9, 950), rng.normal(17.5, 1.4, 1050), rng.uniform(5, 24
 hours = np.concatenate(peaks).clip(0, 24)  # private
 
 day = dh.Neighbourhood(dh.Domain(bounds=(0, 24), shape=(96,)), delta=0.5)
-release = dh.publish_sorted(hours, day, epsilon=0.2, rng=rng)
+release = dh.publishers.publish_sorted(hours, day, epsilon=0.2, rng=rng)
 levels = np.linspace(0.005, 0.995, 199)
 found = release.quantiles(levels)
 

@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 
 import deltahist as dh
+from deltahist.answers import answer_each
 from deltahist.sample import BOUNDS, sample_districts, sample_points
 
 plt.style.use(Path(__file__).with_name("gallery.mplstyle"))
@@ -31,7 +32,7 @@ for number, week in enumerate(pd.date_range("2026-01-05", periods=52, freq="7D")
     counts = dh.count(seen, domain, x="lon", y="lat", crs="EPSG:4326")
     releases[f"{week:%Y-%m-%d}"] = dh.publish(counts, near, "tents", epsilon=0.5, rng=rng)
 
-answers = dh.answer_each(dh.Series.from_names(releases), districts)
+answers = answer_each(dh.Series.from_names(releases), districts)
 answers["step"] = pd.to_datetime(answers.step)
 
 figure, ax = plt.subplots()

@@ -16,10 +16,10 @@ plt.style.use(Path(__file__).with_name("gallery.mplstyle"))
 
 days = np.arange(1, 22)
 weights = np.where(days % 7 == 6, 9.0, 1.0)
-amounts = dh.allocate_offline(weights, length=7, epsilon=1)
+amounts = dh.accounts.allocate_offline(weights, length=7, epsilon=1)
 
 # Charge every day to an account that refuses to overspend.
-window = dh.Window(length=7, epsilon=1)
+window = dh.accounts.Window(length=7, epsilon=1)
 spent = []
 for day, amount in zip(days.tolist(), amounts.tolist(), strict=True):
     window.charge(day, amount)

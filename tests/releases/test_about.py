@@ -16,8 +16,8 @@ LINE = dh.Neighbourhood(dh.Domain((0, 8), (8,)), 1)
 HOW = {"epsilon": 1, "about": dh.About("<script>alert(1)</script>", "City & Co.", "maps@city.example", "CC BY 4.0")}
 KINDS = {
     "map": lambda **more: dh.publish(np.ones((8, 8), int), PLANE, "identity", **HOW, **more),
-    "sorted": lambda **more: dh.publish_sorted(np.arange(8), LINE, **HOW, **more),
-    "quantile": lambda **more: dh.publish_quantile(np.arange(8), 0.5, LINE, **HOW, **more),
+    "sorted": lambda **more: dh.publishers.publish_sorted(np.arange(8), LINE, **HOW, **more),
+    "quantile": lambda **more: dh.publishers.publish_quantile(np.arange(8), 0.5, LINE, **HOW, **more),
 }
 
 

@@ -370,8 +370,9 @@ class MeanHubError:
             hubs = Hubs.on_grid(self.blocks, spacing, widths)
             error = self._as_function(hubs)
             # With strips, the shares are products over the axes, because each hub is in two strips.
-            divisions = [lambda own: (own, 1 - own), lambda own: (own**2, (1 - own) ** 2, own * (1 - own))]
-            for divide in divisions[: 1 + (min(lengths) > 1)]:
+            divisions: list[Callable[[float], tuple[float, ...]]] = [lambda own: (own, 1 - own)]
+            divisions += [lambda own: (own**2, (1 - own) ** 2, own * (1 - own))] if min(lengths) > 1 else []
+            for divide in divisions:
                 least, own = find_minimum(lambda own: error(divide(own)), 0.3, 0.97, 0.04)  # noqa: B023
                 yield _HubChoice(spacing, widths, divide(own), least)
 
