@@ -66,8 +66,8 @@ check: lint types test  ## lint, types and the quick tests
 
 lint: $(VENV)/.lint  ## check the style, and that imports run downwards
 	$(BIN)/ruff check
-	$(BIN)/codespell --dictionary - --dictionary tools/words.txt deltahist docs README.md CHANGELOG.md
-	$(BIN)/proselint check README.md CHANGELOG.md docs $$(find deltahist -name '*.py')
+	$(BIN)/codespell --dictionary - --dictionary tools/words.txt deltahist docs *.md
+	$(BIN)/proselint check *.md docs $$(find deltahist -name '*.py')
 	$(BIN)/lint-imports --no-logo --no-cache
 
 types: $(VENV)/.lint  ## check the types
@@ -75,7 +75,7 @@ types: $(VENV)/.lint  ## check the types
 
 docs: $(VENV)/.test  ## check the documentation's links and its site, and run its examples
 	$(BIN)/md-dead-link-check --config pyproject.toml
-	$(PYTEST) -q README.md docs tests/browser/test_site.py
+	$(PYTEST) -q README.md CONTRIBUTING.md docs tests/browser/test_site.py
 
 site: $(VENV)/.site  ## build the documentation's site in build/site
 	$(BIN)/python -m tools.site build

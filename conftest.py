@@ -76,7 +76,7 @@ pytest_collect_file = Sybil(
         CodeBlockParser("toml", _write_file),
         SkipParser(),
     ],
-    patterns=["README.md", "docs/*.md", "docs/**/*.md"],
+    patterns=["README.md", "CONTRIBUTING.md", "docs/*.md", "docs/**/*.md"],
     setup=_enter,
     teardown=_leave,
 ).pytest()

@@ -1,6 +1,6 @@
 """Strategies measure a map of counts. Each one is defined together with its exact cost and its decoder.
 
-To add a strategy, add a file here and register its class below (docs/internals/adding-a-strategy.md).
+To add a strategy, add a file here and register its class below (CONTRIBUTING.md).
 
 This prints the sensitivity and the mean squared error over all ranges of 64 cells, for moves by one cell at ε = 1:
 

@@ -63,7 +63,7 @@ class Strategy(abc.ABC):
     and `A.T @ y` applies the adjoint, both exactly in int64. A new strategy needs only the field `domain`, the methods
     `_matmat` and `_rmatmat` and, unless the matrix has one row per cell, the property `shape`. All other methods have
     general (dense) implementations. Override `edge_cost` for speed. Set `texts` and override `candidates` and
-    `from_text`, so that planning and users can find the strategy. See docs/internals/adding-a-strategy.md.
+    `from_text`, so that planning and users can find the strategy. See CONTRIBUTING.md.
 
     Unless the strategy overrides `scatter`, noise is added row by row: y = A c + η. With `scatter`, y = A c + R(η),
     where R maps `draws` numbers to k numbers. For every edge e, `changes` returns integers U_e for which
