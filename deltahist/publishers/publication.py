@@ -635,7 +635,7 @@ class State:
                 raise ValueError("its release is not part of a chain")
             return cls(release, draws, token, description.get("source"))
 
-        return read_state(Path(path), "deltahist-state", parse)  # type: ignore[no-any-return]
+        return read_state(Path(path), "deltahist-state", parse)
 
     def write(self, path: str | Path, *, new: bool) -> None:
         """Write the state durably, as a `new` file or in place of the previous state, which the caller has locked."""
