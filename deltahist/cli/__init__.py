@@ -184,7 +184,7 @@ class Command(TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse a command line, with options from the project file as defaults."""
-        file = ctx.find_root().params.get("config") or Path("deltahist.toml")
+        file = Path(ctx.find_root().params.get("config") or "deltahist.toml")  # old Typers give a string
         if ctx.parent is not None and (file.is_file() or file != Path("deltahist.toml")):
             ctx.default_map = _read_project(file, self)
         rest = super().parse_args(ctx, args)

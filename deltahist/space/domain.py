@@ -58,7 +58,7 @@ class CellTooLarge(InputError):  # noqa: N818
     """The requested cell is larger than the whole map."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False)
 class Domain:
     """A box of equal cells in one to three dimensions. The third dimension may be time, or the floors of a building.
 
@@ -69,13 +69,14 @@ class Domain:
     ----------
     bounds : (lo, hi) in 1-D, (west, south, east, north) in 2-D, or three lows and three highs in 3-D, in map units.
     shape : number of cells along each axis, (n,), (nx, ny) or (nx, ny, nz). Axis 0 is x.
+    cell : side of square cells, in place of a shape (see `from_cell`).
     crs : a *projected* coordinate reference system (anything that pyproj reads), or None for a plane without units.
     scale : largest ratio of map length to ground metres over the domain, computed by default, and 1 without a CRS.
-        `from_cell` sets `scale`, so that the same scale converts cells and δ.
+        `cell` sets `scale`, so that the same scale converts cells and δ.
 
     >>> domain = Domain(bounds=(0, 0, 1, 1), shape=(10, 10))
-    >>> domain.cell
-    (0.1, 0.1)
+    >>> domain.cell, domain == Domain((0, 0, 1, 1), cell=0.1)
+    ((0.1, 0.1), True)
     >>> domain.locate([[0.3, 0.5]])        # 0.3 / 0.1 is 2.9999999999999996 in floats
     array([[3, 5]])
     """
@@ -85,10 +86,22 @@ class Domain:
     crs: str | None = None
     scale: float | None = None
 
-    def __post_init__(self) -> None:
-        bounds = tuple(float(check_finite(bounds=b)) for b in np.ravel(np.asarray(self.bounds, dtype=object)))
-        shape = tuple(check_whole(shape=n) for n in np.ravel(np.asarray(self.shape, dtype=object)))
-        crs: Any = self.crs
+    def __init__(
+        self,
+        bounds: ArrayLike,
+        shape: ArrayLike | None = None,
+        crs: Any = None,
+        scale: float | None = None,
+        *,
+        cell: float | str | None = None,
+    ) -> None:
+        if (shape is None) == (cell is None):
+            raise InputError(f"shape is {shape!r} and cell is {cell!r}: exactly one of them must be given")
+        if cell is not None:
+            made = Domain.from_cell(bounds, cell, crs)
+            bounds, shape, scale = made.bounds, made.shape, made.scale
+        bounds = tuple(float(check_finite(bounds=b)) for b in np.ravel(np.asarray(bounds, dtype=object)))
+        shape = tuple(check_whole(shape=n) for n in np.ravel(np.asarray(shape, dtype=object)))
         if crs is not None and not isinstance(crs, str):  # an EPSG code or a pyproj CRS
             crs = f"EPSG:{crs}" if isinstance(crs, int) else crs.to_string()
         for name, value in (("bounds", bounds), ("shape", shape), ("crs", crs)):
@@ -112,13 +125,13 @@ class Domain:
             from deltahist.space.crs import scales
 
             needed = scales(crs, bounds)[1]
-        scale = check_positive(scale=needed if self.scale is None else self.scale)
+        scale = check_positive(scale=needed if scale is None else scale)
         if scale < needed * (1 - 1e-6) or (crs is None and scale != 1):  # versions of PROJ differ by up to a millionth
             raise InputError(f"scale is {scale!r}: it must be at least the map's scale {needed:.7g}, or 1 with no CRS")
         object.__setattr__(self, "scale", None if crs is None else scale)
 
     @classmethod
-    def from_cell(cls, bounds: ArrayLike, cell: float | str, crs: str | None = None, *, name: str = "cell") -> Domain:
+    def from_cell(cls, bounds: ArrayLike, cell: float | str, crs: Any = None, *, name: str = "cell") -> Domain:
         """Make a domain of square cells of a given size, extending the bounds to whole cells.
 
         With a CRS, the side is in ground metres (a number, or text such as "250m"), and is converted to map units with
@@ -127,7 +140,7 @@ class Domain:
         >>> Domain.from_cell((0, 0, 1, 0.45), 0.2)
         Domain(bounds=(0.0, 0.0, 1.0, 0.6000000000000001), shape=(5, 3), crs=None, scale=None)
         """
-        rough = cls(bounds, (1,) * (np.size(np.asarray(bounds, dtype=object)) // 2), crs)  # type: ignore[arg-type]
+        rough = cls(bounds, (1,) * (np.size(np.asarray(bounds, dtype=object)) // 2), crs)
         side = rough.length(cell, name=name)
         if crs is not None:
             # Rounding up to whole cells may extend the map by one cell, where the scale may be larger.
