@@ -130,8 +130,7 @@ def make_app(called: str | None) -> typer.Typer:
 
 def invoke(arguments: Sequence[str]) -> Any:
     """Run a command line and return the command's result. Errors propagate."""
-    # A shell that completes a command line passes the line in a variable.
-    line = os.environ.get("COMP_WORDS") or os.environ.get("_TYPER_COMPLETE_ARGS", "")
+    line = os.environ.get("COMP_WORDS") or os.environ.get("_TYPER_COMPLETE_ARGS", "")  # from a shell that completes
     called = next((each for each in [*arguments, *line.split()] if each in COMMANDS), None)
     return make_app(called)(list(arguments) or ["--help"], prog_name="deltahist", standalone_mode=False)
 

@@ -93,8 +93,7 @@ class Diffusion:
 
     def response(self, owner: str, requester: str) -> NDArray[np.float64]:
         """Return the response to a requester about an owner, as n numbers in the data's units."""
-        table = self.responses([(owner, requester)])
-        return np.asarray(table[list(self.mechanism.columns)].iloc[0], dtype=np.float64)
+        return np.asarray(self.responses([(owner, requester)])[list(self.mechanism.columns)], dtype=np.float64).ravel()
 
     def responses(self, pairs: Iterable[tuple[Any, Any]] | pd.DataFrame) -> pd.DataFrame:
         """Return responses for pairs of an owner and a requester, or for the pairs in a frame's first two columns.

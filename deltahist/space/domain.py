@@ -69,7 +69,8 @@ class Domain:
     ----------
     bounds : (lo, hi) in 1-D, (west, south, east, north) in 2-D, or three lows and three highs in 3-D, in map units.
     shape : number of cells along each axis, (n,), (nx, ny) or (nx, ny, nz). Axis 0 is x.
-    cell : side of square cells, in place of a shape (see `from_cell`).
+    cell : side of square cells, in place of a shape. The bounds are extended to whole cells. With a CRS, the side is in
+        ground metres (a number, or text such as "250m"), and the map's largest scale converts it to map units.
     crs : a *projected* coordinate reference system (anything that pyproj reads), or None for a plane without units.
     scale : largest ratio of map length to ground metres over the domain, computed by default, and 1 without a CRS.
         `cell` sets `scale`, so that the same scale converts cells and δ.
@@ -132,10 +133,7 @@ class Domain:
 
     @classmethod
     def from_cell(cls, bounds: ArrayLike, cell: float | str, crs: Any = None, *, name: str = "cell") -> Domain:
-        """Make a domain of square cells of a given size, extending the bounds to whole cells.
-
-        With a CRS, the side is in ground metres (a number, or text such as "250m"), and is converted to map units with
-        the largest scale factor. Raises CellTooLarge if the cell (called `name` in messages) is larger than the map.
+        """Return `Domain(bounds, cell=cell, crs=crs)`. Raises CellTooLarge if the cell, called `name`, exceeds the map.
 
         >>> Domain.from_cell((0, 0, 1, 0.45), 0.2)
         Domain(bounds=(0.0, 0.0, 1.0, 0.6000000000000001), shape=(5, 3), crs=None, scale=None)
@@ -156,7 +154,7 @@ class Domain:
 
     @classmethod
     def from_degrees(cls, bounds: Sequence[float], cell: float | str, crs: str = "auto") -> Domain:
-        """Make a domain that covers bounds in degrees with square cells (see `from_cell`).
+        """Make a domain that covers bounds in degrees with square cells .
 
         Parameters
         ----------
