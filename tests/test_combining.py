@@ -57,24 +57,6 @@ def test_a_total_that_the_release_knows_changes_nothing_and_another_is_refused(n
             Combined(release, other).answer(WORK)
 
 
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore")
-def test_measurements_go_into_a_graphical_model():
-    mbi = pytest.importorskip("mbi")
-    release, _ = releases("hierarchical")
-    matrix, values, covariance = release.measurements()
-    domain = mbi.Domain(["x", "y"], DOMAIN.shape)
-    rows, spread = dense(matrix), covariance.diagonal() ** 0.5
-    given = [
-        mbi.LinearMeasurement(values[each], ("x", "y"), float(s), lambda factor, r=rows[each]: r @ factor.datavector())
-        for s in np.unique(spread)
-        for each in [np.flatnonzero(spread == s)]
-    ]
-    model = mbi.estimation.MirrorDescent().estimate(domain, given, known_total=float(COUNTS.sum()), iters=2000)
-    found = np.asarray(model.project(("x", "y")).datavector()).reshape(DOMAIN.shape)
-    assert np.abs(found - COUNTS).mean() < np.abs(release.cells() - COUNTS).mean()
-
-
 @pytest.mark.parametrize("name", STRATEGIES)
 @pytest.mark.parametrize("known", [False, True])
 def test_the_covariance_is_that_of_sums_of_answers(name, known):

@@ -12,6 +12,7 @@ import pytest
 from sqlalchemy import update
 
 import deltahist as dh
+from deltahist.accounts import Account, Window
 from deltahist.accounts.databases import ACCOUNTS, CHARGES, POPULATIONS
 from deltahist.accounts.ledger import Ledger, get_note, open_account, set_note
 from deltahist.budget import Budget, Charge, Payment, Population
@@ -73,10 +74,8 @@ def with_accounts(where):
     ledger = Ledger(where)
     ledger.open("city", epsilon=1)
     ledger.charge("city", 0.3, key="May")
-    dh.accounts.Account.total(epsilon=1, ledger=ledger, name="city").pay(
-        Guarantee(epsilon=Fraction(1, 5)), chain="c" * 32
-    )
-    window = dh.accounts.Window(2, rho=1, ledger=ledger, name="days")
+    Account.total(epsilon=1, ledger=ledger, name="city").pay(Guarantee(epsilon=Fraction(1, 5)), chain="c" * 32)
+    window = Window(2, rho=1, ledger=ledger, name="days")
     for step in range(4):
         window.charge(step, 0.4)
     with ledger.transaction() as connection:
@@ -101,9 +100,9 @@ def test_accounts_of_the_same_people_add_up(where):
     ledger = Ledger(where)
     ledger.open("visits", epsilon=1)
     ledger.charge("visits", 1)
-    window = dh.accounts.Window(2, epsilon=1, ledger=ledger, name="stream")
+    window = Window(2, epsilon=1, ledger=ledger, name="stream")
     for step in range(6):
-        payment = dh.accounts.Account(window, step).pay(Guarantee(epsilon=Fraction(1, 2)))
+        payment = Account(window, step).pay(Guarantee(epsilon=Fraction(1, 2)))
     ledger.open("others", epsilon=4, population="visitors")
     ledger.charge("others", 3)
     everyone = Population("everyone", 2, (("epsilon", Fraction(4), None, Fraction(2)),))
@@ -116,13 +115,13 @@ def test_accounts_of_the_same_people_add_up(where):
 def test_a_population_has_a_limit_of_its_own(where):
     ledger = Ledger(where)
     ledger.open("visits", epsilon=1, population_limit=Fraction(3, 2))
-    window = dh.accounts.Window(2, epsilon=1, ledger=Ledger(where), name="stream")
+    window = Window(2, epsilon=1, ledger=Ledger(where), name="stream")
     assert ledger.charge("visits", 0.75).amount == Fraction(3, 4)
     assert window.charge(0, 0.5).amount == window.charge(1, 0.25).amount * 2
     for ask in (lambda: window.charge(2, 1e-9), lambda: ledger.charge("visits", 0.25)):
         with pytest.raises(dh.BudgetExceeded, match=r"1\.5 of 1\.5"):
             ask()
-    chained = dh.accounts.Account.total(epsilon=2, ledger=ledger, name="chain")
+    chained = Account.total(epsilon=2, ledger=ledger, name="chain")
     with pytest.raises(dh.BudgetExceeded):
         chained.pay(Guarantee(epsilon=Fraction(1)), chain="c" * 32)
     assert ledger.read_standing("visits").population.sums == (("epsilon", *[Fraction(3, 2)] * 3),)
@@ -154,7 +153,7 @@ def test_a_name_has_one_spelling(where):
     for name in names:
         ledger.open(name, epsilon=1, population=name)
         ledger.charge(name, 0.25, key=name)
-        dh.accounts.Window(None, epsilon=1, ledger=ledger, name=name).charge(0, 0.125)
+        Window(None, epsilon=1, ledger=ledger, name=name).charge(0, 0.125)
     assert list(ledger.list_accounts()) == ["Z\u00fcrich"]
     assert {ledger.spent(name) for name in names} == {Fraction(5, 8)}
     assert ledger.read_standing(names[1]).population.name == "Z\u00fcrich"
@@ -241,7 +240,7 @@ def test_threads_and_forks_take_turns(city, start):
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_a_ledger_in_memory_pays_in_its_own_process_alone():
     """A copy in another process would pay a second time from the same budget."""
-    account = dh.accounts.Account.total(epsilon=1)
+    account = Account.total(epsilon=1)
     account.window.charge(0, 0.5)
     for copied in (account, account.window, account.window.ledger):
         with pytest.raises(dh.InputError):

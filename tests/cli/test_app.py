@@ -28,12 +28,15 @@ FRESH = {**os.environ, "PYTHONPATH": str(ROOT)}
 
 @pytest.mark.parametrize("line", [[], ["publish"], ["plan"], ["query"]])
 def test_help_imports_nothing_slow(line):
-    code = (
-        f"import sys\nfrom deltahist.cli import main\nsys.argv = {['deltahist', *line, '--help']}\n"
-        "assert main() == 0\nprint('modules', *sys.modules)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=FRESH, check=True)
-    assert not SLOW & set(done.stdout.splitlines()[-1].split())
+    called = [sys.executable, "-X", "importtime", "-m", "deltahist", *line, "--help"]
+    done = subprocess.run(called, capture_output=True, text=True, env=FRESH, check=True)
+    assert not SLOW & {each.split("|")[-1].strip() for each in done.stderr.splitlines()}
+
+
+def test_a_shell_completes_the_options_of_a_command():
+    line = {"COMP_WORDS": "deltahist publish --eps", "COMP_CWORD": "2", "_DELTAHIST_COMPLETE": "complete_bash"}
+    called = [sys.executable, "-c", "from deltahist.cli import main; main()"]
+    assert subprocess.run(called, capture_output=True, text=True, env=FRESH | line).stdout.split() == ["--epsilon"]
 
 
 @pytest.mark.parametrize("name", COMMANDS)

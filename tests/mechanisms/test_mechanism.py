@@ -9,6 +9,7 @@ import pytest
 import deltahist as dh
 from deltahist.kinds import QuantileMechanism, SortedMechanism
 from deltahist.preprocessing import Preprocessing
+from deltahist.publishers import publish_mechanism, publish_quantile, publish_sorted
 
 SQUARE = dh.Domain((0, 0, 4, 4), (4, 4))
 NEAR = dh.Neighbourhood(SQUARE, 1)
@@ -19,22 +20,20 @@ CELLS = dh.strategies.Identity(SQUARE)
 def test_every_publisher_takes_its_mechanism():
     points, seed = np.linspace(3, 97, 21), lambda: np.random.default_rng(5)
     made = SortedMechanism(LINE, 21, dh.Budget(1), 3)
-    assert dh.publishers.publish_mechanism(made, points).mechanism == made
-    short = dh.publishers.publish_sorted(points, LINE, 1, group=3, rng=seed())
-    assert (dh.publishers.publish_mechanism(made, points[:, None], rng=seed()).values == short.values).all()
+    assert publish_mechanism(made, points).mechanism == made
+    short = publish_sorted(points, LINE, 1, group=3, rng=seed())
+    assert (publish_mechanism(made, points[:, None], rng=seed()).values == short.values).all()
     found = QuantileMechanism(LINE, 0.5, 21, dh.Budget(1), "inverse")
-    one = dh.publishers.publish_mechanism(found, points, rng=seed())
+    one = publish_mechanism(found, points, rng=seed())
     assert one.mechanism == found
-    assert (
-        one.value == dh.publishers.publish_quantile(points[:, None], 0.5, LINE, 1, method="inverse", rng=seed()).value
-    )
+    assert one.value == publish_quantile(points[:, None], 0.5, LINE, 1, method="inverse", rng=seed()).value
     parked = SortedMechanism(replace(LINE, sources="left"), 30, dh.Budget(1), 3)
-    assert dh.publishers.publish_mechanism(parked, points).mechanism == parked
+    assert publish_mechanism(parked, points).mechanism == parked
     for mechanism, given in ((made, points[:20]), (found, points[:20]), (parked, np.linspace(0, 1, 31))):
         with pytest.raises(dh.InputError):
-            dh.publishers.publish_mechanism(mechanism, given)
+            publish_mechanism(mechanism, given)
     three = QuantileMechanism(LINE, 0.5, 21, dh.Budget(1), "inverse", Preprocessing(3))
-    assert dh.publishers.publish_mechanism(three, points).mechanism.counting == Preprocessing(3)
+    assert publish_mechanism(three, points).mechanism.counting == Preprocessing(3)
 
 
 KINDS = {

@@ -4,11 +4,13 @@ import numpy as np
 import pytest
 
 import deltahist as dh
+from deltahist.accounts import Account
 from deltahist.accounts.ledger import Ledger
 from deltahist.counting import Counts, Points
+from deltahist.kinds import QuantileMechanism, SortedMechanism
 from deltahist.noise import samplers
 from deltahist.preprocessing import Preprocessing
-from deltahist.publishers import publication
+from deltahist.publishers import publication, publish_mechanism, publish_quantile, publish_sorted
 from deltahist.statement import list_facts
 
 SQUARE = dh.Neighbourhood(dh.Domain((0, 0, 4, 4), (4, 4)), 1)
@@ -20,18 +22,14 @@ ONES, POINTS = np.ones((4, 4), dtype=int), np.linspace(0.5, 9.5, 30)
 KINDS = {
     "counts": lambda folder, **how: dh.publish(ONES, SQUARE, CELLS, **how),
     "a flow": lambda folder, **how: dh.publish(ONES, SQUARE, dh.strategies.Flow(SQUARE.domain), **how),
-    "a mechanism": lambda folder, epsilon, **how: dh.publishers.publish_mechanism(
+    "a mechanism": lambda folder, epsilon, **how: publish_mechanism(
         dh.Mechanism(SQUARE, CELLS, dh.Budget(epsilon)), ONES, **how
     ),
-    "sorted points": lambda folder, **how: dh.publishers.publish_sorted(POINTS, LINE, **how),
-    "a quantile": lambda folder, **how: dh.publishers.publish_quantile(POINTS, 0.5, LINE, **how),
-    "a smooth quantile": lambda folder, **how: dh.publishers.publish_quantile(
-        POINTS, 0.5, LINE, method="smooth", **how
-    ),
+    "sorted points": lambda folder, **how: publish_sorted(POINTS, LINE, **how),
+    "a quantile": lambda folder, **how: publish_quantile(POINTS, 0.5, LINE, **how),
+    "a smooth quantile": lambda folder, **how: publish_quantile(POINTS, 0.5, LINE, method="smooth", **how),
     "a chain of counts": lambda folder, **how: dh.publish(ONES, SQUARE, CELLS, state=new_state(folder), **how),
-    "a chain of points": lambda folder, **how: dh.publishers.publish_sorted(
-        POINTS, LINE, state=new_state(folder), **how
-    ),
+    "a chain of points": lambda folder, **how: publish_sorted(POINTS, LINE, state=new_state(folder), **how),
 }
 every_kind = pytest.mark.parametrize("kind", KINDS)
 
@@ -51,7 +49,7 @@ def test_a_seeded_generator_is_not_for_publication(kind, tmp_path):
 
 @every_kind
 def test_an_account_pays_once_before_noise_is_drawn(kind, tmp_path, monkeypatch):
-    account = dh.accounts.Account.total(epsilon=2, ledger=tmp_path / "l")
+    account = Account.total(epsilon=2, ledger=tmp_path / "l")
     assert KINDS[kind](tmp_path, epsilon=1, account=account).payment == account.payments[0]
     assert account.spent == 1
 
@@ -70,7 +68,7 @@ def test_an_account_pays_once_before_noise_is_drawn(kind, tmp_path, monkeypatch)
 
 @every_kind
 def test_weak_protection_is_asked_about(tmp_path, kind):
-    account = dh.accounts.Account.total(epsilon=100)
+    account = Account.total(epsilon=100)
     with pytest.raises(dh.InputError, match=r"epsilon is 50: .* weak_protection_accepted=True"):
         KINDS[kind](tmp_path, epsilon=50, account=account)
     assert account.spent == 0
@@ -94,7 +92,7 @@ def test_a_mechanism_allows_for_all_that_its_counts_hold():
     made = Preprocessing(contributions=2, user=True, dropped=("bad rows",), where="speed > 3")
     mechanism = dh.Mechanism(SQUARE, CELLS, dh.Budget(1), made)
     for how in ({}, {"contributions": 2}, {"dropped": ("bad rows",)}):
-        released = dh.publishers.publish_mechanism(mechanism, counted(**how)).mechanism
+        released = publish_mechanism(mechanism, counted(**how)).mechanism
         assert (released.counting, released.laws) == (made, mechanism.laws)
     one = dh.Mechanism(SQUARE, CELLS, dh.Budget(1))
     elsewhere = dh.Domain((0, 0, 400, 400), (4, 4))
@@ -103,9 +101,9 @@ def test_a_mechanism_allows_for_all_that_its_counts_hold():
         {"domain": elsewhere},
     )
     for made_for, how in [(mechanism, each) for each in more] + [(one, {"user": True, "where": None}), (one, {})]:
-        account = dh.accounts.Account.total(epsilon=1)
+        account = Account.total(epsilon=1)
         with pytest.raises(dh.InputError):
-            dh.publishers.publish_mechanism(made_for, counted(**how), account=account)
+            publish_mechanism(made_for, counted(**how), account=account)
         assert account.spent == 0
     own = dh.publish(counted(contributions=3, dropped=("bad rows",)), SQUARE, CELLS, 1)
     assert own.laws[0].parameter == 3 * dh.publish(ONES, SQUARE, CELLS, 1).laws[0].parameter
@@ -121,19 +119,19 @@ def test_each_kind_of_mechanism_takes_its_own_kind_of_data():
     points = Points(np.arange(10.0), LINE.domain, Preprocessing())
     counts = Counts(np.arange(10), LINE.domain, Preprocessing())
     cells = dh.strategies.Identity(LINE.domain)
-    account = dh.accounts.Account.total(epsilon=1)
+    account = Account.total(epsilon=1)
     for mechanism, wrong, right in (
         (dh.Mechanism(LINE, cells, dh.Budget(1)), points, counts),
-        (dh.kinds.SortedMechanism(LINE, 10, dh.Budget(1)), counts, points),
-        (dh.kinds.QuantileMechanism(LINE, 0.5, 10, dh.Budget(1)), counts, points),
+        (SortedMechanism(LINE, 10, dh.Budget(1)), counts, points),
+        (QuantileMechanism(LINE, 0.5, 10, dh.Budget(1)), counts, points),
     ):
         with pytest.raises(dh.InputError, match="but the mechanism is for"):
-            dh.publishers.publish_mechanism(mechanism, wrong, account=account)
-        assert dh.publishers.publish_mechanism(mechanism, right).publishable
+            publish_mechanism(mechanism, wrong, account=account)
+        assert publish_mechanism(mechanism, right).publishable
     for publish in (
         lambda: dh.publish(points, LINE, cells, 1, account=account),
-        lambda: dh.publishers.publish_sorted(counts, LINE, 1, account=account),
-        lambda: dh.publishers.publish_quantile(counts, 0.5, LINE, 1, account=account),
+        lambda: publish_sorted(counts, LINE, 1, account=account),
+        lambda: publish_quantile(counts, 0.5, LINE, 1, account=account),
     ):
         with pytest.raises(dh.InputError, match="but the mechanism is for"):
             publish()

@@ -19,8 +19,9 @@ import pandas as pd
 import pytest
 
 import deltahist as dh
+from deltahist.network import Diffusion, DiffusionMechanism, Network
 from deltahist.preprocessing import Preprocessing
-from deltahist.publishers import publication
+from deltahist.publishers import publication, publish_mechanism, publish_quantile, publish_sorted
 from deltahist.strategies import CutAugmented, Flow, Hierarchical, ShiftedGrids, strategies
 
 LINE, SQUARE = dh.Domain((0, 16), (16,)), dh.Domain((0, 0, 6, 6), (6, 6))
@@ -137,7 +138,7 @@ def measured_histograms(name, law, users=USERS, seed=1):
     rng, counts = np.random.default_rng(seed), counts_on(near.domain)
     releases = [dh.publish(counts, near, strategy, **BUDGETS[law], contributions=users, rng=rng)]
     mechanism = releases[0].mechanism
-    releases += [dh.publishers.publish_mechanism(mechanism, counts, rng=rng) for _ in range(RELEASES - 1)]
+    releases += [publish_mechanism(mechanism, counts, rng=rng) for _ in range(RELEASES - 1)]
     check_cost(mechanism)
     noise = np.array([each.values for each in releases]) - mechanism.strategy.measure(counts)
     check_groups(mechanism, noise)
@@ -210,8 +211,8 @@ def test_sorted_points_have_the_noise_that_is_stated(law, users, group, tmp_path
     points = rng.uniform(0, 100, 900)
     ((unit, amount),) = BUDGETS[law].items()
     state, how = tmp_path / "s", {"group": group, "contributions": users, "rng": rng}
-    releases = [dh.publishers.publish_sorted(points, near, **{unit: amount}, **how)]
-    first = dh.publishers.publish_sorted(points, near, **{unit: amount / 3}, state=state, **how)
+    releases = [publish_sorted(points, near, **{unit: amount}, **how)]
+    first = publish_sorted(points, near, **{unit: amount / 3}, state=state, **how)
     releases += [first, dh.refine(first, state, **{unit: amount}, rng=rng)]
     releases.append(dh.tighten(releases[0], **{unit: amount / 2}, rng=rng))
     for release in releases:
@@ -232,9 +233,7 @@ def test_quantiles_have_the_noise_of_their_law(users):
     400 draws each; a median may be off by a third of itself, five of its standard errors.
     """
     near, rng = dh.Neighbourhood(dh.Domain((0, 100), (100,)), 1), np.random.default_rng(2)
-    drawn = [
-        dh.publishers.publish_quantile([50.0], 0.5, near, 1, contributions=users, rng=rng).value for _ in range(400)
-    ]
+    drawn = [publish_quantile([50.0], 0.5, near, 1, contributions=users, rng=rng).value for _ in range(400)]
     d = np.linspace(0, 50, 5001)[1:] - 0.005
     chance = np.exp(-np.ceil(d) / (2 * users))
     median = d[np.searchsorted(chance.cumsum(), chance.sum() / 2)]
@@ -242,7 +241,7 @@ def test_quantiles_have_the_noise_of_their_law(users):
     gap, how = 1 / 16, {"method": "smooth", "contributions": users, "rng": rng}
     points = np.arange(1, 1600) * gap
     smooth = max(math.exp(-t / 4) * min(1, (t + 1) * users * gap) for t in range(100))
-    drawn = [dh.publishers.publish_quantile(points, 0.5, near, 1, **how).value for _ in range(400)]
+    drawn = [publish_quantile(points, 0.5, near, 1, **how).value for _ in range(400)]
     assert np.median(np.abs(np.array(drawn) - 50)) == pytest.approx(smooth * math.sqrt(3), rel=0.3)
 
 
@@ -250,13 +249,11 @@ def test_shares_of_a_network_have_the_error_that_is_stated():
     """Towards users at distances 1, 2 and 3, of 2,000 users' places and bits: five standard errors of each."""
     number, rng = 2000, np.random.default_rng(1)
     owners = [f"o{i}" for i in range(number)]
-    network = dh.network.Network.from_edges([*(("a", owner) for owner in owners), ("a", "b"), ("b", "c")])
+    network = Network.from_edges([*(("a", owner) for owner in owners), ("a", "b"), ("b", "c")])
     places = pd.DataFrame(rng.uniform(-1e5, 1e5, (number, 2)), columns=["x", "y"], index=owners)
     bits = pd.Series(np.arange(number) % 2, index=owners)
-    shared = dh.network.Diffusion(
-        places, dh.network.DiffusionMechanism(network, "exp(3-d)", 100, columns=("x", "y")), rng=rng
-    )
-    coarse = dh.network.Diffusion(bits, dh.network.DiffusionMechanism(network, "1:2,2:1,3:0.5"), rng=rng)
+    shared = Diffusion(places, DiffusionMechanism(network, "exp(3-d)", 100, columns=("x", "y")), rng=rng)
+    coarse = Diffusion(bits, DiffusionMechanism(network, "1:2,2:1,3:0.5"), rng=rng)
     for distance, requester in enumerate("abc", 1):
         found = shared.to(requester).set_index("owner").loc[owners]
         stated = found["rmse"].iloc[0]

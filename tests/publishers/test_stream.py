@@ -10,7 +10,7 @@ import deltahist as dh
 from deltahist.accounts import Account, Window
 from deltahist.accounts.ledger import Ledger
 from deltahist.preprocessing import Clock, Preprocessing
-from deltahist.publishers import publication
+from deltahist.publishers import publication, publish_mechanism
 from deltahist.publishers.stream import Stream
 
 LINE = dh.Domain((0, 8), (8,))
@@ -167,11 +167,9 @@ def test_a_step_is_published_on_the_account_of_its_window_alone(folder):
     accounts = [None, Account(Window(2, 1), 2), *(Account(other, 1) for other in others)]
     for account in accounts:
         with pytest.raises(dh.InputError):
-            dh.publishers.publish_mechanism(first, nobody, account=account)
+            publish_mechanism(first, nobody, account=account)
         assert account is None or account.window.ledger.list_charges(account.name) == {}
-    assert dh.publishers.publish_mechanism(first, nobody, account=Account(Window(2, 1), 1)).payment.spent == Fraction(
-        1, 2
-    )
+    assert publish_mechanism(first, nobody, account=Account(Window(2, 1), 1)).payment.spent == Fraction(1, 2)
 
 
 def test_a_folder_that_cannot_be_written_costs_nothing(folder, monkeypatch):

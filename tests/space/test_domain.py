@@ -29,7 +29,7 @@ def test_flat_cells_are_those_of_the_lattice(points, nx, ny):
     [((0, 0, 1, 1), 0.25, (4, 4), (1, 1)), ((0, 0, 1, 0.45), 0.2, (5, 3), (1, 0.6)), ((2, 3), 0.3, (4,), (3.2,))],
 )  # fmt: skip
 def test_bounds_are_extended_to_whole_cells(bounds, cell, shape, high):
-    domain = dh.Domain.from_cell(bounds, cell)
+    domain = dh.Domain(bounds, cell=cell)
     assert domain.shape == shape
     assert domain.high == pytest.approx(high)
 
@@ -38,6 +38,8 @@ def test_bounds_are_extended_to_whole_cells(bounds, cell, shape, high):
     ("bounds", "shape", "more"),
     [
         ((1, 0, 0, 1), (2, 2), {}),
+        ((0, 1), None, {}),
+        ((0, 1), (4,), {"cell": 0.25}),
         ((0, 0, math.nan, 1), (2, 2), {}),
         ((0, 1), (2, 2), {}),
         ((0, 1), (0,), {}),
