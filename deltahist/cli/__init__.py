@@ -112,11 +112,8 @@ def expand_groups(command: Callable[..., Any]) -> Callable[..., Any]:
 def make_app(called: str | None) -> typer.Typer:
     """Return the Typer app, importing only the module of the command that is called."""
     # Plain help takes half the time of rich help, and can be piped.
-    app = typer.Typer(
-        rich_markup_mode=None,
-        pretty_exceptions_enable=False,
-        context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
-    )
+    shared = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
+    app = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False, context_settings=shared)
     app.callback()(deltahist)
     for name, (_, text) in COMMANDS.items():
         command = load_command(name) if name == called else _print_version  # any function serves as a placeholder

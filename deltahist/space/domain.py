@@ -76,8 +76,8 @@ class Domain:
         `cell` sets `scale`, so that the same scale converts cells and δ.
 
     >>> domain = Domain(bounds=(0, 0, 1, 1), shape=(10, 10))
-    >>> domain.cell, domain == Domain((0, 0, 1, 1), cell=0.1)
-    ((0.1, 0.1), True)
+    >>> domain.cell, Domain((0, 0, 1, 0.45), cell=0.2).shape
+    ((0.1, 0.1), (5, 3))
     >>> domain.locate([[0.3, 0.5]])        # 0.3 / 0.1 is 2.9999999999999996 in floats
     array([[3, 5]])
     """
@@ -133,11 +133,7 @@ class Domain:
 
     @classmethod
     def from_cell(cls, bounds: ArrayLike, cell: float | str, crs: Any = None, *, name: str = "cell") -> Domain:
-        """Return `Domain(bounds, cell=cell, crs=crs)`. Raises CellTooLarge if the cell, called `name`, exceeds the map.
-
-        >>> Domain.from_cell((0, 0, 1, 0.45), 0.2)
-        Domain(bounds=(0.0, 0.0, 1.0, 0.6000000000000001), shape=(5, 3), crs=None, scale=None)
-        """
+        """Return `Domain(bounds, cell=cell, crs=crs)`. Raises CellTooLarge if the cell (`name`) exceeds the map."""
         rough = cls(bounds, (1,) * (np.size(np.asarray(bounds, dtype=object)) // 2), crs)
         side = rough.length(cell, name=name)
         if crs is not None:
