@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pkgutil
 import posixpath
 import re
 import shutil
@@ -36,27 +37,34 @@ MADE = {
 }
 # Every public name is on one of these pages. A name that is missing here fails the build.
 PAGES = {
-    "space": ("Space and queries", "Domain Neighbourhood Boxes workloads"),
+    "space": ("Space and queries", "Domain Neighbourhood workloads.Boxes workloads"),
     "publishing": (
         "Publishing",
-        "count count_file publish About refine tighten withdraw publish_mechanism Mechanism Budget Guarantee "
-        "sensitivity",
+        "count count_file publish About refine tighten withdraw publishers.publish_mechanism Mechanism Budget "
+        "laws.Guarantee sensitivity",
     ),
     "reading": (
         "Releases and answers",
-        "load connect Release Series answer answer_each covariance Measurements Combined export synthetic list_facts "
-        "write_statement protection_curve",
+        "load connect Release Series answer answers.answer_each answers.covariance releases.Measurements "
+        "combining.Combined export synthetic statement.list_facts write_statement plots.protection_curve",
     ),
-    "planning": ("Planning", "plan advise Candidate expected_error check_strategy sweep Peer"),
-    "accounts": ("Ledgers and accounts", "Ledger Account Window allocate_offline allocate_online"),
+    "planning": (
+        "Planning",
+        "plan planning.advise planning.Candidate expected_error check_strategy sweeping.sweep sweeping.Peer",
+    ),
+    "accounts": (
+        "Ledgers and accounts",
+        "Ledger accounts.Account accounts.Window accounts.allocate_offline accounts.allocate_online",
+    ),
     "kinds": (
         "Other kinds",
-        "publish_sorted SortedRelease SortedMechanism publish_quantile Quantile QuantileMechanism Network "
-        "PrivacyLevels DiffusionMechanism Diffusion Rappor Clients People",
+        "publishers.publish_sorted kinds.SortedRelease kinds.SortedMechanism publishers.publish_quantile "
+        "kinds.Quantile kinds.QuantileMechanism network.Network network.PrivacyLevels "
+        "network.DiffusionMechanism network.Diffusion network.Rappor network.Clients personal.People",
     ),
     "strategies": ("Strategies", "Strategy register strategies"),
     "modules": ("Noise, decoding and pictures", "noise decode plots"),
-    "errors": ("Errors", "InputError OutsideBounds BudgetExceeded DamagedFile DeltaHistWarning"),
+    "errors": ("Errors", "InputError errors.OutsideBounds BudgetExceeded DamagedFile errors.DeltaHistWarning"),
 }
 
 
@@ -135,8 +143,8 @@ def collect_pages(folder: Path) -> None:
 def write_reference(folder: Path) -> None:
     """Write a page for each subject of the Python interface, and an index."""
     named = [name for _, names in PAGES.values() for name in names.split()]
-    if sorted(named) != sorted(dh.__all__):
-        raise SystemExit(f"PAGES of tools/site.py differ from the public names: {set(named) ^ set(dh.__all__)}")
+    if missing := set(dh.__all__) - {name.split(".")[0] for name in named}:
+        raise SystemExit(f"PAGES of tools/site.py lacks {missing}")
     folder.mkdir()
     index = ["# Python\n\n`import deltahist as dh` imports a name on its first use."]
     for page, (title, names) in PAGES.items():
@@ -146,7 +154,11 @@ def write_reference(folder: Path) -> None:
         (folder / f"{page}.md").write_text("\n\n".join(blocks), encoding="utf-8")
         index.append(f"## [{title}]({page}.md)\n\n| name | what it is or does |\n|---|---|")
         for name in names.split():
-            sentence = re.split(r"(?<=\.)\s", str(getattr(dh, name).__doc__))[0].replace("|", r"\|").replace("\n", " ")
+            sentence = (
+                re.split(r"(?<=\.)\s", str(pkgutil.resolve_name(f"deltahist.{name}").__doc__))[0]
+                .replace("|", r"\|")
+                .replace("\n", " ")
+            )
             index[-1] += f"\n| [`{name}`][deltahist.{name}] | {sentence} |"
     (folder / "index.md").write_text("\n\n".join(index), encoding="utf-8")
 
