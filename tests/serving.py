@@ -13,7 +13,7 @@ import urllib.request
 @contextlib.contextmanager
 def serving(log, *options):
     """Run the service; yield its address and process. What it says goes to the file `log`."""
-    line = [sys.executable, "-m", "deltahist.cli", "serve", "--port", "0", *map(str, options)]
+    line = [sys.executable, "-m", "deltahist", "serve", "--port", "0", *map(str, options)]
     with log.open("w") as said, subprocess.Popen(line, stderr=said) as process:
         try:
             wait_for(lambda: re.search(r"http://\S+(?=/releases/\S+\n)", log.read_text()), process)

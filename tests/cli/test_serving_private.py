@@ -73,7 +73,7 @@ def test_settings_are_checked(night, capsys):
 @contextlib.contextmanager
 def running(file):
     """A service in a process of its own, which is killed in the end, and its address."""
-    line = [sys.executable, "-m", "deltahist.cli", "serve", "--private", str(file)]
+    line = [sys.executable, "-m", "deltahist", "serve", "--private", str(file)]
     with subprocess.Popen(line, stderr=subprocess.PIPE, text=True) as process:
         try:
             for line in process.stderr:
