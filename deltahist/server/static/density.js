@@ -8,8 +8,16 @@ import { figure } from "./words.js";
 
 // Minimum number of pixels along a block.
 const PIXELS = 6;
-const MORE = ["#fed9a6", "#fdae6b", "#f1605d", "#cd4071", "#8c2981", "#3b0f70"];
-const FEWER = ["#d1e5f0", "#92c5de", "#67a9cf", "#4393c3", "#2166ac", "#053061"];
+// What is dense stands out from the ground: dark by day, and light at night.
+const DAY = {
+  more: ["#fed9a6", "#fdae6b", "#f1605d", "#cd4071", "#8c2981", "#3b0f70"],
+  fewer: ["#d1e5f0", "#92c5de", "#67a9cf", "#4393c3", "#2166ac", "#053061"],
+};
+const NIGHT = {
+  more: ["#3b2a6b", "#6a2f8f", "#a8327d", "#e0525f", "#fb9062", "#fde2a8"],
+  fewer: ["#17355a", "#1f5288", "#2f76b5", "#559fd4", "#92c8ea", "#d6ecf9"],
+};
+export const night = matchMedia("(prefers-color-scheme: dark)");
 
 export class Density {
   constructor() {
@@ -125,10 +133,11 @@ function classesOf(low, high, signed) {
     end = wide ? roundStep(end / 2.6) : end - step;
   }
   if (ends.at(-1) > low) ends[ends.length - 1] = 0;
+  const ramps = night.matches ? NIGHT : DAY;
   const colour = (ramp, at) => ramp[Math.round(5 - (5 * at) / Math.max(1, ends.length - 2))];
-  const more = ends.slice(1).map((from, at) => ({ from, to: ends[at], colour: colour(MORE, at), words: `${figure(from)} to ${figure(ends[at])}` }));
+  const more = ends.slice(1).map((from, at) => ({ from, to: ends[at], colour: colour(ramps.more, at), words: `${figure(from)} to ${figure(ends[at])}` }));
   if (!signed) return more;
-  const fewer = more.map(({ from, to, words }, at) => ({ from: -to, to: -from, colour: colour(FEWER, at), words: `${words} fewer` }));
+  const fewer = more.map(({ from, to, words }, at) => ({ from: -to, to: -from, colour: colour(ramps.fewer, at), words: `${words} fewer` }));
   return [...more.map((each) => ({ ...each, words: `${each.words} more` })), ...fewer.reverse()];
 }
 

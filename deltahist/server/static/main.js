@@ -3,7 +3,7 @@
 import * as L from "./leaflet/leaflet-src.esm.js";
 import { showFound } from "./answers.js";
 import { askArea, featuresOf, get, releasePath, seriesPath } from "./api.js";
-import { Density } from "./density.js";
+import { Density, night } from "./density.js";
 import { Districts } from "./districts.js";
 import { $, make, save } from "./dom.js";
 import { Drawing } from "./draw.js";
@@ -285,6 +285,7 @@ $("compare").addEventListener("change", () => {
   showDensity();
   answer();
 });
+night.addEventListener("change", showDensity);
 for (const [name, chosen] of [["by-cells", false], ["by-districts", true]]) {
   $(name).addEventListener("click", () => { state.districts = chosen; remember(); showDensity(); });
 }
