@@ -4,7 +4,7 @@ At 128 × 128 cells iterations are compared with plain splitting. "blocks" is th
 cells in empty blocks.
 
 Counts are artificial North American users, or `--data FILE.npy`, a square of counts whose cells are summed or split
-(see docs/internals/datasets.md). Target: the certificate within a minute at 512 × 512 and within five at 1024 × 1024.
+(see docs/internals/experiments.md). Target: the certificate within a minute at 512 × 512, in five at 1024 × 1024.
 `--sides 128,256` chooses the cells per side, `--strategies flow,spectral` the strategies.
 """
 

@@ -1,7 +1,7 @@
 """Stand-ins for the three data sets of the 2014 paper, loaders for public files, and a small sample.
 
 None of this is the paper's own data: `twitter_like_*` and `indoor_like` are seeded stand-ins.
-See docs/internals/datasets.md.
+See docs/internals/experiments.md.
 """
 
 from datasets.indoor import indoor_like

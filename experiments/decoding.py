@@ -1,6 +1,6 @@
 """Decode one release with and without negative estimates: both maps, and intervals of some ranges next to the truth.
 
-`python -m experiments.decoding [--small] [--out DIR]`. The truth is a stand-in (docs/internals/datasets.md).
+`python -m experiments.decoding [--small] [--out DIR]`. The truth is a stand-in (docs/internals/experiments.md).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Do the intervals of districts and squares cover the truth, and are they wider than necessary?
 
 `python -m experiments.districts [--data FOLDER] [--small] [--out DIR]`. FOLDER contains the public data sets under
-their original names (docs/internals/datasets.md); missing ones are skipped. See docs/internals/placement.md.
+their original names (docs/internals/experiments.md); missing ones are skipped. See docs/internals/placement.md.
 """
 
 from __future__ import annotations
@@ -214,7 +214,7 @@ def run(out: Path, small: bool, folder: Path | None = None) -> Found:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run from the command line."""
     parser = parser_of(__doc__)
-    parser.add_argument("--data", type=Path, metavar="FOLDER", help="public data sets (docs/internals/datasets.md)")
+    parser.add_argument("--data", type=Path, metavar="FOLDER", help="public data sets (docs/internals/experiments.md)")
     chosen = parser.parse_args(arguments)
     print_found(run(chosen.out, chosen.small, chosen.data))
 

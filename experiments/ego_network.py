@@ -1,7 +1,7 @@
 """Share one bit in an ego network: accuracy at a distance, and the gain of coalitions (2018, section IV-B).
 
 `python -m experiments.ego_network [--data FOLDER] [--ego ID] [--small] [--out DIR]`. FOLDER contains
-facebook_combined.txt (docs/internals/datasets.md). Without it the network is artificial: four circles of friends.
+facebook_combined.txt (docs/internals/experiments.md). Without it the network is artificial: four circles of friends.
 """
 
 from __future__ import annotations

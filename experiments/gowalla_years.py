@@ -1,7 +1,7 @@
 """Compare years of daily maps at a constant budget per window with one budget for all days.
 
 `python -m experiments.gowalla_years [--data FILE] [--small] [--out DIR]`. FILE is gowalla_events.tsv.gz
-(docs/internals/datasets.md). Without it, check-ins are invented.
+(docs/internals/experiments.md). Without it, check-ins are invented.
 """
 
 from __future__ import annotations

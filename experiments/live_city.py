@@ -3,7 +3,7 @@
 `python -m experiments.live_city [--small] [--out DIR]`. Users of an invented city come and go through a year. Visits
 arrive day by day, and every day brings queries about that day's visits: the number of one kind, in the whole city or in
 one district. Under a global budget (PINQ) a query costs everyone. Under personal budgets a query costs only the users
-whose visits it counts. See docs/internals/personal.md.
+whose visits it counts. See docs/kinds.md.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 The candidates are a hundred strings of falling frequency, and a hundred that nobody has. "channels" refines one report
 at equal ε, "composition" adds independent reports whose ε add up, and "fresh" draws one report at the last ε.
-See docs/internals/rappor.md.
+See docs/privacy/rappor.md.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Sums over days: three ways to add up the uncertainty of positions within cells, and the error of each.
 
 `python -m experiments.series_places [--data FILE] [--small] [--out DIR]`. FILE is gowalla_events.tsv.gz
-(docs/internals/datasets.md). Without it the data are an invented city, part of which is seen each day.
+(docs/internals/experiments.md). Without it the data are an invented city, part of which is seen each day.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ def run(out: Path, small: bool, file: Path | None = None) -> Found:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run from the command line."""
     parser = parser_of(__doc__)
-    parser.add_argument("--data", type=Path, metavar="FILE", help="gowalla_events.tsv.gz (docs/internals/datasets.md)")
+    parser.add_argument("--data", type=Path, metavar="FILE", help="gowalla_events.tsv.gz")
     chosen = parser.parse_args(arguments)
     print_found(run(chosen.out, chosen.small, chosen.data))
 

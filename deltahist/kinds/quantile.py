@@ -1,6 +1,6 @@
 """Quantiles of points on a line: the private points, the mechanism, and the release, which is stored as JSON.
 
-Source: 2014, section 5.5.2. For notation and proofs, see docs/internals/quantiles.md and docs/privacy/quantiles.md.
+Source: 2014, section 5.5.2. For notation and proofs, see docs/privacy/quantiles.md.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class PointsAround:
 
         Branch and bound finds the maximum S_β of e^(−βt) f(t), where f(t) = min(D, A(t)). Since f never decreases, no
         value between a and b exceeds e^(−β(a+1)) f(b).
-        Source: Nissim, Raskhodnikova and Smith 2007; 2014, section 5.5.2. Proof: docs/internals/quantiles.md.
+        Source: Nissim, Raskhodnikova and Smith 2007; 2014, section 5.5.2. Proof: docs/privacy/quantiles.md.
         """
         best = 0.0
 
@@ -158,7 +158,7 @@ METHODS: dict[str, type[InverseNoise | SmoothNoise]] = {"inverse": InverseNoise,
 
 @dataclass(frozen=True)
 class QuantileMechanism(BaseMechanism):
-    """The mechanism that publishes a quantile of points on a line (docs/internals/quantiles.md).
+    """The mechanism that publishes a quantile of points on a line (docs/privacy/quantiles.md).
 
     Parameters
     ----------

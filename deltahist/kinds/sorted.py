@@ -1,4 +1,4 @@
-"""Sorted points on a line: noisy sums of consecutive points, their decoder and release (docs/internals/sorted.md).
+"""Sorted points on a line: noisy sums of consecutive points, their decoder and release (docs/privacy/sorted.md).
 
 Source: 2014, section 5.5.1.
 """
@@ -93,7 +93,7 @@ def group_size(near: Neighbourhood, number: int, budget: Budget, contributions: 
 
     Random points are s = length / n apart on average. The mean of k points has noise σ/k, or σ/(k s) ranks if groups do
     not overlap. Otherwise isotonic regression leaves an error of about 0.82 (σ/(k² s))^(2/3) groups. The best k
-    minimises the squared error plus `variance_within` (docs/internals/sorted.md).
+    minimises the squared error plus `variance_within` (docs/privacy/sorted.md).
 
     >>> near = Neighbourhood(Domain((0, 1), (100,)), delta=0.01)
     >>> group_size(near, 10_000, Budget(epsilon=1)), group_size(near, 20, Budget(epsilon=1))
@@ -113,7 +113,7 @@ def group_size(near: Neighbourhood, number: int, budget: Budget, contributions: 
 class SortedMechanism(BaseMechanism):
     """The mechanism that publishes sums of consecutive sorted coordinates with exact integer noise.
 
-    Source: 2014, section 5.5.1; docs/internals/sorted.md. Coordinates are in lattice steps. If there is a source at one
+    Source: 2014, section 5.5.1; docs/privacy/sorted.md. Coordinates are in lattice steps. If there is a source at one
     end, missing points are placed at that end, and all points there count as absent.
 
     Parameters
@@ -421,7 +421,7 @@ class Isotonic:
         upper[j] bounds the coordinate of rank j k + 1, which is at most the exact mean of each window of 1, 2, 4, …
         groups that begins there. The bound is the smallest of these windows' noisy means, each increased by a bound on
         its noise. In the same way, lower[j] bounds the coordinate of rank j k by the windows that end there. Each
-        window gets an equal share of `alpha`. Making the bounds monotone keeps them valid (docs/internals/sorted.md).
+        window gets an equal share of `alpha`. Making the bounds monotone keeps them valid (docs/privacy/sorted.md).
         """
         if alpha not in self._bounds:
             rows = len(self.values)

@@ -208,7 +208,7 @@ class Rappor:
     def decode(
         self, ones: ArrayLike, users: ArrayLike, candidates: Sequence[str], *, level: float = 0.05
     ) -> pd.DataFrame:
-        """Estimate how many users have each candidate string, from counts of reported 1s (docs/internals/rappor.md).
+        """Estimate how many users have each candidate string, from counts of reported 1s (docs/privacy/rappor.md).
 
         A non-negative LASSO selects candidates. A least-squares fit estimates how many users have each selected one.
         Source: Erlingsson, Pihur and Korolova 2014, section 4.

@@ -573,7 +573,7 @@ def _draw_gaussian_around(values: Integers, share: Fraction, variance: Fraction,
 
 # --- quantiles ----------------------------------------------------------------------------------------------
 
-# Notation of docs/internals/quantiles.md: points x_1 ≤ … ≤ x_n lie at whole places on a line, and x_r is the quantile.
+# Notation of docs/privacy/quantiles.md: points x_1 ≤ … ≤ x_n lie at whole places on a line, and x_r is the quantile.
 # A move shifts one point by at most D places. It takes m(z) moves to make z the quantile. P(z) = e^(−λ m(z)) / W. For z
 # above x_r, every point i ≥ r with x_i < z must move to z. This takes ⌈(z − x_i)/D⌉ moves, the number of *marks* x_i,
 # x_i + D, x_i + 2D, … below z. Let e_0 ≤ e_1 ≤ … be the sorted marks of all points, with e_0 = x_r. So m(z) is the

@@ -217,7 +217,7 @@ def publish_quantile(
 ) -> Quantile:
     """Publish a quantile of points on a line under δ-neighbourhood.
 
-    Source: 2014, section 5.5.2; docs/internals/quantiles.md. Proofs: docs/privacy/quantiles.md.
+    Source: 2014, section 5.5.2. Proofs: docs/privacy/quantiles.md.
 
     Parameters
     ----------
