@@ -170,7 +170,7 @@ class Gaussian(Law):
 
 
 class RoundedGaussian(Gaussian):
-    """Rounded continuous Gaussian noise, which can be refined later (docs/internals/gradual.md)."""
+    """Rounded continuous Gaussian noise, which can be refined later (docs/privacy/gradual.md)."""
 
     kind, words, refinable = "rounded gaussian", "Gaussian noise rounded to whole numbers", (True,)
     _OFF = (1 / 12, 1 / 2, 1 / 80)

@@ -1,7 +1,7 @@
 """Refine a city map in steps: error against the total budget spent, compared with composition and a fresh release.
 
 `python -m experiments.gradual_city [--small] [--out DIR]`. Neither noise nor errors depend on the data.
-See docs/internals/gradual.md.
+See docs/privacy/gradual.md.
 """
 
 from __future__ import annotations

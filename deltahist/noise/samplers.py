@@ -2,7 +2,7 @@
 
 The level is one divided by the parameter of the law, so a higher level means less noise. Noise at any level is noise at
 a higher level plus independent noise, so releases at several levels are together as private as the release at the
-highest level (docs/privacy/gradual.md). docs/internals/gradual.md derives this for whole numbers.
+highest level (docs/privacy/gradual.md, which derives this for whole numbers).
 Source: Koufogiannis, Han and Pappas, 2015, Theorem 10 and Theorem 12.
 """
 
@@ -288,7 +288,7 @@ class LaplaceSampler:
     Let p and p' be e^(−level) at the lower and the higher level. V at the lower level is V at the higher level, plus
     two-sided geometric noise at the lower level with probability 1 − (p'/p)((1 − p)/(1 − p'))². `refine` draws from the
     reverse transition. A value x stays with probability e^((level − finer) |x|) sinh(level) / sinh(finer). Otherwise it
-    moves towards zero or jumps, perhaps back to x (docs/internals/gradual.md). Levels are at least 2^−50, and values
+    moves towards zero or jumps, perhaps back to x (docs/privacy/gradual.md). Levels are at least 2^−50, and values
     are within ±2^60. Source: 2015, section 3.4 (the lazy Markov process V_ε), here on integers.
 
     >>> sampler = LaplaceSampler()
