@@ -18,13 +18,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from deltahist._files import DIGEST, write_whole
-from deltahist.budget import Budget, Payment
+from deltahist.budget import Budget
 from deltahist.errors import InputError, check_choice, check_finite, check_whole
 from deltahist.kinds.sorted import check_line, rank_of, read_line
 from deltahist.laws import Law
 from deltahist.mechanisms.base import BaseMechanism, budget_of
 from deltahist.preprocessing import POINTS, Preprocessing
-from deltahist.releases.base import About, BaseRelease, Notice
+from deltahist.releases.base import BaseRelease
 from deltahist.space.domain import Domain
 from deltahist.space.neighbourhood import Neighbourhood
 from deltahist.space.workloads import Workload
@@ -280,9 +280,6 @@ class Quantile(BaseRelease):
 
     mechanism: QuantileMechanism
     values: NDArray[np.int64]
-    payment: Payment | None = None
-    withdrawn: Notice | None = None
-    about: About = About()
     mechanism_class: ClassVar[type[Any]] = QuantileMechanism
 
     @property

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from deltahist.budget import Budget, Payment
+from deltahist.budget import Budget
 from deltahist.decode import check_level
 from deltahist.errors import InputError, check_choice, check_finite, check_memory, check_whole
 from deltahist.laws import Law
 from deltahist.mechanisms.base import BaseMechanism, Chain, budget_of, scale_noise
 from deltahist.preprocessing import POINTS, Preprocessing
-from deltahist.releases.base import About, BaseRelease, Notice
+from deltahist.releases.base import BaseRelease
 from deltahist.space.domain import Domain
 from deltahist.space.neighbourhood import Neighbourhood
 from deltahist.space.workloads import BoxCover, Workload
@@ -238,9 +238,6 @@ class SortedRelease(BaseRelease):
 
     mechanism: SortedMechanism
     values: NDArray[np.int64]
-    payment: Payment | None = None
-    withdrawn: Notice | None = None
-    about: About = About()
     mechanism_class: ClassVar[type[Any]] = SortedMechanism
     bytes_each: ClassVar[int] = 96
 

@@ -300,7 +300,7 @@ def refine(
             if law.parameter:  # budgets that are too far apart or too close fail here, before the charge
                 _path_of(finer, other).refine(np.zeros(1, dtype=np.int64), 1 / law.parameter, 1 / other.parameter)
         return charge_and_draw(
-            functools.partial(replace, known.release),  # type: ignore[type-var]
+            functools.partial(replace, known.release),
             finer,
             lambda: known.release.values - released_noise(known.mechanism, known.draws),
             account=account,
@@ -365,7 +365,7 @@ def tighten(
         _check_chain(release, known, state)
         draws = draw_chain(coarser, known, rng)
         values = release.values - released_noise(known.mechanism, known.draws) + released_noise(coarser, draws)
-    copy = replace(release, mechanism=coarser, values=values)  # type: ignore[type-var]
+    copy = replace(release, mechanism=coarser, values=values)
     return _mark_and_date(copy, release.publishable and rng is None)
 
 
@@ -421,7 +421,7 @@ def _mark_and_date(release: BaseRelease, publishable: bool) -> BaseRelease:
     """Mark a new release as publishable or unpublishable. A publishable release gets the day (UTC) as its date."""
     if publishable:
         day = datetime.datetime.now(datetime.UTC).date().isoformat()
-        release = replace(release, about=replace(release.about, date=day))  # type: ignore[type-var]
+        release = replace(release, about=replace(release.about, date=day))
     return mark_publishable(release, publishable)
 
 

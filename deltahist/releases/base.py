@@ -111,6 +111,7 @@ def notice_path(path: str | Path) -> str:
     return str(path).removesuffix(".parquet") + ".withdrawn.json"
 
 
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class BaseRelease(OfMechanism, abc.ABC):
     """A mechanism and its values.
 
@@ -126,12 +127,12 @@ class BaseRelease(OfMechanism, abc.ABC):
     bytes_each: ClassVar[int] = 0
     #: Whether a publisher drew the noise from the operating system's entropy. False for seeded noise, and for values
     #: that deltahist did not draw. Only `mark_publishable` sets this. Constructors and `replace` cannot.
-    publishable: bool = False
+    publishable: ClassVar[bool] = False
     mechanism: BaseMechanism
     values: NDArray[np.int64]
-    payment: Payment | None
-    withdrawn: Notice | None
-    about: About
+    payment: Payment | None = None
+    withdrawn: Notice | None = None
+    about: About = About()
 
     def __post_init__(self) -> None:
         if self.values.shape != (self.mechanism.size,) or self.values.dtype != np.int64:
@@ -314,7 +315,7 @@ def judge_publication(publishable: bool, weakness: str | None) -> str:
 
 def mark_publishable(release: _Release, publishable: bool) -> _Release:
     """Return the release, marked as publishable or unpublishable. Only publishers and the file reader may call this."""
-    marked = replace(release)  # type: ignore[type-var]
+    marked = replace(release)
     vars(marked)["publishable"] = publishable
     return marked
 
@@ -371,7 +372,7 @@ def attach_notice(release: _Release, path: str | Path) -> _Release:
                 f"release file {str(path)!r} may have been withdrawn, but the notice {place!r} cannot be read "
                 f"({_files.first_line(problem)}): get both files from the publisher again"
             ) from None
-        return mark_publishable(replace(release, withdrawn=notice), release.publishable)  # type: ignore[type-var]
+        return mark_publishable(replace(release, withdrawn=notice), release.publishable)
     return release
 
 

@@ -18,13 +18,12 @@ import scipy
 from numpy.typing import NDArray
 from scipy.sparse.linalg import LinearOperator, aslinearoperator
 
-from deltahist.budget import Payment
 from deltahist.decode import Decoder, Placement, ProjectedCells, estimate_nonnegative, interval, learn_placement
 from deltahist.decode.base import Moments
 from deltahist.decode.placement import Chosen, block_variance, find_least_count
 from deltahist.errors import check_whole
 from deltahist.mechanisms import Mechanism
-from deltahist.releases.base import NONNEGATIVE, About, BaseRelease, Notice, join_answers
+from deltahist.releases.base import NONNEGATIVE, BaseRelease, join_answers
 from deltahist.space import workloads
 from deltahist.space.domain import Domain
 from deltahist.space.workloads import BoxCover, Boxes, Pieces, RegionCover, Regions, Workload, prefix_sums, sums_between
@@ -165,9 +164,6 @@ class Release(CountEstimates, BaseRelease):
     mechanism: Mechanism
     values: NDArray[np.int64]
     total: int | None = None
-    payment: Payment | None = None
-    withdrawn: Notice | None = None
-    about: About = About()
     mechanism_class: ClassVar[type[Any]] = Mechanism
     bytes_each: ClassVar[int] = 48
 
