@@ -114,7 +114,7 @@ def equi_width(points: Floats, squares: Squares, width: float, epsilon: float = 
 
     If the width does not divide 1, the last bins lie partly outside the square.
     """
-    domain = dh.Domain.from_cell((0, 0, 1, 1), width)
+    domain = dh.Domain((0, 0, 1, 1), cell=width)
     starts = tuple(np.arange(n) for n in domain.shape)
     answers, shares = grid_answers(domain.locate(points), starts, domain.shape, squares.boxes.spans(domain))
     sensitivity = 2.0

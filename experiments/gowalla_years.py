@@ -50,7 +50,7 @@ def invent_checkins(file: Path, days: int) -> Path:
 
 def run(out: Path, small: bool, data: Path | None = None) -> Found:
     """Write gowalla_years.csv (a row per month) and gowalla_years.png."""
-    domain = dh.Domain.from_cell(BOUNDS, CELL, "EPSG:32618")
+    domain = dh.Domain(BOUNDS, cell=CELL, crs="EPSG:32618")
     near = dh.Neighbourhood(domain, DELTA, sources="boundary")
     clock = Clock.of(START, "1d")
     days = 2 * LENGTH if small else clock.step(UNTIL) + 1

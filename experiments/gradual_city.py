@@ -37,7 +37,7 @@ def city() -> NDArray[np.int64]:
 
 def near() -> dh.Neighbourhood:
     """Return the public neighbourhood."""
-    return dh.Neighbourhood(dh.Domain.from_cell(BOUNDS, CELL), DELTA)
+    return dh.Neighbourhood(dh.Domain(BOUNDS, cell=CELL), DELTA)
 
 
 def squares(domain: dh.Domain) -> dh.workloads.Boxes:

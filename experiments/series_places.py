@@ -56,7 +56,7 @@ def visits(file: Path | None, small: bool) -> pd.DataFrame:
 def measured(rows: pd.DataFrame, cell: int, epsilon: float, most: int | None, days: int) -> Iterator[dict[str, Any]]:
     """Return the coverage of sums over some days, and the ratio of the stated to the actual error."""
     rng = np.random.default_rng(SEED)
-    domain = dh.Domain.from_cell((*LOW, *HIGH), cell)
+    domain = dh.Domain((*LOW, *HIGH), cell=cell)
     near = dh.Neighbourhood(domain, cell, "boundary")
     releases, points = [], []
     for day in range(days):

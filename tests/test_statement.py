@@ -18,7 +18,7 @@ from deltahist.preprocessing import Clock
 from deltahist.statement import list_facts, list_rows, write_statement
 from deltahist.statement.facts import bound_guess
 
-DOMAIN = dh.Domain.from_cell((560000, 4480000, 580000, 4500000), "1km", "EPSG:32618")
+DOMAIN = dh.Domain((560000, 4480000, 580000, 4500000), cell="1km", crs="EPSG:32618")
 FIXED = dh.Neighbourhood(DOMAIN, "1km")
 BOUNDARY = dh.Neighbourhood(DOMAIN, "1km", "boundary")
 LIMITS = [("4km", 2), (math.inf, 4)]

@@ -262,12 +262,12 @@ class MapOptions:
         if self.edges is not None:
             rule = "--edges requires --cell and --sources none"
             require(self.cell not in (None, "auto") and self.sources == "none", rule)
-            domain = Domain.from_cell(box, self.cell, crs)
+            domain = Domain(box, cell=self.cell, crs=crs)
             check_memory_for(domain)
             far = None if self.delta is None else domain.length(self.delta)
             return Neighbourhood.of(domain, self.edges, delta=far, limits=parse_limits(self.limit))
         cell = self.delta if self.cell in (None, "auto") else self.cell
-        domain = Domain.from_cell(box, cell, crs, name="delta" if cell == self.delta else "cell")
+        domain = Domain(box, cell=cell, crs=crs)
         near = Neighbourhood(domain, self.delta, limits=parse_limits(self.limit))
         near.check_on_map()
         check_memory_for(domain)

@@ -129,7 +129,7 @@ def on_cells(
     found = False
     for times in SIDES:
         with contextlib.suppress(CellTooLarge):
-            domain = Domain.from_cell(bounds, multiply_length(delta, times), crs)
+            domain = Domain(bounds, cell=multiply_length(delta, times), crs=crs)
             if 1 < domain.size <= most:
                 found = True
                 yield Neighbourhood(domain, delta, sources, limits)

@@ -99,8 +99,7 @@ class Domain:
         if (shape is None) == (cell is None):
             raise InputError(f"shape is {shape!r} and cell is {cell!r}: exactly one of them must be given")
         if cell is not None:
-            made = Domain.from_cell(bounds, cell, crs)
-            bounds, shape, scale = made.bounds, made.shape, made.scale
+            bounds, shape, scale = _fit_cells(bounds, cell, crs)
         bounds = tuple(float(check_finite(bounds=b)) for b in np.ravel(np.asarray(bounds, dtype=object)))
         shape = tuple(check_whole(shape=n) for n in np.ravel(np.asarray(shape, dtype=object)))
         if crs is not None and not isinstance(crs, str):  # an EPSG code or a pyproj CRS
@@ -132,25 +131,8 @@ class Domain:
         object.__setattr__(self, "scale", None if crs is None else scale)
 
     @classmethod
-    def from_cell(cls, bounds: ArrayLike, cell: float | str, crs: Any = None, *, name: str = "cell") -> Domain:
-        """Return `Domain(bounds, cell=cell, crs=crs)`. Raises CellTooLarge if the cell (`name`) exceeds the map."""
-        rough = cls(bounds, (1,) * (np.size(np.asarray(bounds, dtype=object)) // 2), crs)
-        side = rough.length(cell, name=name)
-        if crs is not None:
-            # Rounding up to whole cells may extend the map by one cell, where the scale may be larger.
-            wider = cls((*rough.low, *(hi + side for hi in rough.high)), rough.shape, crs)
-            rough = cls(rough.bounds, rough.shape, crs, wider.scale)
-            side = rough.length(cell, name=name)
-        if side > max(rough.cell) * (1 + 1e-9):
-            raise CellTooLarge(f"{name} is {cell!r}: it must be smaller than the map ({rough.size_of_cells})")
-        # Ignore an excess of up to a billionth of a cell, which is a rounding error of the bounds.
-        shape = tuple(max(1, math.ceil(extent / side - 1e-9)) for extent in rough.cell)
-        high = (lo + n * side for lo, n in zip(rough.low, shape, strict=True))
-        return cls((*rough.low, *high), shape, crs, rough.scale)
-
-    @classmethod
     def from_degrees(cls, bounds: Sequence[float], cell: float | str, crs: str = "auto") -> Domain:
-        """Make a domain that covers bounds in degrees with square cells .
+        """Make a domain that covers bounds in degrees with square cells.
 
         Parameters
         ----------
@@ -164,7 +146,7 @@ class Domain:
         from deltahist.space.crs import extent_of, extent_on
 
         extent, crs = extent_of(bounds) if crs == "auto" else (extent_on(bounds, crs), crs)
-        return cls.from_cell(extent, cell, crs)
+        return cls(extent, cell=cell, crs=crs)
 
     @property
     def ndim(self) -> int:
@@ -288,3 +270,20 @@ class Domain:
     def describe(self) -> dict[str, Any]:
         """Return a public description for JSON. `Domain(**description)` recreates the domain."""
         return {"bounds": list(self.bounds), "shape": list(self.shape), "crs": self.crs, "scale": self.scale}
+
+
+def _fit_cells(bounds: ArrayLike, cell: float | str, crs: Any) -> tuple[tuple[float, ...], tuple[int, ...], Any]:
+    """Return the bounds, shape and scale of the map that covers `bounds` with whole cells."""
+    rough = Domain(bounds, (1,) * (np.size(np.asarray(bounds, dtype=object)) // 2), crs)
+    side = rough.length(cell, name="cell")
+    if crs is not None:
+        # Rounding up to whole cells may extend the map by one cell, where the scale may be larger.
+        wider = Domain((*rough.low, *(hi + side for hi in rough.high)), rough.shape, crs)
+        rough = Domain(rough.bounds, rough.shape, crs, wider.scale)
+        side = rough.length(cell, name="cell")
+    if side > max(rough.cell) * (1 + 1e-9):
+        raise CellTooLarge(f"cell is {cell!r}: it (by default δ) must be smaller than the map ({rough.size_of_cells})")
+    # Ignore an excess of up to a billionth of a cell, which is a rounding error of the bounds.
+    shape = tuple(max(1, math.ceil(extent / side - 1e-9)) for extent in rough.cell)
+    high = (lo + n * side for lo, n in zip(rough.low, shape, strict=True))
+    return (*rough.low, *high), shape, rough.scale

@@ -12,7 +12,7 @@ import shapely
 import deltahist as dh
 from deltahist.releases.base import PLACED
 
-CITY = dh.Domain.from_cell((583_000, 4_505_000, 588_000, 4_509_000), "500m", "EPSG:32618")
+CITY = dh.Domain((583_000, 4_505_000, 588_000, 4_509_000), cell="500m", crs="EPSG:32618")
 BOW_TIE = shapely.Polygon([(584e3, 4506e3), (586e3, 4508e3), (586e3, 4506e3), (584e3, 4508e3)])
 SHAPES = [
     shapely.box(582_000, 4_506_000, 584_000, 4_507_000),

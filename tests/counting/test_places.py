@@ -82,7 +82,7 @@ def test_points_outside_are_clamped_or_dropped_and_many_are_refused(tmp_path, fr
 
 
 def test_projection_is_one_operation(tmp_path):
-    domain = dh.Domain.from_cell((580_000, 4_500_000, 590_000, 4_510_000), 500, "EPSG:32618")
+    domain = dh.Domain((580_000, 4_500_000, 590_000, 4_510_000), cell=500, crs="EPSG:32618")
     rng = np.random.default_rng(2)
     places = rng.uniform(domain.low, domain.high, (3000, 2))
     lon, lat = Operation.onto(domain, "EPSG:4326").back(*places.T)

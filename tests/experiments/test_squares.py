@@ -16,7 +16,7 @@ SIZES = (0.1, 0.35)
 @pytest.mark.parametrize("width", [0.1, 0.15])
 def test_equi_width_is_the_library_s_error(width):
     squares = Squares.of(POINTS, SIZES, 30)
-    domain = dh.Domain.from_cell((0, 0, 1, 1), width)
+    domain = dh.Domain((0, 0, 1, 1), cell=width)
     # The boundary as a source: the total is not public, as in the paper's baseline.
     near = dh.Neighbourhood(domain, delta=width, sources="boundary")
     A = dh.strategies.Identity(domain)

@@ -65,7 +65,7 @@ def test_costs_are_worked_out_where_they_jump():
 
 @pytest.mark.parametrize("budget", [{"epsilon": 1}, {"rho": 0.2}])
 def test_the_curve_jumps_at_limits(budget):
-    domain = dh.Domain.from_cell((560000, 4480000, 580000, 4500000), "1km", "EPSG:32618")
+    domain = dh.Domain((560000, 4480000, 580000, 4500000), cell="1km", crs="EPSG:32618")
     near = dh.Neighbourhood(domain, "1km", limits=[("3.3km", 2), ("any", 4)])
     mechanism = dh.Mechanism(near, dh.strategies.Cumulative(domain), dh.Budget(**budget))
     curve = dh.plots.protection_curve(mechanism, 12)

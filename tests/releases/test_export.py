@@ -17,7 +17,7 @@ import deltahist as dh
 from deltahist.exports import KEY, encode_table, export
 
 SHAPE = (6, 4)
-CITY = dh.Domain.from_cell((580_000, 4_495_000, 605_000, 4_525_000), "250m", "EPSG:32618")
+CITY = dh.Domain((580_000, 4_495_000, 605_000, 4_525_000), cell="250m", crs="EPSG:32618")
 SQUARE = shapely.box(585_000, 4_505_000, 588_000, 4_508_000)
 ABOUT = {"title": "Answers", "how_to_read": "Do not add.", "promise": "ε = 1", "columns": {}}
 
@@ -129,7 +129,7 @@ def test_rows_shapes_and_columns_come_back(form, crs):
 
 
 CRS = "EPSG:32618"
-DOMAIN = dh.Domain.from_cell((583_000, 4_505_000, 587_000, 4_508_000), "500m", CRS)
+DOMAIN = dh.Domain((583_000, 4_505_000, 587_000, 4_508_000), cell="500m", crs=CRS)
 NEAR = dh.Neighbourhood(DOMAIN, "1km")
 COUNTS = np.arange(DOMAIN.size).reshape(DOMAIN.shape) % 7
 RELEASE = dh.publish(COUNTS, NEAR, "identity", epsilon=1, rng=np.random.default_rng(2))

@@ -179,7 +179,7 @@ def test_near_points_are_counted_in_near_cells_whatever_the_datum(kind, tmp_path
     """One operation for all, where a library that chooses for each point tears them apart."""
     x, y = pyproj.Transformer.from_crs(ED50, GERMANY, always_xy=True).transform(*PAIR.T)
     assert np.hypot(np.diff(x), np.diff(y)) > 100
-    counts = count_pair(kind, tmp_path, dh.Domain.from_cell(BOUNDS, "60m", GERMANY))
+    counts = count_pair(kind, tmp_path, dh.Domain(BOUNDS, cell="60m", crs=GERMANY))
     assert (np.ptp(np.argwhere(np.asarray(counts)), axis=0) <= 1).all()
     assert "ED50 to ETRS89" in counts.preprocessing.projection
 
@@ -191,7 +191,7 @@ def test_near_points_are_counted_in_near_cells_whatever_the_datum(kind, tmp_path
 )  # fmt: skip
 def test_operations_do_not_tear(crs, bounds, source):
     """Steps of a ten-thousandth of the map along both directions are about as long everywhere."""
-    domain = dh.Domain.from_cell(bounds, 0.01 * (bounds[2] - bounds[0]), crs)
+    domain = dh.Domain(bounds, cell=0.01 * (bounds[2] - bounds[0]), crs=crs)
     operation = Operation.onto(domain, source)
     lattice = np.meshgrid(np.linspace(0, 1, 10_001), [0.1, 0.5, 0.9], indexing="ij")
     x, y = (lo + share * (hi - lo) for lo, hi, share in zip(domain.low, domain.high, lattice, strict=True))

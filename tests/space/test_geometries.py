@@ -92,7 +92,7 @@ def test_files_without_boxes_are_refused(tmp_path, content):
         read_box_file(tmp_path / "boxes.csv", CITY.sides)
 
 
-CITY = dh.Domain.from_cell((580_000, 4_495_000, 605_000, 4_525_000), "250m", "EPSG:32618")
+CITY = dh.Domain((580_000, 4_495_000, 605_000, 4_525_000), cell="250m", crs="EPSG:32618")
 BOW_TIE = shapely.Polygon([(0, 0), (2, 2), (2, 0), (0, 2)])
 
 
