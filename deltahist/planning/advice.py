@@ -22,7 +22,7 @@ from deltahist.mechanisms import Mechanism
 from deltahist.mechanisms.base import OfMechanism
 from deltahist.planning.ranking import mechanism_for
 from deltahist.preprocessing import POINTS, Clock, Preprocessing
-from deltahist.space.domain import CellTooLarge, Domain, multiply_length
+from deltahist.space.domain import CellTooLarge, Domain, read_length
 from deltahist.space.neighbourhood import Neighbourhood
 from deltahist.space.workloads import AllRanges, Regions, Workload, random_boxes, random_squares
 
@@ -126,10 +126,10 @@ def on_cells(
     """
     if len(bounds) == 6:
         raise InputError("the map has three axes: give the cell size")
-    found = False
+    found, length = False, read_length(delta, "delta", units=crs is not None)
     for times in SIDES:
         with contextlib.suppress(CellTooLarge):
-            domain = Domain(bounds, cell=multiply_length(delta, times), crs=crs)
+            domain = Domain(bounds, cell=times * length, crs=crs)
             if 1 < domain.size <= most:
                 found = True
                 yield Neighbourhood(domain, delta, sources, limits)

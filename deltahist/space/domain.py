@@ -38,16 +38,6 @@ def read_length(value: float | str, name: str = "length", *, units: bool = True)
         raise InputError(f"{name} is {value!r}: it must be {rule}") from None
 
 
-def multiply_length(length: float | str, factor: float) -> float | str:
-    """Multiply a length, which may be text with a unit, by a factor.
-
-    >>> multiply_length("0.5km", 1 / 4), multiply_length(8, 1 / 4)
-    ('125m', 2.0)
-    """
-    product = read_length(length) * factor
-    return f"{product:.15g}m" if str(length).strip().endswith("m") else product
-
-
 def check_memory_for(domain: Domain) -> None:
     """Raise InputError if there is too little memory to publish a map."""
     # Counting, planning and drawing noise use 45 bytes per cell in total.
