@@ -24,7 +24,7 @@ from deltahist.planning.ranking import mechanism_for
 from deltahist.preprocessing import POINTS, Clock, Preprocessing
 from deltahist.space.domain import CellTooLarge, Domain, read_length
 from deltahist.space.neighbourhood import Neighbourhood
-from deltahist.space.workloads import AllRanges, Regions, Workload, random_boxes, random_squares
+from deltahist.space.workloads import AllRanges, Workload, random_boxes, random_squares
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -193,7 +193,8 @@ def advise(
                 queries: Workload = random_squares(side, 500, domain)
             else:
                 queries = workload(domain) if callable(workload) else workload
-            cut, area = float(cut_shares(queries, domain).mean()), float(np.median(query_areas(queries, domain)))
+            cover = queries.cover(domain)
+            cut, area = float(cover.unsure.mean()), float(np.median(cover.area)) * math.prod(domain.cell)
             # The best mechanism does not depend on ε. Its error is proportional to the points per user, and to 1/ε.
             unit = mechanism_for(near, epsilon=1, workload=queries)
             tried.append((unit, unit.rmse(queries), cut, area))
@@ -225,16 +226,6 @@ def advise(
                 }
             )
     return pd.DataFrame(rows)
-
-
-def query_areas(workload: Workload, domain: Domain) -> NDArray[np.float64]:
-    """Return the areas (m,) of the queries, or their lengths in 1-D, in units of the CRS."""
-    import shapely
-
-    if isinstance(workload, Regions):
-        return np.asarray(shapely.area(workload.geometries))
-    sides = [(high - low) * c for (low, high), c in zip(workload.spans(domain), domain.cell, strict=True)]
-    return np.asarray(np.prod(sides, axis=0))
 
 
 @dataclass(frozen=True, eq=False)
