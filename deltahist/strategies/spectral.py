@@ -281,13 +281,12 @@ def solve_spectral(near: Neighbourhood, workload: Workload | None, torus: tuple[
     chart = _Chart(near, workload, coarse)
     if not len(chart.scale):  # a single cell without arrivals needs no protection
         return SpectralSolution(np.ones(chart.place.shape), 0.0)
-    climb = _climb_limited if near.profile else _climb_plain
-    multipliers, spectrum, reached = climb(chart, chart.start_evenly(), 400, gaussian.GAP)
+    multipliers, spectrum, reached = _climb(chart, chart.start_evenly(), 400, gaussian.GAP)
     if coarse != torus:
         fine = _Chart(near, workload, torus)
         # With limits, the multipliers spread over the whole torus and need more rounds.
         rounds, gap = (40, 3 * gaussian.GAP) if near.profile else (4, gaussian.GAP)
-        _, spectrum, reached = climb(fine, fine.start_from(chart, multipliers), rounds, gap)
+        _, spectrum, reached = _climb(fine, fine.start_from(chart, multipliers), rounds, gap)
     if not chart.arrivals:
         # No move changes the total, so measuring it as precisely as the best frequency costs nothing.
         spectrum.flat[0] = spectrum.max()
@@ -358,21 +357,8 @@ class _Chart:
         return spectrum, relative, float(multipliers @ relative / multipliers.sum())
 
 
-def _climb_plain(chart: _Chart, start: FloatArray, number: int, gap: float) -> tuple[FloatArray, FloatArray, float]:
-    """Without limits beyond δ, return the multipliers, feasible spectrum and gap after rounds of λ ← λ · cost."""
-    multipliers = start
-    for left in range(number, -1, -1):
-        spectrum, relative, mean = chart.find_costs(multipliers)
-        worst = float(relative.max())
-        if not left or worst / mean - 1 <= gap:
-            break
-        multipliers = multipliers * relative
-        multipliers /= multipliers.sum()
-    return multipliers, spectrum / worst, worst / mean - 1
-
-
-def _climb_limited(chart: _Chart, start: FloatArray, number: int, gap: float) -> tuple[FloatArray, FloatArray, float]:
-    """Return the same results as `_climb_plain`, computed by `maximise_bound`."""
+def _climb(chart: _Chart, start: FloatArray, number: int, gap: float) -> tuple[FloatArray, FloatArray, float]:
+    """Return the multipliers, the feasible spectrum and its gap after at most `number` rounds of `maximise_bound`."""
 
     def evaluate(multipliers: FloatArray) -> tuple[FloatArray, FloatArray, float, float]:
         spectrum, relative, mean = chart.find_costs(multipliers)
