@@ -22,7 +22,7 @@ from deltahist.budget import Budget
 from deltahist.errors import InputError, check_choice, check_finite, check_whole
 from deltahist.kinds.sorted import check_line, rank_of, read_line
 from deltahist.laws import Law
-from deltahist.mechanisms.base import BaseMechanism, budget_of
+from deltahist.mechanisms.base import BaseMechanism
 from deltahist.preprocessing import POINTS, Preprocessing
 from deltahist.releases.base import BaseRelease
 from deltahist.space.domain import Domain
@@ -249,17 +249,10 @@ class QuantileMechanism(BaseMechanism):
     def describe(self) -> dict[str, Any]:
         return {"q": float(self.q), "number": self.number, "method": self.method, **super().describe()}
 
-    @classmethod
-    def from_description(cls, description: dict[str, Any]) -> QuantileMechanism:
-        """Recreate a mechanism from its description (`describe`), which was read from an untrusted file."""
-        return cls(
-            Neighbourhood.from_description(Domain(**description["domain"]), description["neighbourhood"]),
-            description["q"],
-            check_whole(number=description["number"]),
-            budget_of(description),
-            description["method"],
-            Preprocessing.from_description(description),
-        )
+    @staticmethod
+    def read_fields(domain: Domain, description: dict[str, Any]) -> dict[str, Any]:
+        number = check_whole(number=description["number"])
+        return {"q": description["q"], "number": number, "method": description["method"]}
 
 
 @dataclass(frozen=True, eq=False, repr=False)

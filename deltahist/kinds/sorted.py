@@ -19,7 +19,7 @@ from deltahist.budget import Budget
 from deltahist.decode import check_level
 from deltahist.errors import InputError, check_choice, check_finite, check_memory, check_whole
 from deltahist.laws import Law
-from deltahist.mechanisms.base import BaseMechanism, Chain, budget_of, scale_noise
+from deltahist.mechanisms.base import BaseMechanism, Chain, scale_noise
 from deltahist.preprocessing import POINTS, Preprocessing
 from deltahist.releases.base import BaseRelease
 from deltahist.space.domain import Domain
@@ -205,18 +205,10 @@ class SortedMechanism(BaseMechanism):
     def describe(self) -> dict[str, Any]:
         return {"number": self.number, "group": self.group, "law": self.laws[0].describe(), **super().describe()}
 
-    @classmethod
-    def from_description(cls, description: dict[str, Any]) -> SortedMechanism:
-        """Recreate a mechanism from its description (`describe`), which was read from an untrusted file."""
-        domain = Domain(**description["domain"])
-        return cls(
-            Neighbourhood.from_description(domain, description["neighbourhood"]),
-            check_whole(number=description["number"]),
-            budget_of(description),
-            check_whole(group=description["group"]),
-            Preprocessing.from_description(description),
-            Chain.from_description(description.get("chain")),
-        )
+    @staticmethod
+    def read_fields(domain: Domain, description: dict[str, Any]) -> dict[str, Any]:
+        numbers = {name: check_whole(**{name: description[name]}) for name in ("number", "group")}
+        return {**numbers, "chain": Chain.from_description(description.get("chain"))}
 
 
 @dataclass(frozen=True, eq=False, repr=False)

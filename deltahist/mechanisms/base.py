@@ -281,6 +281,23 @@ class BaseMechanism(abc.ABC):
             **{name: place.describe() for name, place in places.items() if place is not None},
         }
 
+    @classmethod
+    def from_description(cls, description: dict[str, Any]) -> Self:
+        """Recreate a mechanism from its description in an untrusted file. The noise in the description is ignored."""
+        domain = Domain(**description["domain"])
+        amounts = (None if description[k] is None else Fraction(description[k]) for k in ("epsilon", "rho"))
+        common = {
+            "neighbourhood": Neighbourhood.from_description(domain, description["neighbourhood"]),
+            "budget": Budget(*amounts),
+            "counting": Preprocessing.from_description(description),
+        }
+        return cls(**common, **cls.read_fields(domain, description))
+
+    @staticmethod
+    @abc.abstractmethod
+    def read_fields(domain: Domain, description: dict[str, Any]) -> dict[str, Any]:
+        """Return the fields that only this kind of mechanism has, from an untrusted file."""
+
     def with_budget(self, budget: Budget) -> Self:
         """Return the same mechanism with a different budget in the same unit."""
         if budget.unit != self.budget.unit:
@@ -428,11 +445,6 @@ def _cover(distance: int, lengths: Sequence[tuple[int, Fraction]]) -> Fraction:
     if not rest:
         return most * factor
     return min(n * factor + _cover(distance - n * far, rest) for n in range(most + 1))
-
-
-def budget_of(description: dict[str, Any]) -> Budget:
-    """Recreate the budget from a mechanism's description. Raises InputError unless it has exactly one amount."""
-    return Budget(*(None if description[k] is None else Fraction(description[k]) for k in ("epsilon", "rho")))
 
 
 class Root(float):

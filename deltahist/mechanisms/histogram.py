@@ -20,7 +20,7 @@ from deltahist.budget import Budget
 from deltahist.decode import Decoder, make_decoder
 from deltahist.errors import InputError, check_choice, check_finite
 from deltahist.laws import Law, gaussian_epsilon
-from deltahist.mechanisms.base import BaseMechanism, Chain, Root, Step, budget_of, scale_noise
+from deltahist.mechanisms.base import BaseMechanism, Chain, Root, Step, scale_noise
 from deltahist.preprocessing import POINTS, Preprocessing
 from deltahist.space.domain import Domain
 from deltahist.space.neighbourhood import Neighbourhood
@@ -294,15 +294,8 @@ class Mechanism(BaseMechanism):
         laws, groups = [law.describe() for law in self.laws], [part.name for part in self.strategy.parts]
         return {"strategy": self.strategy.describe(), "laws": laws, "groups": groups, **super().describe()}
 
-    @classmethod
-    def from_description(cls, description: dict[str, Any]) -> Mechanism:
-        """Recreate a mechanism from its description in an untrusted file. The noise in the description is ignored."""
-        domain = Domain(**description["domain"])
-        return cls(
-            Neighbourhood.from_description(domain, description["neighbourhood"]),
-            from_description(domain, description["strategy"]),
-            budget_of(description),
-            Preprocessing.from_description(description),
-            Step.from_description(description["step"]) if description.get("step") else None,
-            Chain.from_description(description.get("chain")),
-        )
+    @staticmethod
+    def read_fields(domain: Domain, description: dict[str, Any]) -> dict[str, Any]:
+        step = Step.from_description(description["step"]) if description.get("step") else None
+        places = {"step": step, "chain": Chain.from_description(description.get("chain"))}
+        return {"strategy": from_description(domain, description["strategy"]), **places}
