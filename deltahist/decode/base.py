@@ -453,6 +453,16 @@ def make_decoder(strategy: Strategy, laws: Sequence[Law], *, total_known: bool) 
     return kind(strategy, laws, total_known)
 
 
+class PlainDecoder(Decoder):
+    """The estimates are the released cells, adjusted to the public total if there is one."""
+
+    def solve(self, values: FloatArray) -> FloatArray:
+        return np.asarray(values, dtype=np.float64)
+
+    def solve_adjoint(self, query: FloatArray) -> FloatArray:
+        return query
+
+
 class DenseDecoder(Decoder):
     """Least squares by the definition (AᵀΣ⁻¹A)⁻¹AᵀΣ⁻¹, or by the pseudo-inverse if A does not determine the cells."""
 

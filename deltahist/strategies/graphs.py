@@ -13,7 +13,7 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from deltahist.decode.base import Decoder
+from deltahist.decode.base import Decoder, PlainDecoder
 from deltahist.errors import InputError
 from deltahist.space.domain import Domain
 from deltahist.space.neighbourhood import GraphNeighbourhood, Neighbourhood
@@ -171,19 +171,9 @@ class GraphFlow(Strategy):
         return max(costs)
 
     def decoder_class(self) -> type[Decoder]:
-        return GraphDecoder
+        return PlainDecoder
 
     def _matmat(self, X: NDArray[Any]) -> NDArray[Any]:
         return X
 
     _rmatmat = _matmat
-
-
-class GraphDecoder(Decoder):
-    """The estimates are the released cells, adjusted to the public total if there is one."""
-
-    def solve(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
-        return np.asarray(values, dtype=np.float64)
-
-    def solve_adjoint(self, query: NDArray[np.float64]) -> NDArray[np.float64]:
-        return query

@@ -13,7 +13,7 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from deltahist.decode.base import Asked, Decoder, Moments
+from deltahist.decode.base import Asked, Decoder, Moments, PlainDecoder
 from deltahist.decode.forms import BlockPower, BoxFunction, FloatArray, SumOfProducts
 from deltahist.errors import InputError, check_memory, check_whole
 from deltahist.space.domain import Domain
@@ -233,14 +233,8 @@ def dyadic_grids(domain: Domain, delta_cells: int) -> ShiftedGrids:
     return ShiftedGrids(domain, widths=tuple(widths), offsets=tuple(offsets))
 
 
-class CellsDecoder(Decoder):
-    """Decode cells that have the same noise. The estimates are the released values, adjusted to the public total."""
-
-    def solve(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
-        return values
-
-    def solve_adjoint(self, query: NDArray[np.float64]) -> NDArray[np.float64]:
-        return query
+class CellsDecoder(PlainDecoder):
+    """Decode cells that have the same noise, with errors in closed form."""
 
     def box_cumulant(self, order: int) -> SumOfProducts:
         law, n = self.laws[0], float(self.domain.size)
