@@ -14,7 +14,7 @@ from scipy.linalg import cho_factor, cho_solve
 from scipy.sparse.linalg import LinearOperator, aslinearoperator, cg
 
 from deltahist.answers import read_workload
-from deltahist.errors import InputError
+from deltahist.errors import InputError, check_choice
 from deltahist.releases import Measurements, Release
 from deltahist.space.workloads import Workload
 
@@ -51,11 +51,9 @@ class Combined:
     other: Measurements
 
     def __post_init__(self) -> None:
-        cells, domain = np.shape(self.other.matrix)[1], self.release.domain
-        if not self.release.strategy.determines_cells or cells != domain.size:
-            raise InputError(
-                f"measurements have {cells:,} cells: the release (with {domain.size:,}) must determine exactly these"
-            )
+        cells = self.release.domain.size if self.release.strategy.determines_cells else 0
+        measured = np.shape(self.other.matrix)[1]
+        check_choice((cells,), **{"number of measured cells (the release must determine all)": measured})
 
     @functools.cached_property
     def cells(self) -> Field:
