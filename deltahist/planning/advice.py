@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deltahist.budget import Budget
-from deltahist.errors import InputError, check_positive
+from deltahist.errors import InputError, check_choice, check_positive
 from deltahist.mechanisms import Mechanism
 from deltahist.mechanisms.base import OfMechanism
 from deltahist.planning.ranking import mechanism_for
@@ -124,8 +124,7 @@ def on_cells(
     >>> [near.domain.shape for near in on_cells((0, 0, 3, 3), 1)]
     [(2, 2), (3, 3), (6, 6), (12, 12), (24, 24)]
     """
-    if len(bounds) == 6:
-        raise InputError("the map has three axes: give the cell size")
+    check_choice((1, 2), **{"number of axes of a map without a cell size": len(bounds) // 2})
     found, length = False, read_length(delta, "delta", units=crs is not None)
     for times in SIDES:
         with contextlib.suppress(CellTooLarge):
