@@ -11,7 +11,6 @@ from typer import Argument, Option
 
 from deltahist.cli import check_target, format_facts, options, print_note, show_progress, write_json, write_text
 from deltahist.cli.options import Amount, Column, File, Length, Name, OutFile, require
-from deltahist.errors import InputError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -44,8 +43,8 @@ def ask(
     from deltahist.personal.questions import Question
 
     asked, account = Question.read(question), check_text(account=account)
-    if asked.table is None or asked.owner is None:
-        raise InputError(f"{question} must set `table` (the records) and `owner` (the column with their owners)")
+    table, owner = asked.table or "", asked.owner or ""
+    require(table and owner, f"{question} must set `table` (the records) and `owner` (the column with their owners)")
     form = "text" if out is None else form_of(out, {".txt": "text", ".json": "json"})
     check_target(out, question)
     # Opening a missing file would create it.
@@ -53,7 +52,7 @@ def ask(
     joined = limit is not None or (Ledger.exists(ledger) and account in Ledger(ledger).list_accounts())
     require(joined, f"the ledger has no account {account!r}, so nobody has joined: let people join with --limit 1")
     budget: dict[str, Any] = {asked.answer.budget.unit: limit}
-    people = People(database, asked.table, owner=asked.owner, ledger=ledger, name=account, **budget)
+    people = People(database, table, owner=owner, ledger=ledger, name=account, **budget)
     if limit is not None:
         people.enrol()
     answer = asked.ask(people.records, key)
