@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 KEY, DIGEST = b"deltahist", "sha256"
 #: Maximum size of a description in bytes. Real descriptions are a few thousand bytes long.
 _MOST_DESCRIPTION = 64 << 20
-#: Pattern of a JSON string that is a number whose exponent has four digits or more.
-_HUGE = r'"(\\\w+|\s)*[-+]?[\d_.]*[eE][-+]?[\d_]{4,}(\\\w+|\s)*"'
 _Read = TypeVar("_Read")
 #: Schemes of object storage, and an address pattern, which accepts one slash because `Path` collapses two.
 STORES = ("s3", "gs", "az")
@@ -123,7 +121,7 @@ def _parse_description(text: bytes) -> dict[str, Any]:
     # Truncating a description that is too long makes it invalid JSON.
     found = dict(json.loads(text[:_MOST_DESCRIPTION]))
     # Converting a number such as "1e999999999" to an exact fraction would use all memory.
-    if re.search(_HUGE, json.dumps(found, ensure_ascii=False)):
+    if re.search(r'"(\\\w+|\s)*[-+]?[\d_.]*[eE][-+]?[\d_]{4,}(\\\w+|\s)*"', json.dumps(found, ensure_ascii=False)):
         raise ValueError("it contains a number with a huge exponent")
     return found
 

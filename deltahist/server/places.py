@@ -21,7 +21,6 @@ from deltahist.space.crs import LONGITUDE_LATITUDE
 from deltahist.space.domain import Domain
 from deltahist.space.geometries import read_geometries
 
-_SIDES = r"^-?\d+(\.\d+)?(,-?\d+(\.\d+)?){3}$"
 _LOADING = threading.Lock()
 router = APIRouter(prefix="/static", include_in_schema=False)
 
@@ -37,7 +36,7 @@ class _City(msgspec.Struct, gc=False):
 
 
 @router.get("/places.json")
-def list_places(bbox: Annotated[str, Query(pattern=_SIDES)]) -> Response:
+def list_places(bbox: Annotated[str, Query(pattern=r"^-?\d+(\.\d+)?(,-?\d+(\.\d+)?){3}$")]) -> Response:
     """Return the largest place in each of 20 × 20 parts of a box in degrees, most populous first."""
     west, south, east, north = map(float, bbox.split(","))
     with _LOADING:
