@@ -80,7 +80,6 @@ def allocate_online(
     power: float = 2.0,
     steps: int | None = None,
     scenarios: int = 1000,
-    rng: np.random.Generator | None = None,
 ) -> float:
     """Return the amount for the current step, given the weights so far and a model of later weights.
 
@@ -95,8 +94,7 @@ def allocate_online(
     model : probability that a weight is 1, for independent weights of 0 or 1; or a function of (weights, steps,
         scenarios, rng) that returns weights of shape (scenarios, steps).
     steps : total number of steps; None for an endless sequence.
-    scenarios : number of possible futures to draw, each three windows long.
-    rng : generator for the scenarios, seeded with 0 when None. The scenarios are public, like the weights.
+    scenarios : number of possible futures to draw, each three windows long. They are public, like the weights.
 
     The amount is a whole number of billionths. It is 0 if the current weight is 0 or nothing is left.
 
@@ -114,7 +112,7 @@ def allocate_online(
     if horizon <= 1:
         return left / NANO
     limits = limits_ahead(before[None, :] / limit, length, horizon)
-    drawn = draw_futures(model, known, horizon - 1, scenarios, np.random.default_rng(0) if rng is None else rng)
+    drawn = draw_futures(model, known, horizon - 1, scenarios, np.random.default_rng(0))
     found = float(allocate_current_step(known[-1:], drawn.T[:, None, :], limits, length, power)[0])
     # Keep back a millionth of what is left, in case later weights match no scenario.
     return int(min(found * limit, (1 - 1e-6) * left)) / NANO
