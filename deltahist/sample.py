@@ -64,8 +64,8 @@ def sample_points(seed: int = 7) -> pd.DataFrame:
     return pd.DataFrame({"user": user, "lon": lon, "lat": lat, "time": time})
 
 
-def sample_districts(number: int = 24, seed: int = 8) -> geopandas.GeoDataFrame:
-    """Return the districts of the invented city, each with a `name` and a polygon (EPSG:4326). They cover `BOUNDS`.
+def sample_districts() -> geopandas.GeoDataFrame:
+    """Return the 24 districts of the invented city, each with a `name` and a polygon (EPSG:4326). They cover `BOUNDS`.
 
     >>> sample_districts().name.iloc[0]
     'District 1'
@@ -74,10 +74,10 @@ def sample_districts(number: int = 24, seed: int = 8) -> geopandas.GeoDataFrame:
     import shapely
 
     west, south, east, north = BOUNDS
-    centres = shapely.multipoints(np.random.default_rng(seed).uniform((west, south), (east, north), (number, 2)))
+    centres = shapely.multipoints(np.random.default_rng(8).uniform((west, south), (east, north), (24, 2)))
     frame = shapely.box(*BOUNDS)
     parts = shapely.intersection(shapely.get_parts(shapely.voronoi_polygons(centres, extend_to=frame)), frame)
-    names = [f"District {i + 1}" for i in range(number)]
+    names = [f"District {i + 1}" for i in range(len(parts))]
     return geopandas.GeoDataFrame({"name": names}, geometry=parts, crs="EPSG:4326")
 
 
