@@ -155,10 +155,9 @@ class Account:
         rho: float | Fraction | None = None,
         ledger: Ledger | str | Path | None = None,
         name: str = "total",
-        population: str | None = None,
     ) -> Account:
         """Return an account with one lifetime limit for all its releases. For the parameters, see `Window`."""
-        return cls(Window(None, epsilon, rho, ledger=ledger, name=name, population=population))
+        return cls(Window(None, epsilon, rho, ledger=ledger, name=name))
 
     @property
     def name(self) -> str:

@@ -404,7 +404,7 @@ class PayerOptions:
             rule = f"--account-limit is missing: account {name!r} is new in {Ledger.name_of(ledger)!r}"
             require(normalize_name(account=name) in known, rule)
             limit = Ledger(ledger).read_standing(name).limit
-        account = Account.total(**{unit: limit}, ledger=ledger, name=name)  # type: ignore[arg-type]
+        account = Account.total(**{unit: limit}, ledger=ledger, name=name)
         left = account.left + (Fraction(0) if chain is None else account.read_paid(chain))
         if wanted > left:
             has = f"account {name!r} has {LETTERS[unit]} = {float(left):.10g} left"
