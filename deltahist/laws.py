@@ -11,6 +11,7 @@ from statistics import NormalDist
 from typing import ClassVar
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
 
 from deltahist.errors import InputError, check_finite, check_positive, check_whole, is_number
@@ -176,10 +177,8 @@ class RoundedGaussian(Gaussian):
     _OFF = (1 / 12, 1 / 2, 1 / 80)
 
     def weights(self, k: NDArray[np.float64]) -> NDArray[np.float64]:
-        from scipy.special import ndtr
-
         nearer, farther = ((np.abs(k) + half) / math.sqrt(float(self.parameter)) for half in (-0.5, 0.5))
-        return np.asarray(ndtr(-nearer) - ndtr(-farther))
+        return np.asarray(scipy.special.ndtr(-nearer) - scipy.special.ndtr(-farther))
 
     def least_variance(self, times: float) -> float | None:
         # Rounding costs no privacy. The variance of a chain's first release is at least 2^46 squared steps of its
@@ -199,18 +198,16 @@ def _laplace_tail(draws: int, alpha: float) -> float:
     probability C(2m − r − 1, m − 1) / 2^(2m − r), the first has r stages left when the second ends. The difference is
     then Gamma(r). Sums of more than 4,096 draws are treated as normal, with a correction for kurtosis.
     """
-    import scipy.optimize
-    import scipy.special as special
-
-    z = -float(special.ndtri(alpha))
+    z = -float(scipy.special.ndtri(alpha))
     if draws > 4096:
         return (z + 3 / draws * (z**3 - 3 * z) / 24) * math.sqrt(2 * draws)
     left = np.arange(1, draws + 1)
-    chance = special.gammaln(2 * draws - left) - special.gammaln(draws) - special.gammaln(draws - left + 1)
+    gammaln = scipy.special.gammaln
+    chance = gammaln(2 * draws - left) - gammaln(draws) - gammaln(draws - left + 1)
     chance = np.exp(chance - (2 * draws - left) * math.log(2))
 
     def excess(t: float) -> float:
-        return math.log(float(chance @ special.gammaincc(left, t))) - math.log(alpha)
+        return math.log(float(chance @ scipy.special.gammaincc(left, t))) - math.log(alpha)
 
     return float(scipy.optimize.brentq(excess, 0.0, -2 * math.log(alpha) + 2 * math.sqrt(-2 * draws * math.log(alpha))))
 
@@ -339,8 +336,7 @@ def gaussian_curve(mu: float, probability: float) -> float:
 
 def gaussian_failure(mu: float, epsilon: float) -> float:
     """Return the failure probability of continuous noise at ε, Φ(μ/2 − ε/μ) − e^ε Φ(−μ/2 − ε/μ), rounded up."""
-    from scipy.special import log_ndtr
-
+    log_ndtr = scipy.special.log_ndtr
     first, second = log_ndtr(mu / 2 - epsilon / mu), epsilon + log_ndtr(-mu / 2 - epsilon / mu)
     # For small μ the two terms nearly cancel, so add a bound on their rounding errors.
     off = 4e-15 * (1 + abs(first) + abs(second) + epsilon)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import shapely
 from numpy.typing import ArrayLike, NDArray
 
 from deltahist.counting import sql
@@ -517,8 +518,6 @@ def _read_batch(rows: Any, axes: int) -> Batch:
         return column.fill_null(0).to_numpy(zero_copy_only=False), np.asarray(column.is_valid())
 
     if "g" in rows.schema.names:
-        import shapely
-
         given = rows["g"].to_numpy(zero_copy_only=False)
         text = "string" in str(rows.schema.field("g").type)
         points = shapely.from_wkt(given, on_invalid="ignore") if text else shapely.from_wkb(given)

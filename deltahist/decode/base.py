@@ -579,16 +579,15 @@ class IterativeDecoder(Decoder):
 
     def _least_squares(self, right: FloatArray, *, adjoint: bool) -> FloatArray:
         """Return B⁺ times values or (the adjoint) (Bᵀ)⁺ times a query, where B = Σ^-½ A."""
-        from scipy.sparse.linalg import LinearOperator, lsmr
-
-        rows = LinearOperator(
+        rows = scipy.sparse.linalg.LinearOperator(
             self.strategy.shape,
             matvec=lambda cells: self._weight * self.strategy.matvec(cells.ravel()),
             rmatvec=lambda values: self.strategy.rmatvec(self._weight * values.ravel()),
             dtype=np.float64,
         )
         steps = 20_000
-        found, ended, *_ = lsmr(rows.H if adjoint else rows, right, atol=1e-12, btol=1e-12, conlim=0.0, maxiter=steps)
+        how = {"atol": 1e-12, "btol": 1e-12, "conlim": 0.0, "maxiter": steps}
+        found, ended, *_ = scipy.sparse.linalg.lsmr(rows.H if adjoint else rows, right, **how)
         if ended == 7:
             raise InputError(
                 f"least squares for {self.strategy.name} did not converge in {steps:,} steps: the strategy is close to "

@@ -13,6 +13,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
+import scipy
 from numpy.typing import ArrayLike, NDArray
 
 from deltahist.budget import Budget
@@ -355,12 +356,10 @@ class Isotonic:
         return self._fit_knots(self.values)
 
     def _fit_knots(self, values: NDArray[np.int64] | NDArray[np.float64]) -> Knots:
-        from scipy.optimize import isotonic_regression
-
         number = self.ends[-1]
         sizes = np.diff(self.ends).astype(np.float64)
         # The noise in the mean of m points has a standard deviation proportional to 1/m.
-        found = isotonic_regression(values / sizes, weights=sizes * sizes)
+        found = scipy.optimize.isotonic_regression(values / sizes, weights=sizes * sizes)
         edges = self.ends[found.blocks]
         ranks, steps = (edges[1:] + edges[:-1]) / 2, found.x[found.blocks[:-1]]
         low, high = -0.5, self.size - 0.5

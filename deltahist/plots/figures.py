@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import shapely
 from numpy.typing import NDArray
 
 from deltahist._files import form_of, write_whole
@@ -108,8 +109,6 @@ def _areas_in_parts(domain: Domain) -> tuple[NDArray[np.float64], list[NDArray[n
 
 def region_areas(domain: Domain, shapes: NDArray[Any]) -> NDArray[np.float64]:
     """Return the areas (m,) that regions cover, in km², or in square map units if there is no CRS."""
-    import shapely
-
     if domain.crs is not None:
         longest = max(hi - lo for lo, hi in zip(domain.low, domain.high, strict=True)) / 200
         project = _to_equal_areas(domain)
@@ -134,7 +133,6 @@ def height_of(bounds: Sequence[float]) -> float:
 def draw_frame(ax: Axes, domain: Domain, bounds: Sequence[float], context: Sequence[Any]) -> None:
     """Draw the axes, scale bar and context layers of a map within `bounds`, in map coordinates."""
     import geopandas as gpd
-    import shapely
     from matplotlib.ticker import MaxNLocator
     from matplotlib.transforms import ScaledTranslation
     from matplotlib_scalebar.scalebar import ScaleBar

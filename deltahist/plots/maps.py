@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import shapely
 from numpy.typing import NDArray
 
 from deltahist.decode import stands_out
@@ -209,8 +210,6 @@ class Values:
 
 def values_of(release: Any, answers: gpd.GeoDataFrame, per: str = "area") -> Values:
     """Return what to draw for `answers`, in points per "area" (km² or square units) or per "region"."""
-    import shapely
-
     check_choice(("area", "region"), per=per)
     domain = release.domain
     columns = (answers[name] for name in ("estimate", "std_error", "low", "high"))
@@ -315,7 +314,6 @@ def draw_regions(domain: Domain, values: Values, ax: Axes, context: Sequence[Any
 
 def label_regions(ax: Axes, values: Values) -> None:
     """Write names on the regions that are large enough."""
-    import shapely
     from adjustText import adjust_text
     from matplotlib.patheffects import withStroke
 

@@ -9,9 +9,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from fractions import Fraction
 from importlib.metadata import entry_points
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
 
 from deltahist.decode.base import MOST_DENSE, Decoder, DenseDecoder, IterativeDecoder
@@ -19,11 +20,6 @@ from deltahist.errors import InputError, as_printed_fraction, check_memory, chec
 from deltahist.space.domain import Domain
 from deltahist.space.neighbourhood import Neighbourhood
 from deltahist.space.workloads import Workload
-
-if TYPE_CHECKING:
-    import scipy.sparse
-    from scipy.sparse.linalg import LinearOperator
-
 
 #: The first cell of every block along each axis, for one grid.
 Starts = tuple[NDArray[np.int64], ...]
@@ -173,8 +169,6 @@ class Strategy(abc.ABC):
 
     def matrix(self) -> scipy.sparse.csr_array:
         """Return A as a sparse int64 matrix with k rows and N columns, for small domains and tests."""
-        import scipy.sparse
-
         size, step = self.domain.size, 512
         blocks = []
         for start in range(0, size, step):
@@ -229,11 +223,11 @@ class Strategy(abc.ABC):
     rmatmat = rmatvec
 
     @property
-    def T(self) -> LinearOperator:
+    def T(self) -> scipy.sparse.linalg.LinearOperator:
         """Aᵀ as a scipy `LinearOperator`."""
-        from scipy.sparse.linalg import LinearOperator
-
-        return LinearOperator(self.shape[::-1], self.rmatvec, self.matvec, self.rmatvec, self.dtype, self.matvec)
+        return scipy.sparse.linalg.LinearOperator(
+            self.shape[::-1], self.rmatvec, self.matvec, self.rmatvec, self.dtype, self.matvec
+        )
 
     def _multiply(self, x: NDArray[Any], adjoint: bool) -> NDArray[Any]:
         x, size = np.asarray(x), self.shape[0 if adjoint else 1]

@@ -480,8 +480,6 @@ def find_entrances(flow: Flow, near: Neighbourhood) -> tuple[IntArray, IntArray,
 
     An arrival enters at the nearest block with noise for arrivals, or at the hub of its block if the hub costs less.
     """
-    from scipy.ndimage import distance_transform_cdt
-
     hubs, places = flow.hub_grid, np.nonzero(near.source_cells)
     block = np.stack([p // b for p, b in zip(places, flow.sides, strict=True)])
     if not len(flow.entry_blocks):
@@ -492,7 +490,8 @@ def find_entrances(flow: Flow, near: Neighbourhood) -> tuple[IntArray, IntArray,
         return block, hubs.find_hub_blocks(block), np.ones(len(places[0]), dtype=bool)
     closed = np.ones(flow.blocks, dtype=bool)
     closed.reshape(-1)[flow.entry_blocks] = False
-    nearest = distance_transform_cdt(closed, metric="chessboard", return_distances=False, return_indices=True)
+    how: dict[str, Any] = {"metric": "chessboard", "return_distances": False, "return_indices": True}
+    nearest = scipy.ndimage.distance_transform_cdt(closed, **how)
     point = nearest[(slice(None), *block)]
     far = np.zeros(len(places[0]), dtype=bool)
     if hubs is not None:
