@@ -120,10 +120,7 @@ def check_choice(choices: tuple[Any, ...], **parameter: Any) -> Any:
 def as_exact_fraction(**parameter: Any) -> Fraction:
     """Return the argument's value, which must be positive, as a fraction. A float keeps its exact binary value."""
     value = check_positive(**parameter)
-    # Convert NumPy's integers, which would overflow in fractions.
-    if isinstance(value, numbers.Rational):
-        return Fraction(int(value.numerator), int(value.denominator))
-    return Fraction(float(value))
+    return as_printed_fraction(value) if isinstance(value, numbers.Rational) else Fraction(float(value))
 
 
 def as_printed_fraction(value: Any) -> Fraction:
@@ -132,6 +129,7 @@ def as_printed_fraction(value: Any) -> Fraction:
     >>> as_printed_fraction(0.1), as_printed_fraction(Fraction(1, 3))
     (Fraction(1, 10), Fraction(1, 3))
     """
+    # Convert NumPy's integers, which would overflow in fractions.
     if isinstance(value, numbers.Rational):
         return Fraction(int(value.numerator), int(value.denominator))
     return Fraction(repr(float(value)))
