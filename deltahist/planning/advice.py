@@ -14,7 +14,6 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from deltahist.budget import Budget
 from deltahist.errors import InputError, check_choice, check_positive
@@ -46,13 +45,6 @@ def expected_spread(domain: Domain, points: float, *, contributions: int = 1) ->
     return (contributions * number + shared * number**2 * size**-CLUMPING) / size
 
 
-def cut_shares(workload: Workload, domain: Domain) -> NDArray[np.float64]:
-    """Return Σ f (1 − f) over the cells that each query (m,) cuts, where f is a cell's share that lies in the query."""
-    if isinstance(workload, AllRanges):  # ranges do not cut cells
-        return np.zeros(1)
-    return workload.cover(domain).unsure
-
-
 @dataclass(frozen=True)
 class CellChoice(OfMechanism):
     """A mechanism on cells of one size, with its expected root mean square errors from noise and from placement."""
@@ -67,8 +59,9 @@ class CellChoice(OfMechanism):
         domain = mechanism.domain
         queries = random_boxes(BOXES, domain) if workload is None else workload
         spread = expected_spread(domain, points, contributions=mechanism.counting.contributions)
-        placement = spread * float(cut_shares(queries, domain).mean())
-        return cls(mechanism, mechanism.rmse(queries), math.sqrt(placement))
+        # Ranges do not cut cells, and listing all of them takes memory.
+        unsure = 0.0 if isinstance(queries, AllRanges) else float(queries.cover(domain).unsure.mean())
+        return cls(mechanism, mechanism.rmse(queries), math.sqrt(spread * unsure))
 
     @property
     def rmse(self) -> float:

@@ -8,7 +8,6 @@ import shapely
 
 import deltahist as dh
 from deltahist.planning import CellChoice, on_cells, plan_cells
-from deltahist.planning.advice import cut_shares
 from deltahist.space.workloads import random_boxes
 
 
@@ -25,7 +24,7 @@ def test_shares_of_cut_cells_are_those_of_all_cells(shape):
         if shape == "regions":
             work = dh.workloads.regions(shapely.box(*corners.T))
     shares = work.matrix(domain).toarray()
-    np.testing.assert_allclose(cut_shares(work, domain), (shares * (1 - shares)).sum(axis=1), atol=1e-8)
+    np.testing.assert_allclose(work.cover(domain).unsure, (shares * (1 - shares)).sum(axis=1), atol=1e-8)
 
 
 def test_more_points_take_smaller_cells_and_more_noise_larger_ones():
