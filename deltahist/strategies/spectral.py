@@ -281,7 +281,10 @@ def solve_spectral(near: Neighbourhood, workload: Workload | None, torus: tuple[
     chart = _Chart(near, workload, coarse)
     if not len(chart.scale):  # a single cell without arrivals needs no protection
         return SpectralSolution(np.ones(chart.place.shape), 0.0)
-    multipliers, spectrum, reached = _climb(chart, chart.start_evenly(), 400, gaussian.GAP)
+    # At first, all relations have equal shares, each spread evenly over its displacements.
+    place = chart.place[chart.bounded]
+    start = chart.times / np.bincount(place, chart.times)[place]
+    multipliers, spectrum, reached = _climb(chart, start / start.sum(), 400, gaussian.GAP)
     if coarse != torus:
         fine = _Chart(near, workload, torus)
         # With limits, the multipliers spread over the whole torus and need more rounds.
@@ -316,12 +319,6 @@ class _Chart:
         self.scale = 1 / (squares[self.place[self.bounded]])
         if self.arrivals:
             self.scale[0] = 1 / entry
-
-    def start_evenly(self) -> FloatArray:
-        """Return initial multipliers: equal shares for all relations, each spread evenly over its displacements."""
-        place = self.place[self.bounded]
-        out = self.times / np.bincount(place, self.times)[place]
-        return np.asarray(out / out.sum())
 
     def start_from(self, coarse: _Chart, multipliers: FloatArray) -> FloatArray:
         """Return initial multipliers based on the multipliers of a smaller torus.
