@@ -221,13 +221,11 @@ def publish_quantile(
 
     Parameters
     ----------
-    points : (n,) finite coordinates in the domain's units; private. Points outside the domain are clamped to it.
     q : level of the quantile, which is the ⌈q n⌉-th smallest point. 0.5 means the median.
     near : a one-dimensional neighbourhood with fixed membership. epsilon, rho : pure ε, or ρ-zCDP.
     method : "inverse" draws a place with probability ∝ e^(−ε/2 · m), where m is the least number of moves within δ that
         make it the quantile. "smooth" (only with ε) adds noise proportional to the smooth sensitivity, which is secret.
-    contributions : number of points of one user that may move at once; None means as many as `points_file` kept, or 1.
-    weak_protection_accepted, account, about, rng : as for `publish_mechanism`.
+    points, contributions, weak_protection_accepted, account, about, rng : as for `publish_sorted`.
 
     Raises InputError if there are no points, one is not finite, q is not from 0 to 1, the domain is 2-D, `near` has
     sources, or the method is "smooth" with ρ.
