@@ -140,9 +140,9 @@ def publish(
     with show_progress("Counting points …"):
         counted = count_file(source, mechanism.domain, **reading)
     options.note_rows(counted, rows.outside)
-    how: dict[str, Any] = {"account": account, "out": files.out, "state": files.state, "about": texts}
     with options.warn_of_charges(account), show_progress("Drawing noise …"):
-        release = publish_mechanism(mechanism, counted.counts, **how)
+        release = publish_mechanism(mechanism, counted.counts, account=account, state=files.state, about=texts)
+        release.save(files.out)
     print(format_facts(published=files.out, **shown, account=release.payment, state=_describe_state(files.state)))
     return release, counted
 

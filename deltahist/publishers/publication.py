@@ -56,7 +56,6 @@ def publish_mechanism(
     *,
     account: Account | None = None,
     state: str | Path | None = None,
-    out: str | Path | None = None,
     about: About = About(),
     rng: np.random.Generator | None = None,
     weak_protection_accepted: bool = False,
@@ -70,13 +69,12 @@ def publish_mechanism(
     account : the `dh.accounts.Account` to charge. The charge is durable, and remains if a later step fails.
     state : a new file for the noise, which `dh.refine` needs to refine the release. The release starts a chain, and the
         whole chain costs as much as its last release. Keep the file as secret as the data.
-    out : path of the release file to write.
     about : title, publisher, contact and licence, which all readers see.
     rng : a seeded generator, for experiments only. The release is then marked as not for publication.
     weak_protection_accepted : publish even if the guarantee protects hardly anything (docs/privacy/weak.md).
 
     Returns a Release, SortedRelease or Quantile. Raises BudgetExceeded if the account has too little left; InputError
-    if the data do not fit the mechanism, protection is weak, the state exists, or a file cannot be written.
+    if the data do not fit the mechanism, protection is weak, or the state exists or cannot be written.
 
     >>> import deltahist as dh
     >>> near = dh.Neighbourhood(dh.Domain((0, 8), (8,)), delta=1)
@@ -86,8 +84,6 @@ def publish_mechanism(
     """
     mechanism = match_counting(mechanism, data)
     check_publication(mechanism, weak_protection_accepted, rng)
-    if out is not None:
-        check_creatable(out)
     if mechanism.chain is not None:  # a new release is not part of an old chain
         mechanism = mechanism.with_budget(mechanism.budget)
     if state is not None:
@@ -98,10 +94,7 @@ def publish_mechanism(
     private = mechanism.check_data(data)
     make = functools.partial(RELEASES[mechanism.kind], **mechanism.exact_facts(private) | {"about": about})
     measure, noise = functools.partial(mechanism.measure, private), mechanism.private_noise(private)
-    release = charge_and_draw(make, mechanism, measure, noise, account=account, rng=rng, state=state)
-    if out is not None:
-        release.save(out)
-    return release
+    return charge_and_draw(make, mechanism, measure, noise, account=account, rng=rng, state=state)
 
 
 def publish(

@@ -146,10 +146,11 @@ class Stream:
             counted, place = counts[step]
             data = counted.counts_of(place)
             mechanism = self.mechanism.with_budget(self.budget.of(shares[step])).with_changes(step=self.step(step))
+            check_creatable(files[step])
             account = Account(window, step, once=True)
             # `check` has already refused weak protection, before the first charge.
-            how: dict[str, Any] = {"account": account, "out": files[step], "about": self.about}
-            publish_mechanism(mechanism, data, weak_protection_accepted=True, **how)
+            how: dict[str, Any] = {"account": account, "about": self.about, "weak_protection_accepted": True}
+            publish_mechanism(mechanism, data, **how).save(files[step])
             with window.ledger.transaction() as connection:
                 if get_note(connection, window.name, "counting") is None:
                     set_note(connection, window.name, "counting", counted.preprocessing.describe())
