@@ -16,8 +16,12 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyproj
 import shapely
 from numpy.typing import NDArray
+from pyproj.aoi import AreaOfInterest
+from pyproj.database import query_utm_crs_info
+from pyproj.transformer import TransformerGroup
 
 from deltahist.errors import DeltaHistWarning, InputError, check_finite
 
@@ -30,8 +34,6 @@ LONGITUDE_LATITUDE = "EPSG:4326"
 
 def read_crs(text: Any, name: str = "crs") -> Any:
     """Parse a CRS with pyproj. Raises InputError if pyproj cannot parse the text."""
-    import pyproj
-
     try:
         return pyproj.CRS.from_user_input(text)
     except pyproj.exceptions.CRSError:
@@ -48,8 +50,6 @@ def area_of(crs: str, bounds: tuple[float, ...], target: Any = LONGITUDE_LATITUD
     >>> [round(degrees) for degrees in area_of("EPSG:3832", (2.5e6, -1e6, 4.5e6, 1e6))]
     [172, -9, -170, 9]
     """
-    import pyproj
-
     # Any operation will do here, because extents differ by at most a few hundred metres.
     onto = pyproj.Transformer.from_crs(read_crs(crs), read_crs(target), always_xy=True)
     west, south, east, north = bounds
@@ -67,12 +67,9 @@ class Operation:
     @classmethod
     def between(cls, source: Any, target: Any, area: tuple[float, ...] | None) -> Operation:
         """Return the first operation without correction grids that PROJ offers for an area (W, S, E, N in degrees)."""
-        import pyproj
-        from pyproj.transformer import AreaOfInterest, TransformerGroup
-
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # PROJ warns that a better operation needs a grid
-            of_interest = None if area is None else AreaOfInterest(*area)
+            of_interest: Any = None if area is None else AreaOfInterest(*area)
             group = TransformerGroup(source, target, always_xy=True, area_of_interest=of_interest)
         for found in group.transformers:
             if not re.search(r"\b(grids|file)=", found.definition):
@@ -145,8 +142,6 @@ def _measure_scales(system: Any, crs: str, bounds: tuple[float, ...]) -> tuple[f
     3 × 2 matrix. The inverses of the matrix's singular values are the extremes of the local scale. PROJ's own scale
     factors are not used, because some assume a sphere. The results are rounded outwards to seven decimals.
     """
-    import pyproj
-
     to_ground = Operation.between(system, read_crs(LONGITUDE_LATITUDE), area_of(crs, bounds))
     x, y = np.meshgrid(*np.linspace(bounds[:2], bounds[2:], 65).T, indexing="ij")
     lon, lat = to_ground(x, y)
@@ -276,9 +271,6 @@ def extent_of(bounds: Sequence[float]) -> tuple[tuple[float, ...], str]:
     >>> extent_of((-74.3, 40.45, -73.6, 40.95))[1], extent_of((170, -50, -170, -30))[1]
     ('EPSG:32618', '+proj=laea +lat_0=-39.7 +lon_0=180 +datum=WGS84 +units=m')
     """
-    from pyproj.aoi import AreaOfInterest
-    from pyproj.database import query_utm_crs_info
-
     west, south, east, north = box = _check_degrees(bounds)
     width = width_in_degrees(west, east)
     for zone in query_utm_crs_info("WGS 84", AreaOfInterest(*box), contains=True) if width < 6 else ():

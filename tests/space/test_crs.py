@@ -203,6 +203,6 @@ def test_operations_do_not_tear(crs, bounds, source):
 def test_a_grid_of_corrections_is_refused(monkeypatch):
     """Coordinates jump at its edges."""
     found = SimpleNamespace(definition="proj=pipeline step proj=hgridshift grids=t.gsb", description="with a grid")
-    monkeypatch.setattr("pyproj.transformer.TransformerGroup", lambda *_, **__: SimpleNamespace(transformers=[found]))
+    monkeypatch.setattr("deltahist.space.crs.TransformerGroup", lambda *_, **__: SimpleNamespace(transformers=[found]))
     with pytest.raises(dh.InputError, match="grid"):
         Operation.between(pyproj.CRS(ED50), pyproj.CRS(GERMANY), None)
