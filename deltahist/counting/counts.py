@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
 import shapely
 from numpy.typing import ArrayLike, NDArray
 
@@ -340,8 +341,6 @@ def _read_columns(points: Any, domain: Domain, reading: Reading) -> tuple[list[N
         return columns, choose_operation(crs, geometry.crs, domain, "points")
     operation = None if crs is None else choose_operation(crs, None, domain, "points")
     if hasattr(points, "__arrow_c_stream__") and getattr(points, "ndim", 2) == 2:
-        import pyarrow as pa
-
         table = pa.table(points)
         known = [name for name in table.column_names if not name.startswith("__index_level")]
         found = [name for name in names or known if name in known]
@@ -459,7 +458,6 @@ def check_file(path: str | Path | Any, axes: int, *, clock: Clock | None = None,
 def read_owners(path: str | Path | Any, *, user: str, area: Domain | None = None, **how: Any) -> pd.DataFrame:
     """Read one row per user. Return a private frame of x and y, projected to `area` and indexed by user."""
     import pandas as pd
-    import pyarrow as pa
 
     reading = Reading.of(user=user, max_per_user=1, **how)
     with open_input(Path(path), reading) as source:
@@ -496,8 +494,6 @@ def _count_rows(path: Any, rows: RowCounter, clock: Clock | None) -> Counted:
 
 
 def _count_on_server(engine: Any, statement: str, rows: RowCounter, operation: Operation | None) -> None:
-    import pyarrow as pa
-
     most = rows.reading.max_per_user
     placed = statement if operation is None else engine.project(statement, operation)
     asked = sql.write_counting(placed, rows.domain, engine.dialect.random, steps=rows.steps, most=most)

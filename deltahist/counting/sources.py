@@ -24,6 +24,8 @@ from pathlib import Path
 from stat import S_ISDIR
 from typing import Any
 
+import pyarrow as pa
+
 from deltahist._files import is_address, read_address
 from deltahist.counting.sql import DUCKDB, POSTGRESQL, SPARK, Condition, Reading, Relation, quote_name, quote_text
 from deltahist.errors import InputError, check_choice
@@ -326,8 +328,6 @@ class PostgreSQL(Source):
         return {column.name: column.type_display for column in found.description}
 
     def batches(self, statement: str) -> Iterator[Any]:
-        import pyarrow as pa
-
         kinds = dict.fromkeys("xyz", pa.float64()) | {"chosen": pa.bool_()}  # other columns are whole numbers
         with self.connection.cursor("deltahist", binary=True) as cursor:
             cursor.execute(self.dialect.write(statement))
@@ -383,8 +383,6 @@ class Spark(Source):
         return {f.name: f.dataType.simpleString() for f in self.connection.table(name).schema}
 
     def batches(self, statement: str) -> Any:
-        import pyarrow as pa
-
         found = self.connection.sql(self.dialect.write(statement)).toArrow()
         return [pa.RecordBatch.from_pylist([], found.schema), *found.to_batches()]
 
