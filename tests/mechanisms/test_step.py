@@ -27,9 +27,8 @@ def test_a_release_says_which_step_it_is_and_what_its_window_and_longer_spans_sp
     limited = Step(DAYS, 2, 7, dh.Budget(1), read_lasting(limits, 7))
     made = mechanism(epsilon=Fraction(1, 15)).with_changes(step=limited)
     account = dh.accounts.Account(dh.accounts.Window(7, epsilon=1, limits=limits), 2)
-    release = dh.publishers.publish_mechanism(
-        made, np.ones((4, 4), dtype=int), account=account, out=tmp_path / "day.parquet"
-    )
+    release = dh.publishers.publish_mechanism(made, np.ones((4, 4), dtype=int), account=account)
+    release.save(tmp_path / "day.parquet")
     again = dh.load(tmp_path / "day.parquet")
     assert again.mechanism.step == limited
     assert again.describe() == release.describe()
