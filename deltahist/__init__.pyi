@@ -27,6 +27,7 @@ from .publishers import publish as publish
 from .publishers.publication import refine as refine, tighten as tighten
 from .publishers.withdrawal import withdraw as withdraw
 from .releases import About as About, Release as Release, Series as Series
+from .releases.series import Difference as Difference
 from .remote import connect as connect
 from .space import workloads as workloads
 from .space.domain import Domain as Domain

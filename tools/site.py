@@ -45,7 +45,7 @@ PAGES = {
     ),
     "reading": (
         "Releases and answers",
-        "load connect Release Series answer answers.answer_each answers.covariance releases.Measurements "
+        "load connect Release Series Difference answer answers.answer_each answers.covariance releases.Measurements "
         "combining.Combined export synthetic statement.list_facts write_statement plots.protection_curve",
     ),
     "planning": (

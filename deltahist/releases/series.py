@@ -396,7 +396,7 @@ class Difference:
     >>> import deltahist as dh, numpy as np
     >>> near = dh.Neighbourhood(dh.Domain((0, 4), (4,)), delta=1)
     >>> may, june = (dh.publish(np.full(4, each), near, "identity", 1.0) for each in (5, 8))
-    >>> dh.answer(Difference(may, june), [[0, 4]])[["before", "after", "estimate"]].to_numpy().tolist()
+    >>> dh.answer(dh.Difference(may, june), [[0, 4]])[["before", "after", "estimate"]].to_numpy().tolist()
     [[20.0, 32.0, 12.0]]
     """
 

@@ -12,7 +12,6 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 import deltahist as dh
-from deltahist.releases.series import Difference
 from deltahist.sample import BOUNDS, sample_districts, sample_points
 
 plt.style.use(Path(__file__).with_name("gallery.mplstyle"))
@@ -28,7 +27,7 @@ for share in (0.5, 0.5 * trend):
     seen = visits[rng.random(len(visits)) < share]
     counts = dh.count(seen, domain, x="lon", y="lat", crs="EPSG:4326")
     releases.append(dh.publish(counts, near, epsilon=1, rng=rng))
-change = dh.answer(Difference(*releases), districts, simultaneous=True)
+change = dh.answer(dh.Difference(*releases), districts, simultaneous=True)
 clear = (change.low > 0) | (change.high < 0)
 
 figure, ax = plt.subplots(figsize=(5.2, 5.6))
