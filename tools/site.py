@@ -137,6 +137,8 @@ def collect_pages(folder: Path) -> None:
             return f"]({posixpath.relpath(place_of(linked), posixpath.dirname(place_of(path)) or '.')}"
 
         text = (ROOT / path).read_text(encoding="utf-8")
+        if path == "docs/glossary.md":  # search ranks headings first
+            text = re.sub(r"^- \*\*(.*?)\*\*: ", r"## \1\n\n", text, flags=re.MULTILINE)
         target.write_text(re.sub(r"\]\(([^)#:\s]+)", move_link, text), encoding="utf-8")
 
 

@@ -104,7 +104,7 @@ function showError({ noise, actual }) {
   $("expected").style.width = width(expected);
   $("actual").style.left = width(actual);
   $("error-says").textContent = `Expected root mean square error over ${FIGURES.districts.number} districts: ${visits(noise)} from noise and `
-    + `${visits(blur)} from cells. This release (the upright line) is off by ${visits(actual)}.`;
+    + `${visits(blur)} from cells. A 95% interval is about twice as wide. This release (the upright line) is off by ${visits(actual)}.`;
 }
 
 function drawCurve({ guesses }, delta) {
@@ -123,7 +123,7 @@ function drawCurve({ guesses }, delta) {
       + text([x(metres) + (anchor === "end" ? 4 : 9), y(guess) + (low ? 22 : anchor === "end" ? -10 : 20)], words, anchor, "mark");
   };
   const [near, far] = [guessAt({ guesses }, delta), guesses.at(-1)];
-  const told = (guess) => (guess > 999 ? "100" : guess / 10);
+  const told = (guess) => (guess > 999 ? "over 99.9" : guess / 10);
   svg.setAttribute("viewBox", `0 0 ${wide} ${high}`);
   svg.innerHTML = [500, 600, 700, 800, 900, 1000].map((guess) => line([left, y(guess)], [wide - right, y(guess)], "grid") + text([left - 6, y(guess) + 4], guess / 10, "end")).join("")
     + (wide < 500 ? [250, 1500, 5000, 10000, 20000] : [250, 1000, 2000, 4000, 8000, 14000, 20000]).map((metres) => text([x(metres), high - bottom + 18], length(metres))).join("")
