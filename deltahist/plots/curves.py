@@ -214,7 +214,7 @@ def draw_lines(
     if kind != "step":
         notes.append(f"Each value is the mean of the steps of a {kind}.")
     notes.append(f"Estimates: {', '.join(sorted(estimators)) or series.first_release.name_estimator(False)}.")
-    notes.append("Each panel has its own scale.")
+    notes.append(f"Bands are {level:.0%} intervals. Each panel has its own scale.")
     if len(shown) < len(names):
         notes.append(f"{len(shown)} of {len(names):,} regions are drawn, those with the largest means.")
     if missing := len(series.missing_steps):
@@ -246,5 +246,5 @@ def draw_lines(
         for ax in panels[len(shown) :]:
             ax.set_axis_off()
         figures.write_around(figure, title, " ".join(notes), rows * 1.4 + 0.2, series)
-        figure.supylabel(f"points, with {level:.0%} intervals", fontsize=8)
+        figure.supylabel("points", fontsize=8)
     return figure
