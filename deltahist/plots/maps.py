@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -64,7 +65,7 @@ def plot_map(
     """
     ax = figures.own_axes(ax)
     notes = draw_map(release, ax, nonnegative=nonnegative, per=per, context=context)
-    ax.set_title(notes.partition(".")[0], fontsize=8, loc="left")
+    ax.set_title(textwrap.fill(notes.partition(".")[0], 40), fontsize=8, loc="left")
     return ax
 
 
@@ -287,7 +288,7 @@ def plot_regions(
     """
     ax, values = figures.own_axes(ax), values_of(release, answers, per)
     notes = draw_regions(release.domain, values, ax, context)
-    ax.set_title(notes.partition(".")[0], fontsize=8, loc="left")
+    ax.set_title(textwrap.fill(notes.partition(".")[0], 40), fontsize=8, loc="left")
     label_regions(ax, values)
     return ax
 
