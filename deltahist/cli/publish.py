@@ -27,6 +27,12 @@ class NewRelease:
     reason: Annotated[str | None, Option(metavar="TEXT", help="Reason for the replacement, to be published.")] = None
     state: Annotated[Path | None, File(help="Secret file to write, needed to refine the release later.")] = None
 
+    def check_out(self) -> None:
+        """Raise InputError if the release cannot be written, so that nothing is charged for it."""
+        from deltahist._files import check_creatable
+
+        check_creatable(self.out)
+
     def check_files(self, *used: str | Path | None, dry_run: bool = False) -> None:
         """Raise InputError if a file cannot be written, or is among `used`."""
         from deltahist._files import form_of
@@ -141,6 +147,7 @@ def publish(
         counted = count_file(source, mechanism.domain, **reading)
     options.note_rows(counted, rows.outside)
     with options.warn_of_charges(account), show_progress("Drawing noise …"):
+        files.check_out()
         release = publish_mechanism(mechanism, counted.counts, account=account, state=files.state, about=texts)
         release.save(files.out)
     print(format_facts(published=files.out, **shown, account=release.payment, state=_describe_state(files.state)))
@@ -177,6 +184,7 @@ def publish_sorted(
     points = values.read_points(source, near.domain)
     points = replace(points, preprocessing=files.add_correction(points.preprocessing))
     with options.warn_of_charges(account), show_progress("Drawing noise …"):
+        files.check_out()
         release = publish_points(points, near, account=account, state=files.state, about=texts, **amount)
         release.save(files.out)
     print(

@@ -92,6 +92,7 @@ def publish_mechanism(
     if rng is None:
         _check_payer(mechanism, account)
     private = mechanism.check_data(data)
+    about = replace(about, date=None)  # fails before the charge if `about` has another type
     make = functools.partial(RELEASES[mechanism.kind], **mechanism.exact_facts(private) | {"about": about})
     measure, noise = functools.partial(mechanism.measure, private), mechanism.private_noise(private)
     return charge_and_draw(make, mechanism, measure, noise, account=account, rng=rng, state=state)

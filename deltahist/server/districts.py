@@ -17,9 +17,8 @@ from deltahist.plots.figures import region_areas
 from deltahist.plots.maps import find_standing
 from deltahist.releases.series import Difference
 from deltahist.server.service import Source
-from deltahist.space.crs import LONGITUDE_LATITUDE
 from deltahist.space.domain import Domain
-from deltahist.space.geometries import Fitted, add_names, fit, read_geometries
+from deltahist.space.geometries import Fitted, add_names, fit, read_geometries, to_longitudes
 from deltahist.space.workloads import regions
 
 if TYPE_CHECKING:
@@ -36,6 +35,9 @@ class Districts:
     def read(cls, file: Path, domain: Domain | None) -> Districts:
         """Read a file. GeoJSON is in degrees unless `domain` has no CRS. Raises InputError if the file is too large."""
         frame = add_names(read_geometries(file, domain, "--regions"))
+        known = to_longitudes(frame, "--regions").geometry
+        check_finite(least=1, **{"number of areas of --regions": int((shapely.get_dimensions(known) == 2).sum())})
+        frame = frame.set_geometry(frame.geometry.where(shapely.get_dimensions(known) == 2))
         vertices = int(shapely.get_num_coordinates(frame.geometry.to_numpy()).sum())
         check_finite(most=200_000, **{"number of vertices of --regions": vertices})
         return cls(frame)
@@ -43,8 +45,8 @@ class Districts:
     @functools.cached_property
     def outlines(self) -> bytes:
         """The districts as GeoJSON, each with its name and a place for it."""
-        frame = self.frame if self.frame.crs is None else self.frame.to_crs(LONGITUDE_LATITUDE)
-        places = frame.make_valid().representative_point()
+        frame = to_longitudes(self.frame, "--regions")
+        places = frame.make_valid(method="structure").representative_point()
         frame = frame[["name"]].assign(x=places.x, y=places.y).set_geometry(frame.set_precision(1e-6, "pointwise"))
         return str(frame.to_json(drop_id=True)).encode()
 

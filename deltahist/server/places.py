@@ -17,9 +17,8 @@ from starlette.exceptions import HTTPException
 
 from deltahist.errors import check_finite
 from deltahist.server.service import JSON, ServiceOf
-from deltahist.space.crs import LONGITUDE_LATITUDE
 from deltahist.space.domain import Domain
-from deltahist.space.geometries import read_geometries
+from deltahist.space.geometries import read_geometries, to_longitudes
 
 _LOADING = threading.Lock()
 router = APIRouter(prefix="/static", include_in_schema=False)
@@ -36,7 +35,7 @@ class _City(msgspec.Struct, gc=False):
 
 
 @router.get("/places.json")
-def list_places(bbox: Annotated[str, Query(pattern=r"^-?\d+(\.\d+)?(,-?\d+(\.\d+)?){3}$")]) -> Response:
+def list_places(bbox: Annotated[str, Query(pattern=r"^-?[0-9]+(\.[0-9]+)?(,-?[0-9]+(\.[0-9]+)?){3}$")]) -> Response:
     """Return the largest place in each of 20 × 20 parts of a box in degrees, most populous first."""
     west, south, east, north = map(float, bbox.split(","))
     with _LOADING:
@@ -54,7 +53,7 @@ def search_places(q: Annotated[str, Query(min_length=1, max_length=100)]) -> Res
     """Return eight places with a name, or whose main name begins like it, most populous first."""
     with _LOADING:
         places = _read_places()
-    asked = _fold(" ".join(q.split()))
+    asked = _fold(" ".join(q.split())) or "\n"  # which no name has
     found = places["searched"].str.startswith(asked) | places["searched"].str.contains(f"\t{asked}\t", regex=False)
     chosen = places[found].head(8).drop(columns="searched")
     return Response(chosen.to_json(orient="records", double_precision=5), media_type=JSON)
@@ -75,16 +74,17 @@ def read_context(file: Path, domain: Domain | None) -> tuple[str, bytes]:
     """
     frame, most = read_geometries(file, domain, "--context"), 100_000
     plane = frame.crs is None
-    shapes = (frame if plane else frame.to_crs(LONGITUDE_LATITUDE)).geometry
+    shapes = to_longitudes(frame, "--context").geometry
     shapes = shapely.force_2d(shapely.get_parts(shapes.to_numpy()))
     areas = shapely.get_dimensions(shapes) == 2
     shapes[areas] = shapely.boundary(shapes[areas])
     lines = shapely.get_parts(shapes[shapely.get_dimensions(shapes) == 1])
+    check_finite(least=1, **{"number of lines of --context": len(lines)})
     west, south, east, north = shapely.total_bounds(lines)
     for tolerance in max(east - west, north - south) * 2.0 ** np.arange(-20, -9):  # 5 cm to 50 m on a map of 50 km
         if shapely.get_num_coordinates(lines).sum() > most:
             lines = shapely.simplify(lines, tolerance, preserve_topology=False)
-    check_finite(least=2, most=most, **{"vertices of --context": int(shapely.get_num_coordinates(lines).sum())})
+    check_finite(most=most, **{"vertices of --context": int(shapely.get_num_coordinates(lines).sum())})
     lines = lines if plane else shapely.transform(lines, lambda places: places.round(6))
     return "plane" if plane else "degrees", shapely.to_geojson(shapely.multilinestrings(lines)).encode()
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyproj
 import shapely.affinity
 from numpy.typing import ArrayLike, NDArray
 from shapely.errors import ShapelyError
@@ -69,6 +70,18 @@ def read_geometries(
             frame = gpd.read_file(place, layer=layer, engine="pyogrio")
     plain = domain is not None and domain.crs is None and file.suffix.lower() in (".geojson", ".json")
     return frame.set_crs(None, allow_override=True) if plain else frame
+
+
+def to_longitudes(frame: gpd.GeoDataFrame, name: str) -> gpd.GeoDataFrame:
+    """Project shapes to longitude and latitude, unless they have no CRS. Shapes with infinite coordinates are dropped.
+
+    Raises InputError if the CRS of the file (`name`) cannot be projected.
+    """
+    try:
+        moved = frame if frame.crs is None else frame.to_crs(LONGITUDE_LATITUDE)
+    except pyproj.exceptions.ProjError:
+        raise InputError(f"CRS of {name} is {frame.crs.name!r}: it must be one that has longitudes") from None
+    return moved.set_geometry(moved.geometry.where(np.isfinite(moved.bounds).all(axis=1)))
 
 
 def _find_layer(file: Path, layer: str | None) -> tuple[str, str]:
@@ -401,5 +414,7 @@ def bend_boxes(corners: NDArray[np.float64], domain: Domain) -> NDArray[Any]:
             f"box is {corners[np.argmax(wide)].tolist()}: it crosses the antimeridian (180°), as west exceeds east, "
             f"and must not span more than 180° if the map spans {area[0]:.6g} to {area[2]:.6g} (is the box reversed?)"
         )
-    # Split long edges, because `fit` would replace them with shorter ones across the antimeridian.
+    # Split long edges, because `fit` would replace them with shorter ones across the antimeridian. Nothing lies beyond
+    # the poles, and edges there could be of any length.
+    south, north = np.clip([south, north], -91, 91)
     return np.asarray(shapely.segmentize(shapely.box(west, south, west + width, north), 90))

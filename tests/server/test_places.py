@@ -8,6 +8,7 @@ from fastapi.testclient import TestClient
 
 from deltahist.errors import InputError
 from deltahist.server.app import create_app
+from deltahist.server.districts import Districts
 from deltahist.server.places import read_context
 from deltahist.server.service import Settings
 
@@ -20,7 +21,8 @@ def test_places_in_a_box_are_the_largest_ones_spread_over_it(client):
     assert len({((each["x"] + 74.1) // 0.01, (each["y"] - 40.6) // 0.01) for each in found}) == len(found)
     across = client.get("/static/places.json?bbox=170,-50,190,0").json()
     assert {"Auckland", "Apia"} <= {each["name"] for each in across if 170 <= each["x"] <= 190}  # on both sides of 180°
-    assert client.get("/static/places.json?bbox=1,2,x,4").status_code == 400
+    for text in ("1,2,x,4", "\U00011f50,0,1,1"):
+        assert client.get("/static/places.json", params={"bbox": text}).status_code == 400
 
 
 def test_a_search_finds_the_largest_place_of_a_name(client):
@@ -48,3 +50,12 @@ def test_a_context_is_lines_of_a_bounded_size(tmp_path, client, catalogue, crs, 
     with pytest.raises(InputError):
         read_context(tmp_path / "many.parquet", None)
     assert client.get("/static/context.json").status_code == 404
+
+
+@pytest.mark.parametrize("shapes", [[None], [shapely.Point(1, 2)], [shapely.Polygon()], [shapely.box(1, 2, np.inf, 4)]])
+def test_files_without_lines_or_areas_are_refused(tmp_path, shapes):
+    gpd.GeoDataFrame(geometry=shapes, crs="EPSG:32618").to_parquet(tmp_path / "a.parquet")
+    with pytest.raises(InputError):
+        read_context(tmp_path / "a.parquet", None)
+    with pytest.raises(InputError):
+        Districts.read(tmp_path / "a.parquet", None)
