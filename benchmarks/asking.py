@@ -61,7 +61,7 @@ def serving(folder: Path, database: str, ledger: str, step: float, at_once: int)
         '[accounts.people]\ntable = "trip"\nowner = "who"\n'
         f'[clients.ann]\nkeys = ["{hashed}"]\naccounts = ["people"]\nper_minute = 1000000\n'
     )
-    line = [sys.executable, "-m", "deltahist.cli", "serve", "--private", str(file)]
+    line = [sys.executable, "-m", "deltahist", "serve", "--private", str(file)]
     with open(folder / "log", "w") as log, subprocess.Popen(line, stderr=log) as process:
         try:
             while "running on" not in (folder / "log").read_text():

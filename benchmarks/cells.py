@@ -36,7 +36,7 @@ def main() -> None:
             for strategy in STRATEGIES:
                 out.unlink(missing_ok=True)
                 spent = run(
-                    *("-m", "deltahist.cli", "publish", str(points), "--x", "x", "--y", "y"),
+                    *("-m", "deltahist", "publish", str(points), "--x", "x", "--y", "y"),
                     *("--bounds", f"0,0,{far},{far}", "--cell", "100", "--delta", "500", "--epsilon", "1"),
                     *("--strategy", strategy, "--out", str(out)),
                 )

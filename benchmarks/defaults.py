@@ -172,7 +172,7 @@ class Command:
         """Run both processes once in a folder."""
         if "--out" in self.words:
             (folder / self.words[-1]).unlink(missing_ok=True)
-        own, other = run("-m", "deltahist.cli", *self.words, folder=folder), run(*self.beside, folder=folder)
+        own, other = run("-m", "deltahist", *self.words, folder=folder), run(*self.beside, folder=folder)
         return {self.name: Sample(own.processor, own.clock, other.processor, other.clock)}
 
 

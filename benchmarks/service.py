@@ -45,7 +45,7 @@ def publish(folder: Path, cells: int) -> Path:
 def serving(path: Path, workers: int) -> Iterator[tuple[str, psutil.Process, float]]:
     """Run the service; yield its address, its process, and the seconds until its first answer."""
     begin = time.perf_counter()
-    line = [sys.executable, "-m", "deltahist.cli", "serve", str(path), "--port", "0", "--workers", str(workers)]
+    line = [sys.executable, "-m", "deltahist", "serve", str(path), "--port", "0", "--workers", str(workers)]
     with tempfile.NamedTemporaryFile("r") as log, subprocess.Popen(line, stderr=open(log.name, "w")) as process:
         try:
             while not (found := re.search(r"(http://\S+)/releases/\S+\n", Path(log.name).read_text())):
