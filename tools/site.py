@@ -31,7 +31,7 @@ ROOT = Path(__file__).resolve().parent.parent
 # Links to these files lead to the pages that are made from them.
 MADE = {
     "deltahist/__init__.pyi": "api/index.md",
-    "deltahist/cli/__init__.py": "command-line.md",
+    "deltahist/cli/__init__.py": "commands/index.md",
     "deltahist/server/app.py": "http.md",
     "tools/gallery.py": "gallery/gallery.md",
 }
@@ -107,7 +107,7 @@ def build_site(folder: Path) -> None:
     if drawing.returncode:
         raise SystemExit("the gallery cannot be drawn")
     write_reference(pages / "api")
-    write_commands(pages / "command-line.md")
+    write_commands(pages / "commands")
     write_paths(pages / "http.md")
     shutil.copy(ROOT / "zensical.toml", folder)
     subprocess.run([sys.executable, "-m", "zensical", "build", "--strict"], **settings, check=True)
@@ -165,8 +165,8 @@ def write_reference(folder: Path) -> None:
     (folder / "index.md").write_text("\n\n".join(index), encoding="utf-8")
 
 
-def write_commands(path: Path) -> None:
-    """Write a page of all commands, with their arguments and options."""
+def write_commands(folder: Path) -> None:
+    """Write a page for each command, with its arguments and options, and an index."""
     group: Any = typer.main.get_command(cli.make_app(None))
     for name in cli.COMMANDS:  # an app imports only the command that is called
         called: Any = typer.main.get_command(cli.make_app(name))
@@ -174,7 +174,14 @@ def write_commands(path: Path) -> None:
     text = get_docs_for_click(obj=group, ctx=typer.Context(group), name="deltahist", title="Command line")
     # Four spaces make an example a block of code.
     text = re.sub(r"\x08\n(.*:)\n((?:  .*\n)+)", lambda found: f"{found[1]}\n\n{textwrap.indent(found[2], '  ')}", text)
-    path.write_text(text.replace("* `--help`: Show this message and exit.\n", ""), encoding="utf-8")
+    text = text.replace("* `--help`: Show this message and exit.\n", "").replace("**Options**:\n\n\n", "")
+    index, *pages = re.split(r"^## ", text, flags=re.MULTILINE)
+    folder.mkdir()
+    (folder / "index.md").write_text(
+        re.sub(r"^\* `(\w+)`", r"* [`\1`](\1.md)", index, flags=re.MULTILINE), encoding="utf-8"
+    )
+    for name, page in zip(cli.COMMANDS, pages, strict=True):
+        (folder / f"{name}.md").write_text("# " + page.replace("\n### ", "\n## "), encoding="utf-8")
 
 
 def write_paths(path: Path) -> None:

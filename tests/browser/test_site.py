@@ -58,7 +58,7 @@ def test_pages_fit_can_be_searched_and_load_nothing_from_elsewhere(site, browser
         threading.Thread(target=server.serve_forever, daemon=True).start()
         address = f"http://127.0.0.1:{server.server_port}"
         page, wrong = watched(browser, address, viewport={"width": width, "height": 800}, color_scheme="dark")
-        for name in ("api/publishing", "command-line", "http", "internals/theory", "gallery/gallery", "index"):
+        for name in ("api/publishing", "commands/publish", "http", "internals/theory", "gallery/gallery", "index"):
             page.goto(f"{address}/{name}.html")
             assert page.evaluate("document.documentElement.scrollWidth") <= width
         expect(page.locator("body")).to_have_attribute("data-md-color-scheme", "slate")
