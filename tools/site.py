@@ -111,6 +111,7 @@ def build_site(folder: Path) -> None:
     write_paths(pages / "http.md")
     shutil.copy(ROOT / "zensical.toml", folder)
     subprocess.run([sys.executable, "-m", "zensical", "build", "--strict"], **settings, check=True)
+    merge_properties(folder / "site" / "search.json")
 
 
 def collect_pages(folder: Path) -> None:
@@ -182,6 +183,18 @@ def write_commands(folder: Path) -> None:
     )
     for name, page in zip(cli.COMMANDS, pages, strict=True):
         (folder / f"{name}.md").write_text("# " + page.replace("\n### ", "\n## "), encoding="utf-8")
+
+
+def merge_properties(path: Path) -> None:
+    """Merge properties into their classes in the search index, so that a search for "epsilon" leads to the glossary."""
+    index = json.loads(path.read_text(encoding="utf-8"))
+    entries, index["items"] = index["items"], []
+    for entry in entries:
+        if entry["location"].startswith("api/") and "property</code>" in entry["title"]:
+            index["items"][-1]["text"] += entry["text"]
+        else:
+            index["items"].append(entry)
+    path.write_text(json.dumps(index, ensure_ascii=False), encoding="utf-8")
 
 
 def write_paths(path: Path) -> None:

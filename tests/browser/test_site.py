@@ -11,7 +11,7 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.browser.test_map import watched
-from tools.site import build_site
+from tools.site import ROOT, build_site
 
 
 class Page(HTMLParser):
@@ -51,6 +51,11 @@ def test_every_link_leads_to_a_page_and_an_anchor(site):
                 assert unquote(parts.fragment) in pages[target].anchors, (path, link)
 
 
+def test_every_page_of_docs_is_in_the_menu():
+    menu = (ROOT / "zensical.toml").read_text(encoding="utf-8")
+    assert [page for page in (ROOT / "docs").rglob("*.md") if f'"{page.relative_to(ROOT / "docs")}"' not in menu] == []
+
+
 @pytest.mark.parametrize("width", [390, 1280])
 def test_pages_fit_can_be_searched_and_load_nothing_from_elsewhere(site, browser, width):
     handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=site)
@@ -63,8 +68,8 @@ def test_pages_fit_can_be_searched_and_load_nothing_from_elsewhere(site, browser
             assert page.evaluate("document.documentElement.scrollWidth") <= width
         expect(page.locator("body")).to_have_attribute("data-md-color-scheme", "slate")
         page.keyboard.press("/")
-        page.keyboard.type("sensitivity")
-        expect(page.get_by_role("option").first).to_contain_text("sensitivity", ignore_case=True)
+        page.keyboard.type("epsilon")
+        expect(page.get_by_role("option").first).to_contain_text("ε (epsilon)")
         page.context.close()
         server.shutdown()
     assert wrong == []
