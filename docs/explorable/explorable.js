@@ -104,7 +104,7 @@ function showError({ noise, actual }) {
   $("expected").style.width = width(expected);
   $("actual").style.left = width(actual);
   $("error-says").textContent = `Expected root mean square error over ${FIGURES.districts.number} districts: ${visits(noise)} from noise and `
-    + `${visits(blur)} from cells. A 95% interval is about twice as wide. This release (the upright line) is off by ${visits(actual)}.`;
+    + `${visits(blur)} from cells. About 7 in 10 counts are closer, and a 95% interval is about twice as wide. This release (the upright line) is off by ${visits(actual)}.`;
 }
 
 function drawCurve({ guesses }, delta) {
@@ -144,8 +144,8 @@ function setUp() {
   $("colours").innerHTML = words.map((each, place) => `<li><span class="swatch c${place}"></span>${each}</li>`).join("")
     + '<li><span class="swatch ring"></span>δ around a place</li>';
   const { all, kept, people, most } = FIGURES.visits;
-  $("about").textContent = `The city is made up: ${number(people)} people, with at most ${most} visits each kept (${number(kept)} of ${number(all)}). All visits of a `
-    + "person are protected together. Noise is drawn once for each release, so a single one may do better or worse than expected.";
+  $("about").textContent = `The city is made up: ${number(people)} people, with at most ${most} visits each kept (${number(kept)} of ${number(all)}). `
+    + "Noise is drawn once for each release, so a single one may do better or worse than expected.";
   for (const name of NAMES) {
     Object.assign($(name), { min: 0, max: grid[name].length - 1, step: 1 });
     $(name).addEventListener("input", () => change({ [name]: Number($(name).value) }));
