@@ -114,9 +114,10 @@ def publish(
     about: About = About(),
     rng: np.random.Generator | None = None,
 ) -> Release:
-    """Publish counts c under δ-neighbourhood, as A c + Lap(Δ_A/ε) for a strategy A with sensitivity Δ_A.
+    """Publish a noisy map of counts.
 
-    Source: 2014, section 5.2, on integers (Canonne, Kamath, Steinke 2020). Proof: docs/privacy/histogram.md.
+    The release is A c + Lap(Δ_A/ε) for counts c and a strategy A with sensitivity Δ_A under δ-neighbourhood. Source:
+    2014, section 5.2, on integers (Canonne, Kamath, Steinke 2020). Proof: docs/privacy/histogram.md.
 
     Parameters
     ----------
