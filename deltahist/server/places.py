@@ -7,7 +7,7 @@ import re
 import threading
 import unicodedata
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeAlias
 
 import msgspec
 import numpy as np
@@ -21,6 +21,7 @@ from deltahist.space.domain import Domain
 from deltahist.space.geometries import read_geometries, to_longitudes
 
 _LOADING = threading.Lock()
+Box: TypeAlias = Annotated[str, Query(pattern=r"^-?[0-9]+(\.[0-9]+)?(,-?[0-9]+(\.[0-9]+)?){3}$")]
 router = APIRouter(prefix="/static", include_in_schema=False)
 
 
@@ -35,7 +36,7 @@ class _City(msgspec.Struct, gc=False):
 
 
 @router.get("/places.json")
-def list_places(bbox: Annotated[str, Query(pattern=r"^-?[0-9]+(\.[0-9]+)?(,-?[0-9]+(\.[0-9]+)?){3}$")]) -> Response:
+def list_places(bbox: Box) -> Response:
     """Return the largest place in each of 20 × 20 parts of a box in degrees, most populous first."""
     west, south, east, north = map(float, bbox.split(","))
     with _LOADING:
@@ -49,13 +50,16 @@ def list_places(bbox: Annotated[str, Query(pattern=r"^-?[0-9]+(\.[0-9]+)?(,-?[0-
 
 
 @router.get("/search.json")
-def search_places(q: Annotated[str, Query(min_length=1, max_length=100)]) -> Response:
-    """Return eight places with a name, or whose main name begins like it, most populous first."""
+def search_places(q: Annotated[str, Query(min_length=1, max_length=100)], bbox: Box) -> Response:
+    """Return eight places with a name, or whose main name begins like it: those in a box first, most populous first."""
     with _LOADING:
         places = _read_places()
     asked = _fold(" ".join(q.split())) or "\n"  # which no name has
     found = places["searched"].str.startswith(asked) | places["searched"].str.contains(f"\t{asked}\t", regex=False)
-    chosen = places[found].head(8).drop(columns="searched")
+    chosen = places[found].drop(columns="searched")
+    west, south, east, north = map(float, bbox.split(","))
+    near = ((chosen["x"] - west) % 360 < east - west) & chosen["y"].between(south, north)
+    chosen = chosen.loc[near.sort_values(ascending=False, kind="stable").index[:8]]
     return Response(chosen.to_json(orient="records", double_precision=5), media_type=JSON)
 
 

@@ -433,6 +433,8 @@ def explain_cost(series: Series) -> str:
     number, amount = len(series.spent), float(series.mechanism.budget.amount)
     subject = "One release costs" if number == 1 else f"All {number:,} releases together cost"
     cost = f"{subject} {series.mechanism.letter} = {amount:.6g}"
+    if series.mechanism.letter == "ρ":
+        cost += f" (ε = {series.mechanism.approximate(1e-6):.4g}, except with a probability of 10⁻⁶)"
     return f"{cost} for a user who is in every step and moves by at most δ in each."
 
 

@@ -27,9 +27,12 @@ def test_places_in_a_box_are_the_largest_ones_spread_over_it(client):
 
 def test_a_search_finds_the_largest_place_of_a_name(client):
     for text, name in {"ZURICH": "Zürich", "cologne": "Köln", "Paris,  fr": "Paris"}.items():
-        found = client.get("/static/search.json", params={"q": text}).json()
+        found = client.get("/static/search.json", params={"q": text, "bbox": "-75,40,-73,41"}).json()
         assert found[0]["name"] == name
         assert [each["population"] for each in found] == sorted((each["population"] for each in found), reverse=True)
+    near = client.get("/static/search.json", params={"q": "har", "bbox": "-75,40,-73,41"}).json()
+    assert near[0]["name"] == "Harlem"  # in the box, and smaller than Harbin
+    assert max(each["population"] for each in near) > near[0]["population"]
 
 
 @pytest.mark.parametrize(("crs", "unit"), [("EPSG:32618", "degrees"), (None, "plane")])

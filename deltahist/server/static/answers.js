@@ -54,6 +54,7 @@ function showCompared(found, answers) {
   return [
     make("table", {}, heading(["release", "points", `${percent(answers[0].level)} interval`]), make("tbody", {}, ...rows)),
     drawBars(answers), ...notesOf(answers),
+    make("p", { class: "note" }, "Differences are of unbiased estimates, so they may not equal those of the figures above."),
   ];
 }
 

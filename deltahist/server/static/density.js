@@ -148,11 +148,11 @@ export function showLegend(unit, classes, { parameters, label }, compare, part) 
     swatch.style.background = colour;
     return make("li", {}, swatch, words);
   });
-  const [none, sure] = compare ? ["no difference that stands out", "really differs"] : ["no points that stand out from the noise", "contains points"];
+  const [none, sure] = compare ? ["no difference that stands out", "really differs"] : ["points, if any, are hidden by noise", "contains points"];
   const density = part === "district" ? "Colours show density, not the number of points. " : "";
   $("legend").replaceChildren(
     make("h2", {}, [unit, compare ? `${compare} minus ${label}` : parameters.between && label].filter(Boolean).join(", ")),
     make("ul", {}, ...swatches, make("li", {}, make("span", { class: "swatch empty" }), none)),
-    make("p", {}, `${density}On 95 of 100 such maps, every coloured ${part} ${sure}.`),
+    make("p", {}, density + (classes.length ? `On 95 of 100 such maps, every coloured ${part} ${sure}.` : "")),
   );
 }

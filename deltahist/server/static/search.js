@@ -72,7 +72,7 @@ export class Search {
     const place = readCoordinates(text, this.plane);
     let found = place ? [place] : [];
     if (!place && text && !this.plane) {
-      found = await get("static/search.json", { q: text }).catch(() => []);
+      found = await get("static/search.json", { q: text, bbox: this.ground.map.getBounds().toBBoxString() }).catch(() => []);
       found = found.map(({ name, region, x, y }) => ({ x, y, label: `${name}, ${region}` }));
     }
     if (turn !== this.turn) return; // a later call has replaced this one
