@@ -176,13 +176,15 @@ def write_commands(folder: Path) -> None:
     # Four spaces make an example a block of code.
     text = re.sub(r"\x08\n(.*:)\n((?:  .*\n)+)", lambda found: f"{found[1]}\n\n{textwrap.indent(found[2], '  ')}", text)
     text = text.replace("* `--help`: Show this message and exit.\n", "").replace("**Options**:\n\n\n", "")
-    index, *pages = re.split(r"^## ", text, flags=re.MULTILINE)
+    # "## `deltahist publish`" becomes the title of a page.
+    text = re.sub(r"^#(#+ `)deltahist ", r"\1", text, flags=re.MULTILINE)
+    index, *pages = re.split(r"^(?=# `)", text, flags=re.MULTILINE)
     folder.mkdir()
     (folder / "index.md").write_text(
         re.sub(r"^\* `(\w+)`", r"* [`\1`](\1.md)", index, flags=re.MULTILINE), encoding="utf-8"
     )
     for name, page in zip(cli.COMMANDS, pages, strict=True):
-        (folder / f"{name}.md").write_text("# " + page.replace("\n### ", "\n## "), encoding="utf-8")
+        (folder / f"{name}.md").write_text(page, encoding="utf-8")
 
 
 def merge_properties(path: Path) -> None:
