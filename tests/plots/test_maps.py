@@ -12,7 +12,7 @@ import shapely
 import deltahist as dh
 from deltahist.plots import plot_map
 from deltahist.plots.figures import new_figure
-from deltahist.plots.maps import draw_intervals, draw_map, draw_regions, merge_cells, values_of
+from deltahist.plots.maps import draw_intervals, draw_map, draw_regions, find_standing, merge_cells, values_of
 from tests.plots.conftest import made
 
 
@@ -163,3 +163,13 @@ def test_rows_are_the_largest_first_and_hollow_if_in_doubt(city):
     first, _, last = [path.vertices[:, 0].tolist() for path in intervals.get_paths()]
     assert first + last == pytest.approx([5_000 - 196, 5_000 + 196, 0, 20 + 1.96 * 30])  # none is below 0
     assert ax.get_xlabel() == "points per region, with 90% intervals"
+
+
+def test_what_stands_out_alone_may_not_stand_out_among_many():
+    """Three standard errors: 0.1% by chance alone, but 75% among a thousand."""
+    domain = dh.Domain((0, 0, 8, 8), (8, 8))
+    release = dh.publish(np.ones((8, 8), int), dh.Neighbourhood(domain, 1), "identity", epsilon=1)
+    for number, stands in ((1, True), (1000, False)):
+        work = dh.workloads.regions([shapely.box(0, 0, 8, 4)] * number)
+        error = np.sqrt(release.decoder.moments(work.cover(domain)).variance)
+        assert (find_standing(release, work, 3 * error, error) == stands).all()

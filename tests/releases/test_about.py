@@ -37,8 +37,18 @@ def test_a_file_keeps_it_under_its_digest_and_a_seed_has_no_date(kind, tmp_path)
 
 @pytest.mark.parametrize("text", [" ", "two\nlines", "\x1b[31m", "\u202e", "x" * 1001, 5])
 def test_texts_are_one_printable_line(text):
-    with pytest.raises(dh.InputError, match="contact"):
-        dh.About(contact=text)
+    for name in ("title", "publisher", "contact", "licence"):
+        with pytest.raises(dh.InputError, match=name):
+            dh.About(**{name: text})
+
+
+def test_a_wrong_type_is_refused_before_the_charge(tmp_path):
+    ledger = dh.Ledger(tmp_path / "a.ledger")
+    account = dh.accounts.Account.total(epsilon=1, ledger=ledger, name="city")
+    with pytest.raises(TypeError):
+        dh.publish(np.ones((8, 8), int), PLANE, "identity", account=account, epsilon=1, about={"title": "a"})
+    with pytest.raises(dh.InputError, match="does not exist"):  # so nothing is charged
+        ledger.spent("city")
 
 
 def test_copies_pictures_and_services_show_it(tmp_path):

@@ -28,6 +28,7 @@ def test_districts_have_the_librarys_answers_and_stand_out_from_the_noise(tmp_pa
     shapes = [shapely.box(WEST, SOUTH, WEST + 4000, NORTH), shapely.box(EAST - 2100, SOUTH, EAST + 500, SOUTH + 900)]
     names = ["west", "edge", "far", "lost"]
     frame = gpd.GeoDataFrame({"name": names}, geometry=[*shapes, shapely.box(0, 0, 1, 1), None], crs="EPSG:32618")
+    frame = frame.to_crs("EPSG:4326")  # not the map's
     frame.to_file(tmp_path / "districts.gpkg")
     one, _, three = days = [dh.load(tmp_path / f"2010-05-0{day}.parquet") for day in (1, 2, 3)]
     two = dh.Series.load(tmp_path).between("2010-05-01", "2010-05-02")
