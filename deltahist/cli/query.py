@@ -90,7 +90,7 @@ def query(
         require(
             not (between or compare or each or mean or skip_missing),
             "--between, --compare, --each, --mean and --skip-missing require a folder from "
-            f"`deltahist stream`, but {str(release)!r} is a single release",
+            f"`deltahist stream`, and {str(release)!r} is not one",
         )
         if isinstance(release, str) and not is_stored_file(release) and quantiles is None:
             from deltahist.remote import connect
