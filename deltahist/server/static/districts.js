@@ -141,7 +141,7 @@ export class Districts {
       return make("tr", { class: !row.stands_out && "pale" }, make("th", { scope: "row" }, pick), ...figures);
     });
     const more = rows.length > ROWS ? `The first ${ROWS} of ${figure(rows.length)}. ` : "";
-    const words = `${more}Pale districts do not stand out from the noise.`;
+    const words = `${more}Figures in grey do not stand out from the noise.`;
     $("district-table").replaceChildren(make("table", {}, make("caption", {}, words),
       make("thead", {}, make("tr", {}, ...head)), make("tbody", {}, ...body)));
   }

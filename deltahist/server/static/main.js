@@ -145,10 +145,12 @@ async function showDensity() {
 }
 
 // Query another area: {box}, {polygon} or {features}.
-function choose(shape) {
+async function choose(shape) {
   Object.assign(state, { box: null, polygon: null, features: null }, shape);
   shown.chosen = null;
-  return answer();
+  await answer();
+  // On a telephone the answer is below the map.
+  $("answering").scrollIntoView({ block: "nearest" });
 }
 
 async function answer() {
