@@ -1,7 +1,7 @@
 """Sums over days: three ways to add up the uncertainty of positions within cells, and the error of each.
 
 `python -m experiments.series_places [--data FILE] [--small] [--out DIR]`. FILE is gowalla_events.tsv.gz
-(docs/internals/experiments.md). Without it the data are an invented city, part of which is seen each day.
+(docs/internals/experiments.md). Without it, the script uses part of an invented city each day.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ class GraphFlow(Strategy):
 
     The noise is E η, where E is the incidence matrix of the graph. A move along an edge changes one draw by one, so it
     costs 1, and an arrival at a source also costs 1. If there are hubs, each cell also has noise of its own, and a move
-    between any two cells changes two of these draws. Without hubs, such a move costs 1 per edge of its shortest path.
+    between any two cells changes two of these draws. Without hubs, a move costs 1 for each edge of its shortest path.
     Source: docs/privacy/factorisation.md (E = K U with U = I). For two cells, this is a policy graph (He et al. 2014).
 
     Parameters

@@ -169,7 +169,7 @@ def test_what_stands_out_alone_may_not_stand_out_among_many():
     """Three standard errors: 0.1% by chance alone, but 75% among a thousand."""
     domain = dh.Domain((0, 0, 8, 8), (8, 8))
     release = dh.publish(np.ones((8, 8), int), dh.Neighbourhood(domain, 1), "identity", epsilon=1)
-    for number, stands in ((1, True), (1000, False)):
+    for number, expected in ((1, True), (1000, False)):
         work = dh.workloads.regions([shapely.box(0, 0, 8, 4)] * number)
         error = np.sqrt(release.decoder.moments(work.cover(domain)).variance)
-        assert (find_standing(release, work, 3 * error, error) == stands).all()
+        assert (find_standing(release, work, 3 * error, error) == expected).all()

@@ -26,7 +26,7 @@ export class Land {
     if (this.layers.getLayers().length || this.loading) return;
     this.loading = true;
     const { arcs, rings, borders } = await load("land.json");
-    const lines = arcs.map(addUp);
+    const lines = arcs.map(decodeArc);
     const join = (numbers) => unwrap(numbers.flatMap((at) => (at < 0 ? lines[~at].toReversed() : lines[at])));
     const around = this.map.options.maxBounds;
     for (let turn = -360; turn <= 360; turn += 360) { // as far as the map can be moved
@@ -39,8 +39,8 @@ export class Land {
   }
 }
 
-// The points of an arc, of which a file has the first and the steps.
-function addUp(arc) {
+// Decode an arc, stored as its first point and the steps between its points.
+function decodeArc(arc) {
   let [x, y] = [0, 0];
   const places = [];
   for (let at = 0; at < arc.length; at += 2) places.push([x += arc[at], y += arc[at + 1]]);
