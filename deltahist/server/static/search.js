@@ -72,7 +72,8 @@ export class Search {
     const place = readCoordinates(text, this.plane);
     let found = place ? [place] : [];
     if (!place && text && !this.plane) {
-      found = await get("static/search.json", { q: text, bbox: this.ground.map.getBounds().toBBoxString() }).catch(() => []);
+      const bbox = this.ground.map.getBounds().toBBoxString();
+      found = await get("static/search.json", { q: text, bbox }).catch((problem) => { this.say(problem.message); return []; });
       found = found.map(({ name, region, x, y }) => ({ x, y, label: `${name}, ${region}` }));
     }
     if (turn !== this.turn) return; // a later call has replaced this one
